@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+
+	"agentd/server/event"
+	"agentd/server/message"
+)
+
+// An Agent answers an input. Run blocks until it has the answer or ctx is done; it may be called concurrently, once
+// per run. ctx ends with the run's abort (its cause tells why), never because the caller of the API went away.
+//
+// An error that is, or wraps, a *fault.Error gives the failed run its code; any other error gives it the code
+// unknown.
+type Agent interface {
+	ID() string
+	Run(ctx context.Context, in Input) (Result, error)
+}
+
+// A Streamer is an Agent that reports while it works. When an agent has Stream, Run is not called.
+type Streamer interface {
+	Agent
+	Stream(ctx context.Context, in Input, out Sink) (Result, error)
+}
+
+// A Resumer is a Streamer that can go on from a state it gave to [Sink.Checkpoint], also in another process.
+type Resumer interface {
+	Streamer
+	Resume(ctx context.Context, in Input, from Resumption, out Sink) (Result, error)
+}
+
+// Input is what a run is started with.
+type Input struct {
+	RunID     string
+	AgentID   string
+	SessionID string            // empty when the run belongs to no session
+	UserID    string            // empty when not given
+	Input     json.RawMessage   // as the caller gave it; `""` when absent
+	Messages  []message.Message // the session's transcript so far, oldest first, cut to a window; without Input
+}
+
+// Text is the input as text: a JSON string's value, or the JSON text of anything else.
+func (in Input) Text() string {
+	var s string
+	if json.Unmarshal(in.Input, &s) == nil {
+		return s
+	}
+	return string(in.Input)
+}
+
+// Result is an agent's answer. Output is anything that encodes as JSON.
+type Result struct {
+	Output any
+	Usage  message.Usage
+}
+
+// A Sink takes what an agent reports. Its methods are called from one goroutine at a time; each returns an error
+// when the run can no longer be recorded, and the agent should then return.
+type Sink interface {
+	// Emit publishes an event. A durable event is on disk when Emit returns; a transient one (see
+	// event.Transient) is only on its way. agent.start, agent.end and agent.error are the engine's own: it ignores
+	// them.
+	Emit(event.Event) error
+	// Checkpoint stores the agent's opaque state, at most 1 MiB of JSON, replacing the one before. It is on disk
+	// when Checkpoint returns.
+	Checkpoint(state json.RawMessage) error
+}
+
+// Resumption is where a run goes on from.
+type Resumption struct {
+	State json.RawMessage // the last checkpoint; nil if there was none
+}

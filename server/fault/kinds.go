@@ -1,0 +1,229 @@
+package fault
+
+import "slices"
+
+// table holds every kind in the order of declaration; declare is its only writer, at package initialisation.
+var table []*Kind
+
+func declare(code string, status int, when, hint string) *Kind {
+	k := &Kind{Code: code, Status: status, When: when, Hint: hint}
+	table = append(table, k)
+	return k
+}
+
+func (k *Kind) closes(code int) *Kind { k.Close = code; return k }
+
+// Kinds returns every kind, in the order of declaration. The caller owns the slice.
+func Kinds() []*Kind { return slices.Clone(table) }
+
+// Kinds that answer a request.
+var (
+	ConfigInvalid = declare("config-invalid", 400,
+		"A body, a query or the configuration is not valid.",
+		"Correct the fields that `issues` names and send it again.").closes(4008)
+
+	AuthRequired = declare("auth-required", 401,
+		"The request carries no bearer token.",
+		"Send `Authorization: Bearer <token>`; `agentd token create` makes one.").closes(4001)
+	AuthInvalid = declare("auth-invalid", 401,
+		"The token is malformed, mistyped or unknown.",
+		"Check that the whole token was copied, or create another with `agentd token create`.").closes(4002)
+	AuthRevoked = declare("auth-revoked", 401,
+		"The token was revoked.",
+		"Create another token with `agentd token create`.").closes(4003)
+	AuthExpired = declare("auth-expired", 401,
+		"The token's time is over.",
+		"Create another token with `agentd token create`.").closes(4002)
+
+	ScopeDenied = declare("scope-denied", 403,
+		"The token's scopes do not cover this operation.",
+		"Use a token whose scopes cover the one that the message names.").closes(4004)
+	ScopeEscalation = declare("scope-escalation-denied", 403,
+		"A token was to be minted with scopes beyond its minter's own.",
+		"Request only scopes that your own token covers.")
+
+	NotFound = declare("not-found", 404,
+		"No route has this path, or no resource has this id.",
+		"Check the path against `GET /openapi.json`.")
+	AgentNotFound = declare("agent-not-found", 404,
+		"No agent is registered under this id.",
+		"List the registered agents with `GET /agents`.")
+	RouteHandlerMissing = declare("route-handler-missing", 404,
+		"No agent or workflow under this id can be started.",
+		"List what can be started with `GET /agents` or `GET /workflows`.")
+	RunNotFound = declare("run-not-found", 404,
+		"No run has this id.",
+		"List the runs with `GET /runs`.")
+	SessionNotFound = declare("session-not-found", 404,
+		"No session has this id.",
+		"List the sessions with `GET /sessions`.")
+	TokenNotFound = declare("token-not-found", 404,
+		"No token has this id.",
+		"List the tokens with `GET /tokens`.")
+
+	MethodNotAllowed = declare("method-not-allowed", 405,
+		"The path exists, but not with this method.",
+		"Use one of the methods in the `Allow` header.")
+
+	RunAborted = declare("run-aborted", 408,
+		"The run was aborted before it finished.",
+		"Start another run; the events of this one tell how far it came.")
+
+	SessionBusy = declare("session-busy", 409,
+		"Another run of this session has not ended.",
+		"Wait for that run, or send `onBusy: \"queue\"` to wait your turn.")
+	SessionExists = declare("session-exists", 409,
+		"A session with this id exists already.",
+		"Choose another id, or leave it out to have one made.")
+	RunNotSuspended = declare("run-not-suspended", 409,
+		"The run is not waiting for an approval.",
+		"Read its status with `GET /runs/{runId}/state`.")
+	RunConflict = declare("run-conflict", 409,
+		"Somebody else moved the run on at the same moment.",
+		"Read its state again and decide anew.")
+
+	BodyTooLarge = declare("body-too-large", 413,
+		"The body is larger than server.maxBodyBytes.",
+		"Send less, or raise `server.maxBodyBytes`.").closes(1009)
+
+	AuthLockedOut = declare("auth-locked-out", 429,
+		"Too many failed authentications from this address or for this token.",
+		"Wait as long as `Retry-After` says, and check the token.").closes(4002)
+
+	Internal = declare("internal", 500,
+		"Something failed that the server did not expect.",
+		"Look up the request id in the server's log.")
+	RunFailed = declare("run-failed", 500,
+		"The run ended as failed.",
+		"Read `GET /runs/{runId}/state` for the error, and its events for what led to it.")
+
+	ServerDraining = declare("server-draining", 503,
+		"The server is stopping and takes no new work.",
+		"Try again after `Retry-After`.").closes(4007)
+	Overloaded = declare("overloaded", 503,
+		"More work is waiting than the server accepts.",
+		"Try again after `Retry-After`.")
+	StorageFailed = declare("storage-failed", 503,
+		"The store could not make a change durable; nothing of it was kept.",
+		"Check free space and permissions of the data folder, then try again.")
+)
+
+// Kinds that end a start-up or a command.
+var (
+	PepperMissing = declare("pre-bind-pepper-missing", 0,
+		"Token authentication is on, but auth.pepperRef is absent or resolves to nothing.",
+		"Set `auth.pepperRef`; `agentd init` makes a pepper file.")
+	PepperWeak = declare("pre-bind-pepper-weak", 0,
+		"The pepper is shorter than 32 bytes or has too little variety.",
+		"Make another with `head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n'`.")
+	SecretUnresolvable = declare("pre-bind-secret-unresolvable", 0,
+		"A secret reference of the configuration gives no value.",
+		"Set the variable or create the file that the reference names.")
+	EncryptionRequired = declare("pre-bind-encryption-required", 0,
+		"Encryption is switched on, but no passphrase reference is given.",
+		"Set the `passphraseRef` beside it, or switch it off.")
+	EncryptionUnsupported = declare("pre-bind-encryption-peer-missing", 0,
+		"The configuration asks for an encryption that this build does not have.",
+		"Switch `storage.encryption.enabled` off and encrypt the disk instead.")
+	MigrationFailed = declare("migration-failed", 0,
+		"The database could not be brought to this version's schema; it is unchanged.",
+		"Check free space and permissions; restore the backup if the file is damaged.")
+	SchemaNewer = declare("schema-newer", 0,
+		"A newer version of the program wrote this database.",
+		"Use that version or a later one; there is no downgrade.")
+	SchemaBehind = declare("schema-behind", 0,
+		"The database has an older schema, and a read-only command does not migrate.",
+		"Start the server once, which migrates it; back it up first.")
+	StoreLocked = declare("store-locked", 0,
+		"Another process holds this database.",
+		"Stop that process, or use another `storage.path`.")
+	StoreUnusable = declare("store-unusable", 0,
+		"The database file cannot be opened or is damaged.",
+		"Check the path and its permissions; restore the backup if the file is damaged.")
+	BindFailed = declare("bind-failed", 0,
+		"The listener could not be bound.",
+		"Choose another `server.port`, or stop what listens there.")
+	DoubleStart = declare("lifecycle-double-start", 0,
+		"Start was called on a server that is already started.",
+		"Stop it first.")
+	NotStarted = declare("lifecycle-not-started", 0,
+		"Shutdown was called on a server that is not started.",
+		"Wait until Start has returned.")
+	RefuseRoot = declare("refuse-to-run-as-root", 0,
+		"The process runs as root and hardening.refuseRoot is true.",
+		"Run it as another user, or set `hardening.refuseRoot` to false.")
+	DuplicateID = declare("duplicate-id", 0,
+		"Two things are registered under one id.",
+		"Give one of them another id.")
+	Usage = declare("usage", 0,
+		"The command line is not one that the program knows.",
+		"Run `agentd help`.")
+	ServerUnreachable = declare("server-unreachable", 0,
+		"The server that holds the database does not answer.",
+		"Check that it runs, and that AGENTD_TOKEN holds a token for it.")
+)
+
+// Codes that a failed or aborted run carries in its error.
+var (
+	StopCondition = declare("stop-condition", 0,
+		"The run reached its step limit without finishing.",
+		"Raise `maxSteps`, or make the task smaller.")
+	OutputInvalid = declare("output-validation-failed", 0,
+		"The model's answer does not match the declared output schema.",
+		"Simplify the schema, or use a model that supports structured output.")
+	NoProviderCompleted = declare("no-provider-completed", 0,
+		"No model finished its answer.",
+		"Check the provider, and add a fallback.")
+	IncompleteToolCall = declare("incomplete-tool-call", 0,
+		"The model's answer was cut off inside a tool call.",
+		"Raise `maxOutputTokens`.")
+	BudgetExceeded = declare("budget-exceeded", 0,
+		"The run used up its budget of tokens, cost, tool calls or time.",
+		"Raise the `budget`, or make the task smaller.")
+	BudgetUnpriced = declare("budget-unpriced", 0,
+		"The run has a cost budget, but its model has no price.",
+		"Add the model to the provider's `prices`.")
+	AgentExited = declare("agent-exited", 0,
+		"The agent's program ended without a result.",
+		"Read the exit status and the standard error in the message.")
+	AgentProtocol = declare("agent-protocol", 0,
+		"The agent's program or server answered something that is not its protocol.",
+		"Compare what it sends with the protocol of its kind.")
+	AgentUnreachable = declare("agent-unreachable", 0,
+		"The agent's program or server could not be reached.",
+		"Check the command or the url of the agent.")
+	AgentTimeout = declare("agent-timeout", 0,
+		"The agent took longer than its timeoutMs.",
+		"Raise `timeoutMs`, or make the task smaller.")
+	OutputTooLarge = declare("output-too-large", 0,
+		"The agent wrote more than its maxOutputBytes.",
+		"Raise `maxOutputBytes`, or make the agent write less.")
+	AgentPanic = declare("agent-panic", 0,
+		"The agent's code panicked.",
+		"Look up the run id in the server's log.")
+	ServerRestarted = declare("server-restarted", 0,
+		"The server stopped during the run, and its agent cannot go on from where it was.",
+		"Start the run again.")
+	CrashLoop = declare("crash-loop", 0,
+		"The run was interrupted by a crash too many times.",
+		"Find out what makes the server stop, then start the run again.")
+
+	RateLimit      = declare("rate-limit", 0, "The model provider refused the call: too many requests.", "Wait, or add a fallback.")
+	Capacity       = declare("capacity", 0, "The model provider has no capacity.", "Wait, or add a fallback.")
+	ContextLength  = declare("context-length", 0, "The conversation is longer than the model takes.", "Lower `historyTokens`, or use a model with a larger window.")
+	Transient      = declare("transient", 0, "The model provider failed or could not be reached.", "Try again, or add a fallback.")
+	InvalidRequest = declare("invalid-request", 0, "The model provider refused the request as wrong.", "Check the model's name and options.")
+	Unauthorized   = declare("unauthorized", 0, "The model provider refused the credentials.", "Check `apiKeyRef`.")
+	ContentFilter  = declare("content-filter", 0, "The model provider's filter stopped the answer.", "Change the input.")
+	Unknown        = declare("unknown", 0, "The run failed in a way that nobody classified.", "Read the message.")
+)
+
+// ByCode finds a kind by its code; nil if there is none.
+func ByCode(code string) *Kind {
+	for _, k := range table {
+		if k.Code == code {
+			return k
+		}
+	}
+	return nil
+}

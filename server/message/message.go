@@ -1,0 +1,196 @@
+// Package message is what people, agents and models say to each other: messages, their parts, tool calls, results
+// and the usage they cost. It is the vocabulary of transcripts, of run states and of providers; it does nothing.
+//
+// The JSON forms are those of the run state `svc-run-state/1.2`. Times in this vocabulary are ISO-8601 UTC with
+// milliseconds; see [Time].
+package message
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+)
+
+// A Role says who speaks.
+type Role string
+
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+	Tool      Role = "tool"
+)
+
+// A Message is one entry of a transcript.
+type Message struct {
+	Role       Role       `json:"role"`
+	Content    Content    `json:"content"`
+	UserID     string     `json:"userId,omitempty"`     // user messages
+	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // assistant messages
+	AgentID    string     `json:"agentId,omitempty"`    // assistant messages
+	ToolCallID string     `json:"toolCallId,omitempty"` // tool messages: the call that is answered
+}
+
+// Content is a text or a list of parts. In JSON it is a string or an array; the zero value is the empty string.
+type Content struct {
+	Text  string
+	Parts []Part // when not nil, Text is unused
+}
+
+// Text makes a content of plain text.
+func Text(s string) Content { return Content{Text: s} }
+
+// String is the text of the content: the texts of its parts, each on its own line, where it has parts.
+// Reasoning and media are left out.
+func (c Content) String() string {
+	if c.Parts == nil {
+		return c.Text
+	}
+	var b strings.Builder
+	for _, p := range c.Parts {
+		if p.Type != "text" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+// MarshalJSON writes a string or an array of parts.
+func (c Content) MarshalJSON() ([]byte, error) {
+	if c.Parts != nil {
+		return Encode(c.Parts)
+	}
+	return Encode(c.Text)
+}
+
+// UnmarshalJSON reads a string, an array of parts or null (as empty).
+func (c *Content) UnmarshalJSON(b []byte) error {
+	*c = Content{}
+	switch b = bytes.TrimSpace(b); {
+	case len(b) == 0 || string(b) == "null":
+		return nil
+	case b[0] == '"':
+		return json.Unmarshal(b, &c.Text)
+	case b[0] == '[':
+		c.Parts = []Part{}
+		return json.Unmarshal(b, &c.Parts)
+	}
+	return errors.New("content is neither a string nor a list of parts")
+}
+
+// A Part is a piece of a content: text, image, audio, file or reasoning. Media is held in the field that the type
+// names.
+type Part struct {
+	Type     string          `json:"type"`
+	Text     string          `json:"text,omitempty"` // text, reasoning
+	Image    *Bytes          `json:"image,omitempty"`
+	Audio    *Bytes          `json:"audio,omitempty"`
+	File     *Bytes          `json:"file,omitempty"`
+	MimeType string          `json:"mimeType,omitempty"`
+	Filename string          `json:"filename,omitempty"`
+	Meta     json.RawMessage `json:"meta,omitempty"` // reasoning: opaque, goes back to the provider as it came
+}
+
+// Bytes is a binary value in its JSON-safe envelope: {"enc":"base64","data":...} for bytes (standard alphabet,
+// padded), {"enc":"url","href":...} for a reference.
+type Bytes struct {
+	Enc  string `json:"enc"`
+	Data []byte `json:"data,omitempty"`
+	Href string `json:"href,omitempty"`
+}
+
+// A ToolCall is a model's wish to call a tool. Args is the JSON that the model wrote; where it wrote none or broken
+// JSON, Args is {} or the broken text as a JSON string, so that argument validation refuses it with a clear message.
+type ToolCall struct {
+	ID   string          `json:"toolCallId"`
+	Name string          `json:"toolName"`
+	Args json.RawMessage `json:"args"`
+}
+
+// Args makes arguments of a model's raw text: empty text is {}, broken JSON is kept as a JSON string.
+func Args(raw string) json.RawMessage {
+	raw = strings.TrimSpace(raw)
+	if raw == "" {
+		return json.RawMessage("{}")
+	}
+	if json.Valid([]byte(raw)) {
+		return json.RawMessage(raw)
+	}
+	b, _ := Encode(raw)
+	return b
+}
+
+// An Outcome is what became of a tool call: a result, or an error when Kind is not empty.
+type Outcome struct {
+	ToolCallID   string          `json:"toolCallId"`
+	ToolName     string          `json:"toolName"`
+	Output       json.RawMessage `json:"output,omitempty"` // absent for errors
+	ContentParts []Part          `json:"contentParts,omitempty"`
+	DurationMS   int64           `json:"durationMs"`
+	ResultHandle *Handle         `json:"resultHandle,omitempty"`
+	Truncated    bool            `json:"bufferTruncated,omitempty"` // a stream of output was cut at its limit
+
+	Kind         ErrorKind    `json:"kind,omitempty"`
+	Message      string       `json:"message,omitempty"`
+	Hint         string       `json:"hint,omitempty"`
+	Recoverable  bool         `json:"recoverable,omitempty"`
+	RecoveryHint RecoveryHint `json:"recoveryHint,omitempty"`
+}
+
+// Failed reports whether the outcome is an error.
+func (o *Outcome) Failed() bool { return o.Kind != "" }
+
+// A Handle names a result that was too large for the transcript and is kept beside it.
+type Handle struct {
+	URI       string `json:"uri"`  // svc-spill:<runId>/<file>
+	Kind      string `json:"kind"` // "spill-file"
+	Preview   string `json:"preview"`
+	Bytes     int64  `json:"bytes,omitempty"`
+	MediaType string `json:"mediaType,omitempty"`
+}
+
+// An ErrorKind says why a tool call failed.
+type ErrorKind string
+
+const (
+	ApprovalDenied    ErrorKind = "approval_denied"
+	Timeout           ErrorKind = "timeout"
+	InvalidInput      ErrorKind = "invalid_input"
+	InvalidOutput     ErrorKind = "invalid_output"
+	ExecutionFailed   ErrorKind = "execution_failed"
+	UnknownTool       ErrorKind = "unknown_tool"
+	AbortedCall       ErrorKind = "aborted"
+	CapabilityBlocked ErrorKind = "capability_blocked"
+	RateLimited       ErrorKind = "rate_limited"
+)
+
+// A RecoveryHint tells a model what to try after a failed call.
+type RecoveryHint string
+
+const (
+	RetryLater     RecoveryHint = "retry_later"
+	CheckInput     RecoveryHint = "check_input"
+	TryAlternative RecoveryHint = "try_alternative"
+	ReportToUser   RecoveryHint = "report_to_user"
+)
+
+// Time formats t as transcripts and run states do: ISO-8601, UTC, milliseconds.
+func Time(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// Encode is the one JSON encoder of transcripts and events: compact, without HTML escaping and without a final
+// newline.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}

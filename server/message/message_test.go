@@ -1,0 +1,60 @@
+package message_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"agentd/server/message"
+)
+
+func TestContentRoundTrip(t *testing.T) {
+	for _, in := range []string{
+		`"plain <b>"`, `""`,
+		`[{"type":"text","text":"a"},{"type":"image","image":{"enc":"base64","data":"iVBORw=="},"mimeType":"image/png"}]`,
+		`[{"type":"file","file":{"enc":"url","href":"https://x/a.pdf"},"mimeType":"application/pdf"}]`,
+	} {
+		var c message.Content
+		if err := json.Unmarshal([]byte(in), &c); err != nil {
+			t.Errorf("Unmarshal(%s): %v", in, err)
+			continue
+		}
+		if out, err := message.Encode(c); err != nil || string(out) != in {
+			t.Errorf("round trip of %s = %s, %v", in, out, err)
+		}
+	}
+	var c message.Content
+	if err := json.Unmarshal([]byte(`{"a":1}`), &c); err == nil {
+		t.Error("Unmarshal(object) succeeded, want an error")
+	}
+}
+
+func TestArgs(t *testing.T) {
+	for in, want := range map[string]string{"": "{}", "  ": "{}", `{"a":1}`: `{"a":1}`, `{"a":`: `"{\"a\":"`} {
+		if got := string(message.Args(in)); got != want {
+			t.Errorf("Args(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestUsagePlus(t *testing.T) {
+	eur := func(a float64) *message.Cost { return &message.Cost{Amount: a, Currency: "EUR"} }
+	usd := &message.Cost{Amount: 1, Currency: "USD"}
+	for _, tc := range []struct {
+		name string
+		a, b message.Usage
+		want string
+	}{
+		{"plain", message.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 3}, message.Usage{PromptTokens: 10, TotalTokens: 10},
+			`{"promptTokens":11,"completionTokens":2,"totalTokens":13}`},
+		{"optional on one side", message.Usage{}, message.Usage{CachedReadTokens: new(int64(5))},
+			`{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cachedReadTokens":5}`},
+		{"same currency", message.Usage{Cost: eur(1)}, message.Usage{Cost: eur(0.5)},
+			`{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cost":{"amount":1.5,"currency":"EUR"}}`},
+		{"other currency", message.Usage{Cost: eur(1)}, message.Usage{Cost: usd},
+			`{"promptTokens":0,"completionTokens":0,"totalTokens":0}`},
+	} {
+		if got, _ := message.Encode(tc.a.Plus(tc.b)); string(got) != tc.want {
+			t.Errorf("%s: Plus = %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package message
+
+// Usage counts what model calls consumed. PromptTokens includes the cached ones, which are subsets of it;
+// ReasoningTokens are not part of CompletionTokens.
+type Usage struct {
+	PromptTokens     int64  `json:"promptTokens"`
+	CompletionTokens int64  `json:"completionTokens"`
+	TotalTokens      int64  `json:"totalTokens"`
+	ReasoningTokens  *int64 `json:"reasoningTokens,omitempty"`
+	CachedReadTokens *int64 `json:"cachedReadTokens,omitempty"`
+	CacheWriteTokens *int64 `json:"cacheWriteTokens,omitempty"`
+	Cost             *Cost  `json:"cost,omitempty"`
+}
+
+// Cost is an amount in whole currency units (0.0123 is 1.23 cents).
+type Cost struct {
+	Amount   float64 `json:"amount"`
+	Currency string  `json:"currency"` // ISO 4217
+}
+
+// ModelUsage is the usage of one model and the number of calls it is made of.
+type ModelUsage struct {
+	Usage
+	AttemptCount int64 `json:"attemptCount"`
+}
+
+// Plus returns the sum. Optional counts are present when either side has them. Costs are summed when their
+// currencies match and dropped when they differ; a side without cost leaves the other's as it is.
+func (u Usage) Plus(v Usage) Usage {
+	u.PromptTokens += v.PromptTokens
+	u.CompletionTokens += v.CompletionTokens
+	u.TotalTokens += v.TotalTokens
+	u.ReasoningTokens = plus(u.ReasoningTokens, v.ReasoningTokens)
+	u.CachedReadTokens = plus(u.CachedReadTokens, v.CachedReadTokens)
+	u.CacheWriteTokens = plus(u.CacheWriteTokens, v.CacheWriteTokens)
+	switch {
+	case v.Cost == nil:
+	case u.Cost == nil:
+		u.Cost = new(*v.Cost)
+	case u.Cost.Currency == v.Cost.Currency:
+		u.Cost = &Cost{Amount: u.Cost.Amount + v.Cost.Amount, Currency: u.Cost.Currency}
+	default:
+		u.Cost = nil
+	}
+	return u
+}
+
+func plus(a, b *int64) *int64 {
+	switch {
+	case b == nil:
+		return a
+	case a == nil:
+		return new(*b)
+	}
+	return new(*a + *b)
+}
+
+// Value is the number behind an optional count, zero where it is absent.
+func Value(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}

@@ -1,0 +1,366 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+)
+
+// Status is where a run stands.
+type Status string
+
+const (
+	Pending   Status = "pending" // accepted; waits for its session's turn
+	Running   Status = "running"
+	Awaiting  Status = "awaiting_approval"
+	Completed Status = "completed"
+	Failed    Status = "failed"
+	Aborted   Status = "aborted"
+)
+
+// Terminal reports whether a run with this status never changes again.
+func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Aborted }
+
+// open lists the statuses that are not terminal, as the partial index runs_open spells them.
+const open = "('pending', 'running', 'awaiting_approval')"
+
+// Run is a run's row. Its counters tell how many events, messages and calls it has; the next one of each has that
+// index (events are numbered from 1).
+type Run struct {
+	N        int64 // order of creation; given by Apply
+	ID       string
+	Kind     string
+	Owner    string // the agent that was called
+	Current  string // the agent that drives the next step
+	Session  string // empty: none
+	User     string // empty: none
+	Status   Status
+	Version  int64 // of the row; 0 before it is written
+	Attempt  int
+	Step     int
+	Events   int
+	Messages int
+	Calls    int
+
+	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to
+
+	InputForm string // how the first messages tell the input: text, json or messages
+	Usage     json.RawMessage
+	Models    json.RawMessage
+	Error     json.RawMessage // nil: none
+	Created   int64
+	Started   int64 // 0: not yet
+	Finished  int64 // 0: not yet
+}
+
+// Event is a durable event. Payload is the JSON object that subscribers see, without what the message at index
+// Message holds already (-1: it lacks nothing).
+type Event struct {
+	Seq     int // from 1, without gaps within a run
+	Type    string
+	At      int64
+	Message int
+	Payload json.RawMessage
+}
+
+// Message is an entry of a run's transcript. A tool message's Body is the outcome of its call; every other Body is
+// the message itself.
+type Message struct {
+	Index    int
+	Sequence int64 // within its session; given by Apply; 0 for a message that is not part of a session
+	Private  bool  // not part of the session: a system prompt
+	Role     string
+	Tokens   int // an estimate
+	At       int64
+	Body     json.RawMessage
+	Run      int64 // on reading only
+}
+
+// Step is one step of a run.
+type Step struct {
+	Number  int
+	Agent   string
+	Model   string
+	Usage   json.RawMessage
+	Started int64
+	Ended   int64 // 0: not yet
+}
+
+// Phase is where a tool call stands.
+type Phase string
+
+const (
+	CallAwaiting    Phase = "awaiting"    // a person has to decide
+	CallDispatching Phase = "dispatching" // its effect may have happened
+	CallDone        Phase = "done"        // its outcome is in the transcript
+)
+
+// Call is a row of the journal of tool calls.
+type Call struct {
+	Index    int // order within the run, from 0
+	Step     int
+	ID       string
+	Name     string
+	Phase    Phase
+	Reason   string
+	ArgsHash []byte
+	Asked    int // index of the assistant message with the arguments
+	Answered int // index of the tool message with the outcome; -1: none yet
+	Attempts int
+	Claimed  int64
+	Settled  int64 // 0: not yet
+}
+
+// Slot names something that a run keeps once.
+type Slot int
+
+const (
+	OutputSlot     Slot = 1
+	CheckpointSlot Slot = 2
+	PendingSlot    Slot = 3
+)
+
+// Spill is a result that was too large for the transcript.
+type Spill struct {
+	Name      string
+	MediaType string
+	Data      []byte
+}
+
+// Change is what one move of a run makes durable: all of it or nothing. Run is the row as it shall be, but with the
+// version that it must have now; 0 makes a new run.
+type Change struct {
+	Run      Run
+	Events   []Event
+	Messages []Message
+	Steps    []Step
+	Calls    []Call
+	Slots    map[Slot]json.RawMessage
+	Spills   []Spill
+}
+
+// Runs is the repository of runs and all that belongs to them.
+type Runs struct{ db *DB }
+
+// Runs gives access to runs.
+func (db *DB) Runs() *Runs { return &Runs{db} }
+
+// Update is [DB.Update].
+func (r *Runs) Update(ctx context.Context, fn func(*Tx) error) error { return r.db.Update(ctx, fn) }
+
+// View is [DB.View].
+func (r *Runs) View(ctx context.Context, fn func(*Tx) error) error { return r.db.View(ctx, fn) }
+
+// Snapshot is [DB.Snapshot].
+func (r *Runs) Snapshot(ctx context.Context, fn func(*Tx) error) error { return r.db.Snapshot(ctx, fn) }
+
+// Apply writes a change and returns the run's number. When the run has another version than the change expects, or
+// a new run's id is taken, nothing is written and the error is ErrConflict. It leaves c as it is.
+func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
+	n, err := putRun(tx, &c.Run)
+	if err != nil {
+		return 0, err
+	}
+	for i := range c.Events {
+		e := &c.Events[i]
+		if _, err := tx.exec("INSERT INTO run_events (key, type, at, message, payload) VALUES (?,?,?,?,?)",
+			key(n, e.Seq), e.Type, e.At, nullIndex(e.Message), string(e.Payload)); err != nil {
+			return 0, err
+		}
+	}
+	if err := putMessages(tx, n, c.Run.Session, c.Messages); err != nil {
+		return 0, err
+	}
+	for _, s := range c.Steps {
+		if _, err := tx.exec(`INSERT INTO run_steps (key, agent_id, model, usage_json, started_at, ended_at) VALUES (?,?,?,?,?,?)
+			ON CONFLICT (key) DO UPDATE SET agent_id = excluded.agent_id, model = excluded.model,
+			usage_json = excluded.usage_json, started_at = excluded.started_at, ended_at = excluded.ended_at`,
+			key(n, s.Number), s.Agent, null(s.Model), null(string(s.Usage)), s.Started, null(s.Ended)); err != nil {
+			return 0, err
+		}
+	}
+	for _, k := range c.Calls {
+		if _, err := tx.exec(`INSERT INTO tool_calls (key, step, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
+			claimed_at, settled_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET phase = excluded.phase,
+			reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts, settled_at = excluded.settled_at`,
+			key(n, k.Index), k.Step, k.ID, k.Name, string(k.Phase), null(k.Reason), k.ArgsHash, k.Asked,
+			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled)); err != nil {
+			return 0, err
+		}
+	}
+	for slot, value := range c.Slots {
+		if _, err := tx.exec("INSERT INTO run_slots (key, json) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET json = excluded.json",
+			key(n, int(slot)), string(value)); err != nil {
+			return 0, err
+		}
+	}
+	for _, s := range c.Spills {
+		if _, err := tx.exec("INSERT OR REPLACE INTO run_spills (run, name, media_type, data) VALUES (?,?,?,?)",
+			n, s.Name, s.MediaType, s.Data); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+func putRun(tx *Tx, r *Run) (int64, error) {
+	if r.Version == 0 {
+		return tx.insert(`INSERT INTO runs (id, kind, owner_id, current_id, session_id, user_id, status, version, attempt, step,
+			events, messages, calls, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
+			started_at, finished_at) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
+			r.ID, r.Kind, r.Owner, r.Current, null(r.Session), null(r.User), string(r.Status), r.Attempt, r.Step,
+			r.Events, r.Messages, r.Calls, r.HistoryAfter, r.HistoryTo, r.InputForm, string(r.Usage), string(r.Models),
+			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished))
+	}
+	changed, err := tx.exec(`UPDATE runs SET current_id = ?, status = ?, version = version + 1, attempt = ?, step = ?, events = ?,
+		messages = ?, calls = ?, history_after = ?, history_to = ?, usage_json = ?, models_json = ?, error_json = ?,
+		started_at = ?, finished_at = ? WHERE n = ? AND version = ?`,
+		r.Current, string(r.Status), r.Attempt, r.Step, r.Events, r.Messages, r.Calls, r.HistoryAfter, r.HistoryTo,
+		string(r.Usage), string(r.Models), null(string(r.Error)), null(r.Started), null(r.Finished), r.N, r.Version)
+	if err == nil && changed == 0 {
+		err = ErrConflict
+	}
+	return r.N, err
+}
+
+func putMessages(tx *Tx, n int64, session string, messages []Message) error {
+	var sequence int64
+	if session != "" {
+		shared := int64(0)
+		for i := range messages {
+			if !messages[i].Private {
+				shared++
+			}
+		}
+		if shared > 0 {
+			err := tx.row("UPDATE sessions SET sequence = sequence + ?, updated_at = ? WHERE id = ? RETURNING sequence",
+				shared, tx.Now(), session).Scan(&sequence)
+			if err != nil {
+				return err
+			}
+			tx.wrote = true
+			sequence -= shared
+		}
+	}
+	for i := range messages {
+		m := &messages[i]
+		var owner, seq any
+		if session != "" && !m.Private {
+			sequence++
+			owner, seq = session, sequence
+		}
+		if _, err := tx.exec("INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body) VALUES (?,?,?,?,?,?,?)",
+			key(n, m.Index), owner, seq, m.Role, m.Tokens, m.At, string(m.Body)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const runColumns = `n, id, kind, owner_id, current_id, coalesce(session_id, ''), coalesce(user_id, ''), status, version, attempt, step,
+	events, messages, calls, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
+	coalesce(started_at, 0), coalesce(finished_at, 0)`
+
+func scanRun(s scanner) (*Run, error) {
+	var r Run
+	var usage, models string
+	var failure *string
+	err := s.Scan(&r.N, &r.ID, &r.Kind, &r.Owner, &r.Current, &r.Session, &r.User, &r.Status, &r.Version, &r.Attempt, &r.Step,
+		&r.Events, &r.Messages, &r.Calls, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
+		&r.Started, &r.Finished)
+	r.Usage, r.Models = json.RawMessage(usage), json.RawMessage(models)
+	if failure != nil {
+		r.Error = json.RawMessage(*failure)
+	}
+	return &r, err
+}
+
+// Find returns the run with the id, or ErrNotFound.
+func (r *Runs) Find(tx *Tx, id string) (*Run, error) {
+	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE id = ?", id))
+}
+
+// Get is Find in a view of its own.
+func (r *Runs) Get(ctx context.Context, id string) (run *Run, err error) {
+	err = r.db.View(ctx, func(tx *Tx) error {
+		run, err = r.Find(tx, id)
+		return err
+	})
+	return run, err
+}
+
+// RunFilter selects runs; an empty field selects all.
+type RunFilter struct {
+	Status  Status
+	Session string
+	Owners  []string // any of these agents; nil for all
+	Before  int64    // only runs whose number is below; 0 for all
+	Limit   int      // at most 1000
+}
+
+// List returns runs, newest first.
+func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
+	where := []string{"1"}
+	var args []any
+	add := func(cond string, values ...any) {
+		where = append(where, cond)
+		args = append(args, values...)
+	}
+	if f.Status != "" {
+		add("status = ?", string(f.Status))
+	}
+	if f.Session != "" {
+		add("session_id = ?", f.Session)
+	}
+	if f.Owners != nil {
+		add("owner_id IN (" + placeholders(len(f.Owners)) + ")")
+		for _, o := range f.Owners {
+			args = append(args, o)
+		}
+	}
+	if f.Before > 0 {
+		add("n < ?", f.Before)
+	}
+	args = append(args, min(cmp.Or(f.Limit, 100), 1000))
+	var runs []*Run
+	err := tx.collect(func(s scanner) error {
+		run, err := scanRun(s)
+		runs = append(runs, run)
+		return err
+	}, "SELECT "+runColumns+" FROM runs WHERE "+strings.Join(where, " AND ")+" ORDER BY n DESC LIMIT ?", args...)
+	return runs, err
+}
+
+// Open returns the runs that have not ended, oldest first; with a session, those of that session only.
+func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
+	query := "SELECT " + runColumns + " FROM runs WHERE status IN " + open
+	var args []any
+	if session != "" {
+		query += " AND session_id = ?"
+		args = append(args, session)
+	}
+	var runs []*Run
+	err := tx.collect(func(s scanner) error {
+		run, err := scanRun(s)
+		runs = append(runs, run)
+		return err
+	}, query+" ORDER BY n", args...)
+	return runs, err
+}
+
+// null is v, or NULL for a zero value.
+func null[T comparable](v T) any {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return v
+}
+
+func nullIndex(i int) any {
+	if i < 0 {
+		return nil
+	}
+	return i
+}

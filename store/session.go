@@ -1,0 +1,97 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+)
+
+// Session is a conversation of a user with an agent.
+type Session struct {
+	ID      string
+	User    string
+	Agent   string
+	Title   string // empty: none
+	Tags    []string
+	Created int64
+	Updated int64 // 0: never
+	Closed  int64 // 0: open
+}
+
+// Sessions is the repository of sessions.
+type Sessions struct{ db *DB }
+
+// Sessions gives access to sessions.
+func (db *DB) Sessions() *Sessions { return &Sessions{db} }
+
+// Update is [DB.Update].
+func (s *Sessions) Update(ctx context.Context, fn func(*Tx) error) error { return s.db.Update(ctx, fn) }
+
+// View is [DB.View].
+func (s *Sessions) View(ctx context.Context, fn func(*Tx) error) error { return s.db.View(ctx, fn) }
+
+// Insert adds a session; ErrConflict when its id is taken.
+func (s *Sessions) Insert(tx *Tx, v Session) error {
+	var tags any
+	if v.Tags != nil {
+		b, err := json.Marshal(v.Tags)
+		if err != nil {
+			return err
+		}
+		tags = string(b)
+	}
+	_, err := tx.exec("INSERT INTO sessions (id, user_id, agent_id, title, tags_json, created_at) VALUES (?,?,?,?,?,?)",
+		v.ID, v.User, v.Agent, null(v.Title), tags, v.Created)
+	return translate(err)
+}
+
+const sessionColumns = "id, user_id, agent_id, coalesce(title, ''), tags_json, created_at, coalesce(updated_at, 0), coalesce(closed_at, 0)"
+
+func scanSession(s scanner) (Session, error) {
+	var v Session
+	var tags *string
+	err := s.Scan(&v.ID, &v.User, &v.Agent, &v.Title, &tags, &v.Created, &v.Updated, &v.Closed)
+	if err == nil && tags != nil {
+		err = json.Unmarshal([]byte(*tags), &v.Tags)
+	}
+	return v, err
+}
+
+// Find returns the session with the id, or ErrNotFound.
+func (s *Sessions) Find(tx *Tx, id string) (Session, error) {
+	v, err := scanSession(tx.row("SELECT "+sessionColumns+" FROM sessions WHERE id = ?", id))
+	return v, translate(err)
+}
+
+// List returns sessions, newest first, at most 1000; an empty user or agent selects all.
+func (s *Sessions) List(tx *Tx, user, agent string) ([]Session, error) {
+	where := []string{"1"}
+	var args []any
+	if user != "" {
+		where, args = append(where, "user_id = ?"), append(args, user)
+	}
+	if agent != "" {
+		where, args = append(where, "agent_id = ?"), append(args, agent)
+	}
+	var out []Session
+	err := tx.collect(func(sc scanner) error {
+		v, err := scanSession(sc)
+		out = append(out, v)
+		return err
+	}, "SELECT "+sessionColumns+" FROM sessions WHERE "+strings.Join(where, " AND ")+" ORDER BY created_at DESC, id DESC LIMIT 1000", args...)
+	return out, err
+}
+
+// Messages returns the newest messages of a session, in order; limit 0 means 1000, which is the most.
+func (s *Sessions) Messages(tx *Tx, session string, limit int) ([]Message, error) {
+	limit = min(cmp.Or(limit, 1000), 1000)
+	return tx.messages(`key IN (SELECT key FROM run_messages WHERE session_id = ? ORDER BY sequence DESC LIMIT ?) ORDER BY sequence`,
+		session, limit)
+}
+
+// Search returns the newest messages of a session whose body holds the text, ignoring ASCII case, newest first.
+func (s *Sessions) Search(tx *Tx, session, text string, limit int) ([]Message, error) {
+	pattern := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text) + "%"
+	return tx.messages(`session_id = ? AND body LIKE ? ESCAPE '\' ORDER BY sequence DESC LIMIT ?`, session, pattern, limit)
+}

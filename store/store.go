@@ -1,0 +1,403 @@
+// Package store is one SQLite file: open, migrate, transact with group commit, one repository per aggregate.
+//
+// There is one write connection and a small pool of read connections. Writers hand closures to [DB.Update]; those
+// that wait at the same moment are committed in one transaction, so they share one fsync:
+//
+//	Update(fn) --> queue --> one of the waiting callers leads: BEGIN; fn...; COMMIT --> every caller of the batch returns
+//
+// With durability "full", which is the default, a nil error from Update means that the change survives power loss.
+//
+// Rows of a run are keyed by one integer, run number << 24 | index, so that they lie together, need no second index
+// and are deleted by range. A run has at most 2^24-1 events, messages, steps and calls.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"agentd/server/fault"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// Options say which file to open and how.
+type Options struct {
+	Path       string // the database file; its folder is made (0700) when it does not exist
+	Durability string // "full" (default): a commit survives power loss; "normal": it survives a crash of the process
+	ReadOnly   bool   // no lock, no migration: a schema that is behind is refused, Update fails
+	Holder     Holder // what the lock file tells a second process about this one
+	Logger     *slog.Logger
+}
+
+const readers = 4
+
+// DB is an open database. It is safe for concurrent use.
+type DB struct {
+	opts   Options
+	lock   *fileLock
+	writer writer
+	pool   chan *conn // idle read connections
+	read   *sql.DB
+	write  *sql.DB
+}
+
+// Open opens the file, takes its lock and brings it to this version's schema. Errors are start-up faults:
+// store-locked, store-unusable, schema-newer, schema-behind, migration-failed.
+func Open(ctx context.Context, opts Options) (*DB, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	path, err := filepath.Abs(opts.Path)
+	if err != nil {
+		return nil, fault.New(fault.StoreUnusable, "The path %q is not usable.", opts.Path).Because(err)
+	}
+	opts.Path = path
+	db := &DB{opts: opts, pool: make(chan *conn, readers)}
+	if err := db.open(ctx); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+func (db *DB) open(ctx context.Context) error {
+	if db.opts.ReadOnly {
+		if _, err := os.Stat(db.opts.Path); err != nil {
+			return unusable(db.opts.Path, err)
+		}
+	} else {
+		if err := os.MkdirAll(filepath.Dir(db.opts.Path), 0o700); err != nil {
+			return unusable(db.opts.Path, err)
+		}
+		lock, err := acquire(db.opts.Path+".lock", db.opts.Holder)
+		if err != nil {
+			return err
+		}
+		db.lock = lock
+		if db.write, err = sql.Open("sqlite", db.dsn(false)); err != nil {
+			return unusable(db.opts.Path, err)
+		}
+		c, err := newConn(ctx, db.write)
+		if err != nil {
+			return unusable(db.opts.Path, err)
+		}
+		db.writer.init(db, c)
+		if err := migrate(c, time.Now()); err != nil {
+			return err
+		}
+		if err := os.Chmod(db.opts.Path, 0o600); err != nil {
+			return unusable(db.opts.Path, err)
+		}
+	}
+	var err error
+	if db.read, err = sql.Open("sqlite", db.dsn(true)); err != nil {
+		return unusable(db.opts.Path, err)
+	}
+	for range readers {
+		c, err := newConn(ctx, db.read)
+		if err != nil {
+			return unusable(db.opts.Path, err)
+		}
+		db.pool <- c
+	}
+	if db.opts.ReadOnly {
+		return db.View(ctx, func(tx *Tx) error { return checkSchema(tx.c) })
+	}
+	return nil
+}
+
+func unusable(path string, err error) error {
+	return fault.New(fault.StoreUnusable, "The database %s cannot be opened: %v.", path, err).Because(err)
+}
+
+// dsn sets every pragma when a connection is made, so that no connection lacks one. The values and what they cost
+// were measured: an inline checkpoint each 2000 pages keeps the log near 8 MiB, readers gain 2.5 times from mmap.
+func (db *DB) dsn(readOnly bool) string {
+	v := url.Values{}
+	pragma := func(p string) { v.Add("_pragma", p) }
+	pragma("busy_timeout(5000)")
+	pragma("foreign_keys(1)")
+	pragma("temp_store(MEMORY)")
+	pragma("trusted_schema(0)")
+	pragma("cell_size_check(1)")
+	if readOnly {
+		pragma("cache_size(-4000)")
+		pragma("query_only(1)")
+		pragma("mmap_size(268435456)")
+	} else {
+		pragma("cache_size(-16000)")
+		pragma("auto_vacuum(INCREMENTAL)") // takes effect on a new file only; before the journal mode, which writes it
+		pragma("journal_mode(WAL)")
+		pragma("synchronous(" + map[bool]string{true: "NORMAL", false: "FULL"}[db.opts.Durability == "normal"] + ")")
+		pragma("wal_autocheckpoint(2000)")
+		pragma("journal_size_limit(16777216)")
+		pragma("secure_delete(1)")
+	}
+	return (&url.URL{Scheme: "file", OmitHost: true, Path: db.opts.Path, RawQuery: v.Encode()}).String()
+}
+
+// Close ends the database: it waits for the batch in progress, refuses later ones, truncates the log and frees the
+// lock. It may be called once more, to no effect.
+func (db *DB) Close() error {
+	var errs []error
+	if db.write != nil {
+		errs = append(errs, db.writer.close())
+	}
+	for range len(db.pool) {
+		(<-db.pool).close()
+	}
+	for _, p := range []**sql.DB{&db.read, &db.write} {
+		if *p != nil {
+			errs = append(errs, (*p).Close())
+			*p = nil
+		}
+	}
+	if db.lock != nil {
+		errs = append(errs, db.lock.release())
+		db.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Path is the absolute path of the database file.
+func (db *DB) Path() string { return db.opts.Path }
+
+// WALSize is the size in bytes of the write-ahead log file, zero when there is none.
+func (db *DB) WALSize() int64 {
+	if fi, err := os.Stat(db.opts.Path + "-wal"); err == nil {
+		return fi.Size()
+	}
+	return 0
+}
+
+// Ping reads one page and reports whether the database answers and takes writes: the error is that of the last
+// commit, if it failed, else that of the read.
+func (db *DB) Ping(ctx context.Context) error {
+	if err := db.writer.broken(); err != nil {
+		return err
+	}
+	return db.View(ctx, func(tx *Tx) error {
+		var n int64
+		return tx.row("SELECT count(*) FROM schema_migrations").Scan(&n)
+	})
+}
+
+// View runs fn on a read connection, waiting for one until ctx is done. Each statement of fn sees the latest
+// commit; statements do not share a snapshot.
+func (db *DB) View(ctx context.Context, fn func(*Tx) error) error {
+	return db.reading(ctx, fn)
+}
+
+// Snapshot is View with one snapshot for all statements of fn, which should be short: a snapshot keeps the log from
+// being truncated.
+func (db *DB) Snapshot(ctx context.Context, fn func(*Tx) error) error {
+	return db.reading(ctx, func(tx *Tx) error {
+		if err := tx.c.run("BEGIN"); err != nil {
+			return err
+		}
+		defer tx.c.run("COMMIT") //nolint:errcheck // a read transaction has nothing to lose
+		return fn(tx)
+	})
+}
+
+func (db *DB) reading(ctx context.Context, fn func(*Tx) error) error {
+	select {
+	case c := <-db.pool:
+		defer func() { db.pool <- c }()
+		return translate(fn(&Tx{c: c, now: time.Now()}))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Tx is what a closure reads and writes through. It is valid only inside that closure.
+type Tx struct {
+	c     *conn
+	now   time.Time
+	wrote bool
+}
+
+// Now is the transaction's time, in whole milliseconds since 1970.
+func (tx *Tx) Now() int64 { return tx.now.UnixMilli() }
+
+// exec runs a statement and returns how many rows it changed.
+func (tx *Tx) exec(query string, args ...any) (int64, error) {
+	tx.wrote = true
+	st, err := tx.c.prepare(query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := st.ExecContext(context.Background(), args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// insert runs an INSERT and returns the new row's integer key.
+func (tx *Tx) insert(query string, args ...any) (int64, error) {
+	tx.wrote = true
+	st, err := tx.c.prepare(query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := st.ExecContext(context.Background(), args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
+func (tx *Tx) query(query string, args ...any) (*sql.Rows, error) {
+	st, err := tx.c.prepare(query)
+	if err != nil {
+		return nil, err
+	}
+	return st.QueryContext(context.Background(), args...)
+}
+
+// scanner is a *sql.Row, or the error that kept it from being read.
+type scanner interface{ Scan(...any) error }
+
+type failedRow struct{ err error }
+
+func (r failedRow) Scan(...any) error { return r.err }
+
+func (tx *Tx) row(query string, args ...any) scanner {
+	st, err := tx.c.prepare(query)
+	if err != nil {
+		return failedRow{err}
+	}
+	return st.QueryRowContext(context.Background(), args...)
+}
+
+// collect runs a query and calls scan for each row.
+func (tx *Tx) collect(scan func(scanner) error, query string, args ...any) error {
+	rows, err := tx.query(query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// conn is one pinned connection and its prepared statements; one goroutine uses it at a time.
+type conn struct {
+	c     *sql.Conn
+	stmts map[string]*sql.Stmt
+}
+
+func newConn(ctx context.Context, from *sql.DB) (*conn, error) {
+	c, err := from.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c: c, stmts: map[string]*sql.Stmt{}}, nil
+}
+
+func (c *conn) prepare(query string) (*sql.Stmt, error) {
+	if st := c.stmts[query]; st != nil {
+		return st, nil
+	}
+	st, err := c.c.PrepareContext(context.Background(), query)
+	if err == nil {
+		c.stmts[query] = st
+	}
+	return st, err
+}
+
+func (c *conn) run(query string) error {
+	st, err := c.prepare(query)
+	if err == nil {
+		_, err = st.ExecContext(context.Background())
+	}
+	return err
+}
+
+func (c *conn) close() error {
+	for _, st := range c.stmts {
+		st.Close()
+	}
+	return c.c.Close()
+}
+
+// discard closes the connection for good instead of giving it back to the pool of database/sql.
+func (c *conn) discard() {
+	c.c.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // that is how a connection is thrown away
+	c.close()
+}
+
+// ErrNotFound is returned when no row has the id asked for.
+var ErrNotFound = errors.New("store: no such row")
+
+// ErrConflict is returned when a compare-and-set found another version, or a unique id is taken.
+var ErrConflict = errors.New("store: conflict")
+
+// translate turns the driver's errors into this package's, where a caller can act on them.
+func translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	var se *sqlite.Error
+	if !errors.As(err, &se) {
+		return err
+	}
+	switch code := se.Code(); {
+	case code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case spoils(code):
+		return fault.New(fault.StorageFailed, "The store could not write: %s.", reason(code)).Because(err)
+	}
+	return err
+}
+
+// spoils reports whether an error of this primary code says that the file system failed, after which the connection
+// must not be used again: pages that failed to be synced may be lost without notice on a second try.
+func spoils(code int) bool {
+	switch code & 0xff {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB:
+		return true
+	}
+	return false
+}
+
+func reason(code int) string {
+	switch code & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return "the disk is full"
+	case sqlite3.SQLITE_READONLY:
+		return "the data folder is read-only"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return "the database file is damaged"
+	}
+	return "the disk answered with an error"
+}
+
+// key is the integer key of a run's row.
+func key(run int64, index int) int64 { return run<<24 | int64(index) }
+
+// index is the low part of a key.
+func index(key int64) int { return int(key & maxIndex) }
+
+const maxIndex = 1<<24 - 1
+
+// placeholders is "?,?,?" for n values.
+func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }

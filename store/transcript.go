@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Events returns the durable events of run n after sequence number after, at most limit of them.
+func (r *Runs) Events(tx *Tx, n int64, after, limit int) ([]Event, error) {
+	var events []Event
+	err := tx.collect(func(s scanner) error {
+		var e Event
+		var k int64
+		var payload string
+		err := s.Scan(&k, &e.Type, &e.At, &e.Message, &payload)
+		e.Seq, e.Payload = index(k), json.RawMessage(payload)
+		events = append(events, e)
+		return err
+	}, "SELECT key, type, at, coalesce(message, -1), payload FROM run_events WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
+		key(n, after), key(n, maxIndex), limit)
+	return events, err
+}
+
+const messageColumns = "key, coalesce(sequence, 0), session_id IS NULL, role, tokens, at, body"
+
+func scanMessage(s scanner) (Message, error) {
+	var m Message
+	var k int64
+	var body string
+	err := s.Scan(&k, &m.Sequence, &m.Private, &m.Role, &m.Tokens, &m.At, &body)
+	m.Run, m.Index, m.Body = k>>24, index(k), json.RawMessage(body)
+	return m, err
+}
+
+func (tx *Tx) messages(query string, args ...any) ([]Message, error) {
+	var out []Message
+	err := tx.collect(func(s scanner) error {
+		m, err := scanMessage(s)
+		out = append(out, m)
+		return err
+	}, "SELECT "+messageColumns+" FROM run_messages WHERE "+query, args...)
+	return out, err
+}
+
+// Messages returns the transcript of run n in order, without its history.
+func (r *Runs) Messages(tx *Tx, n int64) ([]Message, error) {
+	return tx.messages("key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
+}
+
+// Message returns one message of run n, or ErrNotFound.
+func (r *Runs) Message(tx *Tx, n int64, idx int) (Message, error) {
+	return scanMessage(tx.row("SELECT "+messageColumns+" FROM run_messages WHERE key = ?", key(n, idx)))
+}
+
+// History returns the session messages with after < sequence <= to, in order.
+func (r *Runs) History(tx *Tx, session string, after, to int64) ([]Message, error) {
+	if to <= after {
+		return nil, nil
+	}
+	return tx.messages("session_id = ? AND sequence > ? AND sequence <= ? ORDER BY sequence", session, after, to)
+}
+
+// Window finds the latest messages of a session that together have at most so many tokens, cut so that they begin
+// with a user message (an answer without its question says nothing, and a tool message without its call is not
+// valid). It returns the range for [Runs.History].
+func (r *Runs) Window(tx *Tx, session string, tokens int) (after, to int64, err error) {
+	rows, err := tx.query("SELECT sequence, role, tokens FROM run_messages WHERE session_id = ? ORDER BY sequence DESC LIMIT 10000", session)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer rows.Close()
+	after = -1
+	for rows.Next() {
+		var sequence int64
+		var role string
+		var size int
+		if err := rows.Scan(&sequence, &role, &size); err != nil {
+			return 0, 0, err
+		}
+		if to == 0 {
+			to = sequence
+		}
+		if tokens -= size; tokens < 0 {
+			break
+		}
+		if role == "user" {
+			after = sequence - 1
+		}
+	}
+	if after < 0 {
+		after = to
+	}
+	return after, to, rows.Err()
+}
+
+// Steps returns the steps of run n in order.
+func (r *Runs) Steps(tx *Tx, n int64) ([]Step, error) {
+	var steps []Step
+	err := tx.collect(func(s scanner) error {
+		var st Step
+		var k int64
+		var usage string
+		err := s.Scan(&k, &st.Agent, &st.Model, &usage, &st.Started, &st.Ended)
+		if st.Number = index(k); usage != "" {
+			st.Usage = json.RawMessage(usage)
+		}
+		steps = append(steps, st)
+		return err
+	}, `SELECT key, agent_id, coalesce(model, ''), coalesce(usage_json, ''), started_at, coalesce(ended_at, 0) FROM run_steps
+		WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
+	return steps, err
+}
+
+// Calls returns the journal of tool calls of run n in order.
+func (r *Runs) Calls(tx *Tx, n int64) ([]Call, error) {
+	var calls []Call
+	err := tx.collect(func(s scanner) error {
+		var c Call
+		var k int64
+		err := s.Scan(&k, &c.Step, &c.ID, &c.Name, &c.Phase, &c.Reason, &c.ArgsHash, &c.Asked, &c.Answered, &c.Attempts,
+			&c.Claimed, &c.Settled)
+		c.Index = index(k)
+		calls = append(calls, c)
+		return err
+	}, `SELECT key, step, call_id, name, phase, coalesce(reason, ''), args_sha256, asked, coalesce(answered, -1), attempts, claimed_at,
+		coalesce(settled_at, 0) FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
+	return calls, err
+}
+
+// Slot returns what run n keeps in a slot; nil when it keeps nothing there.
+func (r *Runs) Slot(tx *Tx, n int64, slot Slot) (json.RawMessage, error) {
+	var text string
+	switch err := translate(tx.row("SELECT json FROM run_slots WHERE key = ?", key(n, int(slot))).Scan(&text)); err {
+	case nil:
+		return json.RawMessage(text), nil
+	case ErrNotFound:
+		return nil, nil
+	default:
+		return nil, err
+	}
+}
+
+// ReadSpill returns a result that was too large for the transcript, or ErrNotFound.
+func (r *Runs) ReadSpill(ctx context.Context, runID, name string) (mediaType string, data []byte, err error) {
+	err = r.db.View(ctx, func(tx *Tx) error {
+		return tx.row("SELECT media_type, data FROM run_spills WHERE run = (SELECT n FROM runs WHERE id = ?) AND name = ?",
+			runID, name).Scan(&mediaType, &data)
+	})
+	return mediaType, data, err
+}
