@@ -110,6 +110,7 @@ type Call struct {
 	Attempts int
 	Claimed  int64
 	Settled  int64 // 0: not yet
+	Reported bool  // the event that tells of the outcome is written
 }
 
 // Slot names something that a run keeps once.
@@ -119,6 +120,7 @@ const (
 	OutputSlot     Slot = 1
 	CheckpointSlot Slot = 2
 	PendingSlot    Slot = 3
+	InputSlot      Slot = 4 // of a run that waits for its turn
 )
 
 // Spill is a result that was too large for the transcript.
@@ -182,10 +184,11 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	}
 	for _, k := range c.Calls {
 		if _, err := tx.exec(`INSERT INTO tool_calls (key, step, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
-			claimed_at, settled_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET phase = excluded.phase,
-			reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts, settled_at = excluded.settled_at`,
+			claimed_at, settled_at, reported) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
+			phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
+			settled_at = excluded.settled_at, reported = excluded.reported`,
 			key(n, k.Index), k.Step, k.ID, k.Name, string(k.Phase), null(k.Reason), k.ArgsHash, k.Asked,
-			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled)); err != nil {
+			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), k.Reported); err != nil {
 			return 0, err
 		}
 	}

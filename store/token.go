@@ -113,7 +113,7 @@ func (t *Tokens) RevokedSince(ctx context.Context, at int64) (ids []string, err 
 			err := s.Scan(&id)
 			ids = append(ids, id)
 			return err
-		}, "SELECT id FROM auth_tokens WHERE revoked_at >= ?", at)
+		}, "SELECT id FROM auth_tokens WHERE revoked_at IS NOT NULL AND revoked_at >= ?", at)
 	})
 	return ids, err
 }

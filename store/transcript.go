@@ -118,12 +118,12 @@ func (r *Runs) Calls(tx *Tx, n int64) ([]Call, error) {
 		var c Call
 		var k int64
 		err := s.Scan(&k, &c.Step, &c.ID, &c.Name, &c.Phase, &c.Reason, &c.ArgsHash, &c.Asked, &c.Answered, &c.Attempts,
-			&c.Claimed, &c.Settled)
+			&c.Claimed, &c.Settled, &c.Reported)
 		c.Index = index(k)
 		calls = append(calls, c)
 		return err
 	}, `SELECT key, step, call_id, name, phase, coalesce(reason, ''), args_sha256, asked, coalesce(answered, -1), attempts, claimed_at,
-		coalesce(settled_at, 0) FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
+		coalesce(settled_at, 0), reported FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
 	return calls, err
 }
 

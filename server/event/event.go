@@ -41,20 +41,19 @@ func New(typ string, fields any) Event {
 // Parse reads an event that somebody else wrote. The payload must be an object with a non-empty string "type" of
 // at most 64 visible ASCII characters (it becomes an SSE field).
 func Parse(payload []byte) (Event, error) {
-	var head struct {
-		Type *string `json:"type"`
-	}
 	payload = bytes.TrimSpace(payload)
 	if len(payload) == 0 || payload[0] != '{' {
 		return Event{}, errors.New("an event is a JSON object")
 	}
-	if err := json.Unmarshal(payload, &head); err != nil {
+	var members map[string]json.RawMessage // a struct would take "Type" for "type"
+	if err := json.Unmarshal(payload, &members); err != nil {
 		return Event{}, fmt.Errorf("an event is a JSON object: %w", err)
 	}
-	if head.Type == nil || !validType(*head.Type) {
+	var typ string
+	if json.Unmarshal(members["type"], &typ) != nil || !validType(typ) {
 		return Event{}, errors.New(`an event has a "type": 1 to 64 characters of A-Z a-z 0-9 . _ - :`)
 	}
-	return Event{Type: *head.Type, Payload: bytes.Clone(payload)}, nil
+	return Event{Type: typ, Payload: bytes.Clone(payload)}, nil
 }
 
 func validType(s string) bool {

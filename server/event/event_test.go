@@ -24,7 +24,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestParseRefusesWhatCannotBeDelivered(t *testing.T) {
-	for _, in := range []string{``, `null`, `[]`, `"x"`, `{}`, `{"type":""}`, `{"type":1}`, `{"type":"a\nid: 7"}`, `{"type":"x"`, `{"type":"x"} {}`} {
+	for _, in := range []string{``, `null`, `[]`, `"x"`, `{}`, `{"type":""}`, `{"type":1}`, `{"Type":"x"}`, `{"type":"a\nid: 7"}`, `{"type":"x"`, `{"type":"x"} {}`} {
 		if ev, err := event.Parse([]byte(in)); err == nil {
 			t.Errorf("Parse(%s) = %v, want an error", in, ev)
 		}
@@ -93,6 +93,28 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if ev, err := event.Parse(in); err == nil && !json.Valid(ev.Payload) {
 			t.Errorf("Parse(%q) accepted what is not JSON", in)
+		}
+	})
+}
+
+func TestCursorRoundTrip(t *testing.T) {
+	for _, c := range []event.Cursor{{event.RunView, "0192-a_b", 1, 0}, {event.SessionView, "r-1", 70000, 36}, {event.SessionRunView, "x", 0, 1}} {
+		if got, ok := event.ParseCursor(c.String()); !ok || got != c {
+			t.Errorf("ParseCursor(%s) = %+v, %v; want %+v", c, got, ok, c)
+		}
+	}
+	for _, id := range []string{"", "evt-", "evt-r-", "evt-r-x", "evt-r-x-", "evt-r-x-01", "evt-r-x-1.0", "evt-r-x-1.", "evt-r-a b-1", "evt-lx2k9q-1f"} {
+		if c, ok := event.ParseCursor(id); ok {
+			t.Errorf("ParseCursor(%q) = %+v, want it unknown", id, c)
+		}
+	}
+}
+
+func FuzzParseCursor(f *testing.F) {
+	f.Add("evt-r-0192-a-1.2")
+	f.Fuzz(func(t *testing.T, id string) {
+		if c, ok := event.ParseCursor(id); ok && c.String() != id {
+			t.Errorf("ParseCursor(%q).String() = %q", id, c.String())
 		}
 	})
 }

@@ -149,6 +149,9 @@ var (
 	NotStarted = declare("lifecycle-not-started", 0,
 		"Shutdown was called on a server that is not started.",
 		"Wait until Start has returned.")
+	ShutdownTimeout = declare("shutdown-timeout", 0,
+		"The server stopped before a run had ended.",
+		"Raise `server.shutdown.drainTimeoutMs`, or start the run again.")
 	RefuseRoot = declare("refuse-to-run-as-root", 0,
 		"The process runs as root and hardening.refuseRoot is true.",
 		"Run it as another user, or set `hardening.refuseRoot` to false.")

@@ -12,6 +12,8 @@ CREATE TABLE auth_tokens (
   last_used_at INTEGER
 ) WITHOUT ROWID;
 
+CREATE INDEX auth_tokens_revoked ON auth_tokens (revoked_at) WHERE revoked_at IS NOT NULL;
+
 CREATE TABLE sessions (
   id         TEXT PRIMARY KEY,
   user_id    TEXT NOT NULL,
@@ -54,7 +56,8 @@ CREATE INDEX runs_by_session ON runs (session_id, n) WHERE session_id IS NOT NUL
 CREATE INDEX runs_by_owner ON runs (owner_id, n);
 CREATE INDEX runs_open ON runs (session_id, n) WHERE status IN ('pending', 'running', 'awaiting_approval');
 
--- What a run keeps once and may replace: slot 1 its output, 2 its agent's checkpoint, 3 its pending approvals.
+-- What a run keeps once and may replace: slot 1 its output, 2 its agent's checkpoint,
+-- 3 its pending approvals, 4 its input while it waits for its turn.
 CREATE TABLE run_slots (
   key  INTEGER PRIMARY KEY,
   json TEXT NOT NULL
@@ -103,7 +106,8 @@ CREATE TABLE tool_calls (
   answered      INTEGER,                 -- index of the tool message that holds the outcome
   attempts      INTEGER NOT NULL,
   claimed_at    INTEGER NOT NULL,
-  settled_at    INTEGER
+  settled_at    INTEGER,
+  reported      INTEGER NOT NULL         -- whether the event that tells of the outcome is written
 );
 
 -- Results that were too large for the transcript.

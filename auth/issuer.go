@@ -1,0 +1,171 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/server/id"
+	"agentd/store"
+)
+
+const (
+	defaultEnv     = "live"
+	maxLabelLength = 256 // bytes
+	maxScopes      = 256
+)
+
+// IssuerOptions are what an [Issuer] works with.
+type IssuerOptions struct {
+	Tokens  *store.Tokens
+	Pepper  []byte // see CheckPepper
+	Prefix  string
+	Envs    []string        // that a token may have; empty: any
+	Revoked func(id string) // told after a revocation, as Verifier.Revoked wants to be; nil: nobody
+}
+
+// An Issuer mints, lists and revokes tokens. It is safe for concurrent use.
+type Issuer struct{ opts IssuerOptions }
+
+// NewIssuer returns an Issuer. Errors are those of [NewVerifier].
+func NewIssuer(opts IssuerOptions) (*Issuer, error) {
+	if err := CheckPepper(opts.Pepper); err != nil {
+		return nil, err
+	}
+	if err := checkNames(opts.Prefix, opts.Envs); err != nil {
+		return nil, err
+	}
+	opts.Pepper = slices.Clone(opts.Pepper)
+	opts.Envs = slices.Clone(opts.Envs)
+	return &Issuer{opts}, nil
+}
+
+// A MintRequest says which token to make.
+type MintRequest struct {
+	Label     string        // at most 256 bytes; may be empty
+	Scopes    []string      // 1 to 256
+	Env       string        // empty: live
+	ExpiresIn time.Duration // 0: never
+}
+
+// Mint makes a token that its minter may have made: each of its scopes is covered by the minter's grant. The raw token
+// exists nowhere else afterwards. The checks, of which the first that fails answers with all that it found:
+//
+//	shape       config-invalid with issues
+//	environment config-invalid with issues and, when only some are allowed, these as "allowed"
+//	scopes      config-invalid with an issue for each that does not parse
+//	attenuation scope-escalation-denied with the scopes that are not covered as "denied"
+func (s *Issuer) Mint(ctx context.Context, minter Grant, req MintRequest) (store.Token, Raw, error) {
+	env := cmp.Or(req.Env, defaultEnv)
+	if err := checkShape(req); err != nil {
+		return store.Token{}, "", err
+	}
+	if err := s.checkEnv(req.Env, env); err != nil {
+		return store.Token{}, "", err
+	}
+	if err := checkScopes(minter, req.Scopes); err != nil {
+		return store.Token{}, "", err
+	}
+	raw, err := Mint(s.opts.Prefix, env)
+	if err != nil {
+		return store.Token{}, "", err
+	}
+	now := time.Now()
+	t := store.Token{
+		ID:      id.New(),
+		Hash:    Hash(s.opts.Pepper, raw),
+		Label:   req.Label,
+		Scopes:  slices.Clone(req.Scopes),
+		Created: now.UnixMilli(),
+	}
+	if req.ExpiresIn > 0 {
+		t.Expires = now.Add(req.ExpiresIn).UnixMilli()
+	}
+	if err := s.opts.Tokens.Insert(ctx, t); err != nil {
+		return store.Token{}, "", fmt.Errorf("keeping a token: %w", err)
+	}
+	return t, raw, nil
+}
+
+func checkShape(req MintRequest) error {
+	var issues []fault.Issue
+	if len(req.Label) > maxLabelLength {
+		issues = append(issues, fault.At(fmt.Sprintf("is longer than %d bytes", maxLabelLength), "label"))
+	}
+	if len(req.Scopes) == 0 {
+		issues = append(issues, fault.At("names no scope", "scopes"))
+	}
+	if len(req.Scopes) > maxScopes {
+		issues = append(issues, fault.At(fmt.Sprintf("has more than %d scopes", maxScopes), "scopes"))
+	}
+	if req.ExpiresIn < 0 {
+		issues = append(issues, fault.At("is not above zero", "expiresInMs"))
+	}
+	if issues != nil {
+		return fault.Invalid("The request for a token is not valid.", issues...)
+	}
+	return nil
+}
+
+func (s *Issuer) checkEnv(asked, env string) error {
+	if envAllowed(env, s.opts.Envs) {
+		return nil
+	}
+	if len(s.opts.Envs) == 0 {
+		return fault.Invalid("The environment of the token is not valid.",
+			fault.At("is not a lower-case letter and up to 15 of a-z 0-9 and -", "env"))
+	}
+	message := "is not an environment of this server"
+	if asked == "" {
+		message = "is needed, because this server has no environment " + defaultEnv
+	}
+	return fault.Invalid("The environment of the token is not allowed.", fault.At(message, "env")).
+		With("allowed", slices.Clone(s.opts.Envs))
+}
+
+func checkScopes(minter Grant, texts []string) error {
+	var issues []fault.Issue
+	var denied []string
+	for i, text := range texts {
+		switch scope, err := ParseScope(text); {
+		case err != nil:
+			issues = append(issues, fault.At(err.Error(), "scopes", i))
+		case !minter.Covers(scope):
+			denied = append(denied, text)
+		}
+	}
+	if issues != nil {
+		return fault.Invalid("A scope of the token is not valid.", issues...)
+	}
+	if denied != nil {
+		return fault.New(fault.ScopeEscalation, "The token was to have scopes that its minter's grant does not cover.").
+			With("denied", denied)
+	}
+	return nil
+}
+
+// List returns the tokens in the order of their creation, revoked ones only when asked for. Their hashes are not for
+// showing.
+func (s *Issuer) List(ctx context.Context, revoked bool) ([]store.Token, error) {
+	return s.opts.Tokens.List(ctx, revoked)
+}
+
+// Revoke ends a token for good; one that is revoked already stays so. The error is token-not-found when there is none
+// with the id.
+func (s *Issuer) Revoke(ctx context.Context, id string) error {
+	err := s.opts.Tokens.Revoke(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return fault.New(fault.TokenNotFound, "There is no token %.80q.", id)
+	}
+	if err != nil {
+		return fmt.Errorf("revoking a token: %w", err)
+	}
+	if s.opts.Revoked != nil {
+		s.opts.Revoked(id)
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package auth
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+const (
+	maxInFlight = 100
+	retryAfter  = time.Second // of overloaded
+
+	ipThreshold = 5
+	ipWindow    = time.Minute
+	ipLockout   = 5 * time.Minute
+
+	tokenThreshold = 10
+	tokenWindow    = 5 * time.Minute
+)
+
+// Options are what a [Verifier] works with.
+type Options struct {
+	Tokens *store.Tokens
+	Pepper []byte   // see CheckPepper
+	Prefix string   // of this server's tokens
+	Envs   []string // that its tokens may have; empty: any
+
+	PerIPFailureThreshold int           // 0: 5
+	PerIPLockout          time.Duration // 0: 5 minutes
+	Logger                *slog.Logger  // nil: none
+}
+
+// A Verifier recognises tokens. It is safe for concurrent use.
+//
+// [Verifier.Verify] works without [Verifier.Run], which only makes it notice what other processes revoke and writes
+// when tokens were last used.
+type Verifier struct {
+	tokens *store.Tokens
+	prefix string
+	envs   []string
+	log    *slog.Logger
+
+	inFlight     atomic.Int64
+	hasher       *hasher
+	cache        cache
+	lockedIPs    *lockout[netip.Addr]
+	lockedTokens *lockout[string]
+
+	mu       sync.Mutex // guards the two below
+	used     map[string]int64
+	onRevoke []func(id string)
+}
+
+// NewVerifier returns a Verifier. Errors are those of [CheckPepper], and config-invalid for a prefix or an environment
+// that no token can have.
+func NewVerifier(opts Options) (*Verifier, error) {
+	if err := CheckPepper(opts.Pepper); err != nil {
+		return nil, err
+	}
+	if err := checkNames(opts.Prefix, opts.Envs); err != nil {
+		return nil, err
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Verifier{
+		tokens: opts.Tokens,
+		prefix: opts.Prefix,
+		envs:   slices.Clone(opts.Envs),
+		log:    opts.Logger,
+		hasher: newHasher(opts.Pepper),
+		cache:  cache{byHash: map[digest]*list.Element{}},
+		lockedIPs: newLockout[netip.Addr](
+			cmp.Or(opts.PerIPFailureThreshold, ipThreshold), ipWindow, cmp.Or(opts.PerIPLockout, ipLockout)),
+		lockedTokens: newLockout[string](tokenThreshold, tokenWindow, 0),
+		used:         map[string]int64{},
+	}, nil
+}
+
+// Verify returns the principal of a token that the client at ip sent. The zero ip is one that is not known: its
+// failures are not counted. Faults are those that the package's documentation lists; any other error is the store's.
+//
+// Five failures from one address, with no more than a minute between each two, lock it out for five minutes: until then
+// it is refused with a valid token too. A revoked or expired token is itself locked out at its tenth failure, with no
+// more than five minutes between each two, for as long as the process lives. Errors of the store count for nothing.
+func (v *Verifier) Verify(ctx context.Context, ip netip.Addr, raw Raw) (Principal, error) {
+	defer v.inFlight.Add(-1)
+	if v.inFlight.Add(1) > maxInFlight {
+		return Principal{}, fault.New(fault.Overloaded, "Too many tokens are being verified.").After(retryAfter)
+	}
+	now := time.Now()
+	ip = ip.Unmap() // a client has one address, whichever way the listener writes it
+	if left, locked := v.lockedIPs.check(ip, now); locked {
+		return Principal{}, fault.New(fault.AuthLockedOut, "Too many failed authentications from this address.").After(left)
+	}
+	p, err := v.verify(ctx, raw, now)
+	if err != nil && ip.IsValid() && isFailure(err) && v.lockedIPs.fail(ip) {
+		v.log.Warn("address locked out", "ip", ip)
+	}
+	return p, err
+}
+
+func isFailure(err error) bool {
+	return fault.Is(err, fault.AuthInvalid) || fault.Is(err, fault.AuthRevoked) || fault.Is(err, fault.AuthExpired)
+}
+
+func (v *Verifier) verify(ctx context.Context, raw Raw, now time.Time) (Principal, error) {
+	if _, err := Parse(raw, v.prefix, v.envs); err != nil {
+		return Principal{}, err
+	}
+	hash := v.hasher.sum(raw)
+	if p, ok := v.cache.get(hash, now); ok {
+		return p, nil
+	}
+	epoch := v.cache.currentEpoch()
+	p, err := v.lookUp(ctx, hash)
+	if err != nil {
+		return Principal{}, err
+	}
+	v.cache.put(hash, p, now, epoch)
+	v.noteUse(p.TokenID, now)
+	return p, nil
+}
+
+func (v *Verifier) lookUp(ctx context.Context, hash digest) (Principal, error) {
+	text := hex.EncodeToString(hash[:])
+	t, err := v.tokens.ByHash(ctx, text)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return Principal{}, fmt.Errorf("looking up a token: %w", err)
+	}
+	if err != nil || subtle.ConstantTimeCompare([]byte(t.Hash), []byte(text)) != 1 {
+		return Principal{}, fault.New(fault.AuthInvalid, "The token is not known.")
+	}
+	now := time.Now()
+	if _, locked := v.lockedTokens.check(t.ID, now); locked {
+		return Principal{}, fault.New(fault.AuthLockedOut, "Too many failed authentications with this token.").
+			Advise(fault.AuthRevoked.Hint)
+	}
+	p := Principal{Kind: KindToken, TokenID: t.ID, Label: t.Label, Grant: parseGrant(t.Scopes)}
+	if t.Expires != 0 {
+		p.Expires = time.UnixMilli(t.Expires)
+	}
+	switch {
+	case t.Revoked != 0:
+		err = fault.New(fault.AuthRevoked, "The token was revoked.")
+	case expired(p.Expires, now):
+		err = fault.New(fault.AuthExpired, "The token expired.")
+	default:
+		return p, nil
+	}
+	if v.lockedTokens.fail(t.ID) {
+		v.log.Warn("token locked out", "token", t.ID)
+	}
+	return Principal{}, err
+}

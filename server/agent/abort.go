@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// AbortOptions say how a run is to be ended.
+type AbortOptions struct {
+	// Drain lets the current step finish; without it, the model call and the tools are cancelled at once.
+	Drain bool
+	// OnPending is what becomes of approvals that wait: deny (default) answers each as denied, hold keeps them, fail
+	// makes the run failed. Without any, the run ends as aborted whatever this says.
+	OnPending string
+	// Reason goes into the log.
+	Reason string
+}
+
+var errAborted = fault.New(fault.RunAborted, "The run was aborted.")
+
+// abortWait is how long Abort waits for a run to end.
+const abortWait = 10 * time.Second
+
+// Abort ends a run and returns its status: aborted, or what it had become before. Where the agent does not end in
+// time, or has a step to drain, the status is still running. Errors: run-not-found, run-conflict, storage-failed.
+func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (store.Status, error) {
+	opts.OnPending = cmp.Or(opts.OnPending, "deny")
+	if r := e.moved(runID); r != nil {
+		e.log.Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)
+		r.askAbort(opts)
+		select {
+		case <-r.done:
+		case <-time.After(abortWait):
+		case <-ctx.Done():
+		}
+	}
+	row, err := e.opts.Runs.Get(ctx, runID)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", fault.New(fault.RunNotFound, "No run %q.", runID)
+	}
+	if err != nil || row.Status.Terminal() || row.Status == store.Running {
+		return statusOf(row), err
+	}
+	return e.abortParked(ctx, row, opts)
+}
+
+func statusOf(row *store.Run) store.Status {
+	if row == nil {
+		return ""
+	}
+	return row.Status
+}
+
+func (r *run) askAbort(opts AbortOptions) {
+	r.mu.Lock()
+	if r.abort == nil || r.abort.Drain && !opts.Drain {
+		r.abort = &opts
+	}
+	r.mu.Unlock()
+	if !opts.Drain {
+		r.cancel(errAborted)
+	}
+}
+
+// aborting is what was asked of the run; nil when it is to go on.
+func (r *run) aborting() *AbortOptions {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.abort
+}
+
+// abortParked ends a run that no goroutine moves.
+func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOptions) (store.Status, error) {
+	r, err := e.takeUp(ctx, row, false)
+	if err != nil {
+		return row.Status, err
+	}
+	defer e.release(r)
+	defer close(r.done)
+	defer r.cancel(nil)
+	if err := r.settleAbort(&opts); err != nil {
+		if errors.Is(err, store.ErrConflict) {
+			return row.Status, fault.New(fault.RunConflict, "The run has moved on.")
+		}
+		return row.Status, err
+	}
+	r.count()
+	e.next(r.row.Session)
+	return r.row.Status, nil
+}
+
+// settleAbort ends the run as its abort asks.
+func (r *run) settleAbort(opts *AbortOptions) error {
+	m := r.move()
+	m.say(event.AgentCancelling, cancelFields{r.row.ID, opts.Drain, opts.OnPending})
+	pending := r.rec.pending
+	switch {
+	case len(pending) == 0:
+	case opts.OnPending == "fail":
+		return r.finish(m, store.Failed, fault.New(fault.RunAborted, "The run was aborted while %d approval(s) were pending.", len(pending)))
+	case opts.OnPending == "hold":
+		m.row.Status, m.row.Finished = store.Aborted, m.at
+		return r.commitEnd(m, pending)
+	default:
+		for i := range r.rec.calls {
+			c := r.rec.calls[i]
+			if c.Phase != store.CallAwaiting {
+				continue
+			}
+			const reason = "denied automatically, because the run was aborted"
+			m.say(event.ApprovalDenied, struct {
+				ToolCallID string `json:"toolCallId"`
+				Reason     string `json:"reason"`
+			}{c.ID, reason})
+			m.settle(&c, r.rec.place(&c), &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ApprovalDenied,
+				Message: "Approval " + reason + ".", RecoveryHint: message.ReportToUser})
+			c.Reported = true
+			m.calls = append(m.calls, c)
+		}
+	}
+	return r.finish(m, store.Aborted, errAborted)
+}

@@ -1,0 +1,318 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"strconv"
+	"sync"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// The journal of tool calls. A call is claimed in the commit that holds the model's wish for it, dispatched after
+// that commit, and settled in a commit that holds its outcome:
+//
+//	claim (dispatching) --> the tool runs --> settle (done) --> its event, in call order, when the step's calls are through
+//
+// A call that recovery finds claimed but not settled may have had its effect. It runs again only if that does no
+// harm; otherwise its tool's policy decides (see tool.OnUnknown).
+
+// claim commits the model's answer together with the journal rows of its calls.
+func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []message.ToolCall) error {
+	if max := a.Budget.ToolCalls; max > 0 && m.row.Calls+len(calls) > max {
+		m.withoutCalls(asked)
+		m.steps = append(m.steps, step)
+		return r.finish(m, store.Failed, fault.New(fault.BudgetExceeded, "The run asked for more than its budget of %d tool calls.", max))
+	}
+	m.steps = append(m.steps, step)
+	for _, c := range calls {
+		m.say(event.ToolStart, callHead{c.ID, c.Name})
+		hash := sha256.Sum256(c.Args)
+		row := store.Call{Index: m.row.Calls, Step: step.Number, ID: c.ID, Name: c.Name, Phase: store.CallDispatching,
+			ArgsHash: hash[:], Asked: asked, Answered: -1, Attempts: 1, Claimed: m.at}
+		place := m.row.Messages // reserved, so that outcomes lie in call order
+		m.row.Calls++
+		m.row.Messages++
+		if o := a.refuse(c); o != nil {
+			m.settle(&row, place, o)
+		}
+		m.calls = append(m.calls, row)
+	}
+	if err := r.commit(m); err != nil {
+		return err
+	}
+	for _, c := range m.calls {
+		r.fresh(c.Index)
+	}
+	return nil
+}
+
+// refuse is the outcome of a call that cannot be made: its tool does not exist or its arguments do not fit.
+func (a *LLM) refuse(c message.ToolCall) *message.Outcome {
+	if a.Tools == nil {
+		return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.UnknownTool,
+			Message: "There are no tools.", RecoveryHint: message.TryAlternative}
+	}
+	if o := a.Tools.Check(c); o != nil {
+		return o
+	}
+	for _, p := range a.Deny {
+		if p.Match(c.Name, c.Args) {
+			return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.CapabilityBlocked,
+				Message: "This agent may not make this call.", RecoveryHint: message.ReportToUser}
+		}
+	}
+	return nil
+}
+
+// settle makes a call done, with its outcome at the given place in the transcript.
+func (m *move) settle(c *store.Call, place int, o *message.Outcome) {
+	c.Phase, c.Answered, c.Settled, c.Reason = store.CallDone, place, m.at, ""
+	m.messageAt(place, answer(o), o)
+}
+
+// place is the index that is reserved for a call's outcome.
+func (rec *record) place(c *store.Call) int {
+	place := c.Asked + 1
+	for i := range rec.calls {
+		if o := &rec.calls[i]; o.Asked == c.Asked && o.Index < c.Index {
+			place++
+		}
+	}
+	return place
+}
+
+// openCalls is the number of calls of a step whose outcome has not been told.
+func (rec *record) openCalls(step int) int {
+	n := 0
+	for i := range rec.calls {
+		if c := &rec.calls[i]; c.Step == step && !c.Reported {
+			n++
+		}
+	}
+	return n
+}
+
+// settleCalls dispatches the open calls of a step, settles each as it ends, and tells of all when the last has.
+func (a *LLM) settleCalls(r *run, step store.Step) error {
+	dispatch, m, err := a.sort(r, step)
+	if err != nil {
+		return err
+	}
+	if m != nil { // recovery counts its attempts, and settles or parks what must not run again
+		if err := r.commit(m); err != nil {
+			return err
+		}
+	}
+	if err := a.dispatch(r, dispatch); err != nil {
+		return err
+	}
+	return a.report(r, step)
+}
+
+// sort tells the open calls that are to be dispatched from those that are done or wait. For calls that an earlier
+// process left open, it prepares a move.
+func (a *LLM) sort(r *run, step store.Step) (dispatch []store.Call, m *move, err error) {
+	for i := range r.rec.calls {
+		c := r.rec.calls[i]
+		if c.Step != step.Number || c.Phase != store.CallDispatching {
+			continue
+		}
+		if !r.isFresh(c.Index) {
+			if m == nil {
+				m = r.move()
+			}
+			if a.uncertain(r, m, &c) {
+				m.calls = append(m.calls, c)
+				continue
+			}
+			c.Attempts++
+			m.calls = append(m.calls, c)
+		}
+		dispatch = append(dispatch, c)
+	}
+	return dispatch, m, nil
+}
+
+// outcomeUnknown is why a call waits whose effect may have happened.
+const outcomeUnknown = "outcome-unknown"
+
+// uncertain deals with a call whose effect may have happened and must not happen twice; false: it may run again.
+func (a *LLM) uncertain(r *run, m *move, c *store.Call) bool {
+	var spec tool.Spec
+	if a.Tools != nil {
+		if t, ok := a.Tools.Get(c.Name); ok {
+			spec = t.Spec()
+		}
+	}
+	switch {
+	case spec.Name == "":
+		m.settle(c, r.rec.place(c), &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.UnknownTool,
+			Message:      "The server stopped during this call, and the tool no longer exists. Its effect may have happened.",
+			RecoveryHint: message.ReportToUser})
+	case spec.Repeatable() || spec.OnUnknownOutcome == tool.Retry && spec.Idempotent:
+		return false
+	case spec.OnUnknownOutcome == tool.ReportError:
+		m.settle(c, r.rec.place(c), unknownOutcome(c))
+	default:
+		c.Phase, c.Reason = store.CallAwaiting, outcomeUnknown
+	}
+	return true
+}
+
+func unknownOutcome(c *store.Call) *message.Outcome {
+	return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ExecutionFailed,
+		Message:      "The outcome of this call is unknown: the server stopped during it. Its effect may have happened.",
+		RecoveryHint: message.ReportToUser}
+}
+
+// dispatch runs calls: the sequential ones one by one, then the others side by side. It settles each but the last
+// as soon as it ends; report settles the last together with all events.
+func (a *LLM) dispatch(r *run, calls []store.Call) error {
+	var first, rest []store.Call
+	for _, c := range calls {
+		if t, ok := a.Tools.Get(c.Name); ok && t.Spec().Sequential {
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	type settled struct {
+		call store.Call
+		res  tool.Settled
+	}
+	results := make(chan settled)
+	var workers sync.WaitGroup
+	workers.Go(func() {
+		defer close(results)
+		for _, c := range first {
+			results <- settled{c, a.execute(r, &c)}
+		}
+		var inner sync.WaitGroup
+		places := make(chan struct{}, cmp.Or(a.MaxParallel, defaultParallel))
+		for _, c := range rest {
+			places <- struct{}{}
+			inner.Go(func() {
+				defer func() { <-places }()
+				results <- settled{c, a.execute(r, &c)}
+			})
+		}
+		inner.Wait()
+	})
+	defer workers.Wait()
+	var failed error
+	for s := range results {
+		status := "success"
+		if s.res.Outcome.Failed() {
+			status = "error"
+		}
+		r.e.opts.Metrics.ToolCalls.With(s.call.Name, status).Inc()
+		if failed != nil {
+			continue
+		}
+		if s.res.Outcome.Kind == message.AbortedCall && errors.Is(context.Cause(r.ctx), errShutdown) {
+			failed = errShutdown // the call stays claimed: what it did is unknown
+			continue
+		}
+		m := r.move()
+		c := s.call
+		m.settle(&c, r.rec.place(&c), &s.res.Outcome)
+		if b := s.res.Spill; b != nil {
+			m.spills = append(m.spills, store.Spill{Name: b.Name, MediaType: b.MediaType, Data: b.Data})
+		}
+		m.calls = append(m.calls, c)
+		if len(calls) == 1 && r.ctx.Err() == nil {
+			r.last = m // report commits it
+			continue
+		}
+		failed = r.commit(m)
+	}
+	return failed
+}
+
+// execute runs one call. Live output and progress are published as they come.
+func (a *LLM) execute(r *run, c *store.Call) tool.Settled {
+	tc := r.rec.call(c)
+	chunks := 0
+	var mu sync.Mutex // tools may report from several goroutines
+	return a.Tools.Execute(r.ctx, c.Name, tool.Call{
+		RunID: r.row.ID, AgentID: r.row.Current, SessionID: r.row.Session, UserID: r.row.User, StepNumber: c.Step, ID: c.ID,
+		Key: r.row.ID + ":" + strconv.Itoa(c.Step) + ":" + c.ID, Args: tc.Args,
+		Progress: func(current, total float64, note string) {
+			r.transient(event.New(event.ToolProgress, struct {
+				ToolName   string  `json:"toolName"`
+				ToolCallID string  `json:"toolCallId"`
+				Current    float64 `json:"current"`
+				Total      float64 `json:"total,omitempty"`
+				Message    string  `json:"message,omitempty"`
+				StepNumber int     `json:"stepNumber"`
+				TS         int64   `json:"ts"`
+			}{c.Name, c.ID, current, total, note, c.Step, now()}))
+		},
+		Stream: func(chunk tool.Chunk) {
+			mu.Lock()
+			defer mu.Unlock()
+			r.transient(event.New(event.ToolPartial, chunkFields{c.Name, c.ID, wire(chunk), chunks, c.Step, now()}))
+			chunks++
+		},
+	})
+}
+
+// report tells of the outcomes of a step's calls in call order, and ends the step or parks the run.
+func (a *LLM) report(r *run, step store.Step) error {
+	m := r.move()
+	if r.last != nil {
+		m, r.last = r.last, nil
+	}
+	latest := map[int]store.Call{}
+	for _, c := range m.calls {
+		latest[c.Index] = c
+	}
+	outcomes := map[int]*message.Outcome{}
+	for _, e := range m.entries {
+		outcomes[e.index] = e.outcome
+	}
+	var pending []Approval
+	m.calls = nil
+	for i := range r.rec.calls {
+		c := r.rec.calls[i]
+		if l, ok := latest[c.Index]; ok {
+			c = l
+		}
+		if c.Step != step.Number || c.Reported {
+			continue
+		}
+		switch c.Phase {
+		case store.CallDone:
+			o := outcomes[c.Answered]
+			if o == nil {
+				o = r.rec.at(c.Answered).outcome
+			}
+			m.emit(toolSettled(o), c.Answered, callHead{c.ID, c.Name})
+			c.Reported = true
+			m.calls = append(m.calls, c)
+		case store.CallAwaiting:
+			tc := r.rec.call(&c)
+			m.say(event.ApprovalRequested, struct {
+				ToolCallID string `json:"toolCallId"`
+				Reason     string `json:"reason,omitempty"`
+			}{c.ID, c.Reason})
+			pending = append(pending, Approval{ToolCallID: c.ID, ToolName: c.Name, Args: tc.Args, Reason: c.Reason, RequestedAt: ISO(m.at)})
+		}
+	}
+	if len(pending) > 0 {
+		m.row.Status = store.Awaiting
+		return r.commitEnd(m, pending)
+	}
+	m.endStep(step)
+	if step.Number < a.maxSteps() {
+		m.beginStep(r, step.Number+1)
+	}
+	return r.commit(m)
+}

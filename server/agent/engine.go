@@ -1,0 +1,332 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"agentd/metrics"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/id"
+	"agentd/store"
+)
+
+// Options are what an engine works with.
+type Options struct {
+	Agents   *Registry
+	Runs     *store.Runs
+	Sessions *store.Sessions
+	Hub      *hub.Hub
+	Metrics  *metrics.Inventory
+	Logger   *slog.Logger
+	MaxRuns  int // runs that may move at once; 10000 when 0
+}
+
+// Engine runs agents. It is safe for concurrent use. Its goroutines, one per run that moves, end with [Engine.Drain].
+type Engine struct {
+	opts Options
+	log  *slog.Logger
+
+	// ctx is the parent of every run; it is cancelled when a drain has waited long enough.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	moving sync.WaitGroup
+
+	mu       sync.Mutex      // guards the fields below
+	live     map[string]*run // by run id: the runs that a goroutine moves
+	draining bool
+}
+
+// driver moves runs of one kind of agent.
+type driver interface {
+	// accept checks an input before the run exists and says how the first messages tell it.
+	accept(input json.RawMessage) (form string, err error)
+	// open adds to the first move of a run whatever belongs there beside agent.start and the input.
+	open(r *run, m *move)
+	// drive moves the run until it has ended or waits. An error ends it; errLeft leaves it as it is on disk.
+	drive(r *run) error
+	// resumable reports whether a run can go on from what is on disk.
+	resumable(r *run) bool
+}
+
+// errLeft says that a run is to be left as it is on disk, for the next start of the server to take up.
+var errLeft = errors.New("the run is left for the next start")
+
+// New makes an engine.
+func New(o Options) *Engine {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New("")
+	}
+	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
+	e := &Engine{opts: o, log: o.Logger, live: map[string]*run{}}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	return e
+}
+
+// StartRequest asks for a run.
+type StartRequest struct {
+	AgentID   string
+	Input     json.RawMessage // any JSON; nil or null is the empty string
+	SessionID string          // empty: none. A session that does not exist is made.
+	UserID    string          // empty: none
+	Queue     bool            // wait for the session's turn instead of failing with session-busy
+	// Also is written in the transaction that makes the run; its error keeps the run from being made.
+	Also func(tx *store.Tx, runID string) error
+}
+
+// Start makes a run durable and sets it going. When it returns a handle, the run will end even if the process is
+// killed; ctx ends the wait for the store only. Errors: route-handler-missing, config-invalid, session-busy,
+// server-draining, overloaded, storage-failed.
+func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
+	reg := e.opts.Agents.Agent(req.AgentID)
+	if reg == nil {
+		return nil, fault.New(fault.RouteHandlerMissing, "No agent %q is registered.", req.AgentID)
+	}
+	if len(req.Input) == 0 || string(req.Input) == "null" {
+		req.Input = json.RawMessage(`""`)
+	}
+	d := reg.driver()
+	form, err := d.accept(req.Input)
+	if err != nil {
+		return nil, err
+	}
+	if req.SessionID != "" && !event.ValidID(req.SessionID) {
+		return nil, fault.Invalid("The session id is not valid.", fault.At("has 1 to 128 characters of A-Z a-z 0-9 _ -", "sessionId"))
+	}
+	runID := id.New()
+	r := e.newRun(store.Run{ID: runID, Kind: "agent", Owner: reg.ID, Current: reg.ID, Session: req.SessionID, User: req.UserID,
+		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now()}, &record{}, reg)
+	if err := e.admit(r, false); err != nil {
+		return nil, err
+	}
+	started := false
+	defer func() {
+		if !started {
+			e.release(r)
+		}
+	}()
+	first, err := r.firstMove(req.Input)
+	if err != nil {
+		return nil, err
+	}
+	waiting := r.waitingMove(req.Input)
+	var m *move
+	var n int64
+	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+		m = first
+		if req.SessionID != "" {
+			busy, err := e.joinSession(tx, r, req)
+			if err != nil {
+				return err
+			}
+			if busy {
+				m = waiting
+			} else if err := first.history(tx, r, reg); err != nil {
+				return err
+			}
+		}
+		if req.Also != nil {
+			if err := req.Also(tx, runID); err != nil {
+				return err
+			}
+		}
+		n, err = e.opts.Runs.Apply(tx, m.change())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	started = true
+	r.committed(m, n)
+	if m == waiting {
+		e.release(r) // whoever ends the run before it takes it up
+		return &Handle{ID: runID, number: n, status: store.Pending, run: r, waiting: true}, nil
+	}
+	e.launch(r, func() error { return d.drive(r) })
+	return &Handle{ID: runID, number: n, status: store.Running, run: r}, nil
+}
+
+// joinSession makes the session when there is none and reports whether another run of it has not ended.
+func (e *Engine) joinSession(tx *store.Tx, r *run, req StartRequest) (busy bool, err error) {
+	sess, err := e.opts.Sessions.Find(tx, req.SessionID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, e.opts.Sessions.Insert(tx, store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, anonymous), Agent: req.AgentID, Created: tx.Now()})
+	case err != nil:
+		return false, err
+	case req.UserID != "" && sess.User != req.UserID && sess.User != anonymous:
+		return false, fault.Invalid("The session belongs to another user.", fault.At("is not the session's user", "userId"))
+	case sess.Closed != 0:
+		return false, fault.Invalid("The session is closed.", fault.At("names a closed session", "sessionId"))
+	}
+	open, err := e.opts.Runs.Open(tx, req.SessionID)
+	if err != nil || len(open) == 0 {
+		return false, err
+	}
+	if !req.Queue {
+		return false, fault.New(fault.SessionBusy, "Run %s of the session has not ended.", open[0].ID).
+			With("runId", open[0].ID).With("status", open[0].Status)
+	}
+	if len(open) > maxWaiting {
+		return false, fault.New(fault.Overloaded, "%d runs of the session wait already.", maxWaiting).After(5 * time.Second)
+	}
+	return true, nil
+}
+
+// anonymous is the user of a session that a run without a user made.
+const anonymous = "anonymous"
+
+// maxWaiting is how many runs may wait for their turn in one session.
+const maxWaiting = 100
+
+// admit takes a place among the moving runs; force also beyond their number, for runs that exist already.
+func (e *Engine) admit(r *run, force bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.draining:
+		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
+	case len(e.live) >= e.opts.MaxRuns && !force:
+		return fault.New(fault.Overloaded, "%d runs are under way.", len(e.live)).After(time.Second)
+	case e.live[r.row.ID] != nil:
+		return fault.New(fault.RunConflict, "The run is moving already.")
+	}
+	e.live[r.row.ID] = r
+	e.moving.Add(1)
+	e.opts.Metrics.InflightRuns.Set(float64(len(e.live)))
+	return nil
+}
+
+// release gives the place back.
+func (e *Engine) release(r *run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.live, r.row.ID)
+	e.opts.Metrics.InflightRuns.Set(float64(len(e.live)))
+	e.moving.Done()
+}
+
+// launch moves an admitted run in a goroutine of its own.
+func (e *Engine) launch(r *run, drive func() error) {
+	go func() {
+		defer e.release(r)
+		r.advance(drive)
+	}()
+}
+
+// Drain refuses new runs and waits for those that move. When ctx ends first, it cancels them: those that can go on
+// after a restart are left as they are on disk, the others end as aborted. It returns when no goroutine is left, or
+// a few seconds after the cancellation if an agent does not end.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	e.draining = true
+	e.mu.Unlock()
+	idle := make(chan struct{})
+	go func() { e.moving.Wait(); close(idle) }()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	e.cancel(errShutdown)
+	select {
+	case <-idle:
+		return nil
+	case <-time.After(grace + 2*time.Second):
+		return fault.New(fault.ShutdownTimeout, "%d run(s) did not end in time.", e.Moving())
+	}
+}
+
+var errShutdown = fault.New(fault.ShutdownTimeout, "The server stopped before the run had ended.")
+
+// Moving is the number of runs that a goroutine moves.
+func (e *Engine) Moving() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.live)
+}
+
+func (e *Engine) moved(runID string) *run {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.live[runID]
+}
+
+// Handle follows a run that was started.
+type Handle struct {
+	ID      string
+	number  int64
+	status  store.Status // when it was started
+	run     *run
+	waiting bool // for its session's turn
+}
+
+// Number is the run's number in the order of creation.
+func (h *Handle) Number() int64 { return h.number }
+
+// Status is the run's status when it was started: running, or pending while it waits for its session's turn.
+func (h *Handle) Status() store.Status { return h.status }
+
+// Wait blocks until the run has ended or waits for an approval, and tells how. When ctx ends first, the run goes on
+// and the error is ctx's cause. A status of running says that the server is stopping and the run goes on later.
+func (h *Handle) Wait(ctx context.Context) (RunResult, error) {
+	if h.waiting {
+		return h.run.e.await(ctx, h.ID)
+	}
+	select {
+	case <-h.run.done:
+	case <-ctx.Done():
+		return RunResult{}, context.Cause(ctx)
+	}
+	return result(&h.run.row, h.run.rec, ending(&h.run.row, h.run.rec, max(h.run.endedAt, h.run.row.Finished)))
+}
+
+// await is Wait for a run that this process may take up later: it watches the run's events.
+func (e *Engine) await(ctx context.Context, runID string) (RunResult, error) {
+	row, err := e.Find(ctx, runID)
+	if err != nil {
+		return RunResult{}, err
+	}
+	sub, _ := e.opts.Hub.Subscribe(event.OfAgentRun(row.Owner, runID).String(), 1<<20)
+	defer sub.Close()
+	for {
+		var rec *record
+		err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
+			if row, err = e.opts.Runs.Find(tx, runID); err == nil && lifecycleOf(row.Status) != "" {
+				rec, err = load(tx, e.opts.Runs, row)
+			}
+			return err
+		})
+		if err != nil {
+			return RunResult{}, err
+		}
+		if rec != nil {
+			return result(row, rec, ending(row, rec, now()))
+		}
+		for ended := false; !ended; {
+			batch, err := sub.Next(ctx)
+			if err != nil {
+				return RunResult{}, err
+			}
+			for _, entry := range batch {
+				ended = ended || entry.Lifecycle != ""
+			}
+		}
+	}
+}
+
+func now() int64 { return time.Now().UnixMilli() }
+
+var (
+	zeroUsage = json.RawMessage(`{"promptTokens":0,"completionTokens":0,"totalTokens":0}`)
+	noModels  = json.RawMessage(`{}`)
+)

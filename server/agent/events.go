@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"encoding/json"
+
+	"agentd/server/event"
+	"agentd/server/message"
+)
+
+// The payloads of the events that the engine emits itself.
+
+type startFields struct {
+	RunID   string `json:"runId"`
+	AgentID string `json:"agentId"`
+}
+
+type stepFields struct {
+	StepNumber int            `json:"stepNumber"`
+	Usage      *message.Usage `json:"usage,omitempty"`
+}
+
+type deltaFields struct {
+	Delta string `json:"delta"`
+}
+
+// callHead is what every event about a tool call has, and all that is stored of those whose message tells the rest.
+type callHead struct {
+	ToolCallID string `json:"toolCallId"`
+	ToolName   string `json:"toolName,omitempty"`
+}
+
+type cancelFields struct {
+	RunID              string `json:"runId"`
+	Drain              bool   `json:"drain"`
+	OnPendingApprovals string `json:"onPendingApprovals"`
+}
+
+func textComplete(text string) event.Event {
+	return event.New(event.TextComplete, struct {
+		Text string `json:"text"`
+	}{text})
+}
+
+func toolCallEnd(c message.ToolCall) event.Event {
+	return event.New(event.ToolCallEnd, struct {
+		ToolCallID string          `json:"toolCallId"`
+		FinalArgs  json.RawMessage `json:"finalArgs"`
+	}{c.ID, c.Args})
+}
+
+// toolSettled is tool.execute.end or tool.execute.error.
+func toolSettled(o *message.Outcome) event.Event {
+	if !o.Failed() {
+		return event.New(event.ToolEnd, struct {
+			callHead
+			Result     json.RawMessage `json:"result"`
+			DurationMS int64           `json:"durationMs"`
+			Truncated  bool            `json:"bufferTruncated,omitempty"`
+		}{callHead{o.ToolCallID, o.ToolName}, orNull(o.Output), o.DurationMS, o.Truncated})
+	}
+	return event.New(event.ToolError, struct {
+		callHead
+		Error toolErrorFields `json:"error"`
+	}{callHead{o.ToolCallID, o.ToolName}, toolErrorFields{o.ToolCallID, o.ToolName, o.Kind, o.Message, o.Hint, o.Recoverable, o.RecoveryHint}})
+}
+
+type toolErrorFields struct {
+	ToolCallID   string               `json:"toolCallId"`
+	ToolName     string               `json:"toolName"`
+	Kind         message.ErrorKind    `json:"kind"`
+	Message      string               `json:"message"`
+	Hint         string               `json:"hint,omitempty"`
+	Recoverable  bool                 `json:"recoverable"`
+	RecoveryHint message.RecoveryHint `json:"recoveryHint,omitempty"`
+}
+
+func orNull(v json.RawMessage) json.RawMessage {
+	if len(v) == 0 {
+		return json.RawMessage("null")
+	}
+	return v
+}

@@ -1,0 +1,269 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/hub"
+	"agentd/server/provider"
+	"agentd/server/tool"
+	"agentd/store"
+	"agentd/store/storetest"
+)
+
+// rig is an engine on a store of its own. restart replaces the engine by another on the same file.
+type rig struct {
+	t      testing.TB
+	path   string
+	db     *store.DB
+	hub    *hub.Hub
+	engine *agent.Engine
+	agents *agent.Registry
+	make   func(*rig) []agent.Registration
+}
+
+func newRig(t testing.TB, make func(*rig) []agent.Registration) *rig {
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "data.db"), make: make}
+	r.open()
+	t.Cleanup(r.close)
+	return r
+}
+
+func (r *rig) open() {
+	r.t.Helper()
+	r.db = storetest.OpenAt(r.t, r.path)
+	r.hub = hub.New(hub.Options{MaxEvents: 100_000})
+	r.agents = &agent.Registry{}
+	r.engine = agent.New(agent.Options{Agents: r.agents, Runs: r.db.Runs(), Sessions: r.db.Sessions(), Hub: r.hub})
+	for _, reg := range r.make(r) {
+		if err := r.agents.Register(reg); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// close stops the engine at once, as a kill would but for the goroutines.
+func (r *rig) close() {
+	r.t.Helper()
+	if err := r.engine.Drain(ended()); err != nil {
+		r.t.Errorf("Drain: %v", err)
+	}
+	if err := r.db.Close(); err != nil {
+		r.t.Errorf("closing the store: %v", err)
+	}
+}
+
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// restart opens the same store with a new engine and recovers.
+func (r *rig) restart() int {
+	r.t.Helper()
+	r.close()
+	r.open()
+	n, err := r.engine.Recover(r.t.Context())
+	if err != nil {
+		r.t.Fatalf("Recover: %v", err)
+	}
+	return n
+}
+
+func (r *rig) start(req agent.StartRequest) *agent.Handle {
+	r.t.Helper()
+	h, err := r.engine.Start(r.t.Context(), req)
+	if err != nil {
+		r.t.Fatalf("Start(%s): %v", req.AgentID, err)
+	}
+	return h
+}
+
+// run starts an agent, waits for its end and checks what must hold for every run.
+func (r *rig) run(agentID, input string) (agent.RunResult, []event.Event) {
+	r.t.Helper()
+	in, _ := json.Marshal(input)
+	h := r.start(agent.StartRequest{AgentID: agentID, Input: in})
+	return r.wait(h), r.events(agentID, h.ID)
+}
+
+func (r *rig) wait(h *agent.Handle) agent.RunResult {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+	defer cancel()
+	res, err := h.Wait(ctx)
+	if err != nil {
+		r.t.Fatalf("Wait(%s): %v", h.ID, err)
+	}
+	return res
+}
+
+// settled waits until a run that somebody else started has ended or waits.
+func (r *rig) settled(runID string) agent.Snapshot {
+	r.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		s, err := r.engine.Snapshot(r.t.Context(), runID)
+		if err != nil {
+			r.t.Fatalf("Snapshot(%s): %v", runID, err)
+		}
+		if s.Status == store.Awaiting || s.Status.Terminal() {
+			return s
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+	r.t.Fatalf("run %s did not end", runID)
+	return agent.Snapshot{}
+}
+
+// events returns what was published on a run's subject, and checks that the durable part of it can be read back from
+// the store as it was published, numbered without gaps.
+func (r *rig) events(agentID, runID string) []event.Event {
+	r.t.Helper()
+	sub, ring := r.hub.Subscribe(event.OfAgentRun(agentID, runID).String(), 1)
+	sub.Close()
+	var durable []*hub.Entry
+	var all []event.Event
+	for _, e := range ring {
+		all = append(all, event.Event{Type: e.Type, Payload: e.Payload})
+		if e.Pos.Sub == 0 {
+			durable = append(durable, e)
+		}
+	}
+	i := 0
+	err := r.engine.Replay(r.t.Context(), runID, event.RunView, 0, func(e *hub.Entry) error {
+		if len(durable) == 0 || e.Pos.Seq < durable[0].Pos.Seq {
+			return nil // published by an earlier process
+		}
+		if i >= len(durable) {
+			r.t.Errorf("the store has an event %d %s that was not published", e.Pos.Seq, e.Type)
+			return nil
+		}
+		if d := durable[i]; e.Pos != d.Pos || e.Type != d.Type || string(e.Payload) != string(d.Payload) || e.ID != d.ID || e.Lifecycle != d.Lifecycle {
+			r.t.Errorf("event %d read back:\n got %s %s %s\nwant %s %s %s", i, e.ID, e.Payload, e.Lifecycle, d.ID, d.Payload, d.Lifecycle)
+		}
+		i++
+		return nil
+	})
+	if err != nil || i != len(durable) {
+		r.t.Errorf("Replay(%s) gave %d of %d durable events, %v", runID, i, len(durable), err)
+	}
+	r.checkNumbers(runID)
+	return all
+}
+
+// checkNumbers checks that the durable events of a run are numbered 1, 2, 3, ...
+func (r *rig) checkNumbers(runID string) {
+	r.t.Helper()
+	next := 1
+	r.engine.Replay(r.t.Context(), runID, event.RunView, 0, func(e *hub.Entry) error {
+		if e.Pos.Seq != next {
+			r.t.Errorf("event number %d, want %d", e.Pos.Seq, next)
+		}
+		next++
+		return nil
+	})
+}
+
+// types lists the types of events, repeated deltas folded into one with a star.
+func types(events []event.Event) string {
+	var out []string
+	for _, e := range events {
+		name := e.Type
+		if event.Transient(name) {
+			name += "*"
+		}
+		if len(out) == 0 || out[len(out)-1] != name || !event.Transient(e.Type) {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func scripted(t testing.TB, script string) provider.Provider {
+	t.Helper()
+	p, err := provider.NewScripted("script", []byte(script))
+	if err != nil {
+		t.Fatalf("script: %v", err)
+	}
+	return p
+}
+
+func llm(t testing.TB, script string, tools ...tool.Tool) *agent.LLM {
+	t.Helper()
+	set, err := tool.NewSet(tools...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &agent.LLM{Models: []agent.Model{{Provider: scripted(t, script), Model: "m"}}, Tools: set, HistoryTokens: 1000}
+}
+
+// counter is a tool that notes each execution.
+type counter struct {
+	spec    tool.Spec
+	mu      sync.Mutex
+	keys    []string
+	execute func(ctx context.Context, c tool.Call) (tool.Result, error)
+}
+
+func (c *counter) Spec() tool.Spec { return c.spec }
+
+func (c *counter) Execute(ctx context.Context, call tool.Call) (tool.Result, error) {
+	c.mu.Lock()
+	c.keys = append(c.keys, call.Key)
+	c.mu.Unlock()
+	if c.execute != nil {
+		return c.execute(ctx, call)
+	}
+	return tool.JSON("did " + c.spec.Name)
+}
+
+func (c *counter) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.keys)
+}
+
+// goAgent is an agent made of functions.
+type goAgent struct {
+	id     string
+	run    func(ctx context.Context, in agent.Input) (agent.Result, error)
+	stream func(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error)
+}
+
+func (g goAgent) ID() string { return g.id }
+
+func (g goAgent) Run(ctx context.Context, in agent.Input) (agent.Result, error) {
+	if g.run == nil {
+		return agent.Result{}, errors.New("no run function")
+	}
+	return g.run(ctx, in)
+}
+
+type streamAgent struct{ goAgent }
+
+func (g streamAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
+	return g.stream(ctx, in, out)
+}
+
+type resumeAgent struct {
+	streamAgent
+	resume func(ctx context.Context, in agent.Input, from agent.Resumption, out agent.Sink) (agent.Result, error)
+}
+
+func (g resumeAgent) Resume(ctx context.Context, in agent.Input, from agent.Resumption, out agent.Sink) (agent.Result, error) {
+	return g.resume(ctx, in, from, out)
+}
+
+func contains(events []event.Event, typ, part string) bool {
+	return slices.ContainsFunc(events, func(e event.Event) bool { return e.Type == typ && strings.Contains(string(e.Payload), part) })
+}

@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/provider"
+	"agentd/server/tool"
+)
+
+// answer asks the models of the chain in turn until one finishes.
+func (a *LLM) answer(r *run, step int) (*provider.Response, error) {
+	for i, model := range a.Models {
+		res, err := a.stream(r, model, step)
+		if err == nil {
+			return res, nil
+		}
+		if r.ctx.Err() != nil || errors.Is(err, errLeft) {
+			return nil, err
+		}
+		var pe *provider.Error
+		last := i == len(a.Models)-1
+		if last || !errors.As(err, &pe) || !eligible(pe.Kind) {
+			r.e.log.Warn("model call failed", "run", r.row.ID, "agent", r.row.Current, "model", model.Model, "error", err)
+			return nil, err
+		}
+		m := r.move()
+		m.say(event.AgentFellback, fellback{r.row.ID, r.row.Session, r.row.Current, model.Model, a.Models[i+1].Model, pe.Kind, step, i + 1})
+		if err := r.commit(m); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fault.New(fault.NoProviderCompleted, "The agent has no model.")
+}
+
+type fellback struct {
+	RunID      string             `json:"runId"`
+	SessionID  string             `json:"sessionId"`
+	AgentID    string             `json:"agentId"`
+	From       string             `json:"from"`
+	To         string             `json:"to"`
+	Reason     provider.ErrorKind `json:"reason"`
+	StepNumber int                `json:"stepNumber"`
+	Attempt    int                `json:"attempt"`
+}
+
+// eligible reports whether another model may do better. A provider has retried what is transient; whoever declares a
+// fallback wants it used then.
+func eligible(k provider.ErrorKind) bool {
+	switch k {
+	case provider.RateLimit, provider.Capacity, provider.ContextLength, provider.Transient:
+		return true
+	}
+	return false
+}
+
+// stream makes one model call and publishes its deltas.
+func (a *LLM) stream(r *run, model Model, step int) (*provider.Response, error) {
+	req := &provider.Request{
+		Model: model.Model, Messages: r.rec.transcript(), Tools: a.specs(r), ToolChoice: a.ToolChoice,
+		Temperature: a.Temperature, MaxTokens: a.MaxTokens,
+		Meta: provider.Meta{RunID: r.row.ID, AgentID: r.row.Current, SessionID: r.row.Session, UserID: r.row.User, StepNumber: step},
+	}
+	if a.Output != nil {
+		req.Output = &a.Output.Spec
+	}
+	var failed error
+	res, err := model.Provider.Stream(r.ctx, req, func(d provider.Delta) {
+		switch d.Kind {
+		case provider.TextDelta:
+			r.transient(event.New(event.TextDelta, deltaFields{d.Text}))
+		case provider.ReasoningDelta:
+			r.transient(event.New(event.ReasoningDelta, deltaFields{d.Text}))
+		case provider.CallStart:
+			if failed == nil {
+				m := r.move()
+				m.say(event.ToolCallStart, callHead{d.CallID, d.ToolName})
+				failed = r.commit(m)
+			}
+		case provider.CallDelta:
+			r.transient(event.New(event.ToolCallDelta, struct {
+				ToolCallID string `json:"toolCallId"`
+				ArgsDelta  string `json:"argsDelta"`
+			}{d.CallID, d.Text}))
+		}
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return res, err
+}
+
+// specs are the tools that the model is offered. read_result is one of them once there is something to read.
+func (a *LLM) specs(r *run) []provider.ToolSpec {
+	if a.Tools == nil {
+		return nil
+	}
+	spilled := false
+	for _, e := range r.rec.messages {
+		spilled = spilled || e.outcome != nil && e.outcome.ResultHandle != nil
+	}
+	var specs []provider.ToolSpec
+	for _, s := range a.Tools.Specs() {
+		if s.Name == tool.ReadResultName && !spilled || a.denies(s.Name) {
+			continue
+		}
+		specs = append(specs, provider.ToolSpec{Name: s.Name, Description: s.Description, Input: s.Input})
+	}
+	return specs
+}
+
+// denies reports whether every call of a tool is refused, so that it need not be offered.
+func (a *LLM) denies(name string) bool {
+	for _, p := range a.Deny {
+		if p.Arg == "" && p.Match(name, nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// transcript is what a model is shown: the system prompt, the history, the run's own messages. Calls without an
+// outcome and outcomes without a call, as aborted runs leave them, are taken out: servers refuse them.
+func (rec *record) transcript() []message.Message {
+	msgs := make([]message.Message, 0, len(rec.history)+len(rec.messages))
+	own := rec.messages
+	if len(own) > 0 && own[0].msg.Role == message.System {
+		msgs = append(msgs, own[0].msg)
+		own = own[1:]
+	}
+	msgs = append(msgs, rec.history...)
+	for _, e := range own {
+		msgs = append(msgs, e.msg)
+	}
+	return paired(msgs)
+}
+
+// paired drops tool calls without an answer and answers without a call.
+func paired(msgs []message.Message) []message.Message {
+	answered := map[string]bool{}
+	for _, m := range msgs {
+		if m.Role == message.Tool {
+			answered[m.ToolCallID] = true
+		}
+	}
+	asked := map[string]bool{}
+	out := msgs[:0:0]
+	for _, m := range msgs {
+		switch {
+		case m.Role == message.Tool && !asked[m.ToolCallID]:
+			continue
+		case len(m.ToolCalls) > 0:
+			var calls []message.ToolCall
+			for _, c := range m.ToolCalls {
+				if answered[c.ID] {
+					calls = append(calls, c)
+					asked[c.ID] = true
+				}
+			}
+			if m.ToolCalls = calls; len(calls) == 0 && m.Content.Parts == nil && m.Content.Text == "" {
+				continue
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// chunkFields is the payload of tool.execute.partial.
+type chunkFields struct {
+	ToolName   string    `json:"toolName"`
+	ToolCallID string    `json:"toolCallId"`
+	Chunk      wireChunk `json:"chunk"`
+	ChunkIndex int       `json:"chunkIndex"`
+	StepNumber int       `json:"stepNumber"`
+	TS         int64     `json:"ts"`
+}
+
+type wireChunk struct {
+	Kind      string          `json:"kind"`
+	Text      string          `json:"text,omitempty"`
+	Path      string          `json:"path,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+	Data      *message.Bytes  `json:"data,omitempty"`
+	MediaType string          `json:"mediaType,omitempty"`
+}
+
+func wire(c tool.Chunk) wireChunk {
+	w := wireChunk{Kind: c.Kind, Text: c.Text, Path: c.Path, Value: c.Value, MediaType: c.MediaType}
+	if c.Data != nil {
+		w.Data = &message.Bytes{Enc: "base64", Data: c.Data}
+	}
+	return w
+}

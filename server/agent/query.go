@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// Snapshot is what the API tells about a run. Times are milliseconds since 1970.
+type Snapshot struct {
+	RunID            string        `json:"runId"`
+	Kind             string        `json:"kind" enum:"agent|workflow"`
+	Status           store.Status  `json:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
+	StartedAt        int64         `json:"startedAt,omitempty" doc:"Milliseconds since 1970."`
+	CompletedAt      int64         `json:"completedAt,omitempty" doc:"Milliseconds since 1970."`
+	Error            *RunError     `json:"error,omitempty"`
+	AgentID          string        `json:"agentId,omitempty"`
+	SessionID        string        `json:"sessionId,omitempty"`
+	UserID           string        `json:"userId,omitempty"`
+	Usage            message.Usage `json:"usage"`
+	PendingApprovals []Approval    `json:"pendingApprovals"`
+	StepNumber       int           `json:"stepNumber"`
+	State            *State        `json:"state,omitempty" doc:"The full run state; absent in lists."`
+}
+
+func summary(row *store.Run) (Snapshot, error) {
+	s := Snapshot{RunID: row.ID, Kind: row.Kind, Status: row.Status, StartedAt: row.Started, CompletedAt: row.Finished,
+		AgentID: row.Owner, SessionID: row.Session, UserID: row.User, PendingApprovals: []Approval{}, StepNumber: row.Step}
+	if row.Error != nil {
+		if err := json.Unmarshal(row.Error, &s.Error); err != nil {
+			return s, err
+		}
+	}
+	return s, json.Unmarshal(row.Usage, &s.Usage)
+}
+
+// Find returns a run's row; run-not-found when there is none.
+func (e *Engine) Find(ctx context.Context, runID string) (*store.Run, error) {
+	row, err := e.opts.Runs.Get(ctx, runID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, fault.New(fault.RunNotFound, "No run %q.", clip(runID, 128))
+	}
+	return row, err
+}
+
+// Snapshot tells about one run, its full state included.
+func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
+	var row *store.Run
+	var rec *record
+	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
+		if row, err = e.opts.Runs.Find(tx, runID); err == nil {
+			rec, err = load(tx, e.opts.Runs, row)
+		}
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return Snapshot{}, fault.New(fault.RunNotFound, "No run %q.", clip(runID, 128))
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	s, err := summary(row)
+	if err != nil {
+		return s, err
+	}
+	res, err := result(row, rec, ending(row, rec, now()))
+	if err != nil {
+		return s, err
+	}
+	s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
+	return s, nil
+}
+
+// List tells about runs, newest first, without their states. next is the filter's Before for the page that follows, 0
+// when this is the last.
+func (e *Engine) List(ctx context.Context, f store.RunFilter) (runs []Snapshot, next int64, err error) {
+	var rows []*store.Run
+	err = e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+		rows, err = e.opts.Runs.List(tx, f)
+		return err
+	})
+	runs = []Snapshot{}
+	for _, row := range rows {
+		s, err := summary(row)
+		if err != nil {
+			return nil, 0, err
+		}
+		runs = append(runs, s)
+		next = row.N
+	}
+	if len(rows) < f.Limit {
+		next = 0
+	}
+	return runs, next, err
+}
+
+// replayPage is how many stored events are read at a time.
+const replayPage = 500
+
+// Replay yields the durable events of a run after sequence number after, as they were published on the given view,
+// until there are no more. It holds no transaction while it yields.
+func (e *Engine) Replay(ctx context.Context, runID string, v event.View, after int, yield func(*hub.Entry) error) error {
+	for {
+		page, err := e.page(ctx, runID, v, after)
+		if err != nil {
+			return err
+		}
+		for _, entry := range page {
+			if err := yield(entry); err != nil {
+				return err
+			}
+			after = entry.Pos.Seq
+		}
+		if len(page) < replayPage {
+			return nil
+		}
+	}
+}
+
+func (e *Engine) page(ctx context.Context, runID string, v event.View, after int) ([]*hub.Entry, error) {
+	var entries []*hub.Entry
+	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) error {
+		row, err := e.opts.Runs.Find(tx, runID)
+		if err != nil {
+			return err
+		}
+		stored, err := e.opts.Runs.Events(tx, row.N, after, replayPage)
+		if err != nil {
+			return err
+		}
+		rec := &record{}
+		for _, s := range stored {
+			if s.Message >= 0 || s.Type == event.AgentEnd {
+				if rec, err = load(tx, e.opts.Runs, row); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		for _, s := range stored {
+			ev, err := expand(row, rec, s)
+			if err != nil {
+				return err
+			}
+			entry := &hub.Entry{Pos: hub.Position{Epoch: row.N, Seq: s.Seq}, Type: ev.Type, Payload: ev.Payload,
+				ID: event.Cursor{View: v, Run: row.ID, Seq: s.Seq}.String()}
+			if s.Type == event.AgentEnd && v != event.SessionView {
+				var at end
+				if err := json.Unmarshal(s.Payload, &at); err != nil {
+					return err
+				}
+				entry.Lifecycle = lifecycleOf(at.Status)
+			}
+			entries = append(entries, entry)
+		}
+		return nil
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, fault.New(fault.RunNotFound, "No run %q.", clip(runID, 128))
+	}
+	return entries, err
+}
+
+// ReplaySession yields the durable events of a session's runs, in order. With a cursor it begins after it; without,
+// with the runs that were made since the given time (milliseconds since 1970), at most 100 of them.
+func (e *Engine) ReplaySession(ctx context.Context, session string, after *event.Cursor, since int64, yield func(*hub.Entry) error) error {
+	var runs []*store.Run
+	err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+		runs, err = e.opts.Runs.List(tx, store.RunFilter{Session: session, Limit: 100})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.Reverse(runs)
+	from := 0
+	for i, row := range runs {
+		if after != nil && row.ID == after.Run || after == nil && row.Created < since {
+			from = i
+			if after == nil {
+				from++
+			}
+		}
+	}
+	for _, row := range runs[min(from, len(runs)):] {
+		seq := 0
+		if after != nil && row.ID == after.Run {
+			seq = after.Seq
+		}
+		if err := e.Replay(ctx, row.ID, event.SessionView, seq, yield); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// maxAttempts is how many processes may take up a run before it is given up: one that brings the server down with it
+// must not do so for ever.
+const maxAttempts = 3
+
+// Recover takes up the runs that an earlier process left: each that was running goes on from its last commit, or ends
+// as failed (server-restarted, crash-loop) where that is not possible; those that wait keep waiting. It is called
+// once, before the first Start, and returns the number of runs it set going.
+func (e *Engine) Recover(ctx context.Context) (int, error) {
+	var open []*store.Run
+	err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+		open, err = e.opts.Runs.Open(tx, "")
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	going := 0
+	sessions := map[string]bool{}
+	for _, row := range open {
+		switch row.Status {
+		case store.Running:
+			moved, err := e.recoverRun(ctx, row)
+			if err != nil {
+				return going, err
+			}
+			if moved {
+				going++
+				continue
+			}
+		case store.Awaiting:
+			continue
+		}
+		sessions[row.Session] = true
+	}
+	for s := range sessions {
+		e.next(s)
+	}
+	return going, nil
+}
+
+// takeUp makes a run of a row, with a place among those that move.
+func (e *Engine) takeUp(ctx context.Context, row *store.Run, force bool) (*run, error) {
+	reg := e.opts.Agents.Agent(row.Owner)
+	if reg == nil {
+		reg = &Registration{ID: row.Owner, Agent: gone{row.Owner}}
+	}
+	var rec *record
+	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
+		if row, err = e.opts.Runs.Find(tx, row.ID); err == nil {
+			rec, err = load(tx, e.opts.Runs, row)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := e.newRun(*row, rec, reg)
+	if err := e.admit(r, force); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// gone stands for an agent that is no longer registered.
+type gone struct{ id string }
+
+func (g gone) ID() string { return g.id }
+
+func (g gone) Run(context.Context, Input) (Result, error) {
+	return Result{}, fault.New(fault.ServerRestarted, "The agent %q is no longer registered.", g.id)
+}
+
+// recoverRun sets one run going again, or ends it; moved reports which.
+func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (moved bool, err error) {
+	r, err := e.takeUp(ctx, row, true)
+	if err != nil {
+		return false, err
+	}
+	d := r.reg.driver()
+	var verdict error
+	switch _, absent := r.reg.Agent.(gone); {
+	case absent:
+		verdict = fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q is no longer registered.", row.Owner)
+	case row.Attempt >= maxAttempts:
+		verdict = fault.New(fault.CrashLoop, "The run was interrupted %d times.", row.Attempt)
+	case r.reg.FailOnRestart, !d.resumable(r):
+		verdict = fault.New(fault.ServerRestarted, "The server restarted during the run.")
+	}
+	if verdict != nil {
+		defer e.release(r)
+		defer close(r.done)
+		defer r.cancel(nil)
+		err := r.finish(r.move(), store.Failed, verdict)
+		if err == nil {
+			r.count()
+		}
+		return false, err
+	}
+	e.log.Info("run goes on after a restart", "run", row.ID, "agent", row.Owner, "attempt", row.Attempt+1)
+	e.launch(r, func() error {
+		m := r.move()
+		m.row.Attempt++
+		m.say(event.AgentStart, startFields{row.ID, row.Owner})
+		if n := len(r.rec.steps); n > 0 && r.reg.LLM != nil && r.rec.steps[n-1].Ended == 0 && r.rec.openCalls(r.rec.steps[n-1].Number) == 0 {
+			m.say(event.StepStart, stepFields{StepNumber: r.rec.steps[n-1].Number}) // its model call is made again
+		}
+		if err := r.commit(m); err != nil {
+			return err
+		}
+		return d.drive(r)
+	})
+	return true, nil
+}
+
+// next starts the run of a session whose turn has come, if one waits.
+func (e *Engine) next(session string) {
+	if session == "" {
+		return
+	}
+	var open []*store.Run
+	err := e.opts.Runs.View(e.ctx, func(tx *store.Tx) (err error) {
+		open, err = e.opts.Runs.Open(tx, session)
+		return err
+	})
+	if err != nil || len(open) == 0 || open[0].Status != store.Pending {
+		if err != nil {
+			e.log.Error("the next run of a session could not be read", "session", session, "error", err)
+		}
+		return
+	}
+	if err := e.begin(open[0]); err != nil && !fault.Is(err, fault.ServerDraining) && !fault.Is(err, fault.RunConflict) {
+		e.log.Error("the next run of a session could not be started", "run", open[0].ID, "error", err)
+	}
+}
+
+// begin starts a run that waited for its session's turn.
+func (e *Engine) begin(row *store.Run) error {
+	r, err := e.takeUp(e.ctx, row, true)
+	if err != nil {
+		return err
+	}
+	if r.row.Status != store.Pending {
+		e.release(r)
+		return nil
+	}
+	e.launch(r, func() error {
+		var m *move
+		var n int64
+		err := e.opts.Runs.Update(e.ctx, func(tx *store.Tx) error {
+			input, err := e.opts.Runs.Slot(tx, r.row.N, store.InputSlot)
+			if err != nil {
+				return err
+			}
+			if m, err = r.firstMove(input); err != nil {
+				return err
+			}
+			m.slot(store.InputSlot, []byte("null")) // the messages hold it now
+			if err := m.history(tx, r, r.reg); err != nil {
+				return err
+			}
+			n, err = e.opts.Runs.Apply(tx, m.change())
+			return err
+		})
+		if err != nil {
+			return errors.Join(errLeft, err)
+		}
+		r.committed(m, n)
+		return r.reg.driver().drive(r)
+	})
+	return nil
+}

@@ -1,0 +1,462 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/message"
+	"agentd/server/provider"
+	"agentd/store"
+)
+
+// grace is how long an agent may take to return after its context has ended, before the run goes on without it.
+const grace = 5 * time.Second
+
+// run is a run that one goroutine moves. Only that goroutine touches row and rec.
+type run struct {
+	e   *Engine
+	reg *Registration
+	row store.Run
+	rec *record
+
+	ctx    context.Context // ends with a hard abort or the server's end
+	cancel context.CancelCauseFunc
+
+	done    chan struct{} // closed when the goroutine is through
+	endedAt int64         // of the latest agent.end
+	claimed map[int]bool  // the calls that this process has claimed, by index
+	last    *move         // settles the only call of a step; committed with its events
+
+	mu    sync.Mutex // guards the fields below: what others may ask of the run, and the order of its events
+	abort *AbortOptions
+	sub   int // transient events since the latest durable one
+	seq   int // of the latest durable event that was published
+}
+
+func (e *Engine) newRun(row store.Run, rec *record, reg *Registration) *run {
+	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events}
+	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
+	return r
+}
+
+// move collects what one commit makes durable. Its row is a copy of the run's, to be changed at will.
+type move struct {
+	row      store.Run
+	at       int64
+	events   []published
+	stored   []store.Event
+	messages []store.Message
+	entries  []entry
+	steps    []store.Step
+	calls    []store.Call
+	slots    map[store.Slot]json.RawMessage
+	spills   []store.Spill
+	seed     []message.Message // history, when the move loads it
+}
+
+// published is a durable event as subscribers see it.
+type published struct {
+	seq       int
+	ev        event.Event
+	lifecycle string
+}
+
+func (r *run) move() *move { return &move{row: r.row, at: now()} }
+
+func (m *move) change() *store.Change {
+	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills}
+}
+
+// emit adds a durable event. What message index holds is left out of the stored form, which then is kept; -1 and
+// nil keep all.
+func (m *move) emit(ev event.Event, index int, kept any) {
+	m.row.Events++
+	payload := ev.Payload
+	if kept != nil {
+		payload = event.New(ev.Type, kept).Payload
+	}
+	m.stored = append(m.stored, store.Event{Seq: m.row.Events, Type: ev.Type, At: m.at, Message: index, Payload: payload})
+	m.events = append(m.events, published{seq: m.row.Events, ev: ev})
+}
+
+// say adds an event that is stored whole.
+func (m *move) say(typ string, fields any) { m.emit(event.New(typ, fields), -1, nil) }
+
+// message adds a message at the next index and returns that index.
+func (m *move) message(msg message.Message) int {
+	i := m.row.Messages
+	m.row.Messages++
+	m.messageAt(i, msg, nil)
+	return i
+}
+
+// messageAt adds a message at an index that was reserved; an outcome is stored in place of its tool message.
+func (m *move) messageAt(index int, msg message.Message, o *message.Outcome) {
+	var body []byte
+	var err error
+	if o != nil {
+		body, err = message.Encode(o)
+	} else {
+		body, err = message.Encode(msg)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("agent: message does not encode: %v", err))
+	}
+	size := provider.Estimate(msg.Content.String())
+	for _, c := range msg.ToolCalls {
+		size += provider.Estimate(string(c.Args))
+	}
+	m.messages = append(m.messages, store.Message{Index: index, Role: string(msg.Role), Tokens: size + 4, At: m.at, Body: body,
+		Private: msg.Role == message.System})
+	m.entries = append(m.entries, entry{index: index, at: m.at, msg: msg, outcome: o})
+}
+
+func (m *move) slot(s store.Slot, v json.RawMessage) {
+	if m.slots == nil {
+		m.slots = map[store.Slot]json.RawMessage{}
+	}
+	m.slots[s] = v
+}
+
+// firstMove makes the run running: its input as messages, agent.start, and what its driver adds.
+func (r *run) firstMove(input json.RawMessage) (*move, error) {
+	m := r.move()
+	m.row.Status, m.row.Started, m.row.Attempt = store.Running, m.at, 1
+	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
+	r.reg.driver().open(r, m)
+	msgs, err := inputMessages(m.row.InputForm, input)
+	if err != nil {
+		return nil, err
+	}
+	for _, msg := range msgs {
+		if msg.Role == message.User && msg.UserID == "" {
+			msg.UserID = r.row.User
+		}
+		m.message(msg)
+	}
+	return m, nil
+}
+
+// waitingMove keeps the run until its session's turn comes.
+func (r *run) waitingMove(input json.RawMessage) *move {
+	m := r.move()
+	m.row.Status = store.Pending
+	m.slot(store.InputSlot, input)
+	return m
+}
+
+// history finds the part of the session's transcript that precedes the run.
+func (m *move) history(tx *store.Tx, r *run, reg *Registration) (err error) {
+	tokens := defaultHistory
+	if reg.LLM != nil {
+		tokens = reg.LLM.HistoryTokens
+	}
+	if m.row.HistoryAfter, m.row.HistoryTo, err = r.e.opts.Runs.Window(tx, m.row.Session, tokens); err != nil {
+		return err
+	}
+	stored, err := r.e.opts.Runs.History(tx, m.row.Session, m.row.HistoryAfter, m.row.HistoryTo)
+	if err != nil {
+		return err
+	}
+	m.seed = nil
+	for _, s := range stored {
+		e, err := decodeMessage(s)
+		if err != nil {
+			return err
+		}
+		m.seed = append(m.seed, e.msg)
+	}
+	return nil
+}
+
+const defaultHistory = 8000 // tokens
+
+// inputMessages are the messages that tell an input of the given form.
+func inputMessages(form string, input json.RawMessage) ([]message.Message, error) {
+	if form == "messages" {
+		var list []message.Message
+		if json.Unmarshal(input, &list) == nil {
+			return list, nil
+		}
+		var one message.Message
+		err := json.Unmarshal(input, &one)
+		return []message.Message{one}, err
+	}
+	text := string(input)
+	if form == "text" {
+		if err := json.Unmarshal(input, &text); err != nil {
+			return nil, err
+		}
+	}
+	return []message.Message{{Role: message.User, Content: message.Text(text)}}, nil
+}
+
+// input is the inverse of inputMessages for an agent that wants the JSON.
+func (r *run) input() json.RawMessage {
+	for _, e := range r.rec.messages {
+		if e.msg.Role != message.User {
+			continue
+		}
+		if r.row.InputForm == "json" {
+			return json.RawMessage(e.msg.Content.Text)
+		}
+		b, _ := message.Encode(e.msg.Content.Text)
+		return b
+	}
+	return json.RawMessage(`""`)
+}
+
+// commit makes a move durable and publishes its events. While the store cannot write, it tries again until it can or
+// the server stops; the run stands still meanwhile. Any other error is a conflict or a defect, and ends the run's
+// goroutine with errLeft.
+func (r *run) commit(m *move) error {
+	var n int64
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err := r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {
+			n, err = r.e.opts.Runs.Apply(tx, m.change())
+			return err
+		})
+		if err == nil {
+			break
+		}
+		r.e.log.Error("run could not be recorded", "run", r.row.ID, "error", err)
+		if !fault.Is(err, fault.StorageFailed) {
+			return fmt.Errorf("%w: %w", errLeft, err)
+		}
+		select {
+		case <-time.After(wait):
+		case <-r.e.ctx.Done():
+			return fmt.Errorf("%w: %w", errLeft, err)
+		}
+	}
+	r.committed(m, n)
+	return nil
+}
+
+// committed takes over what a commit made durable, and publishes it.
+func (r *run) committed(m *move, n int64) {
+	r.row = m.row
+	r.row.N = n
+	r.row.Version++
+	if m.seed != nil {
+		r.rec.history = m.seed
+	}
+	for _, e := range m.entries {
+		r.rec.put(e)
+	}
+	for _, s := range m.steps {
+		r.rec.setStep(s)
+	}
+	for _, c := range m.calls {
+		r.rec.setCall(c)
+	}
+	if v, ok := m.slots[store.OutputSlot]; ok {
+		r.rec.output = v
+	}
+	if v, ok := m.slots[store.CheckpointSlot]; ok {
+		r.rec.checkpoint = v
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range m.events {
+		r.seq, r.sub = p.seq, 0
+		r.publishLocked(p.ev, p.lifecycle)
+	}
+}
+
+func (rec *record) setStep(s store.Step) {
+	if n := len(rec.steps); n > 0 && rec.steps[n-1].Number == s.Number {
+		rec.steps[n-1] = s
+		return
+	}
+	rec.steps = append(rec.steps, s)
+}
+
+func (rec *record) setCall(c store.Call) {
+	if c.Index < len(rec.calls) {
+		rec.calls[c.Index] = c
+		return
+	}
+	rec.calls = append(rec.calls, c)
+}
+
+// transient publishes an event that is not stored. It may be called from any goroutine.
+func (r *run) transient(ev event.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sub++
+	r.publishLocked(ev, "")
+}
+
+// publishLocked puts an event on the run's subject and on its session's.
+func (r *run) publishLocked(ev event.Event, lifecycle string) {
+	pos := hub.Position{Epoch: r.row.N, Seq: r.seq, Sub: r.sub}
+	for _, v := range views(r.row.Owner, r.row.ID, r.row.Session) {
+		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Lifecycle: v.lifecycle(lifecycle),
+			ID: event.Cursor{View: v.view, Run: r.row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
+	}
+}
+
+type view struct {
+	view    event.View
+	subject string
+}
+
+// lifecycle hides the end of a run from the subject of its session, which goes on.
+func (v view) lifecycle(l string) string {
+	if v.view == event.SessionView {
+		return ""
+	}
+	return l
+}
+
+func views(owner, runID, session string) []view {
+	vs := []view{{event.RunView, event.OfAgentRun(owner, runID).String()}}
+	if session != "" {
+		vs = append(vs, view{event.SessionView, event.OfSession(session).String()},
+			view{event.SessionRunView, event.OfSessionRun(session, runID).String()})
+	}
+	return vs
+}
+
+// lifecycleOf is the status of a lifecycle frame; empty while the run goes on.
+func lifecycleOf(s store.Status) string {
+	switch {
+	case s == store.Awaiting:
+		return "paused"
+	case s.Terminal():
+		return string(s)
+	}
+	return ""
+}
+
+// advance moves the run until it ends, waits or is left.
+func (r *run) advance(drive func() error) {
+	defer close(r.done)
+	defer r.cancel(nil)
+	err := guard(r, drive)
+	if errors.Is(err, errLeft) {
+		r.e.log.Warn("run left as it is on disk", "run", r.row.ID, "error", err)
+		return
+	}
+	if err != nil {
+		err = r.settle(err)
+	}
+	if err != nil {
+		r.e.log.Error("run could not be settled", "run", r.row.ID, "error", err)
+	}
+	if r.row.Status.Terminal() {
+		r.count()
+		r.e.next(r.row.Session)
+	}
+}
+
+// settle ends a run whose driver returned an error.
+func (r *run) settle(err error) error {
+	if opts := r.aborting(); opts != nil {
+		return r.settleAbort(opts)
+	}
+	cause := context.Cause(r.ctx)
+	if errors.Is(cause, errShutdown) {
+		if r.reg.driver().resumable(r) {
+			return nil // it stays running on disk, and goes on after the restart
+		}
+		return r.finish(r.move(), store.Aborted, errShutdown)
+	}
+	if r.ctx.Err() != nil && cause != nil {
+		err = cause // a budget of time, for instance
+	}
+	return r.finish(r.move(), store.Failed, err)
+}
+
+// finish adds the end to a move and commits it: the status, the error and agent.end.
+func (r *run) finish(m *move, status store.Status, cause error) error {
+	m.row.Status = status
+	rec := *r.rec
+	if status.Terminal() {
+		m.row.Finished = m.at
+		rec.pending = nil
+	}
+	if cause != nil {
+		m.row.Error, _ = message.Encode(runError(cause))
+		if status == store.Failed {
+			m.say(event.AgentError, struct {
+				Error json.RawMessage `json:"error"`
+			}{m.row.Error})
+		}
+	}
+	return r.commitEnd(m, rec.pending)
+}
+
+// commitEnd commits a move that ends with agent.end, which tells what the run looks like after the move.
+func (r *run) commitEnd(m *move, pending []Approval) error {
+	rec := *r.rec
+	rec.messages = append([]entry(nil), r.rec.messages...)
+	rec.steps = append([]store.Step(nil), r.rec.steps...)
+	rec.calls = append([]store.Call(nil), r.rec.calls...)
+	for _, e := range m.entries {
+		rec.put(e)
+	}
+	for _, s := range m.steps {
+		rec.setStep(s)
+	}
+	for _, c := range m.calls {
+		rec.setCall(c)
+	}
+	if v, ok := m.slots[store.OutputSlot]; ok {
+		rec.output = v
+	}
+	if m.seed != nil {
+		rec.history = m.seed
+	}
+	rec.pending = pending
+	kept, err := message.Encode(pending)
+	if err != nil {
+		return err
+	}
+	if len(pending) > 0 || len(r.rec.pending) > 0 {
+		m.slot(store.PendingSlot, kept)
+	}
+	at := ending(&m.row, &rec, m.at)
+	ev, err := endEvent(&m.row, &rec, at)
+	if err != nil {
+		return err
+	}
+	stored, err := message.Encode(at)
+	if err != nil {
+		return err
+	}
+	m.row.Events++
+	m.stored = append(m.stored, store.Event{Seq: m.row.Events, Type: ev.Type, At: m.at, Message: -1, Payload: stored})
+	m.events = append(m.events, published{seq: m.row.Events, ev: ev, lifecycle: lifecycleOf(m.row.Status)})
+	if err := r.commit(m); err != nil {
+		return err
+	}
+	r.rec.pending = pending
+	r.endedAt = m.at
+	return nil
+}
+
+func (r *run) fresh(call int) {
+	if r.claimed == nil {
+		r.claimed = map[int]bool{}
+	}
+	r.claimed[call] = true
+}
+
+func (r *run) isFresh(call int) bool { return r.claimed[call] }
+
+// count tells the metrics of a run that has ended.
+func (r *run) count() {
+	r.e.opts.Metrics.RunsTotal.With(string(r.row.Status)).Inc()
+	if r.row.Started != 0 {
+		r.e.opts.Metrics.RunDuration.Observe(float64(r.row.Finished-r.row.Started) / 1000)
+	}
+}

@@ -1,0 +1,379 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// StateVersion labels the JSON form of [State].
+const StateVersion = "svc-run-state/1.2"
+
+// State is the full state of a run, as the API shows it.
+type State struct {
+	Version          string                        `json:"version"`
+	ID               string                        `json:"id"`
+	AgentID          string                        `json:"agentId"`
+	CurrentAgentID   string                        `json:"currentAgentId"`
+	SessionID        string                        `json:"sessionId"`
+	UserID           string                        `json:"userId,omitempty"`
+	Status           store.Status                  `json:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
+	Steps            []StepState                   `json:"steps"`
+	Messages         []message.Message             `json:"messages"`
+	PendingApprovals []Approval                    `json:"pendingApprovals"`
+	Handoffs         []json.RawMessage             `json:"handoffs"`
+	Usage            message.Usage                 `json:"usage"`
+	UsageByModel     map[string]message.ModelUsage `json:"usageByModel,omitempty"`
+	StartedAt        string                        `json:"startedAt"`
+	FinishedAt       string                        `json:"finishedAt,omitempty"`
+	Error            *RunError                     `json:"error,omitempty"`
+}
+
+// StepState is one step of a run: a model call and the tool calls it asked for.
+type StepState struct {
+	StepNumber int             `json:"stepNumber"`
+	StartedAt  string          `json:"startedAt"`
+	EndedAt    string          `json:"endedAt,omitempty"`
+	Usage      *message.Usage  `json:"usage,omitempty"`
+	ToolCalls  []CompletedCall `json:"toolCalls"`
+	AgentID    string          `json:"agentId"`
+}
+
+// CompletedCall is a tool call with its outcome.
+type CompletedCall struct {
+	Call       message.ToolCall `json:"call"`
+	Outcome    message.Outcome  `json:"outcome"`
+	StepNumber int              `json:"stepNumber"`
+}
+
+// Approval is a tool call that waits for a person's decision.
+type Approval struct {
+	ToolCallID  string          `json:"toolCallId"`
+	ToolName    string          `json:"toolName"`
+	Args        json.RawMessage `json:"args"`
+	Reason      string          `json:"reason,omitempty"`
+	RequestedAt string          `json:"requestedAt"`
+}
+
+// RunError says why a run failed or was aborted. Code is one of the codes of the fault table.
+type RunError struct {
+	Message string `json:"message"`
+	Code    string `json:"code"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func runError(err error) *RunError {
+	f := fault.Of(err)
+	if f.Kind == fault.Internal { // nobody classified it, but it is the agent's own and not a secret of the server
+		return &RunError{Message: clip(err.Error(), 2000), Code: fault.Unknown.Code, Hint: fault.Unknown.Hint}
+	}
+	return &RunError{Message: f.Message, Code: f.Kind.Code, Hint: f.NextStep()}
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// RunResult is what agent.end and the run route tell about a run.
+type RunResult struct {
+	Output json.RawMessage `json:"output,omitempty"`
+	Usage  message.Usage   `json:"usage"`
+	Status store.Status    `json:"status" enum:"running|awaiting_approval|completed|failed|aborted"`
+	Error  *RunError       `json:"error,omitempty"`
+	State  State           `json:"state"`
+}
+
+// record is what a run consists of beside its row.
+type record struct {
+	history    []message.Message // of the session, before the run
+	messages   []entry           // the run's own, by index
+	steps      []store.Step
+	calls      []store.Call
+	output     json.RawMessage // nil: the last text of the assistant
+	checkpoint json.RawMessage // of an opaque agent
+	pending    []Approval
+}
+
+// entry is a message with its index in the run. Indices that are reserved for outcomes to come are absent.
+type entry struct {
+	index   int
+	at      int64
+	msg     message.Message
+	outcome *message.Outcome // of tool messages
+}
+
+func decodeMessage(m store.Message) (entry, error) {
+	e := entry{index: m.Index, at: m.At}
+	if m.Role != string(message.Tool) {
+		return e, json.Unmarshal(m.Body, &e.msg)
+	}
+	e.outcome = new(message.Outcome)
+	if err := json.Unmarshal(m.Body, e.outcome); err != nil {
+		return e, err
+	}
+	e.msg = answer(e.outcome)
+	return e, nil
+}
+
+// answer is the tool message that tells a model of an outcome.
+func answer(o *message.Outcome) message.Message {
+	return message.Message{Role: message.Tool, ToolCallID: o.ToolCallID, Content: message.Text(tool.Render(o))}
+}
+
+// DecodeMessage turns a stored message into the message that it stands for.
+func DecodeMessage(m store.Message) (message.Message, error) {
+	e, err := decodeMessage(m)
+	return e.msg, err
+}
+
+// load reads a run's record.
+func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
+	rec := &record{}
+	history, err := runs.History(tx, row.Session, row.HistoryAfter, row.HistoryTo)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range history {
+		e, err := decodeMessage(m)
+		if err != nil {
+			return nil, fmt.Errorf("message %d of run %d: %w", m.Index, m.Run, err)
+		}
+		rec.history = append(rec.history, e.msg)
+	}
+	own, err := runs.Messages(tx, row.N)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range own {
+		e, err := decodeMessage(m)
+		if err != nil {
+			return nil, fmt.Errorf("message %d of run %s: %w", m.Index, row.ID, err)
+		}
+		rec.messages = append(rec.messages, e)
+	}
+	if rec.steps, err = runs.Steps(tx, row.N); err != nil {
+		return nil, err
+	}
+	if rec.calls, err = runs.Calls(tx, row.N); err != nil {
+		return nil, err
+	}
+	if rec.output, err = runs.Slot(tx, row.N, store.OutputSlot); err != nil {
+		return nil, err
+	}
+	if rec.checkpoint, err = runs.Slot(tx, row.N, store.CheckpointSlot); err != nil {
+		return nil, err
+	}
+	pending, err := runs.Slot(tx, row.N, store.PendingSlot)
+	if err == nil && pending != nil {
+		err = json.Unmarshal(pending, &rec.pending)
+	}
+	return rec, err
+}
+
+// put adds an entry at its place.
+func (rec *record) put(e entry) {
+	at, found := slices.BinarySearchFunc(rec.messages, e.index, func(m entry, i int) int { return m.index - i })
+	if found {
+		rec.messages[at] = e
+		return
+	}
+	rec.messages = slices.Insert(rec.messages, at, e)
+}
+
+func (rec *record) at(index int) *entry {
+	i, found := slices.BinarySearchFunc(rec.messages, index, func(m entry, i int) int { return m.index - i })
+	if !found {
+		return nil
+	}
+	return &rec.messages[i]
+}
+
+// call finds the arguments that a journal row stands for.
+func (rec *record) call(c *store.Call) message.ToolCall {
+	if m := rec.at(c.Asked); m != nil {
+		for _, tc := range m.msg.ToolCalls {
+			if tc.ID == c.ID {
+				return tc
+			}
+		}
+	}
+	return message.ToolCall{ID: c.ID, Name: c.Name, Args: json.RawMessage("{}")}
+}
+
+// lastText is the last text that the assistant said in this run, "" when it said none.
+func (rec *record) lastText() string {
+	for _, e := range slices.Backward(rec.messages) {
+		if e.msg.Role == message.Assistant {
+			if s := e.msg.Content.String(); s != "" {
+				return s
+			}
+		}
+	}
+	return ""
+}
+
+// end is what a run looked like when an agent.end was written: the stored form of that event. The rest of the event
+// is built from the run's rows, which only grow.
+type end struct {
+	Type     string          `json:"type"`
+	RunID    string          `json:"runId"`
+	Status   store.Status    `json:"status"`
+	At       int64           `json:"at"`
+	Messages int             `json:"messages"`
+	Steps    int             `json:"steps"`
+	Agent    string          `json:"agent"`
+	Usage    json.RawMessage `json:"usage"`
+	Models   json.RawMessage `json:"models"`
+	Error    json.RawMessage `json:"error,omitempty"`
+	Pending  []Approval      `json:"pending,omitempty"`
+	Finished int64           `json:"finished,omitempty"`
+}
+
+// ending describes the run as it is now.
+func ending(row *store.Run, rec *record, at int64) end {
+	return end{Type: event.AgentEnd, RunID: row.ID, Status: row.Status, At: at, Messages: row.Messages, Steps: len(rec.steps),
+		Agent: row.Current, Usage: row.Usage, Models: row.Models, Error: row.Error, Pending: rec.pending, Finished: row.Finished}
+}
+
+// result builds what the run looked like at the given end.
+func result(row *store.Run, rec *record, at end) (RunResult, error) {
+	st := State{
+		Version: StateVersion, ID: row.ID, AgentID: row.Owner, CurrentAgentID: at.Agent, SessionID: row.Session, UserID: row.User,
+		Status: at.Status, Steps: []StepState{}, Messages: slices.Clone(rec.history), PendingApprovals: at.Pending,
+		Handoffs: []json.RawMessage{}, StartedAt: ISO(max(row.Started, row.Created)), FinishedAt: isoOrNone(at.Finished),
+	}
+	if st.PendingApprovals == nil {
+		st.PendingApprovals = []Approval{}
+	}
+	if err := json.Unmarshal(at.Usage, &st.Usage); err != nil {
+		return RunResult{}, err
+	}
+	if err := json.Unmarshal(at.Models, &st.UsageByModel); err != nil {
+		return RunResult{}, err
+	}
+	if at.Error != nil {
+		if err := json.Unmarshal(at.Error, &st.Error); err != nil {
+			return RunResult{}, err
+		}
+	}
+	then := record{steps: rec.steps, calls: rec.calls}
+	for _, e := range rec.messages {
+		if e.index < at.Messages && e.at <= at.At {
+			then.messages = append(then.messages, e)
+		}
+	}
+	if st.Messages == nil {
+		st.Messages = []message.Message{}
+	}
+	// A system prompt comes before the history.
+	for i, e := range then.messages {
+		if i == 0 && e.msg.Role == message.System {
+			st.Messages = append([]message.Message{e.msg}, st.Messages...)
+			continue
+		}
+		st.Messages = append(st.Messages, e.msg)
+	}
+	for _, s := range rec.steps[:min(at.Steps, len(rec.steps))] {
+		st.Steps = append(st.Steps, then.step(s, at.At))
+	}
+	res := RunResult{Usage: st.Usage, Status: st.Status, Error: st.Error, Output: rec.output, State: st}
+	if res.Output == nil && at.Status != store.Running {
+		if text := then.lastText(); text != "" {
+			res.Output, _ = message.Encode(text)
+		}
+	}
+	return res, nil
+}
+
+func (rec *record) step(s store.Step, until int64) StepState {
+	st := StepState{StepNumber: s.Number, StartedAt: ISO(s.Started), AgentID: s.Agent, ToolCalls: []CompletedCall{}}
+	if s.Ended != 0 && s.Ended <= until {
+		st.EndedAt = ISO(s.Ended)
+	}
+	if s.Usage != nil {
+		json.Unmarshal(s.Usage, &st.Usage) //nolint:errcheck // ours; a step without usage is still true
+	}
+	for i := range rec.calls {
+		c := &rec.calls[i]
+		if c.Step != s.Number || c.Answered < 0 {
+			continue
+		}
+		if m := rec.at(c.Answered); m != nil && m.outcome != nil {
+			st.ToolCalls = append(st.ToolCalls, CompletedCall{Call: rec.call(c), Outcome: *m.outcome, StepNumber: s.Number})
+		}
+	}
+	return st
+}
+
+// endEvent is the agent.end event in full.
+func endEvent(row *store.Run, rec *record, at end) (event.Event, error) {
+	res, err := result(row, rec, at)
+	if err != nil {
+		return event.Event{}, err
+	}
+	return event.New(event.AgentEnd, struct {
+		RunID  string    `json:"runId"`
+		Result RunResult `json:"result"`
+	}{row.ID, res}), nil
+}
+
+// expand rebuilds a stored event as it was published.
+func expand(row *store.Run, rec *record, e store.Event) (event.Event, error) {
+	plain := event.Event{Type: e.Type, Payload: e.Payload}
+	if e.Type == event.AgentEnd {
+		var at end
+		if err := json.Unmarshal(e.Payload, &at); err != nil {
+			return plain, err
+		}
+		return endEvent(row, rec, at)
+	}
+	if e.Message < 0 {
+		return plain, nil
+	}
+	m := rec.at(e.Message)
+	if m == nil {
+		return plain, fmt.Errorf("event %d of run %s refers to message %d, which is missing", e.Seq, row.ID, e.Message)
+	}
+	var head callHead
+	if err := json.Unmarshal(e.Payload, &head); err != nil {
+		return plain, err
+	}
+	switch e.Type {
+	case event.TextComplete:
+		return textComplete(m.msg.Content.String()), nil
+	case event.ToolCallEnd:
+		for _, tc := range m.msg.ToolCalls {
+			if tc.ID == head.ToolCallID {
+				return toolCallEnd(tc), nil
+			}
+		}
+	case event.ToolEnd, event.ToolError:
+		if m.outcome != nil {
+			return toolSettled(m.outcome), nil
+		}
+	}
+	return plain, fmt.Errorf("event %d of run %s does not fit message %d", e.Seq, row.ID, e.Message)
+}
+
+// ISO formats milliseconds since 1970 as ISO-8601 in UTC with milliseconds.
+func ISO(ms int64) string { return message.Time(time.UnixMilli(ms)) }
+
+func isoOrNone(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return ISO(ms)
+}

@@ -1,0 +1,133 @@
+package config
+
+import "encoding/json"
+
+// Provider is a model provider. Kind says which fields mean something; the others are zero.
+type Provider struct {
+	Kind        string           `json:"kind" check:"required" enum:"openai-compatible|scripted" doc:"openai-compatible: a server with /chat/completions; scripted: turns read from a file."`
+	BaseURL     string           `json:"baseUrl" for:"openai-compatible" check:"required baseurl" doc:"Address before /chat/completions, such as http://127.0.0.1:8000/v1."`
+	APIKeyRef   Ref              `json:"apiKeyRef" for:"openai-compatible" doc:"The bearer key; absent: none is sent."`
+	Headers     map[string]Value `json:"headers" for:"openai-compatible" check:"keys=token" doc:"Further headers."`
+	Timeout     Millis           `json:"timeoutMs" for:"openai-compatible" default:"120000" check:"1.." doc:"Time until the answer's headers."`
+	IdleTimeout Millis           `json:"idleTimeoutMs" for:"openai-compatible" default:"60000" check:"1.." doc:"Longest silence within an answer."`
+	Retries     int              `json:"retries" for:"openai-compatible" default:"3" check:"0..10" doc:"Further attempts after a failure that may pass."`
+	Script      Script           `json:"script" for:"scripted" check:"required" doc:"The file of turns, at most 4 MiB of JSON."`
+	Prices      map[string]Price `json:"prices" check:"keys=nonempty" doc:"Prices by model."`
+}
+
+// Price is in US dollars per million tokens.
+type Price struct {
+	Input      float64  `json:"inputPerMTok" check:"required 0.." doc:"US dollars per million input tokens."`
+	Output     float64  `json:"outputPerMTok" check:"required 0.." doc:"US dollars per million output tokens."`
+	CachedRead *float64 `json:"cachedReadPerMTok" check:"0.." doc:"For input read from a cache; absent: the input price."`
+	CacheWrite *float64 `json:"cacheWritePerMTok" check:"0.." doc:"For input written to a cache; absent: the input price."`
+	Reasoning  *float64 `json:"reasoningPerMTok" check:"0.." doc:"For reasoning; absent: the output price."`
+}
+
+// Tool is something that models can call. Kind says which fields mean something; the others are zero.
+type Tool struct {
+	Kind             string          `json:"kind" check:"required" enum:"http|exec" doc:"http: a request; exec: a program that reads the arguments as JSON on stdin."`
+	Description      Text            `json:"description" check:"required" doc:"What the model is told about it."`
+	Input            json.RawMessage `json:"input" default:"{\"type\":\"object\",\"properties\":{}}" doc:"JSON Schema of the arguments."`
+	SideEffect       string          `json:"sideEffect" default:"side-effecting" enum:"pure|read-only|side-effecting|external-stateful" doc:"What a call does to the world."`
+	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; absent: never for pure and read-only tools, always for the others."`
+	OnUnknownOutcome string          `json:"onUnknownOutcome" default:"ask" enum:"ask|error|retry" doc:"After a crash during a call: ask a person, tell the model, or call again (idempotent tools only)."`
+	Idempotent       bool            `json:"idempotent" default:"false" doc:"A second call with the same call id does nothing more."`
+	Timeout          Millis          `json:"timeoutMs" default:"60000" check:"1.." doc:"Time for one call."`
+	MaxResultTokens  int             `json:"maxResultTokens" default:"16384" check:"0.." doc:"Longest result that the model sees, in tokens; 0: no limit."`
+	Truncation       string          `json:"truncation" default:"middle" enum:"middle|tail|spill" doc:"What happens to a longer one: its middle goes, only its end stays, or it is kept beside the transcript."`
+	ExecutionMode    string          `json:"executionMode" default:"parallel" enum:"parallel|sequential" doc:"Whether it may run beside other calls of the same step."`
+
+	Method     string           `json:"method" for:"http" default:"GET" enum:"GET|HEAD|POST|PUT|PATCH|DELETE" doc:"Request method."`
+	URL        string           `json:"url" for:"http" check:"required urltemplate" doc:"Address; {name} in its path or query stands for an argument."`
+	Headers    map[string]Value `json:"headers" for:"http" check:"keys=token" doc:"Further headers."`
+	Body       json.RawMessage  `json:"body" for:"http" doc:"Template of the JSON body; {name} inside a text stands for an argument."`
+	MaxBytes   int              `json:"maxBytes" for:"http" default:"1048576" check:"1..1073741824" doc:"Longest answer that is read, in bytes."`
+	AllowHosts []string         `json:"allowHosts" for:"http" default:"" check:"hostport" doc:"Further hosts, or host:port, that redirects may lead to."`
+
+	Command        []string         `json:"command" for:"exec" check:"required some argument" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each call."`
+	Cwd            string           `json:"cwd" for:"exec" default:"." check:"nonempty" doc:"Working folder, relative to the folder of this file."`
+	Env            map[string]Value `json:"env" for:"exec" check:"keys=variable" doc:"Its environment."`
+	InheritEnv     []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Variables that it gets from the server's environment."`
+	MaxOutputBytes int              `json:"maxOutputBytes" for:"exec" default:"8388608" check:"1..1073741824" doc:"Longest output that is read, in bytes."`
+}
+
+// EffectiveApproval is Approval or, where that is absent, the default that follows from SideEffect.
+func (t Tool) EffectiveApproval() Approval {
+	switch {
+	case t.Approval.Mode != "":
+		return t.Approval
+	case t.SideEffect == "pure", t.SideEffect == "read-only":
+		return Approval{Mode: "never"}
+	}
+	return Approval{Mode: "always"}
+}
+
+// Agent is something that can be run. Kind says which fields mean something; the others are zero.
+type Agent struct {
+	Kind          string `json:"kind" check:"required" enum:"llm|exec|http" doc:"llm: a model with tools; exec: a program; http: a server."`
+	Description   Text   `json:"description" doc:"What people and other agents are told about it."`
+	HistoryTokens int    `json:"historyTokens" default:"8000" check:"0.." doc:"How much of its session's transcript a run gets, in tokens."`
+	ForwardEvents string `json:"forwardEvents" default:"lifecycle" enum:"none|lifecycle|all" doc:"Events of a child run that its parent forwards."`
+	Recovery      string `json:"recovery" for:"llm|exec" default:"resume" enum:"resume|fail" doc:"What a run does after a restart of the server: go on from its last durable step, or fail."`
+
+	Provider         string          `json:"provider" for:"llm" check:"required" doc:"Id of the provider."`
+	Model            string          `json:"model" for:"llm" check:"required" doc:"Name of the model."`
+	Fallbacks        []Fallback      `json:"fallbacks" for:"llm" default:"" doc:"Models that take over, in this order, when one fails."`
+	Instructions     Text            `json:"instructions" for:"llm" doc:"The system message."`
+	Temperature      *float64        `json:"temperature" for:"llm" check:"0..2" doc:"Absent: the model's own."`
+	MaxOutputTokens  int             `json:"maxOutputTokens" for:"llm" check:"1.." doc:"Longest answer; absent: the model's own limit."`
+	Tools            []string        `json:"tools" for:"llm" default:"" check:"tool" doc:"Tools it may call: declared ones and clock, calculator, session_search, read_result."`
+	ToolChoice       ToolChoice      `json:"toolChoice" for:"llm" default:"auto" doc:"Whether the model may, must or must not call tools, or which one it must call."`
+	MaxParallelTools int             `json:"maxParallelTools" for:"llm" default:"8" check:"1..256" doc:"Calls of one step that run at once."`
+	ToolRetry        ToolRetry       `json:"toolRetry" for:"llm" doc:"Retries of tool calls that were refused for their rate."`
+	SubAgents        []string        `json:"subAgents" for:"llm" default:"" check:"id" doc:"Agents it may call as tools."`
+	Handoffs         []string        `json:"handoffs" for:"llm" default:"" check:"id" doc:"Agents it may hand the conversation to."`
+	Permissions      Permissions     `json:"permissions" for:"llm" doc:"Rules over its tool calls; deny wins over ask, ask over allow."`
+	Output           json.RawMessage `json:"output" for:"llm" check:"null" doc:"JSON Schema of its answer; null or absent: text."`
+	MaxSteps         int             `json:"maxSteps" for:"llm" default:"50" check:"1..10000" doc:"Steps after which a run fails."`
+	Budget           Budget          `json:"budget" for:"llm" doc:"What one run may use."`
+	Record           bool            `json:"record" for:"llm" default:"false" doc:"Keep the model's answers for replays."`
+
+	Command    []string         `json:"command" for:"exec" check:"required some argument" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each run."`
+	Protocol   string           `json:"protocol" for:"exec" default:"text" enum:"text|jsonl" doc:"text: the input on stdin, the answer on stdout; jsonl: one JSON object per line, both ways."`
+	Cwd        string           `json:"cwd" for:"exec" default:"." check:"nonempty" doc:"Working folder, relative to the folder of this file."`
+	Env        map[string]Value `json:"env" for:"exec" check:"keys=variable" doc:"Its environment."`
+	InheritEnv []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Variables that it gets from the server's environment."`
+
+	URL     string           `json:"url" for:"http" check:"required url" doc:"Address that runs are posted to."`
+	Stream  string           `json:"stream" for:"http" enum:"sse" doc:"sse: it answers with an event stream; absent: with one JSON object."`
+	Headers map[string]Value `json:"headers" for:"http" check:"keys=token" doc:"Further headers."`
+	HMACRef Ref              `json:"hmacRef" for:"http" doc:"The key that requests are signed with; absent: they are not."`
+
+	Timeout        Millis `json:"timeoutMs" for:"exec|http" default:"600000" check:"1.." doc:"Time for one run."`
+	MaxOutputBytes int    `json:"maxOutputBytes" for:"exec|http" default:"8388608" check:"1..1073741824" doc:"Longest output of one run, in bytes."`
+}
+
+// Fallback is a model that takes over.
+type Fallback struct {
+	Provider string `json:"provider" check:"required" doc:"Id of the provider."`
+	Model    string `json:"model" check:"required" doc:"Name of the model."`
+}
+
+// ToolRetry is how often a tool call that was refused for its rate is tried.
+type ToolRetry struct {
+	MaxAttempts int    `json:"maxAttempts" default:"3" check:"1..10" doc:"Attempts in all."`
+	Backoff     Millis `json:"backoffMs" default:"250" check:"0..3600000" doc:"Wait before the second one; it doubles each time."`
+}
+
+// Permissions are patterns over tool calls: a tool, or tool:argument=glob. They can make an agent stricter than its
+// tools are, or allow a call of a tool whose own approval is not always.
+type Permissions struct {
+	Deny  []string `json:"deny" default:"" check:"permission" doc:"Calls that are refused."`
+	Ask   []string `json:"ask" default:"" check:"permission" doc:"Calls that a person must allow."`
+	Allow []string `json:"allow" default:"" check:"permission" doc:"Calls that need nobody."`
+}
+
+// Budget is what one run may use; zero means no limit.
+type Budget struct {
+	Tokens    int     `json:"tokens" check:"1.." doc:"Tokens of all model calls; absent: no limit."`
+	CostUSD   float64 `json:"costUsd" check:">0.." doc:"Cost in US dollars; absent: no limit."`
+	ToolCalls int     `json:"toolCalls" check:"1.." doc:"Tool calls; absent: no limit."`
+	Wall      Millis  `json:"wallMs" check:"1.." doc:"Time from start to end; absent: no limit."`
+}

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"net"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// A Target is something that the configuration lets the server reach: an address or a program.
+type Target struct {
+	Kind    string   `json:"kind"` // provider, tool or agent
+	ID      string   `json:"id"`
+	Address string   `json:"address,omitempty"` // host:port
+	Command []string `json:"command,omitempty"` // program and arguments
+}
+
+// Outbound lists every host and program that the configuration allows: there are no others. The caller owns the
+// slice.
+func (c *Config) Outbound() []Target {
+	var all []Target
+	for id, p := range sorted(c.Providers) {
+		if p.BaseURL != "" {
+			all = append(all, Target{Kind: "provider", ID: id, Address: address(p.BaseURL)})
+		}
+	}
+	for name, t := range sorted(c.Tools) {
+		all = append(all, reach("tool", name, t.URL, t.Command)...)
+		scheme, _, _ := strings.Cut(t.URL, ":")
+		for _, host := range t.AllowHosts {
+			all = append(all, Target{Kind: "tool", ID: name, Address: address(scheme + "://" + host)})
+		}
+	}
+	for id, a := range sorted(c.Agents) {
+		all = append(all, reach("agent", id, a.URL, a.Command)...)
+	}
+	return all
+}
+
+func reach(kind, id, to string, command []string) []Target {
+	switch {
+	case to != "":
+		return []Target{{Kind: kind, ID: id, Address: address(to)}}
+	case len(command) > 0:
+		return []Target{{Kind: kind, ID: id, Command: slices.Clone(command)}}
+	}
+	return nil
+}
+
+// address is host:port of an address or a template of one, with the port of its scheme where it names none.
+func address(template string) string {
+	scheme, rest, _ := strings.Cut(template, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	u := url.URL{Host: rest}
+	port := u.Port()
+	switch {
+	case port != "":
+	case scheme == "https":
+		port = "443"
+	default:
+		port = "80"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// A NamedRef is a reference and the path of the field that holds it.
+type NamedRef struct {
+	Path []any
+	Ref  Ref
+}
+
+// Refs lists every reference that is given, in the order of the tree. All of them must resolve before the server
+// listens.
+func (c *Config) Refs() []NamedRef {
+	var all []NamedRef
+	var walk func(v reflect.Value, s *shape, path []any)
+	walk = func(v reflect.Value, s *shape, path []any) {
+		switch {
+		case s.form == formObject:
+			for _, f := range s.fields {
+				if !f.pointer {
+					walk(v.Field(f.index), f.shape, under(path, f.name))
+				}
+			}
+		case s.form == formDict:
+			for _, key := range slices.SortedFunc(slices.Values(v.MapKeys()), compareText) {
+				walk(v.MapIndex(key), s.elem, under(path, key.String()))
+			}
+		case s.typ == reflect.TypeFor[Ref]():
+			if r := v.Interface().(Ref); r != "" {
+				all = append(all, NamedRef{path, r})
+			}
+		case s.typ == reflect.TypeFor[Value]():
+			if r := v.Interface().(Value).Ref; r != "" {
+				all = append(all, NamedRef{path, r})
+			}
+		}
+	}
+	walk(reflect.ValueOf(c).Elem(), tree, nil)
+	return all
+}

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A checker finds what no field can tell alone.
+type checker struct {
+	*Config
+	report func(message string, path ...any)
+	full   func() bool // further reports are only counted
+}
+
+// checkMeaning reports what no field can tell alone.
+func (c *Config) checkMeaning(report func(message string, path ...any), full func() bool) {
+	k := checker{c, report, full}
+	for id, p := range sorted(c.Providers) {
+		k.headers(p.Headers, "providers", id)
+	}
+	for name, t := range sorted(c.Tools) {
+		k.tool(name, t)
+	}
+	for id, a := range sorted(c.Agents) {
+		k.headers(a.Headers, "agents", id)
+		if a.Kind == "llm" {
+			k.llm(id, a)
+		}
+	}
+	k.supported()
+}
+
+// headers refuses what would break out of a header line (RFC 9110 section 5.5).
+func (k checker) headers(headers map[string]Value, path ...any) {
+	for name, v := range sorted(headers) {
+		if strings.ContainsFunc(v.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
+			k.report("want a text without line breaks and control characters", under(path, "headers", name)...)
+		}
+	}
+}
+
+func (k checker) tool(name string, t Tool) {
+	if BuiltinTool(name) {
+		k.report(fmt.Sprintf("%q is a built-in tool; give this one another name", name), "tools", name)
+	}
+	if t.OnUnknownOutcome == "retry" && !t.Idempotent {
+		k.report("retry may run a call twice: it needs idempotent to be true", "tools", name, "onUnknownOutcome")
+	}
+	if t.Body != nil && (t.Method == "GET" || t.Method == "HEAD") {
+		k.report(fmt.Sprintf("a %s request has no body; set method", t.Method), "tools", name, "body")
+	}
+	k.headers(t.Headers, "tools", name)
+}
+
+func (k checker) llm(id string, a Agent) {
+	at := func(path ...any) []any { return under([]any{"agents", id}, path...) }
+	k.provider(a.Provider, at("provider"))
+	models := map[Fallback]bool{{a.Provider, a.Model}: true}
+	for i, f := range a.Fallbacks {
+		k.provider(f.Provider, at("fallbacks", i, "provider"))
+		if models[f] && f != (Fallback{}) {
+			k.report("this model is already tried before", at("fallbacks", i)...)
+		}
+		models[f] = true
+	}
+
+	for i, name := range a.Tools {
+		if _, ok := k.Tools[name]; !ok && !BuiltinTool(name) {
+			k.unknown("tool", name, maps.Keys(k.Tools), at("tools", i))
+		}
+	}
+	k.twice(a.Tools, at("tools"))
+	k.others(id, a.SubAgents, at("subAgents"))
+	k.others(id, a.Handoffs, at("handoffs"))
+
+	switch {
+	case a.ToolChoice.Mode == "tool" && !slices.Contains(a.Tools, a.ToolChoice.Tool):
+		k.unknown("tool of this agent", a.ToolChoice.Tool, slices.Values(a.Tools), at("toolChoice"))
+	case a.ToolChoice.Mode == "required" && len(a.Tools)+len(a.SubAgents)+len(a.Handoffs) == 0:
+		k.report("the model must call a tool, but the agent has none", at("toolChoice")...)
+	}
+
+	callable := map[string]bool{}
+	for _, name := range slices.Concat(a.Tools, a.SubAgents, a.Handoffs) {
+		callable[name] = true
+	}
+	k.calls(a.Permissions.Deny, callable, at("permissions", "deny"))
+	k.calls(a.Permissions.Ask, callable, at("permissions", "ask"))
+	k.calls(a.Permissions.Allow, callable, at("permissions", "allow"))
+}
+
+func (k checker) provider(name string, path []any) {
+	if _, ok := k.Providers[name]; !ok && name != "" {
+		k.unknown("provider", name, maps.Keys(k.Providers), path)
+	}
+}
+
+// others checks the agents that an agent names.
+func (k checker) others(id string, names []string, path []any) {
+	for i, name := range names {
+		if _, ok := k.Agents[name]; !ok {
+			k.unknown("agent", name, maps.Keys(k.Agents), under(path, i))
+		} else if name == id {
+			k.report("an agent cannot call itself", under(path, i)...)
+		}
+	}
+	k.twice(names, path)
+}
+
+// calls checks the tools that patterns of permissions name.
+func (k checker) calls(patterns []string, callable map[string]bool, path []any) {
+	for i, pattern := range patterns {
+		if name, _, _ := strings.Cut(pattern, ":"); !callable[name] {
+			k.unknown("tool of this agent", name, maps.Keys(callable), under(path, i))
+		}
+	}
+}
+
+func (k checker) twice(names []string, path []any) {
+	seen := map[string]bool{}
+	for i, name := range names {
+		if seen[name] {
+			k.report(fmt.Sprintf("%q is listed twice", name), under(path, i)...)
+		}
+		seen[name] = true
+	}
+}
+
+// unknown reports a name that nothing has. What was meant is looked for only while somebody will read it.
+func (k checker) unknown(what, name string, known iter.Seq[string], path []any) {
+	best := ""
+	if !k.full() {
+		best = nearest(name, slices.Sorted(known))
+	}
+	k.report(fmt.Sprintf("there is no %s %s%s", what, quoted(name), didYouMean(best)), path...)
+}
+
+// sorted walks a map by its keys, so that problems come in the same order each time.
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
+	}
+}

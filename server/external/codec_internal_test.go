@@ -1,0 +1,277 @@
+package external
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"agentd/server/agent"
+	"agentd/server/fault"
+)
+
+// all reads every frame as "number type data".
+func all(next func() (frame, error)) (got []string, err error) {
+	for {
+		f, err := next()
+		if err == io.EOF {
+			return got, nil
+		}
+		if err != nil {
+			return got, err
+		}
+		got = append(got, fmt.Sprintf("%d %s %s", f.number, f.typ, f.data))
+	}
+}
+
+func TestLines(t *testing.T) {
+	long := strings.Repeat("x", maxFrame)
+	for _, tc := range []struct {
+		name, in string
+		want     []string
+		fails    bool
+	}{
+		{"nothing", "", nil, false},
+		{"lines", "a\nb\n", []string{"1  a", "2  b"}, false},
+		{"without the last end", "a\nb", []string{"1  a", "2  b"}, false},
+		{"blank lines are counted", "\n \r\na\r\n\n", []string{"3  a"}, false},
+		{"the longest", long + "\n" + long, []string{"1  " + long, "2  " + long}, false},
+		{"too long", "a\n" + long + "x\nb\n", []string{"1  a"}, true},
+		{"too long at the end", long + "x", nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := all(newLines(strings.NewReader(tc.in)).next)
+			if fmt.Sprint(got) != fmt.Sprint(tc.want) || (err != nil) != tc.fails || err != nil && !fault.Is(err, fault.AgentProtocol) {
+				t.Errorf("lines(%.40q) = %.80q, %v; want %.80q, failing %v", tc.in, got, err, tc.want, tc.fails)
+			}
+		})
+	}
+}
+
+func TestEvents(t *testing.T) {
+	half := strings.Repeat("x", maxFrame/2)
+	for _, tc := range []struct {
+		name, in string
+		want     []string
+		fails    bool
+	}{
+		{"nothing", "", nil, false},
+		{"data", "data: a\n\ndata:b\n\n", []string{"1  a", "2  b"}, false},
+		{"one space is cut", "data:  {}x\n\n", []string{"1  {}x"}, false},
+		{"event", "event: text.delta\ndata: a\n\ndata: b\n\n", []string{"1 text.delta a", "2  b"}, false},
+		{"comments and other fields", ": hi\nid: 7\nretry: 5\n:\ndata: a\nfoo\n\n", []string{"1  a"}, false},
+		{"several data lines", "data: {\ndata: }\n\n", []string{"1  {\n}"}, false},
+		{"CRLF", "event: e\r\ndata: a\r\n\r\ndata: b\r\n\r\n", []string{"1 e a", "2  b"}, false},
+		{"CR", "event: e\rdata: a\r\rdata: b\r\r", []string{"1 e a", "2  b"}, false},
+		{"byte order mark", "\xEF\xBB\xBFdata: a\n\n", []string{"1  a"}, false},
+		{"without data", "event: e\n\ndata\n\ndata: a\n\n", []string{"1  a"}, false},
+		{"cut off", "data: a\n\ndata: b\n", []string{"1  a"}, false},
+		{"cut off in a line", "data: a\n\ndata: b", []string{"1  a"}, false},
+		{"long", "data: " + half + "\n\n", []string{"1  " + half}, false},
+		{"line too long", "data: a\n\n:" + half + half + "......\n\n", []string{"1  a"}, true},
+		{"event too long", "data: " + half + "\ndata: " + half + "\n\n", nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, in := range []io.Reader{strings.NewReader(tc.in), iotest.OneByteReader(strings.NewReader(tc.in))} {
+				got, err := all(newEvents(in).next)
+				if fmt.Sprint(got) != fmt.Sprint(tc.want) || (err != nil) != tc.fails || err != nil && !fault.Is(err, fault.AgentProtocol) {
+					t.Errorf("events(%.40q) = %.80q, %v; want %.80q, failing %v", tc.in, got, err, tc.want, tc.fails)
+				}
+			}
+		})
+	}
+}
+
+func TestParseRecord(t *testing.T) {
+	for _, tc := range []struct {
+		typ, in, want string
+	}{
+		{"", `{"type":"text.delta","delta":"a<b"}`, `text.delta {"type":"text.delta","delta":"a<b"}`},
+		{"", "{ \"type\" : \"my.own\",\r \"n\":[ 1,\n2 ] }", `my.own {"type":"my.own","n":[1,2]}`},
+		{"text.delta", `{"delta":"a"}`, `text.delta {"delta":"a","type":"text.delta"}`},
+		{"other", `{"type":"text.delta"}`, `text.delta {"type":"text.delta"}`},
+		{"", `{"type":"checkpoint","state":{"n": 1}}`, `checkpoint state {"n": 1}`},
+		{"", `{"type":"checkpoint","state":null}`, `checkpoint state null`},
+		{"", `{"type":"checkpoint"}`, `error is a checkpoint without "state"`},
+		{"", `{"type":"result","output":null}`, `result null 0 0 0`},
+		{"", `{"type":"result","output":[1],"usage":{"promptTokens":2,"completionTokens":3}}`, `result [1] 2 3 5`},
+		{"", `{"type":"result","output":"","usage":{"totalTokens":9}}`, `result "" 0 0 9`},
+		{"result", `{"output":1,"usage":null}`, `result 1 0 0 0`},
+		{"", `{"type":"result"}`, `error has no "output"`},
+		{"", `{"type":"result","output":1,"usage":7}`, `error has a "usage" that is not an object of counts`},
+		{"", `{"type":"result","output":1,"usage":{"reasoningTokens":-1}}`, `error has a "usage" with a negative count`},
+		{"", `{"delta":"a"}`, `error is no event: an event has a "type": 1 to 64 characters of A-Z a-z 0-9 . _ - :`},
+		{"", `{"type":7}`, `error has a "type" that is not text`},
+		{"", `{"type":null}`, `error has a "type" that is not text`},
+		{"", `{"type":"agent.end","Type":"harmless"}`, `error has more than one "type"`},
+		{"", `{"type":"a\nb"}`, `error is no event: an event has a "type": 1 to 64 characters of A-Z a-z 0-9 . _ - :`},
+		{"", `{"type":"x"} {}`, `error is not JSON: invalid character '{' after top-level value`},
+		{"", `hello`, `error is not JSON: invalid character 'h' looking for beginning of value`},
+		{"", `[1]`, `error is not a JSON object`},
+		{"", `null`, `error is not a JSON object`},
+		{"", "{\"type\":\"x\",\"a\":\"\xff\"}", `error is not UTF-8`},
+	} {
+		rec, err := parseRecord(frame{1, tc.typ, []byte(tc.in)})
+		got := rec.event.Type + " " + string(rec.event.Payload)
+		switch {
+		case err != nil:
+			got = "error " + err.Error()
+		case rec.event.Type == sayCheckpoint:
+			got = "checkpoint state " + string(rec.state)
+		case rec.event.Type == sayResult:
+			u := rec.result.Usage
+			got = fmt.Sprintf("result %s %d %d %d", rec.result.Output, u.PromptTokens, u.CompletionTokens, u.TotalTokens)
+		}
+		if got != tc.want {
+			t.Errorf("parseRecord(%q, %s) = %s, want %s", tc.typ, tc.in, got, tc.want)
+		}
+	}
+}
+
+func TestRunesDoNotDependOnTheCuts(t *testing.T) {
+	for _, in := range []string{"", "abc", "grüße, 世界 🎉", "\xff\xfe", "a\xe4\xb8", "\xe4\xb8a\x96", "\xf0\x9f\x8e", "\x80\x80\x80\x80\x80", "\xed\xa0\x80"} {
+		want := string([]rune(in))
+		for size := 1; size <= len(in)+1; size++ {
+			if got := inPieces(in, size); got != want {
+				t.Errorf("runes(%q in pieces of %d) = %q, want %q", in, size, got, want)
+			}
+		}
+	}
+}
+
+func inPieces(in string, size int) string {
+	var r runes
+	var got strings.Builder
+	for rest := []byte(in); len(rest) > 0; rest = rest[min(size, len(rest)):] {
+		got.WriteString(r.push(rest[:min(size, len(rest))]))
+	}
+	return got.String() + r.rest()
+}
+
+func TestCapped(t *testing.T) {
+	over := io.ErrShortBuffer
+	for _, tc := range []struct {
+		in    string
+		limit int64
+		want  string
+		err   error
+	}{
+		{"", 0, "", nil}, {"a", 0, "", over}, {"abc", 3, "abc", nil}, {"abcd", 3, "abc", over}, {"abc", 100, "abc", nil},
+	} {
+		for _, r := range []io.Reader{strings.NewReader(tc.in), iotest.OneByteReader(strings.NewReader(tc.in))} {
+			c := &capped{r, tc.limit, over}
+			if got, err := io.ReadAll(c); string(got) != tc.want || err != tc.err {
+				t.Errorf("capped(%q, %d) = %q, %v; want %q, %v", tc.in, tc.limit, got, err, tc.want, tc.err)
+			}
+			if _, err := c.Read(make([]byte, 1)); tc.err != nil && err != tc.err {
+				t.Errorf("capped(%q, %d) read again = %v, want %v", tc.in, tc.limit, err, tc.err)
+			}
+		}
+	}
+}
+
+func TestRequestShape(t *testing.T) {
+	in := agent.Input{RunID: "r", AgentID: "a"}
+	first := requestOf(in)
+	first.Type = "run"
+	again := requestOf(in)
+	again.Type = "resume"
+	again.resumption = &resumption{State: nil, Approvals: []json.RawMessage{}}
+	for _, tc := range []struct {
+		r    request
+		want string
+	}{
+		{requestOf(in), `{"runId":"r","agentId":"a","input":"","messages":[]}`},
+		{first, `{"type":"run","runId":"r","agentId":"a","input":"","messages":[]}`},
+		{again, `{"type":"resume","runId":"r","agentId":"a","input":"","messages":[],"state":null,"approvals":[]}`},
+	} {
+		if got, err := tc.r.encode(); string(got) != tc.want || err != nil {
+			t.Errorf("encode(%+v) = %s, %v; want %s", tc.r, got, err, tc.want)
+		}
+	}
+}
+
+func TestNothingComesFromTheEnvironment(t *testing.T) {
+	a, err := NewHTTP(HTTPOptions{ID: "a", URL: "http://bot.intra/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.transport.(*http.Transport).Proxy != nil {
+		t.Error("the default transport asks for a proxy")
+	}
+}
+
+// checkRecord holds what must be true of whatever a frame is read as.
+func checkRecord(t *testing.T, f frame) {
+	rec, err := parseRecord(f)
+	if err != nil {
+		return
+	}
+	var head struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(rec.event.Payload, &head) != nil || head.Type != rec.event.Type || head.Type == "" {
+		t.Errorf("parseRecord(%q) = %q, %s: payload and type differ", f.data, rec.event.Type, rec.event.Payload)
+	}
+	if bytes.ContainsAny(rec.event.Payload, "\r\n") {
+		t.Errorf("parseRecord(%q) = %s: not one line", f.data, rec.event.Payload)
+	}
+	if rec.event.Type == sayCheckpoint && !json.Valid(rec.state) {
+		t.Errorf("parseRecord(%q): state %s is not JSON", f.data, rec.state)
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("{\"type\":\"text.delta\",\"delta\":\"a\"}\n\r\n{\"type\":\"checkpoint\",\"state\":1}\n{\"type\":\"result\",\"output\":\"x\"}"))
+	f.Add([]byte("{\"type\":\"a\",\"Type\":\"b\"}\n[]\nnull\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		l := newLines(bytes.NewReader(in))
+		seen := 0
+		for {
+			fr, err := l.next()
+			if err != nil {
+				break
+			}
+			seen += len(fr.data)
+			if fr.number > bytes.Count(in, []byte("\n"))+1 || seen > len(in) || bytes.ContainsRune(fr.data, '\n') {
+				t.Fatalf("lines(%q) gave line %d: %q", in, fr.number, fr.data)
+			}
+			checkRecord(t, fr)
+		}
+	})
+}
+
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("event: text.delta\r\ndata: {\"delta\":\"a\"}\r\n\r\n: c\n\ndata: {\ndata: \"type\":\"result\",\"output\":1}\n\n"))
+	f.Add([]byte("\xEF\xBB\xBFdata\rdata:x\r\r"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		whole, err := all(newEvents(bytes.NewReader(in)).next)
+		pieces, err2 := all(newEvents(iotest.OneByteReader(bytes.NewReader(in))).next)
+		if fmt.Sprint(whole, err) != fmt.Sprint(pieces, err2) {
+			t.Errorf("events(%q) = %q, %v whole, but %q, %v byte by byte", in, whole, err, pieces, err2)
+		}
+		for e := newEvents(bytes.NewReader(in)); ; {
+			fr, err := e.next()
+			if err != nil {
+				break
+			}
+			checkRecord(t, fr)
+		}
+	})
+}
+
+func FuzzRunes(f *testing.F) {
+	f.Add("grüße 世界 \xf0\x9f", 1)
+	f.Fuzz(func(t *testing.T, in string, size int) {
+		if size < 1 {
+			return
+		}
+		if got, want := inPieces(in, size), string([]rune(in)); got != want {
+			t.Errorf("runes(%q in pieces of %d) = %q, want %q", in, size, got, want)
+		}
+	})
+}

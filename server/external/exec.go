@@ -1,0 +1,118 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/fault"
+	"agentd/server/proc"
+)
+
+// ExecOptions is what NewExec needs. ID, Command and Protocol are required.
+type ExecOptions struct {
+	ID         string
+	Command    []string          // the program, looked up in the server's PATH, and its arguments
+	Protocol   string            // "text" or "jsonl"
+	Dir        string            // working folder; "" is the server's
+	Env        map[string]string // the program's environment, besides InheritEnv
+	InheritEnv []string          // names of the server's variables that the program gets too
+	Timeout    time.Duration     // of a whole run; 0 is DefaultTimeout
+	MaxOutput  int64             // bytes of stdout; 0 is DefaultMaxOutput
+}
+
+// NewExec makes an agent of a program, or returns config-invalid with all that is wrong. It starts nothing: each run
+// is a process of its own, in its own process group, with no environment but the given one and AGENTD_RUN_ID and
+// AGENTD_AGENT_ID.
+//
+// With protocol "text" the program gets the input's text on stdin. Its stdout becomes text.delta events, a final
+// text.complete when there is any text, and the output, a string, exactly as it was written.
+//
+// With protocol "jsonl" the agent is an [agent.Resumer]. The program gets a line of type "run" or "resume", and when
+// the run is aborted one of type "abort". It answers lines of at most 1 MiB with one JSON object each: events,
+// "checkpoint" with a state, and at last "result" with an output and an optional usage. What it writes after that is
+// ignored, its stdin ends, and it has two seconds to exit.
+func NewExec(opts ExecOptions) (agent.Streamer, error) {
+	limits, issues := limitsOf(opts.Timeout, opts.MaxOutput)
+	issues = append(issues, idIssues(opts.ID)...)
+	if len(opts.Command) == 0 || opts.Command[0] == "" {
+		issues = append(issues, fault.At("names no program", "command"))
+	}
+	for i, arg := range opts.Command {
+		if strings.Contains(arg, "\x00") {
+			issues = append(issues, fault.At("has a NUL byte", "command", i))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(opts.Env)) {
+		if !validVariable(name) || strings.Contains(opts.Env[name], "\x00") {
+			issues = append(issues, fault.At("is not a variable: an empty name, an = in it, or a NUL byte", "env", name))
+		}
+	}
+	for i, name := range opts.InheritEnv {
+		if !validVariable(name) {
+			issues = append(issues, fault.At("is not the name of a variable", "inheritEnv", i))
+		}
+	}
+	if opts.Protocol != "text" && opts.Protocol != "jsonl" {
+		issues = append(issues, fault.At(`is neither "text" nor "jsonl"`, "protocol"))
+	}
+	if issues != nil {
+		return nil, fault.Invalid("The exec agent is not valid.", issues...)
+	}
+	p := program{opts.ID, slices.Clone(opts.Command), opts.Dir, maps.Clone(opts.Env), slices.Clone(opts.InheritEnv), limits}
+	if opts.Protocol == "text" {
+		return &textAgent{p}, nil
+	}
+	return &lineAgent{p}, nil
+}
+
+func validVariable(name string) bool { return name != "" && !strings.ContainsAny(name, "=\x00") }
+
+// A program is what the agents of both protocols start.
+type program struct {
+	id      string
+	command []string
+	dir     string
+	env     map[string]string
+	inherit []string
+	limits  limits
+}
+
+// ID is the agent's id.
+func (p *program) ID() string { return p.id }
+
+// start starts a process for the run, which ends with ctx. c holds what is to be said about its stdin.
+func (p *program) start(ctx context.Context, in agent.Input, c proc.Command) (*proc.Process, error) {
+	c.Argv = p.command
+	c.Dir = p.dir
+	c.Env = proc.Environ(p.env, p.inherit, "AGENTD_RUN_ID="+in.RunID, "AGENTD_AGENT_ID="+in.AgentID)
+	c.MaxOutput = p.limits.maxOutput
+	process, err := proc.Start(ctx, c)
+	switch {
+	case err == nil:
+		return process, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, fault.New(fault.AgentUnreachable, "The agent's program could not be started: %s.", clip(err.Error(), 200))
+}
+
+// classify gives an error of reading from or waiting for a process its code.
+func (p *program) classify(err error) error {
+	if _, ok := errors.AsType[*proc.OverflowError](err); ok {
+		return p.limits.tooLarge()
+	}
+	return err
+}
+
+// exited is the error for a program that failed.
+func exited(s proc.Status) error {
+	if text := strings.TrimSpace(strings.ToValidUTF8(s.Stderr, "\uFFFD")); text != "" {
+		return fault.New(fault.AgentExited, "The agent's program ended with %v: %s", s, text)
+	}
+	return fault.New(fault.AgentExited, "The agent's program ended with %v and an empty standard error.", s)
+}

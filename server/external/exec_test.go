@@ -1,0 +1,338 @@
+package external_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/external"
+	"agentd/server/fault"
+)
+
+func newExec(t *testing.T, opts external.ExecOptions) agent.Streamer {
+	t.Helper()
+	opts.ID = "bot"
+	a, err := external.NewExec(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// shell is an agent that runs a script.
+func shell(t *testing.T, protocol, script string) agent.Streamer {
+	t.Helper()
+	return newExec(t, external.ExecOptions{Command: []string{"sh", "-c", script}, Protocol: protocol, Dir: t.TempDir()})
+}
+
+// fifo makes a named pipe.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestText(t *testing.T) {
+	for _, tc := range []struct {
+		name, script, in, output string
+		events                   []string
+	}{
+		{"upper-case", "tr a-z A-Z", "hello\nyou\n", `"HELLO\nYOU\n"`, []string{
+			`{"type":"text.delta","delta":"HELLO\nYOU\n"}`, `{"type":"text.complete","text":"HELLO\nYOU\n"}`}},
+		{"silent", "cat >/dev/null", "hello", `""`, nil},
+		{"input is not read", ":", strings.Repeat("x", 1<<20), `""`, nil},
+		{"invalid bytes", `printf 'a\377b\344\270'`, "", `"a` + "\uFFFDb\uFFFD\uFFFD" + `"`, []string{
+			`{"type":"text.delta","delta":"a` + "\uFFFDb" + `"}`, `{"type":"text.delta","delta":"` + "\uFFFD\uFFFD" + `"}`,
+			`{"type":"text.complete","text":"a` + "\uFFFDb\uFFFD\uFFFD" + `"}`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sink := &recorder{}
+			a := shell(t, "text", tc.script)
+			res, err := a.Stream(t.Context(), input(tc.in), sink)
+			if err != nil || output(t, res) != tc.output {
+				t.Errorf("Stream(%.20q) = %s, %v; want %s", tc.in, output(t, res), err, tc.output)
+			}
+			if want := strings.Join(tc.events, "\n"); sink.String() != want {
+				t.Errorf("events = %s, want %s", sink, want)
+			}
+			if res, err = a.Run(t.Context(), input(tc.in)); err != nil || output(t, res) != tc.output {
+				t.Errorf("Run(%.20q) = %s, %v; want %s", tc.in, output(t, res), err, tc.output)
+			}
+		})
+	}
+	if _, ok := shell(t, "text", ":").(agent.Resumer); ok {
+		t.Error("a text agent is a Resumer, but has no state")
+	}
+}
+
+func TestTextCutsAtCharacters(t *testing.T) {
+	path := fifo(t)
+	a := shell(t, "text", `printf 'a\344\270'; read x <`+path+`; printf '\226b'`)
+	sink := &recorder{said: func(entry string) {
+		if strings.Contains(entry, `"a"`) {
+			if err := os.WriteFile(path, []byte("go on\n"), 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	if _, err := a.Stream(t.Context(), input(""), sink); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"type":"text.delta","delta":"a"}` + "\n" + `{"type":"text.delta","delta":"世b"}` + "\n" + `{"type":"text.complete","text":"a世b"}`
+	if sink.String() != want {
+		t.Errorf("events = %s, want %s", sink, want)
+	}
+}
+
+func TestJSONInputReachesATextProgramAsJSON(t *testing.T) {
+	in := input("")
+	in.Input = []byte(`{"a":[1]}`)
+	res, err := shell(t, "text", "cat").Run(t.Context(), in)
+	if err != nil || res.Output != `{"a":[1]}` {
+		t.Errorf("Run() = %v, %v; want the JSON text", res.Output, err)
+	}
+}
+
+func TestEnvironmentIsClean(t *testing.T) {
+	t.Setenv("EXTERNAL_INHERITED", "yes")
+	t.Setenv("EXTERNAL_SECRET", "no")
+	a := newExec(t, external.ExecOptions{
+		Command: []string{"env"}, Protocol: "text", InheritEnv: []string{"EXTERNAL_INHERITED", "EXTERNAL_UNSET"},
+		Env: map[string]string{"LANG": "C", "AGENTD_RUN_ID": "forged"},
+	})
+	res, err := a.Run(t.Context(), input(""))
+	want := "AGENTD_AGENT_ID=bot\nAGENTD_RUN_ID=run-1\nEXTERNAL_INHERITED=yes\nLANG=C\n"
+	if err != nil || res.Output != want {
+		t.Errorf("env = %q, %v; want %q", res.Output, err, want)
+	}
+}
+
+func TestLinesHappyPath(t *testing.T) {
+	const script = `read -r first; printf '%s' "$first" >first
+printf '{"type":"text.delta","delta":"H"}\n\n{"type":"my.own","n":1}\r\n'
+printf '{"type":"checkpoint","state":[1]}\n{"type":"agent.end","forged":true}\n'
+printf '{"type":"result","output":{"ok":true},"usage":{"promptTokens":2,"completionTokens":3,"totalTokens":5}}\n'
+printf 'whatever\n'; exit 7`
+	dir := t.TempDir()
+	a := newExec(t, external.ExecOptions{Command: []string{"sh", "-c", script}, Protocol: "jsonl", Dir: dir})
+	in := input("hi")
+	in.SessionID = "s"
+	sink := &recorder{}
+	res, err := a.Stream(t.Context(), in, sink)
+	if err != nil || output(t, res) != `{"ok":true}` || res.Usage.TotalTokens != 5 {
+		t.Errorf("Stream() = %s, %+v, %v", res.Output, res.Usage, err)
+	}
+	want := strings.Join([]string{`{"type":"text.delta","delta":"H"}`, `{"type":"my.own","n":1}`, `checkpoint [1]`,
+		`{"type":"agent.end","forged":true}`}, "\n")
+	if sink.String() != want {
+		t.Errorf("said = %s, want %s", sink, want)
+	}
+	want = `{"type":"run","runId":"run-1","agentId":"bot","sessionId":"s","input":"hi","messages":[]}`
+	if got, err := os.ReadFile(filepath.Join(dir, "first")); string(got) != want || err != nil {
+		t.Errorf("first line = %s, %v; want %s", got, err, want)
+	}
+}
+
+func TestLinesResumeFromTheCheckpoint(t *testing.T) {
+	a := shell(t, "jsonl", `read -r first
+case "$first" in
+*'"type":"run"'*) printf '{"type":"checkpoint","state":{"n":1}}\n'; kill -9 $$ ;;
+*'"state":{"n":1},"approvals":[]}') printf '{"type":"result","output":"resumed"}\n' ;;
+*'"state":null,"approvals":[]}') printf '{"type":"result","output":"afresh"}\n' ;;
+esac`).(agent.Resumer)
+	sink := &recorder{}
+	_, err := a.Stream(t.Context(), input("hi"), sink)
+	wantFault(t, "Stream()", err, fault.AgentExited, "signal: killed")
+	res, err := a.Resume(t.Context(), input("hi"), agent.Resumption{State: sink.state}, sink)
+	if err != nil || output(t, res) != `"resumed"` {
+		t.Errorf("Resume(%s) = %s, %v; want resumed", sink.state, output(t, res), err)
+	}
+	if res, err = a.Resume(t.Context(), input("hi"), agent.Resumption{}, sink); err != nil || output(t, res) != `"afresh"` {
+		t.Errorf("Resume(nil) = %s, %v; want afresh", output(t, res), err)
+	}
+}
+
+func TestProgramFailures(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, protocol, script string
+		kind                   *fault.Kind
+		says                   []string
+	}{
+		{"exit status", "text", "echo words; echo trouble >&2; exit 3", fault.AgentExited, []string{"exit status 3: trouble"}},
+		{"silent exit", "text", "exit 3", fault.AgentExited, []string{"exit status 3 and an empty standard error"}},
+		{"too much text", "text", "yes", fault.OutputTooLarge, []string{"100000 bytes"}},
+		{"exit status without result", "jsonl", `echo '{"type":"a"}'; echo trouble >&2; exit 4`, fault.AgentExited, []string{"exit status 4: trouble"}},
+		{"end without result", "jsonl", `echo '{"type":"a"}'`, fault.AgentProtocol, []string{"without a result"}},
+		{"bad line", "jsonl", `echo; echo '{"type":"a"}'; echo oops; exec sleep 100`, fault.AgentProtocol, []string{"line 3 is not JSON"}},
+		{"no type", "jsonl", `echo '{}'; exec sleep 100`, fault.AgentProtocol, []string{"line 1 is no event"}},
+		{"approval", "jsonl", `echo '{"type":"approval.request","toolCallId":"c","toolName":"t","args":{}}'`, fault.AgentProtocol, []string{"line 1", "not available in this version"}},
+		{"too many lines", "jsonl", `yes '{"type":"a"}'`, fault.OutputTooLarge, []string{"100000 bytes"}},
+		{"stdout closed", "jsonl", `exec >&-; exec sleep 100`, fault.AgentProtocol, []string{"without a result"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := newExec(t, external.ExecOptions{Command: []string{"sh", "-c", tc.script}, Protocol: tc.protocol, MaxOutput: 100_000})
+			_, err := a.Stream(t.Context(), input(""), &recorder{})
+			wantFault(t, "Stream()", err, tc.kind, tc.says...)
+		})
+	}
+}
+
+func TestTheEndOfStderrIsShown(t *testing.T) {
+	for _, protocol := range []string{"text", "jsonl"} {
+		a := shell(t, protocol, `head -c 9000 /dev/zero | tr '\0' x >&2; echo the end >&2; exit 1`)
+		_, err := a.Stream(t.Context(), input(""), &recorder{})
+		wantFault(t, "Stream()", err, fault.AgentExited, "xx", "the end")
+		if n := len(fault.Of(err).Message); n < 4000 || n > 4200 {
+			t.Errorf("Stream(%s) message has %d bytes, want 4 KiB of stderr", protocol, n)
+		}
+	}
+}
+
+func TestLineTooLong(t *testing.T) {
+	a := shell(t, "jsonl", `echo '{"type":"a"}'; head -c 1100000 /dev/zero | tr '\0' x; exec sleep 100`)
+	_, err := a.Stream(t.Context(), input(""), &recorder{})
+	wantFault(t, "Stream()", err, fault.AgentProtocol, "line 2 is longer than 1048576 bytes")
+}
+
+func TestUnstartable(t *testing.T) {
+	for _, protocol := range []string{"text", "jsonl"} {
+		for _, opts := range []external.ExecOptions{
+			{Command: []string{"/no/such/program"}, Protocol: protocol},
+			{Command: []string{"no-such-program-anywhere"}, Protocol: protocol},
+			{Command: []string{"sh"}, Dir: "/no/such/folder", Protocol: protocol},
+		} {
+			_, err := newExec(t, opts).Stream(t.Context(), input(""), &recorder{})
+			wantFault(t, "Stream("+opts.Command[0]+")", err, fault.AgentUnreachable, "could not be started")
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errSink)
+		if _, err := shell(t, protocol, ":").Stream(ctx, input(""), &recorder{}); err != errSink {
+			t.Errorf("Stream(%s) with an ended context = %v, want the cause", protocol, err)
+		}
+	}
+}
+
+// TestAbortEndsTheTree holds a pipe open in a grandchild: its end of file says that the grandchild is gone.
+func TestAbortEndsTheTree(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"text", "jsonl"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			path := fifo(t)
+			a := shell(t, protocol, `exec 3>`+path+`; (sleep 100; :) & echo '{"type":"ready"}'; wait`)
+			gone := make(chan error, 1)
+			go func() {
+				f, err := os.Open(path)
+				if err == nil {
+					_, err = io.Copy(io.Discard, f)
+					f.Close()
+				}
+				gone <- err
+			}()
+			why := errors.New("somebody aborted")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			start := time.Now()
+			_, err := a.Stream(ctx, input(""), &recorder{said: func(string) { cancel(why) }})
+			if err != why || time.Since(start) > time.Second {
+				t.Errorf("Stream() error = %v after %v, want %v at once", err, time.Since(start), why)
+			}
+			select {
+			case err := <-gone:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Error("the grandchild is still there")
+			}
+		})
+	}
+}
+
+func TestAbortTellsTheProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := newExec(t, external.ExecOptions{Protocol: "jsonl", Dir: dir, Command: []string{"sh", "-c",
+		`trap '' TERM; read -r first; echo '{"type":"ready"}'; read -r line; printf '%s' "$line" >line; echo '{"type":"result","output":1}'`}})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New(`somebody "aborted"`)
+	_, err := a.Stream(ctx, input(""), &recorder{said: func(string) { cancel(why) }})
+	got, _ := os.ReadFile(filepath.Join(dir, "line"))
+	if want := `{"type":"abort","reason":"somebody \"aborted\""}`; string(got) != want {
+		t.Errorf("the program read %q, want %s", got, want)
+	}
+	if err != why {
+		t.Errorf("Stream() error = %v, want %v", err, why)
+	}
+}
+
+func TestAbortOfADeafProgram(t *testing.T) {
+	t.Parallel()
+	in := input(strings.Repeat("x", 1<<20)) // more than a pipe holds, so the first line is never taken whole
+	a := shell(t, "jsonl", `trap '' TERM; echo '{"type":"ready"}'; while :; do sleep 100; done`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	start := time.Now()
+	_, err := a.Stream(ctx, in, &recorder{said: func(string) { cancel(errSink) }})
+	if took := time.Since(start); err != errSink || took < 2*time.Second || took > 3500*time.Millisecond {
+		t.Errorf("Stream() error = %v after %v, want %v after 2 s", err, took, errSink)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	for _, protocol := range []string{"text", "jsonl"} {
+		a := newExec(t, external.ExecOptions{Command: []string{"sleep", "100"}, Protocol: protocol, Timeout: 100 * time.Millisecond})
+		_, err := a.Stream(t.Context(), input(""), &recorder{})
+		wantFault(t, "Stream("+protocol+")", err, fault.AgentTimeout, "100ms")
+	}
+}
+
+func TestTheResultStands(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"reads to the end": `echo '{"type":"result","output":1}'; cat >/dev/null; exit 1`,
+		"floods":           `echo '{"type":"result","output":1}'; yes`,
+		"stays":            `echo '{"type":"result","output":1}'; exec sleep 100`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			in := input(strings.Repeat("x", 1<<20)) // which nobody reads
+			res, err := shell(t, "jsonl", script).Stream(t.Context(), in, &recorder{})
+			if err != nil || output(t, res) != "1" || time.Since(start) > 3*time.Second {
+				t.Errorf("Stream() = %v, %v after %v; want the result within 3 s", res.Output, err, time.Since(start))
+			}
+		})
+	}
+}
+
+func TestSinkErrorEndsTheProgram(t *testing.T) {
+	for _, protocol := range []string{"text", "jsonl"} {
+		a := shell(t, protocol, `echo '{"type":"a"}'; exec sleep 100`)
+		if _, err := a.Stream(t.Context(), input(""), &recorder{fail: errSink}); !errors.Is(err, errSink) {
+			t.Errorf("Stream(%s) error = %v, want %v", protocol, err, errSink)
+		}
+	}
+}
+
+func TestNewExecNamesEveryProblem(t *testing.T) {
+	_, err := external.NewExec(external.ExecOptions{
+		Command: []string{"", "a\x00"}, Env: map[string]string{"": "x", "A=B": "x", "C": "\x00", "D": "fine"},
+		InheritEnv: []string{"PATH", "A=B"}, Timeout: -1, MaxOutput: -1,
+	})
+	wantFault(t, "NewExec()", err, fault.ConfigInvalid, "[id]", "[command]", "[command 1]", "[env ]", "[env A=B]", "[env C]",
+		"[inheritEnv 1]", "[protocol]", "[timeoutMs]", "[maxOutputBytes]")
+	if n := len(fault.Of(err).Issues); n != 10 {
+		t.Errorf("NewExec() has %d issues, want 10: %v", n, err)
+	}
+}

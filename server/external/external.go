@@ -1,0 +1,118 @@
+// Package external is agents that live outside the process: programs in any language and HTTP servers.
+//
+// A program is told its input on stdin and answers on stdout, as text or as JSON lines; a server gets a POST and
+// answers JSON or a stream of server-sent events. What they say in JSON is the same in both worlds: events of the
+// catalogue, and a last object of type "result".
+//
+// Whatever a program or server does wrong fails its run with a code of its own: agent-unreachable (it could not be
+// started or dialled, or the connection broke), agent-timeout, agent-exited, agent-protocol and output-too-large.
+// When the run's context ends first, the error is the context's cause.
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+)
+
+// What a Timeout and a MaxOutput of zero stand for.
+const (
+	DefaultTimeout   = 10 * time.Minute
+	DefaultMaxOutput = 8 << 20 // bytes
+)
+
+// maxFrame bounds one line of a program and the data of one server-sent event.
+const maxFrame = 1 << 20
+
+// limits are the bounds that both kinds of agent share.
+type limits struct {
+	timeout   time.Duration
+	maxOutput int64
+}
+
+// limitsOf fills in the defaults. The issues name what is out of range.
+func limitsOf(timeout time.Duration, maxOutput int64) (limits, []fault.Issue) {
+	var issues []fault.Issue
+	if timeout < 0 {
+		issues = append(issues, fault.At("is negative", "timeoutMs"))
+	}
+	if maxOutput < 0 {
+		issues = append(issues, fault.At("is negative", "maxOutputBytes"))
+	}
+	l := limits{timeout, maxOutput}
+	if timeout == 0 {
+		l.timeout = DefaultTimeout
+	}
+	if maxOutput == 0 {
+		l.maxOutput = DefaultMaxOutput
+	}
+	return l, issues
+}
+
+// within returns ctx with the agent's time limit, whose cause is agent-timeout.
+func (l limits) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, l.timeout, fault.New(fault.AgentTimeout, "The agent took longer than %v.", l.timeout))
+}
+
+func (l limits) tooLarge() error {
+	return fault.New(fault.OutputTooLarge, "The agent wrote more than %d bytes.", l.maxOutput)
+}
+
+func idIssues(id string) []fault.Issue {
+	if event.ValidID(id) {
+		return nil
+	}
+	return []fault.Issue{fault.At("is not 1 to 128 characters of A-Z a-z 0-9 _ -", "id")}
+}
+
+// A request is what an agent is told: the body of a POST, or with a type the first line to a program.
+type request struct {
+	Type      string            `json:"type,omitempty"`
+	RunID     string            `json:"runId"`
+	AgentID   string            `json:"agentId"`
+	SessionID string            `json:"sessionId,omitempty"`
+	UserID    string            `json:"userId,omitempty"`
+	Input     json.RawMessage   `json:"input"`
+	Messages  []message.Message `json:"messages"`
+	*resumption
+}
+
+// A resumption is what a request to go on has besides. State is null when the run never reached a checkpoint.
+type resumption struct {
+	State     json.RawMessage   `json:"state"`
+	Approvals []json.RawMessage `json:"approvals"` // programs cannot ask for any, so it is always empty
+}
+
+func requestOf(in agent.Input) request {
+	r := request{
+		RunID: in.RunID, AgentID: in.AgentID, SessionID: in.SessionID, UserID: in.UserID,
+		Input: in.Input, Messages: in.Messages,
+	}
+	if len(r.Input) == 0 {
+		r.Input = json.RawMessage(`""`)
+	}
+	if r.Messages == nil {
+		r.Messages = []message.Message{}
+	}
+	return r
+}
+
+func (r request) encode() ([]byte, error) {
+	b, err := message.Encode(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the input for agent %s: %w", r.AgentID, err)
+	}
+	return b, nil
+}
+
+// discard is the sink of Run, which reports nothing.
+type discard struct{}
+
+func (discard) Emit(event.Event) error           { return nil }
+func (discard) Checkpoint(json.RawMessage) error { return nil }

@@ -1,0 +1,258 @@
+package external
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"agentd/server/agent"
+	"agentd/server/fault"
+)
+
+// HTTPOptions is what NewHTTP needs. ID and URL are required.
+type HTTPOptions struct {
+	ID        string
+	URL       string            // http or https, without user and password
+	Headers   map[string]string // sent with every request
+	Stream    string            // "" for one JSON answer, "sse" for an event stream
+	HMACKey   []byte            // signs the requests when not empty
+	Timeout   time.Duration     // of a whole run; 0 is DefaultTimeout
+	MaxOutput int64             // bytes of an answer's body; 0 is DefaultMaxOutput
+	Transport http.RoundTripper // nil: one of its own, that uses no proxy and keeps no connection open
+}
+
+// HTTP is an agent behind a URL. A run is one POST of {runId, agentId, sessionId?, userId?, input, messages} with
+// the run's id as Idempotency-Key; redirects are not followed. The answer is {output, usage?} or an event stream
+// that ends with an event of type "result"; see [HTTPOptions]. A server cannot go on with a run after a restart of
+// this process, so HTTP is a Streamer and no Resumer.
+//
+// With a key, X-Timestamp is the time in Unix seconds and X-Signature is "sha256=" and the hex HMAC-SHA256 of the
+// timestamp, a dot and the body.
+type HTTP struct {
+	id        string
+	url       *url.URL
+	header    http.Header
+	stream    bool
+	key       []byte
+	limits    limits
+	transport http.RoundTripper
+}
+
+var _ agent.Streamer = (*HTTP)(nil)
+
+// ours are the headers that a configuration cannot set, because we or the transport do.
+var ours = []string{"Accept", "Connection", "Content-Length", "Content-Type", "Host", "Idempotency-Key",
+	"Transfer-Encoding", "X-Signature", "X-Timestamp"}
+
+// NewHTTP makes an agent, or returns config-invalid with all that is wrong. It dials nothing.
+func NewHTTP(opts HTTPOptions) (*HTTP, error) {
+	limits, issues := limitsOf(opts.Timeout, opts.MaxOutput)
+	issues = append(issues, idIssues(opts.ID)...)
+	u, err := url.Parse(opts.URL)
+	switch {
+	case err != nil:
+		issues = append(issues, fault.At("is not a URL", "url"))
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		issues = append(issues, fault.At("is not an http or https URL with a host", "url"))
+	case u.User != nil:
+		issues = append(issues, fault.At("holds a user; send an Authorization header instead", "url"))
+	}
+	if opts.Stream != "" && opts.Stream != "sse" {
+		issues = append(issues, fault.At(`is neither "" nor "sse"`, "stream"))
+	}
+	header := http.Header{}
+	for _, name := range slices.Sorted(maps.Keys(opts.Headers)) {
+		switch canonical := http.CanonicalHeaderKey(name); {
+		case !validHeaderName(name):
+			issues = append(issues, fault.At("is not a header name", "headers", name))
+		case slices.Contains(ours, canonical):
+			issues = append(issues, fault.At("is a header that the server sets", "headers", name))
+		case header[canonical] != nil:
+			issues = append(issues, fault.At("is given twice", "headers", name))
+		case !validHeaderValue(opts.Headers[name]):
+			issues = append(issues, fault.At("has control characters", "headers", name))
+		default:
+			header.Set(name, opts.Headers[name])
+		}
+	}
+	if issues != nil {
+		return nil, fault.Invalid("The http agent is not valid.", issues...)
+	}
+	header.Set("Content-Type", "application/json")
+	header.Set("Accept", "application/json")
+	if opts.Stream == "sse" {
+		header.Set("Accept", "text/event-stream")
+	}
+	transport := opts.Transport
+	if transport == nil {
+		transport = &http.Transport{
+			DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			ForceAttemptHTTP2:      true,
+			TLSHandshakeTimeout:    10 * time.Second,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: 64 << 10,
+		}
+	}
+	return &HTTP{opts.ID, u, header, opts.Stream == "sse", bytes.Clone(opts.HMACKey), limits, transport}, nil
+}
+
+// ID is the agent's id.
+func (a *HTTP) ID() string { return a.id }
+
+// Run is Stream without the events.
+func (a *HTTP) Run(ctx context.Context, in agent.Input) (agent.Result, error) {
+	return a.Stream(ctx, in, discard{})
+}
+
+// Stream posts the input and gives the events of the answer to out; without "sse" there are none. The result's
+// output is the server's JSON.
+func (a *HTTP) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
+	ctx, cancel := a.limits.within(ctx)
+	defer cancel()
+	req, err := a.request(ctx, in)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	resp, err := a.transport.RoundTrip(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return agent.Result{}, context.Cause(ctx)
+		}
+		return agent.Result{}, fault.New(fault.AgentUnreachable, "The agent's server could not be reached: %s.", clip(err.Error(), 200))
+	}
+	defer resp.Body.Close()
+	result, err := a.answer(resp, out)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return result, err
+}
+
+func (a *HTTP) request(ctx context.Context, in agent.Input) (*http.Request, error) {
+	body, err := requestOf(in).encode()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = a.header.Clone()
+	req.Header.Set("Idempotency-Key", in.RunID)
+	if len(a.key) > 0 {
+		now := strconv.FormatInt(time.Now().Unix(), 10)
+		mac := hmac.New(sha256.New, a.key)
+		mac.Write([]byte(now + "."))
+		mac.Write(body)
+		req.Header.Set("X-Timestamp", now)
+		req.Header.Set("X-Signature", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	}
+	return req, nil
+}
+
+func (a *HTTP) answer(resp *http.Response, out agent.Sink) (agent.Result, error) {
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return agent.Result{}, refused(resp)
+	}
+	body := &capped{wire{resp.Body}, a.limits.maxOutput, a.limits.tooLarge()}
+	if a.stream {
+		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer is %q, not text/event-stream.", clip(media, 80))
+		}
+		result, err := relay("event", newEvents(body).next, out, nil)
+		if err == errNoResult {
+			err = cutOff()
+		}
+		return result, err
+	}
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	members, err := object(data)
+	if err != nil {
+		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer %v.", err)
+	}
+	result, err := resultOf(members)
+	if err != nil {
+		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer %v.", err)
+	}
+	return result, nil
+}
+
+// wire is a body whose read errors, but for io.EOF, are faults.
+type wire struct{ io.Reader }
+
+func (w wire) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	switch {
+	case err == nil, err == io.EOF:
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = cutOff()
+	default:
+		err = fault.New(fault.AgentUnreachable, "The connection to the agent's server broke.").Because(err)
+	}
+	return n, err
+}
+
+func cutOff() error {
+	return fault.New(fault.AgentProtocol, "The agent's answer ended without a result.")
+}
+
+// refused is the error for an answer that is no success: its status and the beginning of its body.
+func refused(resp *http.Response) error {
+	const shown = 300 // characters
+	head, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	status := strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode))
+	err := fault.New(fault.AgentProtocol, "The agent's server answered %s", status)
+	if text := clip(string(head), shown); text != "" {
+		err.Message += ": " + text
+	} else {
+		err.Message += "."
+	}
+	if resp.StatusCode < 400 {
+		err.Advise("Give the agent's final `url`; redirects are not followed.")
+	}
+	return err
+}
+
+// clip is the text's first n characters on one line.
+func clip(text string, n int) string {
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
+	if r := []rune(text); len(r) > n {
+		return string(r[:n])
+	}
+	return text
+}
+
+// validHeaderName reports whether s is a token (RFC 9110, section 5.6.2).
+func validHeaderName(s string) bool {
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// validHeaderValue reports whether s has no control characters but tabs.
+func validHeaderValue(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F })
+}

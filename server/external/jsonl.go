@@ -1,0 +1,118 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/proc"
+)
+
+const (
+	linger    = 2 * time.Second        // how long a program may run on after it has said all
+	abortWait = 200 * time.Millisecond // how long it may take to accept the abort line
+)
+
+// A lineAgent is a program with protocol "jsonl".
+//
+//	Start ─ "run" or "resume" ─┬─ events, checkpoints ─┬─ "result": stdin ends, it exits, or is ended after 2 s
+//	                           │                       └─ exit without result, or something wrong: the run fails
+//	                           └─ ctx ends: "abort", then SIGTERM, then SIGKILL: the run fails with the cause
+type lineAgent struct{ program }
+
+var _ agent.Resumer = (*lineAgent)(nil)
+
+func (a *lineAgent) Run(ctx context.Context, in agent.Input) (agent.Result, error) {
+	return a.Stream(ctx, in, discard{})
+}
+
+func (a *lineAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
+	first := requestOf(in)
+	first.Type = "run"
+	return a.converse(ctx, in, first, out)
+}
+
+func (a *lineAgent) Resume(ctx context.Context, in agent.Input, from agent.Resumption, out agent.Sink) (agent.Result, error) {
+	first := requestOf(in)
+	first.Type = "resume"
+	first.resumption = &resumption{State: from.State, Approvals: []json.RawMessage{}}
+	return a.converse(ctx, in, first, out)
+}
+
+// converse starts the program, tells it the first line and relays what it says until it has gone.
+func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request, out agent.Sink) (agent.Result, error) {
+	line, err := first.encode()
+	if err != nil {
+		return agent.Result{}, err
+	}
+	ctx, cancel := a.limits.within(ctx)
+	defer cancel()
+	if ctx.Err() != nil {
+		return agent.Result{}, context.Cause(ctx)
+	}
+	// The process outlives ctx by the time it takes to tell it of the abort.
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	p, err := a.start(life, in, proc.Command{Pipe: true})
+	if err != nil {
+		return agent.Result{}, err
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		tell(ctx, p.Stdin, line)
+		end(context.Cause(ctx))
+	}()
+
+	result, err := relay("line", newLines(p).next, out, out.Checkpoint)
+	switch {
+	case ctx.Err() != nil: // tell ends the program; what it answered to the abort is no result
+		result, err = agent.Result{}, context.Cause(ctx)
+	case err == nil, err == errNoResult:
+		p.Stdin.Close()
+		defer time.AfterFunc(linger, func() { end(errLingers) }).Stop()
+	default:
+		end(err)
+	}
+	status, failure := p.Wait()
+	aborted := context.Cause(ctx) // before cancel, which is a cause too
+	cancel()
+	<-told
+	if err != errNoResult {
+		return result, a.classify(err)
+	}
+	switch {
+	case aborted != nil:
+		return agent.Result{}, aborted
+	case failure == nil && !status.OK():
+		return agent.Result{}, exited(status)
+	}
+	return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's program ended without a result.")
+}
+
+var errLingers = errors.New("the agent's program did not exit")
+
+// tell writes the first line, and when ctx ends the abort. It returns soon after the end of ctx. What fails is left
+// out: a program may answer without reading.
+func tell(ctx context.Context, stdin *os.File, first []byte) {
+	defer context.AfterFunc(ctx, func() { stdin.SetWriteDeadline(time.Now().Add(abortWait)) })()
+	_, err := stdin.Write(append(first, '\n'))
+	<-ctx.Done()
+	if err != nil {
+		return // half a line may be there already
+	}
+	abort, err := message.Encode(struct {
+		Type   string `json:"type"`
+		Reason string `json:"reason"`
+	}{"abort", context.Cause(ctx).Error()})
+	if err != nil {
+		return
+	}
+	stdin.SetWriteDeadline(time.Now().Add(abortWait))
+	stdin.Write(append(abort, '\n'))
+}

@@ -1,0 +1,172 @@
+package external
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+)
+
+// The words of the protocol that are not events.
+const (
+	sayResult     = "result"
+	sayCheckpoint = "checkpoint"
+	sayApproval   = "approval.request"
+)
+
+// A frame is one JSON object as it came: a line of a program, or the data of a server-sent event.
+type frame struct {
+	number int    // from 1
+	typ    string // the type, should the object have none
+	data   []byte // valid until the next frame is read
+}
+
+// errNoResult is what relay returns when the agent has said all, but no result.
+var errNoResult = errors.New("no result")
+
+// relay gives to out what an agent says, until its result. unit is the word for one frame in messages. next returns
+// io.EOF at the end of what the agent says. checkpoint takes the agent's states; nil where it can have none.
+func relay(unit string, next func() (frame, error), out agent.Sink, checkpoint func(json.RawMessage) error) (agent.Result, error) {
+	for {
+		f, err := next()
+		if err == io.EOF {
+			return agent.Result{}, errNoResult
+		}
+		if err != nil {
+			return agent.Result{}, err
+		}
+		rec, err := parseRecord(f)
+		if err != nil {
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d %v.", unit, f.number, err)
+		}
+		switch {
+		case rec.event.Type == sayResult:
+			return rec.result, nil
+		case rec.event.Type == sayApproval:
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d asks for an approval.", unit, f.number).
+				Advise("Decide inside the agent: approvals that programs and servers ask for are not available in this version.")
+		case rec.event.Type != sayCheckpoint:
+			err = out.Emit(rec.event)
+		case checkpoint == nil:
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d is a checkpoint, but a run of a server cannot go on from one.", unit, f.number)
+		default:
+			err = checkpoint(rec.state)
+		}
+		if err != nil {
+			return agent.Result{}, err
+		}
+	}
+}
+
+// A record is what a frame means. Its event's type tells which: state belongs to sayCheckpoint, result to sayResult.
+type record struct {
+	event  event.Event
+	state  json.RawMessage
+	result agent.Result
+}
+
+// parseRecord reads a frame. Its errors go on after "line 7 ".
+func parseRecord(f frame) (record, error) {
+	members, err := object(f.data)
+	if err != nil {
+		return record{}, err
+	}
+	payload := f.data
+	typ := f.typ
+	if raw, ok := members["type"]; ok {
+		if json.Unmarshal(raw, &typ) != nil || string(raw) == "null" {
+			return record{}, errors.New(`has a "type" that is not text`)
+		}
+		// Encoding makes it one line, which event streams need.
+		payload, err = message.Encode(json.RawMessage(f.data))
+	} else {
+		members["type"], err = message.Encode(typ)
+		if err == nil {
+			payload, err = message.Encode(members)
+		}
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("cannot be encoded again: %w", err)
+	}
+	var rec record
+	if rec.event, err = event.Parse(payload); err != nil {
+		return record{}, fmt.Errorf("is no event: %w", err)
+	}
+	if rec.event.Type != typ {
+		return record{}, errors.New(`has more than one "type"`)
+	}
+	switch typ {
+	case sayResult:
+		rec.result, err = resultOf(members)
+	case sayCheckpoint:
+		if rec.state = members["state"]; rec.state == nil {
+			err = errors.New(`is a checkpoint without "state"`)
+		}
+	}
+	return rec, err
+}
+
+// object splits a JSON object into its members. Its errors go on after "line 7 ".
+func object(data []byte) (map[string]json.RawMessage, error) {
+	if !utf8.Valid(data) {
+		return nil, errors.New("is not UTF-8")
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return nil, fmt.Errorf("is not JSON: %v", syntax)
+		}
+		return nil, errors.New("is not a JSON object")
+	}
+	if members == nil {
+		return nil, errors.New("is not a JSON object")
+	}
+	return members, nil
+}
+
+// resultOf reads {output, usage?}; other members are ignored. A total that is not given is the sum of its parts.
+func resultOf(members map[string]json.RawMessage) (agent.Result, error) {
+	output := members["output"]
+	if output == nil {
+		return agent.Result{}, errors.New(`has no "output"`)
+	}
+	var u message.Usage
+	if raw := members["usage"]; raw != nil && json.Unmarshal(raw, &u) != nil {
+		return agent.Result{}, errors.New(`has a "usage" that is not an object of counts`)
+	}
+	for _, n := range []int64{u.PromptTokens, u.CompletionTokens, u.TotalTokens,
+		message.Value(u.ReasoningTokens), message.Value(u.CachedReadTokens), message.Value(u.CacheWriteTokens)} {
+		if n < 0 {
+			return agent.Result{}, errors.New(`has a "usage" with a negative count`)
+		}
+	}
+	if u.TotalTokens == 0 {
+		u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	}
+	return agent.Result{Output: output, Usage: u}, nil
+}
+
+// capped fails with over once more than left bytes were read from r.
+type capped struct {
+	r    io.Reader
+	left int64
+	over error
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	if c.left < 0 {
+		return 0, c.over
+	}
+	// One byte more than allowed tells an output that fills the limit from one that breaks it.
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
+	if c.left -= int64(n); c.left < 0 {
+		return n - 1, c.over
+	}
+	return n, err
+}

@@ -1,0 +1,81 @@
+package external
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/proc"
+)
+
+// deltaSize bounds what one text.delta holds, in bytes read.
+const deltaSize = 32 << 10
+
+// A textAgent is a program with protocol "text". It has no state to go on from, so it is no Resumer.
+type textAgent struct{ program }
+
+var _ agent.Streamer = (*textAgent)(nil)
+
+func (a *textAgent) Run(ctx context.Context, in agent.Input) (agent.Result, error) {
+	return a.Stream(ctx, in, discard{})
+}
+
+func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
+	ctx, cancel := a.limits.within(ctx)
+	defer cancel()
+	p, err := a.start(ctx, in, proc.Command{Input: []byte(in.Text())})
+	if err != nil {
+		return agent.Result{}, err
+	}
+	text, failure := relayText(p, out)
+	if failure != nil && ctx.Err() != nil {
+		failure = context.Cause(ctx)
+	}
+	if failure != nil {
+		cancel()
+	}
+	status, err := p.Wait()
+	switch {
+	case failure != nil:
+		return agent.Result{}, a.classify(failure)
+	case err != nil:
+		return agent.Result{}, a.classify(err)
+	case !status.OK():
+		return agent.Result{}, exited(status)
+	}
+	if text != "" {
+		if err := out.Emit(event.New(event.TextComplete, map[string]string{"text": text})); err != nil {
+			return agent.Result{}, err
+		}
+	}
+	return agent.Result{Output: text}, nil
+}
+
+// relayText gives to out what r reads, as deltas, and returns all of it.
+func relayText(r io.Reader, out agent.Sink) (string, error) {
+	var all strings.Builder
+	emit := func(delta string) error {
+		if delta == "" {
+			return nil
+		}
+		all.WriteString(delta)
+		return out.Emit(event.New(event.TextDelta, map[string]string{"delta": delta}))
+	}
+	var cut runes
+	buf := make([]byte, deltaSize)
+	for {
+		n, err := r.Read(buf)
+		if failure := emit(cut.push(buf[:n])); failure != nil {
+			return "", failure
+		}
+		if err == io.EOF {
+			err = emit(cut.rest())
+			return all.String(), err
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"agentd/auth"
+	"agentd/server/fault"
+	"agentd/server/message"
+)
+
+// Fail renders an error as the JSON answer {error, message, hint, issues, ...}. What nobody classified is logged with
+// the request id and told as internal, without its cause.
+func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && errors.Is(err, context.Cause(r.Context())) {
+		w.WriteHeader(499) // the client has left; nobody reads this but the metrics
+		return
+	}
+	f := fault.Of(err)
+	status := f.Kind.Status
+	if status == 0 { // a kind that answers no request has no business here
+		f = fault.New(fault.Internal, "The server could not complete the request.").Because(err)
+		status = f.Kind.Status
+	}
+	msg := f.Message
+	if f.Kind == fault.Internal {
+		msg = fmt.Sprintf("The server could not complete request %s.", Of(r).ID)
+	}
+	if status >= 500 && f.Kind != fault.RunFailed {
+		g.opts.Logger.Error("request failed", "request", Of(r).ID, "path", r.URL.Path, "error", f)
+	}
+	body := map[string]any{"error": f.Kind.Code, "message": msg}
+	for k, v := range f.Extra {
+		body[k] = v
+	}
+	if hint := f.NextStep(); hint != "" {
+		body["hint"] = hint
+	}
+	if f.Issues != nil {
+		body["issues"] = f.Issues
+	}
+	if f.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64((f.RetryAfter+999_999_999)/1_000_000_000), 10))
+	}
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	JSON(w, status, body)
+}
+
+// JSON writes a value as the whole answer. It is encoded before the first header is written.
+func JSON(w http.ResponseWriter, status int, v any) {
+	b, err := message.Encode(v)
+	if err != nil {
+		panic(fmt.Sprintf("gate: answer does not encode: %v", err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
+	w.WriteHeader(status)
+	w.Write(append(b, '\n')) //nolint:errcheck // the client has left
+}
+
+// Covered is the scope stage: an error unless the principal's grant covers what is required.
+func Covered(p auth.Principal, required auth.Scope) error {
+	if p.Kind == auth.KindAnonymous || p.Grant.Covers(required) {
+		return nil
+	}
+	return fault.New(fault.ScopeDenied, "The scope %s is needed.", required).With("required", required.String())
+}

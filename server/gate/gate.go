@@ -1,0 +1,257 @@
+// Package gate is the ordered stages that every request passes before an endpoint.
+//
+//	recover and request id -> log -> draining -> authenticate -> mux -> body limit -> scope -> endpoint
+//
+// Each stage is a decision, a function from a request to an error, and a small handler around it. The stages before
+// the mux are the gate's; those after it belong to the route that the mux has found.
+package gate
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"agentd/auth"
+	"agentd/metrics"
+	"agentd/server/fault"
+	"agentd/server/id"
+)
+
+// Options are what a gate works with.
+type Options struct {
+	BasePath   string // "/v1"
+	TrustProxy bool   // take the client's address from X-Forwarded-For
+	Verifier   *auth.Verifier
+	Metrics    *metrics.Inventory
+	Logger     *slog.Logger
+}
+
+// Gate is the part of the way that all requests have in common.
+type Gate struct {
+	opts     Options
+	public   map[string]bool // patterns that need no token
+	draining atomic.Bool
+}
+
+// New makes a gate. A nil Verifier lets everybody in as anonymous with all scopes (auth.kind=none).
+func New(o Options) *Gate { return &Gate{opts: o, public: map[string]bool{}} }
+
+// Public exempts a mux pattern from authentication. It must be called before the gate serves.
+func (g *Gate) Public(pattern string) { g.public[pattern] = true }
+
+// Drain makes the gate tell [Draining] from now on.
+func (g *Gate) Drain() { g.draining.Store(true) }
+
+// Draining refuses new work while the server stops; reading still works.
+func (g *Gate) Draining() error {
+	if g.draining.Load() {
+		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
+	}
+	return nil
+}
+
+// Request is what the gate has found out about a request.
+type Request struct {
+	ID        string
+	IP        netip.Addr // zero when unknown
+	Principal auth.Principal
+}
+
+type requestKey struct{}
+
+// Of returns what the gate has found out. It is for the transport layer only, which passes the principal on as a
+// parameter.
+func Of(r *http.Request) *Request {
+	q, _ := r.Context().Value(requestKey{}).(*Request)
+	if q == nil {
+		return &Request{}
+	}
+	return q
+}
+
+// Handler puts the stages before a mux.
+func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		q := &Request{ID: requestID(r.Header.Get("X-Request-Id")), IP: g.clientIP(r)}
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+		w := &recorder{ResponseWriter: rw}
+		h := w.Header()
+		h.Set("X-Request-Id", q.ID)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		handler, pattern := mux.Handler(r)
+		defer g.finish(w, r, q, pattern, start)
+		defer g.caught(w, r)
+		switch {
+		case pattern == "" || r.URL.Path != clean(r.URL.Path):
+			if err := g.authenticate(r, q, pattern); err != nil {
+				g.Fail(w, r, err)
+				return
+			}
+			g.Fail(w, r, unmatched(handler, w, r))
+		default:
+			if err := g.authenticate(r, q, pattern); err != nil {
+				g.Fail(w, r, err)
+				return
+			}
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+func clean(p string) string {
+	c := path.Clean(p)
+	if strings.HasSuffix(p, "/") && c != "/" {
+		c += "/"
+	}
+	return c
+}
+
+// caught answers for a handler that panicked. It is one of the two edges at which panics stop.
+func (g *Gate) caught(w *recorder, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	g.opts.Logger.Error("handler panicked", "request", Of(r).ID, "panic", p, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // the answer has begun; cut it, so that nobody takes it for whole
+	}
+	g.Fail(w, r, fault.New(fault.Internal, "The server could not complete the request."))
+}
+
+func (g *Gate) finish(w *recorder, r *http.Request, q *Request, pattern string, start time.Time) {
+	took := time.Since(start)
+	route := pattern
+	if _, p, ok := strings.Cut(pattern, " "); ok {
+		route = p
+	}
+	if route == "" {
+		route = "none"
+	}
+	if m := g.opts.Metrics; m != nil {
+		m.HTTPRequests.With(route, method(r.Method), strconv.Itoa(w.status)).Inc()
+		m.HTTPDuration.Observe(took.Seconds())
+	}
+	if g.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		g.opts.Logger.Debug("request", "id", q.ID, "method", r.Method, "path", r.URL.Path, "status", w.status,
+			"ms", took.Milliseconds(), "token", q.Principal.TokenID)
+	}
+}
+
+// method bounds the values of a metric's label.
+func method(m string) string {
+	switch m {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+		return m
+	}
+	return "other"
+}
+
+// requestID takes over an id of 1 to 128 visible ASCII characters and replaces any other.
+func requestID(given string) string {
+	for i := range len(given) {
+		if given[i] <= ' ' || given[i] > '~' {
+			return id.New()
+		}
+	}
+	if len(given) == 0 || len(given) > 128 {
+		return id.New()
+	}
+	return given
+}
+
+// clientIP is the address of the connection or, behind a proxy that is trusted, the hop that it names last: what
+// stands further left in X-Forwarded-For may be invented by the client.
+func (g *Gate) clientIP(r *http.Request) netip.Addr {
+	if g.opts.TrustProxy {
+		hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+		if ip, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1])); err == nil {
+			return ip.Unmap()
+		}
+	}
+	if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return ap.Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// authenticate finds the principal. Paths outside the base path and public routes have none.
+func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) error {
+	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
+		return nil
+	}
+	if g.opts.Verifier == nil {
+		q.Principal = auth.Anonymous()
+		return nil
+	}
+	raw, ok := bearer(r.Header.Get("Authorization"))
+	if !ok {
+		return fault.New(fault.AuthRequired, "The request carries no bearer token.")
+	}
+	p, err := g.opts.Verifier.Verify(r.Context(), q.IP, auth.Raw(raw))
+	q.Principal = p
+	return err
+}
+
+// bearer takes the token out of an Authorization header.
+func bearer(header string) (token string, ok bool) {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(header), " ")
+	token = strings.TrimSpace(rest)
+	return token, strings.EqualFold(scheme, "bearer") && token != ""
+}
+
+// unmatched is the error for a request that no route takes: the mux's own verdict, as a fault.
+func unmatched(verdict http.Handler, w http.ResponseWriter, r *http.Request) error {
+	probe := &probe{header: http.Header{}}
+	verdict.ServeHTTP(probe, r)
+	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed && allow != "" {
+		w.Header().Set("Allow", allow)
+		return fault.New(fault.MethodNotAllowed, "The path takes %s only.", allow)
+	}
+	return fault.New(fault.NotFound, "There is no route %s %s.", method(r.Method), r.URL.Path)
+}
+
+// probe takes an answer that is not sent.
+type probe struct {
+	header http.Header
+	status int
+}
+
+func (p *probe) Header() http.Header         { return p.header }
+func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
+func (p *probe) WriteHeader(status int)      { p.status = status }
+
+// recorder remembers the status for log and metrics.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap gives http.ResponseController the writer below.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,154 @@
+package hub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentd/server/hub"
+)
+
+func entry(i int) *hub.Entry {
+	return &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: i}, ID: fmt.Sprint(i), Type: "t", Payload: []byte(`{}`)}
+}
+
+func TestReplayAndLiveHaveNeitherGapNorDouble(t *testing.T) {
+	h := hub.New(hub.Options{MaxEvents: 10_000})
+	const total = 5000
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range total {
+			h.Publish("s", entry(i+1))
+		}
+	})
+	for range 8 {
+		wg.Go(func() {
+			sub, got := h.Subscribe("s", total)
+			defer sub.Close()
+			for len(got) < total {
+				more, err := sub.Next(t.Context())
+				if err != nil {
+					t.Errorf("Next: %v", err)
+					return
+				}
+				got = append(got, more...)
+			}
+			for i, e := range got {
+				if e.Pos.Seq != i+1 {
+					t.Errorf("entry %d has seq %d", i, e.Pos.Seq)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestBounds(t *testing.T) {
+	h := hub.New(hub.Options{MaxEvents: 3, MaxBytes: 1 << 20, TotalBytes: 2000})
+	for i := range 10 {
+		h.Publish("a", entry(i+1))
+	}
+	_, got := h.Subscribe("a", 1)
+	if len(got) != 3 || got[0].Pos.Seq != 8 {
+		t.Errorf("ring of 3 holds %d entries from %d, want 3 from 8", len(got), got[0].Pos.Seq)
+	}
+	for i := range 50 {
+		h.Publish(fmt.Sprint("b", i), entry(1))
+	}
+	if st := h.Stats(); st.Bytes > 2000 || st.Events > 10 {
+		t.Errorf("Stats = %+v, want at most 2000 bytes", st)
+	}
+}
+
+func TestSlowSubscriberIsCutOffAlone(t *testing.T) {
+	h := hub.New(hub.Options{})
+	slow, _ := h.Subscribe("s", 2)
+	good, _ := h.Subscribe("s", 10)
+	for i := range 5 {
+		h.Publish("s", entry(i+1))
+	}
+	if _, err := slow.Next(t.Context()); !errors.Is(err, hub.ErrOverflow) {
+		t.Errorf("Next of the slow one = %v, want ErrOverflow", err)
+	}
+	if got, err := good.Next(t.Context()); err != nil || len(got) != 5 {
+		t.Errorf("Next of the good one = %d entries, %v; want 5", len(got), err)
+	}
+	slow.Close()
+	good.Close()
+	if st := h.Stats(); st.Subscriptions != 0 {
+		t.Errorf("Stats after Close = %+v", st)
+	}
+}
+
+func TestExpiryAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hub.New(hub.Options{TTL: time.Minute})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- h.Run(ctx, 10*time.Second) }()
+		h.Publish("s", entry(1))
+		<-time.After(30 * time.Second)
+		h.Publish("s", entry(2))
+		<-time.After(45 * time.Second)
+		if st := h.Stats(); st.Events != 1 {
+			t.Errorf("Stats after 75 s = %+v, want the second entry only", st)
+		}
+		sub, _ := h.Subscribe("other", 1)
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		if _, err := sub.Next(t.Context()); !errors.Is(err, hub.ErrClosed) {
+			t.Errorf("Next after the end = %v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestDropForgets(t *testing.T) {
+	h := hub.New(hub.Options{})
+	sub, _ := h.Subscribe("s", 1)
+	h.Publish("s", entry(1))
+	h.Drop("s")
+	if _, got := h.Subscribe("s", 1); len(got) != 0 {
+		t.Errorf("a dropped subject still holds %d entries", len(got))
+	}
+	if got, _ := sub.Next(t.Context()); len(got) != 1 {
+		t.Errorf("Next = %d entries, want the one delivered before", len(got))
+	}
+	if _, err := sub.Next(t.Context()); !errors.Is(err, hub.ErrClosed) {
+		t.Errorf("Next of a dropped subject = %v, want ErrClosed", err)
+	}
+	sub.Close()
+}
+
+func BenchmarkPublish(b *testing.B) {
+	for _, n := range []int{0, 100, 1000} {
+		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) {
+			h := hub.New(hub.Options{})
+			ctx, cancel := context.WithCancel(b.Context())
+			var wg sync.WaitGroup
+			for range n {
+				sub, _ := h.Subscribe("s", 1<<30)
+				wg.Go(func() {
+					for {
+						if _, err := sub.Next(ctx); err != nil {
+							return
+						}
+					}
+				})
+			}
+			payload := make([]byte, 200)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				h.Publish("s", &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: i}, Payload: payload})
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}

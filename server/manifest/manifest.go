@@ -1,0 +1,230 @@
+// Package manifest turns what the configuration declares into registered things: providers, tools, agents.
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"agentd/server/agent"
+	"agentd/server/config"
+	"agentd/server/external"
+	"agentd/server/fault"
+	"agentd/server/provider"
+	"agentd/server/schema"
+	"agentd/server/secret"
+	"agentd/server/tool"
+)
+
+// Options are what a manifest is built with.
+type Options struct {
+	Config   *config.Config
+	Secrets  secret.Resolver
+	Spills   tool.SpillReader
+	Sessions tool.SessionSearcher
+	Logger   *slog.Logger
+}
+
+// Build makes the registrations of the declared agents, in the order of their ids. It dials nothing. Errors are
+// config-invalid with every problem, or pre-bind-secret-unresolvable.
+func Build(o Options) ([]agent.Registration, error) {
+	b := &builder{Options: o, refs: map[config.Ref]string{}}
+	if err := b.resolve(); err != nil {
+		return nil, err
+	}
+	b.providers()
+	b.tools()
+	var regs []agent.Registration
+	for _, id := range slices.Sorted(maps.Keys(o.Config.Agents)) {
+		c := o.Config.Agents[id]
+		reg := agent.Registration{ID: id, Description: string(c.Description), FailOnRestart: c.Recovery == "fail"}
+		var err error
+		switch c.Kind {
+		case "llm":
+			reg.LLM, err = b.llm(id, c)
+		case "exec":
+			reg.Agent, err = external.NewExec(external.ExecOptions{ID: id, Command: c.Command, Protocol: c.Protocol, Dir: o.Config.Resolve(c.Cwd),
+				Env: b.values(c.Env), InheritEnv: c.InheritEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes)})
+		case "http":
+			reg.Agent, err = external.NewHTTP(external.HTTPOptions{ID: id, URL: c.URL, Headers: b.values(c.Headers), Stream: c.Stream,
+				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes)})
+		}
+		b.note(err, "agents", id)
+		regs = append(regs, reg)
+	}
+	if b.issues != nil {
+		return nil, fault.Invalid("The configuration declares what cannot be built.", b.issues...)
+	}
+	return regs, nil
+}
+
+type builder struct {
+	Options
+	refs   map[config.Ref]string
+	models map[string]provider.Provider
+	byName map[string]tool.Tool
+	issues []fault.Issue
+}
+
+// note takes over the problems of one thing, under its path.
+func (b *builder) note(err error, path ...any) {
+	if err == nil {
+		return
+	}
+	f := fault.Of(err)
+	if len(f.Issues) == 0 {
+		b.issues = append(b.issues, fault.At(f.Message, path...))
+	}
+	for _, is := range f.Issues {
+		b.issues = append(b.issues, fault.Issue{Path: append(slices.Clip(path), is.Path...), Message: is.Message})
+	}
+}
+
+// resolve reads every secret that the file refers to, so that none can be found missing later.
+func (b *builder) resolve() error {
+	for _, r := range b.Config.Refs() {
+		v, err := b.Secrets.Resolve(string(r.Ref))
+		if err != nil {
+			return fault.New(fault.SecretUnresolvable, "%s (%s): %v.", dotted(r.Path), r.Ref, err).With("path", dotted(r.Path))
+		}
+		b.refs[r.Ref] = string(v)
+	}
+	return nil
+}
+
+func dotted(path []any) string {
+	s := ""
+	for i, p := range path {
+		if i > 0 {
+			s += "."
+		}
+		s += fmt.Sprint(p)
+	}
+	return s
+}
+
+func (b *builder) value(v config.Value) string {
+	if v.Ref != "" {
+		return b.refs[v.Ref]
+	}
+	return v.Text
+}
+
+func (b *builder) values(m map[string]config.Value) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = b.value(v)
+	}
+	return out
+}
+
+func (b *builder) providers() {
+	b.models = map[string]provider.Provider{}
+	for _, id := range slices.Sorted(maps.Keys(b.Config.Providers)) {
+		c := b.Config.Providers[id]
+		prices := provider.Prices{}
+		for model, p := range c.Prices {
+			prices[model] = provider.Price{InputPerMTok: p.Input, OutputPerMTok: p.Output, CachedReadPerMTok: p.CachedRead,
+				CacheWritePerMTok: p.CacheWrite, ReasoningPerMTok: p.Reasoning}
+		}
+		var p provider.Provider
+		var err error
+		switch c.Kind {
+		case "scripted":
+			p, err = provider.NewScripted(id, c.Script.Data)
+		case "openai-compatible":
+			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger}
+			if c.APIKeyRef != "" {
+				key := b.refs[c.APIKeyRef]
+				o.APIKey = func(context.Context) (string, error) { return key, nil }
+			}
+			p, err = provider.NewOpenAI(o)
+		}
+		b.note(err, "providers", id)
+		if err == nil {
+			b.models[id] = p
+		}
+	}
+}
+
+// tools makes the declared tools and the built-in ones.
+func (b *builder) tools() {
+	b.byName = map[string]tool.Tool{}
+	for _, t := range []tool.Tool{tool.NewClock(), tool.NewCalculator(), tool.NewReadResult(b.Spills), tool.NewSessionSearch(b.Sessions)} {
+		b.byName[t.Spec().Name] = t
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Config.Tools)) {
+		c := b.Config.Tools[name]
+		spec := tool.Spec{Name: name, Description: string(c.Description), Input: c.Input, SideEffect: tool.SideEffect(c.SideEffect),
+			Idempotent: c.Idempotent, OnUnknownOutcome: tool.OnUnknown(c.OnUnknownOutcome), Sequential: c.ExecutionMode == "sequential",
+			Timeout: c.Timeout.Duration(), MaxResultTokens: c.MaxResultTokens, Truncation: tool.Truncation(c.Truncation)}
+		if c.MaxResultTokens == 0 {
+			spec.MaxResultTokens = -1
+		}
+		var t tool.Tool
+		var err error
+		switch c.Kind {
+		case "http":
+			t, err = tool.NewHTTP(tool.HTTPOptions{Spec: spec, Method: c.Method, URL: c.URL, Headers: b.values(c.Headers), Body: c.Body,
+				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes)})
+		case "exec":
+			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
+				Env: b.values(c.Env), InheritEnv: c.InheritEnv, MaxOutput: int64(c.MaxOutputBytes)})
+		}
+		b.note(err, "tools", name)
+		if err == nil {
+			b.byName[name] = t
+		}
+	}
+}
+
+func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
+	a := &agent.LLM{Instructions: string(c.Instructions), Temperature: c.Temperature, MaxTokens: c.MaxOutputTokens, MaxSteps: c.MaxSteps,
+		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens,
+		Budget: agent.Budget{Tokens: int64(c.Budget.Tokens), CostUSD: c.Budget.CostUSD, ToolCalls: c.Budget.ToolCalls, Wall: c.Budget.Wall.Duration()}}
+	switch c.ToolChoice.Mode {
+	case "required", "none":
+		a.ToolChoice.Mode = c.ToolChoice.Mode
+	case "tool":
+		a.ToolChoice.Tool = c.ToolChoice.Tool
+	}
+	for _, m := range append([]config.Fallback{{Provider: c.Provider, Model: c.Model}}, c.Fallbacks...) {
+		if p := b.models[m.Provider]; p != nil { // absent: it is told of already
+			a.Models = append(a.Models, agent.Model{Provider: p, Model: m.Model})
+		}
+	}
+	names := slices.Clone(c.Tools)
+	if len(names) > 0 && !slices.Contains(names, tool.ReadResultName) {
+		names = append(names, tool.ReadResultName) // whoever has tools may get results too large to show
+	}
+	var tools []tool.Tool
+	for _, name := range names {
+		if t := b.byName[name]; t != nil {
+			tools = append(tools, t)
+		}
+	}
+	var err error
+	if a.Tools, err = tool.NewSet(tools...); err != nil {
+		return nil, err
+	}
+	for _, text := range c.Permissions.Deny {
+		p, err := agent.ParsePattern(text)
+		if err != nil {
+			return nil, fault.Invalid("A permission is not valid.", fault.At(err.Error(), "permissions", "deny"))
+		}
+		a.Deny = append(a.Deny, p)
+	}
+	a.Tools.Logger = b.Logger
+	a.Tools.Retry = tool.RetryPolicy{MaxAttempts: c.ToolRetry.MaxAttempts, Backoff: c.ToolRetry.Backoff.Duration()}
+	if len(c.Output) > 0 && string(c.Output) != "null" {
+		s, err := schema.Compile(c.Output)
+		if err != nil {
+			return nil, fault.Invalid("The output schema is not usable.", fault.At(err.Error(), "output"))
+		}
+		a.Output = &agent.Output{Schema: s, Spec: provider.OutputSpec{Name: id, Schema: c.Output}}
+	}
+	return a, nil
+}

@@ -1,0 +1,208 @@
+package provider
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+
+	"agentd/server/message"
+)
+
+// An answer is put together from the chunks of a stream, or from the one object that a server sends instead.
+// Whatever is added to it is given to sink at once.
+type answer struct {
+	messages []message.Message // the request's, whose call ids are taken
+	sink     func(Delta)
+
+	model           string
+	text, reasoning strings.Builder
+	calls           []*call
+	byIndex         map[count]*call
+	ids             map[string]bool // of calls, here and in messages; made with the first call
+	finish          FinishReason    // empty until the model finished
+	usage           message.Usage
+	spoke           bool
+}
+
+// A call is a tool call that is still being written.
+type call struct {
+	wireID   string // as the server names it
+	id, name string // id is empty until the name is known, which is when the call starts
+	args     strings.Builder
+}
+
+// add takes the JSON of a chunk. It reports a problem that the server tells of in the chunk, and an error for what
+// is no chunk.
+func (a *answer) add(data []byte) (*problem, error) {
+	var c chunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, err
+	}
+	if c.failed() {
+		return new(readProblem(data)), nil
+	}
+	if c.Model != "" {
+		a.model = string(c.Model)
+	}
+	if c.Usage != nil {
+		a.usage = c.Usage.usage()
+	}
+	for _, choice := range c.Choices {
+		if choice.Index != 0 {
+			continue
+		}
+		a.say(choice.Delta)
+		// Some servers repeat the whole message at the end of a stream.
+		if choice.Message != nil && !a.spoke {
+			for i := range choice.Message.ToolCalls {
+				choice.Message.ToolCalls[i].Index = new(count(i))
+			}
+			a.say(*choice.Message)
+		}
+		if choice.FinishReason != "" {
+			a.finish = finishOf(string(choice.FinishReason))
+		}
+	}
+	return nil, nil
+}
+
+func finishOf(reason string) FinishReason {
+	switch reason {
+	case "length":
+		return FinishLength
+	case "tool_calls", "function_call":
+		return FinishToolCalls
+	case "content_filter":
+		return FinishContentFilter
+	}
+	return FinishStop
+}
+
+func (a *answer) say(d delta) {
+	if s := d.thought(); s != "" {
+		a.reasoning.WriteString(s)
+		a.emit(Delta{Kind: ReasoningDelta, Text: s})
+	}
+	if s := string(d.Content); s != "" {
+		a.text.WriteString(s)
+		a.emit(Delta{Kind: TextDelta, Text: s})
+	}
+	for _, f := range d.ToolCalls {
+		a.extend(f)
+	}
+}
+
+func (a *answer) emit(d Delta) {
+	a.spoke = true
+	a.sink(d)
+}
+
+// extend adds a fragment to the call that it belongs to.
+func (a *answer) extend(f fragment) {
+	c := a.callOf(f)
+	if c.wireID == "" {
+		c.wireID = string(f.ID)
+	}
+	c.args.WriteString(string(f.Function.Arguments))
+	more := string(f.Function.Arguments)
+	if c.id == "" {
+		if f.Function.Name == "" {
+			return
+		}
+		c.name = string(f.Function.Name)
+		c.id = a.callID(c.wireID)
+		a.emit(Delta{Kind: CallStart, CallID: c.id, ToolName: c.name})
+		more = c.args.String()
+	}
+	if more != "" {
+		a.emit(Delta{Kind: CallDelta, CallID: c.id, ToolName: c.name, Text: more})
+	}
+}
+
+// callOf finds the call of a fragment, or begins one. Calls are told apart by index; but there are servers that
+// send parallel calls all under index 0, each whole and with an id of its own, and servers that send no index.
+func (a *answer) callOf(f fragment) *call {
+	fresh := func(c *call) bool {
+		return f.Function.Name != "" && f.ID != "" && c.wireID != "" && string(f.ID) != c.wireID
+	}
+	var c *call
+	switch {
+	case f.Index != nil:
+		c = a.byIndex[*f.Index]
+	case len(a.calls) > 0:
+		c = a.calls[len(a.calls)-1]
+	}
+	if c == nil || fresh(c) {
+		c = &call{}
+		a.calls = append(a.calls, c)
+	}
+	if f.Index != nil {
+		if a.byIndex == nil {
+			a.byIndex = map[count]*call{}
+		}
+		a.byIndex[*f.Index] = c
+	}
+	return c
+}
+
+// callID is the server's id, or a new one where that cannot serve: when it is missing or used before, since a call
+// is found by its id in the whole run, and when it could not stand in a path.
+func (a *answer) callID(wire string) string {
+	if a.ids == nil {
+		a.ids = map[string]bool{}
+		for _, m := range a.messages {
+			a.ids[m.ToolCallID] = true
+			for _, c := range m.ToolCalls {
+				a.ids[c.ID] = true
+			}
+		}
+	}
+	if !validID(wire) || a.ids[wire] {
+		wire = newCallID()
+	}
+	a.ids[wire] = true
+	return wire
+}
+
+func validID(id string) bool {
+	for i := range len(id) {
+		if c := id[i]; !alphanumeric(c) && c != '_' && c != '.' && c != ':' && c != '-' {
+			return false
+		}
+	}
+	return len(id) >= 1 && len(id) <= 128
+}
+
+func newCallID() string {
+	var b [12]byte
+	rand.Read(b[:])
+	return "call_" + hex.EncodeToString(b[:])
+}
+
+// response is the finished answer.
+func (a *answer) response() *Response {
+	r := &Response{
+		Text:      a.text.String(),
+		Reasoning: a.reasoning.String(),
+		Finish:    a.finish,
+		Usage:     a.usage,
+		Model:     a.model,
+	}
+	for _, c := range a.calls {
+		args := c.args.String()
+		switch {
+		case a.finish == FinishLength && (c.id == "" || !json.Valid([]byte(args))):
+			if r.Incomplete == nil {
+				r.Incomplete = &Incomplete{CallID: c.id, ToolName: c.name, ArgsPrefix: args}
+			}
+		case c.id == "": // a call of nothing
+		default:
+			r.ToolCalls = append(r.ToolCalls, message.ToolCall{ID: c.id, Name: c.name, Args: message.Args(args)})
+		}
+	}
+	if r.Finish == FinishStop && r.ToolCalls != nil {
+		r.Finish = FinishToolCalls
+	}
+	return r
+}

@@ -1,0 +1,171 @@
+package provider
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"agentd/server/message"
+)
+
+// maxErrorBody bounds what is read of a refusal, in bytes.
+const maxErrorBody = 64 << 10
+
+// attempt makes one HTTP request. When the error is a refusal of a parameter that can be left out, it names it.
+func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, sink func(Delta)) (*Response, omission, *Error) {
+	body, err := wireBody(req, omit)
+	if err != nil {
+		return nil, 0, &Error{Kind: InvalidRequest, Message: "the request cannot be sent to " + p.name + ": " + err.Error()}
+	}
+	payload, err := message.Encode(body)
+	if err != nil {
+		return nil, 0, &Error{Kind: InvalidRequest, Message: "the request cannot be encoded: a schema or an option is not valid JSON", Cause: err}
+	}
+	key, err := p.key(parent)
+	if err != nil {
+		return nil, 0, &Error{Kind: Unauthorized, Message: "the API key of " + p.name + " cannot be used", Cause: err}
+	}
+
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	silence := time.AfterFunc(p.timeout, func() { cancel(errSilent) })
+	defer silence.Stop()
+	hr, err := p.request(ctx, payload, key)
+	if err != nil {
+		return nil, 0, &Error{Kind: InvalidRequest, Message: "the request to " + p.name + " cannot be made", Cause: err}
+	}
+	resp, err := p.client.Do(hr)
+	silence.Stop()
+	if err != nil {
+		if context.Cause(ctx) == errSilent {
+			return nil, 0, &Error{Kind: Transient, Message: fmt.Sprintf("%s did not answer within %v", p.name, p.timeout)}
+		}
+		return nil, 0, &Error{Kind: Transient, Message: p.name + " could not be reached" + reason(err), Cause: withoutURL(err)}
+	}
+	defer resp.Body.Close()
+	in := &meter{body: resp.Body, left: maxAnswer, silence: silence, wait: p.idle}
+
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		said, _ := io.ReadAll(io.LimitReader(in, maxErrorBody)) // a part of it is better than nothing
+		refused, e := p.failure(readProblem(said), resp.StatusCode, key, body)
+		e.RetryAfter = retryAfter(resp.Header)
+		return nil, refused, e
+	}
+
+	a := &answer{messages: req.Messages, sink: sink, model: req.Model}
+	trouble, err := receive(ctx, in, a)
+	switch {
+	case trouble != nil:
+		refused, e := p.failure(*trouble, trouble.status, key, body)
+		return nil, refused, e
+	case err == nil:
+	case context.Cause(ctx) == errSilent:
+		return nil, 0, &Error{Kind: Transient, Message: fmt.Sprintf("%s sent nothing for %v", p.name, p.idle)}
+	case errors.Is(err, errTooLarge) || errors.Is(err, bufio.ErrTooLong):
+		return nil, 0, &Error{Kind: Unknown, Message: "the answer of " + p.name + " is too large", Cause: err}
+	default:
+		return nil, 0, &Error{Kind: Transient, Message: "the answer of " + p.name + " broke off or cannot be read", Cause: err}
+	}
+	res := a.response()
+	if res.Usage.Cost = p.prices.Cost(req.Model, res.Usage); res.Usage.Cost == nil {
+		res.Usage.Cost = p.prices.Cost(res.Model, res.Usage)
+	}
+	return res, 0, nil
+}
+
+func (p *OpenAI) key(ctx context.Context) (string, error) {
+	if p.apiKey == nil {
+		return "", nil
+	}
+	key, err := p.apiKey(ctx)
+	if key = strings.TrimSpace(key); !validHeaderValue(key) {
+		return "", errors.New("it holds control characters")
+	}
+	return key, err
+}
+
+func (p *OpenAI) request(ctx context.Context, payload []byte, key string) (*http.Request, error) {
+	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(payload))
+	if err != nil {
+		return nil, err
+	}
+	hr.Header.Set("Content-Type", "application/json")
+	hr.Header.Set("Accept", "text/event-stream, application/json")
+	hr.Header.Set("User-Agent", "agentd")
+	if key != "" {
+		hr.Header.Set("Authorization", "Bearer "+key)
+	}
+	for name, value := range p.headers {
+		hr.Header.Set(name, value)
+	}
+	return hr, nil
+}
+
+// failure makes an error of what the server said, and names the parameter of the body that it refused, if it did.
+func (p *OpenAI) failure(trouble problem, status int, key string, body map[string]any) (omission, *Error) {
+	e := &Error{Kind: trouble.kind(status), Status: status, Message: p.name + " reported an error"}
+	if status != 0 {
+		e.Message = fmt.Sprintf("%s answered %d", p.name, status)
+	}
+	said := quotable(trouble.message, p.secrets(key))
+	switch {
+	case status >= 300 && status <= 399:
+		said = "redirects are not followed; check baseUrl"
+	case said == "":
+		said = strings.ToLower(http.StatusText(status))
+	}
+	if said != "" {
+		e.Message += ": " + said
+	}
+	if e.Kind != InvalidRequest {
+		return 0, e
+	}
+	return refusedBy(trouble.words, body), e
+}
+
+// secrets are the texts that a server may quote but nobody may see: the key, and the words of header values, of which
+// the short ones are no secrets.
+func (p *OpenAI) secrets(key string) []string {
+	secrets := []string{key}
+	for _, value := range p.headers {
+		for word := range strings.FieldsSeq(value) {
+			if len(word) >= 8 {
+				secrets = append(secrets, word)
+			}
+		}
+	}
+	return secrets
+}
+
+// reason tells the common reasons for which a server cannot be reached apart; the rest is in the cause.
+func reason(err error) string {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, nameless := errors.AsType[*net.DNSError](err)
+	switch {
+	case untrusted:
+		return ": its certificate is not trusted"
+	case nameless:
+		return ": its name cannot be resolved"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ": connection refused"
+	}
+	return ""
+}
+
+// withoutURL takes the URL, whose query may hold a key, off an error.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,228 @@
+package provider
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"agentd/server/message"
+)
+
+type wireMessage struct {
+	Role       string     `json:"role"`
+	Content    any        `json:"content"` // string, []wirePart or nil
+	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+type wirePart struct {
+	Type     string     `json:"type"`
+	Text     string     `json:"text,omitempty"`
+	ImageURL *wireImage `json:"image_url,omitempty"`
+}
+
+type wireImage struct {
+	URL string `json:"url"`
+}
+
+type wireCall struct {
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function wireFunction `json:"function"`
+}
+
+type wireFunction struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// wireBody makes the body of a request without the parameters in omit.
+func wireBody(req *Request, omit omission) (map[string]any, error) {
+	messages := make([]wireMessage, 0, len(req.Messages)+1)
+	for i, m := range req.Messages {
+		w, err := wireOf(m)
+		if err != nil {
+			return nil, fmt.Errorf("message %d: %w", i, err)
+		}
+		messages = append(messages, w)
+	}
+	body := map[string]any{
+		"model":          req.Model,
+		"stream":         true,
+		"stream_options": map[string]any{"include_usage": true},
+	}
+	if req.Temperature != nil {
+		body["temperature"] = *req.Temperature
+	}
+	if req.MaxTokens > 0 {
+		body["max_tokens"] = req.MaxTokens
+	}
+	if len(req.Tools) > 0 {
+		body["tools"] = wireTools(req.Tools)
+		if choice := wireChoice(req.ToolChoice); choice != nil {
+			body["tool_choice"] = choice
+		}
+	}
+	if out := req.Output; out != nil {
+		if len(out.Schema) > 0 && omit&responseFormat == 0 {
+			body["response_format"] = wireFormat(out)
+		} else {
+			messages = append(messages, wireMessage{Role: "system", Content: instruction(out)})
+		}
+	}
+	body["messages"] = messages
+	for member, value := range req.Options {
+		if string(value) == "null" {
+			delete(body, member)
+		} else {
+			body[member] = value
+		}
+	}
+	omit.apply(body)
+	return body, nil
+}
+
+func wireOf(m message.Message) (wireMessage, error) {
+	w := wireMessage{Role: string(m.Role), Content: m.Content.String()}
+	switch m.Role {
+	case message.System:
+	case message.User:
+		parts, err := wireParts(m.Content.Parts)
+		if err != nil {
+			return w, err
+		}
+		if parts != nil {
+			w.Content = parts
+		}
+	case message.Assistant:
+		for _, c := range m.ToolCalls {
+			w.ToolCalls = append(w.ToolCalls, wireCall{ID: c.ID, Type: "function", Function: wireFunction{Name: c.Name, Arguments: wireArgs(c.Args)}})
+		}
+		if w.Content == "" && w.ToolCalls != nil {
+			w.Content = nil
+		}
+	case message.Tool:
+		w.ToolCallID = m.ToolCallID
+	default:
+		return w, fmt.Errorf("role %q is not known", m.Role)
+	}
+	return w, nil
+}
+
+// wireParts is nil where all parts are text, which every server takes as a plain string.
+func wireParts(parts []message.Part) ([]wirePart, error) {
+	var out []wirePart
+	media := false
+	for _, p := range parts {
+		switch {
+		case p.Type == "text":
+			out = append(out, wirePart{Type: "text", Text: p.Text})
+		case p.Type == "image" && p.Image != nil:
+			media = true
+			out = append(out, wirePart{Type: "image_url", ImageURL: &wireImage{URL: imageURL(p)}})
+		case p.Type == "reasoning":
+		default:
+			return nil, fmt.Errorf("a part of type %q cannot be sent, only text and images", p.Type)
+		}
+	}
+	if !media {
+		return nil, nil
+	}
+	return out, nil
+}
+
+func imageURL(p message.Part) string {
+	if p.Image.Enc == "url" {
+		return p.Image.Href
+	}
+	mime := p.MimeType
+	if mime == "" {
+		mime = http.DetectContentType(p.Image.Data)
+	}
+	return "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(p.Image.Data)
+}
+
+// wireArgs is the JSON text of a call's arguments. Servers put it into prompt templates that fail on anything but an
+// object, so the broken arguments that a model once wrote go back inside one.
+func wireArgs(args json.RawMessage) string {
+	text := strings.TrimSpace(string(args))
+	switch {
+	case text == "":
+		return "{}"
+	case text[0] == '{' && json.Valid(args):
+		return text
+	}
+	wrapped, err := message.Encode(map[string]json.RawMessage{"invalidArguments": args})
+	if err != nil {
+		wrapped, _ = message.Encode(map[string]string{"invalidArguments": text})
+	}
+	return string(wrapped)
+}
+
+func wireTools(tools []ToolSpec) []any {
+	out := make([]any, 0, len(tools))
+	for _, t := range tools {
+		input := t.Input
+		if len(input) == 0 {
+			input = json.RawMessage(`{"type":"object","properties":{}}`)
+		}
+		function := map[string]any{"name": t.Name, "parameters": input}
+		if t.Description != "" {
+			function["description"] = t.Description
+		}
+		out = append(out, map[string]any{"type": "function", "function": function})
+	}
+	return out
+}
+
+// wireChoice is nil where the model decides.
+func wireChoice(c ToolChoice) any {
+	switch {
+	case c.Tool != "":
+		return map[string]any{"type": "function", "function": map[string]any{"name": c.Tool}}
+	case c.Mode != "":
+		return c.Mode
+	}
+	return nil
+}
+
+func wireFormat(out *OutputSpec) any {
+	schema := map[string]any{"name": schemaName(out.Name), "schema": out.Schema, "strict": true}
+	if out.Description != "" {
+		schema["description"] = out.Description
+	}
+	return map[string]any{"type": "json_schema", "json_schema": schema}
+}
+
+// schemaName makes a name that the protocol takes: 1 to 64 characters of A-Z a-z 0-9 _ -.
+func schemaName(name string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '_' || r == '-' || alphanumeric(byte(r))) {
+			return r
+		}
+		return '_'
+	}, name)
+	if clean == "" {
+		return "output"
+	}
+	return clean[:min(len(clean), 64)]
+}
+
+// instruction asks in words for what response_format asks for on servers that know it.
+func instruction(out *OutputSpec) string {
+	var b strings.Builder
+	b.WriteString("Answer with one JSON value and nothing else: no other text and no code fence around it.")
+	if out.Description != "" {
+		b.WriteString("\nIt is: " + out.Description)
+	}
+	if len(out.Schema) > 0 {
+		b.WriteString("\nIt must match this JSON Schema:\n" + string(out.Schema))
+	}
+	return b.String()
+}
+
+func alphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}

@@ -1,0 +1,271 @@
+package provider_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/server/provider"
+)
+
+func none(o *provider.OpenAIOptions) { o.Retries = new(0) }
+
+func TestRefusals(t *testing.T) {
+	const page = "<html><body>secret page</body></html>"
+	for _, tc := range []struct {
+		status  int
+		body    string
+		kind    provider.ErrorKind
+		message string
+	}{
+		{429, `{"error":{"message":"Slow down","code":"rate_limit_exceeded"}}`, provider.RateLimit, "local answered 429: Slow down"},
+		{401, `{"error":{"message":"Incorrect API key provided: k-very-secret"}}`, provider.Unauthorized, "local answered 401: Incorrect API key provided: [redacted]"},
+		{401, `{"error":"bad key sk-proj-abcdef123, Bearer xyz"}`, provider.Unauthorized, "local answered 401: bad key [redacted], [redacted]"},
+		{403, `{"error":"no ops for gate-secret"}`, provider.Unauthorized, "local answered 403: no ops for [redacted]"},
+		{403, ``, provider.Unauthorized, "local answered 403: forbidden"},
+		{400, `{"error":{"message":"This model's maximum context length is 8 tokens"}}`, provider.ContextLength, "local answered 400: This model's maximum context length is 8 tokens"},
+		{400, `{"error":{"message":"too big","code":"context_length_exceeded"}}`, provider.ContextLength, "local answered 400: too big"},
+		{400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 tokens"}}`, provider.ContextLength, "local answered 400: prompt is too long: 9 tokens"},
+		{422, `{"detail":[{"loc":["body","messages"],"msg":"field required","input":"context length"},{"msg":"and more"}]}`, provider.InvalidRequest, "local answered 422: messages: field required; and more"},
+		{413, `too many tokens`, provider.ContextLength, "local answered 413: too many tokens"},
+		{400, `{"error":{"message":"no","code":"content_filter"}}`, provider.ContentFilter, "local answered 400: no"},
+		{404, `{"detail":"Not Found"}`, provider.InvalidRequest, "local answered 404: Not Found"},
+		{400, `{"object":"error","message":"what?","code":400}`, provider.InvalidRequest, "local answered 400: what?"},
+		{400, `[{"error":{"code":400,"message":"a list","status":"INVALID_ARGUMENT"}}]`, provider.InvalidRequest, "local answered 400: a list"},
+		{418, page, provider.InvalidRequest, "local answered 418: i'm a teapot"},
+		{302, page, provider.InvalidRequest, "local answered 302: redirects are not followed; check baseUrl"},
+		{503, `{"error":{"message":"a\n  b\u0000c"}}`, provider.Capacity, "local answered 503: a b c"},
+		{529, ``, provider.Capacity, "local answered 529"},
+		{500, `{"error":null}`, provider.Transient, "local answered 500: internal server error"},
+		{408, ``, provider.Transient, "local answered 408: request timeout"},
+		{500, strings.Repeat("é", 5000), provider.Transient, "local answered 500: " + strings.Repeat("é", 299) + "…"},
+	} {
+		p := mustOpenAI(t, provider.OpenAIOptions{
+			Retries: new(0),
+			APIKey:  func(context.Context) (string, error) { return "k-very-secret", nil },
+			Headers: map[string]string{"X-Gate": "Token gate-secret", "X-Team": "ops"},
+			Transport: exchange(func(r *http.Request) (*http.Response, error) {
+				h := http.Header{"Location": {"http://elsewhere.test/"}}
+				return &http.Response{StatusCode: tc.status, Header: h, Body: io.NopCloser(strings.NewReader(tc.body)), Request: r}, nil
+			}),
+		})
+		_, err := p.Stream(t.Context(), hello(), ignore)
+		e := asError(t, err)
+		if e.Kind != tc.kind || e.Message != tc.message || e.Status != tc.status {
+			t.Errorf("Stream() with %d %.60s = %s %d %q, want %s %q", tc.status, tc.body, e.Kind, e.Status, e.Message, tc.kind, tc.message)
+		}
+		if f := fault.Of(fmt.Errorf("step 1: %w", err)); f.Kind.Code != string(tc.kind) || f.Message != tc.message {
+			t.Errorf("fault.Of(%v) = %v, want the kind of the same name", err, f)
+		}
+	}
+}
+
+func TestErrorsInsideTheStream(t *testing.T) {
+	for _, tc := range []struct {
+		body string
+		want string
+	}{
+		{sse(say("he"), `{"error":{"message":"The server is overloaded","type":"overloaded_error"}}`), "capacity: local reported an error: The server is overloaded"},
+		{sse(`{"error":{"message":"slow","code":429}}`), "rate-limit: local answered 429: slow"},
+		{sse(`{"error":{"message":"slow","type":"rate_limit_error"}}`), "rate-limit: local reported an error: slow"},
+		{sse(`{"error":{"message":"x","code":"context_length_exceeded"}}`), "context-length: local reported an error: x"},
+		{sse(`{"error":{"message":"x","type":"invalid_request_error"}}`), "invalid-request: local reported an error: x"},
+		{sse(`{"error":{"message":"x","type":"authentication_error"}}`), "unauthorized: local reported an error: x"},
+		{sse(`{"error":{"message":"x","code":"content_filter"}}`), "content-filter: local reported an error: x"},
+		{sse(`{"error":"CUDA error"}`), "transient: local reported an error: CUDA error"},
+		{`{"object":"error","message":"x","code":400}`, "invalid-request: local answered 400: x"},
+		{`{"status":"ok"}`, "transient: the answer of local broke off or cannot be read: the object is no answer of a model"},
+		{sse(say("he"), `{"choices`), "transient: the answer of local broke off or cannot be read: unexpected end of JSON input"},
+		{"data: " + say("he") + "\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},
+		{"data: [DONE]\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},
+		{"", "transient: the answer of local broke off or cannot be read: EOF"},
+		{"data: " + strings.Repeat("x", 2<<20), "unknown: the answer of local is too large: bufio.Scanner: token too long"},
+		{strings.Repeat("data: "+strings.Repeat("x", 1<<18)+"\n", 8), "unknown: the answer of local is too large: bufio.Scanner: token too long"},
+		{strings.Repeat(": ping\n", 3<<20), "unknown: the answer of local is too large: the answer is larger than 16 MiB"},
+	} {
+		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: answering(strings.NewReader(tc.body))})
+		res, err := p.Stream(t.Context(), hello(), ignore)
+		if err == nil || err.Error() != tc.want || res != nil {
+			t.Errorf("Stream() with %.80s = %v, %v\nwant %s", tc.body, res, err, tc.want)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	for _, tc := range []struct {
+		cause error
+		want  string
+	}{
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, "local could not be reached: connection refused"},
+		{&net.DNSError{Name: "model.test"}, "local could not be reached: its name cannot be resolved"},
+		{errors.New("strange"), "local could not be reached"},
+	} {
+		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), BaseURL: "http://model.test/v1?key=k-secret",
+			Transport: exchange(func(*http.Request) (*http.Response, error) { return nil, tc.cause })})
+		_, err := p.Stream(t.Context(), hello(), ignore)
+		e := asError(t, err)
+		if e.Kind != provider.Transient || e.Message != tc.want || !errors.Is(err, tc.cause) || strings.Contains(err.Error(), "k-secret") {
+			t.Errorf("Stream() with %v = %v, want %s", tc.cause, err, tc.want)
+		}
+	}
+}
+
+func TestKeyThatCannotBeUsed(t *testing.T) {
+	gone := errors.New("gone")
+	for key, cause := range map[string]error{"": gone, "a\nb": nil} {
+		p := mustOpenAI(t, provider.OpenAIOptions{APIKey: func(context.Context) (string, error) { return key, cause }})
+		_, err := p.Stream(t.Context(), hello(), ignore)
+		if e := asError(t, err); e.Kind != provider.Unauthorized || cause != nil && !errors.Is(err, cause) {
+			t.Errorf("Stream() with key %q = %v, want unauthorized", key, err)
+		}
+	}
+}
+
+func TestRetries(t *testing.T) {
+	ok := reply{body: sse(say("hi", "stop"))}
+	busy := reply{status: 503}
+	after := func(value string) reply { return reply{status: 429, header: map[string]string{"Retry-After": value}} }
+	for _, tc := range []struct {
+		name     string
+		replies  []reply
+		kind     provider.ErrorKind // "" = success
+		min, max time.Duration      // that the call takes
+	}{
+		{"nothing fails", []reply{ok}, "", 0, 0},
+		{"twice busy", []reply{busy, busy, ok}, "", 375 * time.Millisecond, 750 * time.Millisecond},
+		{"always busy", []reply{busy, busy, busy, busy}, provider.Capacity, 875 * time.Millisecond, 1750 * time.Millisecond},
+		{"seconds", []reply{after("7"), ok}, "", 7 * time.Second, 7 * time.Second},
+		{"a date", []reply{after("Sat, 01 Jan 2000 00:00:09 GMT"), ok}, "", 9 * time.Second, 9 * time.Second},
+		{"milliseconds", []reply{{status: 429, header: map[string]string{"Retry-After": "7", "Retry-After-Ms": "1500"}}, ok}, "", 1500 * time.Millisecond, 1500 * time.Millisecond},
+		{"too long", []reply{after("3600"), ok}, "", 30 * time.Second, 30 * time.Second},
+		{"nonsense", []reply{after("NaN"), after("-5"), after("1e999"), ok}, "", 875 * time.Millisecond, 1750 * time.Millisecond},
+		{"cut before the first delta", []reply{{body: ": ping\n\n"}, ok}, "", 125 * time.Millisecond, 250 * time.Millisecond},
+		{"cut after the first delta", []reply{{body: "data: " + say("h") + "\n\n"}}, provider.Transient, 0, 0},
+		{"wrong", []reply{{status: 400}}, provider.InvalidRequest, 0, 0},
+		{"locked out", []reply{{status: 401}}, provider.Unauthorized, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, p := newServer(t, nil, tc.replies...)
+				start := time.Now()
+				res, err := p.Stream(t.Context(), hello(), ignore)
+				if took := time.Since(start); took < tc.min || took > tc.max {
+					t.Errorf("Stream() took %v, want %v to %v", took, tc.min, tc.max)
+				}
+				if len(s.bodies) != len(tc.replies) {
+					t.Errorf("Stream() made %d requests, want %d", len(s.bodies), len(tc.replies))
+				}
+				if tc.kind != "" {
+					if e := asError(t, err); e.Kind != tc.kind {
+						t.Errorf("Stream() = %v, want %s", err, tc.kind)
+					}
+				} else if err != nil || res.Attempts != len(tc.replies) {
+					t.Errorf("Stream() = %+v, %v, want success in %d attempts", res, err, len(tc.replies))
+				}
+			})
+		})
+	}
+}
+
+func TestRetryAfterIsTold(t *testing.T) {
+	for value, want := range map[string]time.Duration{"90": 90 * time.Second, "99999999999": 24 * time.Hour, "soon": 0} {
+		synctest.Test(t, func(t *testing.T) {
+			_, p := newServer(t, none, reply{status: 429, header: map[string]string{"Retry-After": value}})
+			_, err := p.Stream(t.Context(), hello(), ignore)
+			if e := asError(t, err); e.RetryAfter != want || fault.Of(err).RetryAfter != want {
+				t.Errorf("RetryAfter with %q = %v, want %v", value, e.RetryAfter, want)
+			}
+		})
+	}
+}
+
+func TestRepairsAreRemembered(t *testing.T) {
+	refuse := func(text string) reply { return reply{status: 400, body: `{"error":{"message":"` + text + `"}}`} }
+	ok := reply{body: sse(say("1", "stop"))}
+	synctest.Test(t, func(t *testing.T) {
+		var logged strings.Builder
+		s, p := newServer(t, func(o *provider.OpenAIOptions) {
+			none(o)
+			o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		},
+			refuse("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+			refuse("'temperature' does not support 0.2 with this model."),
+			reply{status: 422, body: `{"detail":[{"loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}`},
+			refuse("This response_format type is unavailable now"),
+			refuse("Unknown name: parallel_tool_calls"),
+			ok, ok, refuse("no such model"),
+		)
+		req := hello()
+		req.Temperature, req.MaxTokens = new(0.2), 5
+		req.Output = &provider.OutputSpec{Schema: []byte(`{"type":"number"}`)}
+		req.Options = map[string]json.RawMessage{"parallel_tool_calls": json.RawMessage("false")}
+		for call, attempts := range []int{6, 1} {
+			if res, err := p.Stream(t.Context(), req, ignore); err != nil || res.Attempts != attempts {
+				t.Fatalf("call %d: Stream() = %+v, %v, want success in %d attempts", call, res, err, attempts)
+			}
+			last := s.bodies[len(s.bodies)-1]
+			for _, member := range []string{"max_tokens", "temperature", "stream_options", "response_format", "parallel_tool_calls"} {
+				if v, sent := last[member]; sent {
+					t.Errorf("call %d: body[%s] = %s, want it left out", call, member, v)
+				}
+			}
+			if got := string(last["max_completion_tokens"]); got != "5" {
+				t.Errorf("call %d: body[max_completion_tokens] = %s, want 5", call, got)
+			}
+			if got := string(last["messages"]); !strings.Contains(got, `{"role":"system","content":"Answer with one JSON value`) || !strings.Contains(got, `{\"type\":\"number\"}`) {
+				t.Errorf("call %d: messages = %s, want the schema in a last message", call, got)
+			}
+		}
+		// Another model starts afresh.
+		other := *req
+		other.Model = "other"
+		_, err := p.Stream(t.Context(), &other, ignore)
+		if e := asError(t, err); e.Kind != provider.InvalidRequest || s.bodies[len(s.bodies)-1]["max_tokens"] == nil {
+			t.Errorf("Stream(other) = %v with %v, want invalid-request for a whole body", err, s.bodies[len(s.bodies)-1])
+		}
+		if got := strings.Count(logged.String(), "model refused a parameter"); got != 5 || strings.Contains(logged.String(), "hello") {
+			t.Errorf("log = %s, want five repairs and no content", logged.String())
+		}
+	})
+}
+
+func TestRepairsThatDoNotHelp(t *testing.T) {
+	refused := func(text string) reply { return reply{status: 400, body: `{"error":{"message":"` + text + `"}}`} }
+	for _, tc := range []struct {
+		name    string
+		replies []reply
+		want    string
+	}{
+		{"a value out of range is the caller's", []reply{refused("temperature must be at most 2")}, "local answered 400: temperature must be at most 2"},
+		{"a long conversation is not the limit's fault", []reply{refused("max_tokens: maximum context length is 8")}, "local answered 400: max_tokens: maximum context length is 8"},
+		{"each repair is tried once", []reply{refused("max_tokens no"), refused("max_tokens no")}, "local answered 400: max_tokens no"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			again := reply{body: sse(say("x", "stop"))}
+			s, p := newServer(t, nil, append(tc.replies, again)...)
+			req := hello()
+			req.Temperature, req.MaxTokens = new(3.0), 9000
+			if _, err := p.Stream(t.Context(), req, ignore); asError(t, err).Message != tc.want {
+				t.Errorf("%s: Stream() = %v, want %s", tc.name, err, tc.want)
+			}
+			if _, err := p.Stream(t.Context(), req, ignore); err != nil {
+				t.Errorf("%s: second Stream() = %v", tc.name, err)
+			}
+			last := s.bodies[len(s.bodies)-1]
+			if len(s.bodies) != len(tc.replies)+1 || last["max_tokens"] == nil || last["temperature"] == nil {
+				t.Errorf("%s: request %d = %v, want nothing remembered", tc.name, len(s.bodies), last)
+			}
+		})
+	}
+}

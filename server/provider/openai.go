@@ -1,0 +1,178 @@
+package provider
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"agentd/server/fault"
+)
+
+// OpenAI is a [Provider] that talks to a server with the chat completions protocol.
+//
+//	attempt -> answered: response
+//	        -> refused a parameter (400, 422): leave it out, attempt again, remember it for the model
+//	        -> failed in passing before the first delta: wait, attempt again, as often as Retries says
+//	        -> anything else: error
+type OpenAI struct {
+	name          string
+	url           string
+	apiKey        func(context.Context) (string, error)
+	headers       map[string]string
+	timeout, idle time.Duration
+	retries       int
+	prices        Prices
+	client        http.Client
+	own           *http.Transport // nil when the transport is the caller's
+	log           *slog.Logger
+
+	mu      sync.Mutex          // guards refused
+	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
+}
+
+// maxModels bounds what is remembered per model. Above it everything is forgotten, and learnt again.
+const maxModels = 1000
+
+// NewOpenAI makes a provider. It dials nothing. The error is a *fault.Error of kind config-invalid that lists every
+// problem of the options.
+func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
+	endpoint, issues := checkOptions(o)
+	if issues != nil {
+		return nil, fault.Invalid("The provider's options are not valid.", issues...)
+	}
+	p := &OpenAI{
+		name:    o.Name,
+		url:     endpoint.String(),
+		apiKey:  o.APIKey,
+		headers: maps.Clone(o.Headers),
+		timeout: o.Timeout,
+		idle:    o.IdleTimeout,
+		retries: DefaultRetries,
+		prices:  o.Prices,
+		log:     o.Logger,
+		refused: map[string]omission{},
+	}
+	if p.timeout <= 0 {
+		p.timeout = DefaultTimeout
+	}
+	if p.idle <= 0 {
+		p.idle = DefaultIdleTimeout
+	}
+	if o.Retries != nil {
+		p.retries = *o.Retries
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	p.client = http.Client{
+		Transport: o.Transport,
+		// A redirect would carry the transcript and the key to an address that nobody configured.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if o.Transport == nil {
+		p.own = &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2:   true,
+			// A compressed stream arrives in lumps.
+			DisableCompression:     true,
+			MaxIdleConnsPerHost:    16,
+			IdleConnTimeout:        90 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10,
+		}
+		p.client.Transport = p.own
+	}
+	return p, nil
+}
+
+// Name is the id under which the configuration declares the provider.
+func (p *OpenAI) Name() string { return p.name }
+
+// Close gives back the idle connections of the provider's own transport. Calls in flight are not disturbed.
+func (p *OpenAI) Close() {
+	if p.own != nil {
+		p.own.CloseIdleConnections()
+	}
+}
+
+// Stream implements [Provider].
+func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
+	spoke := false
+	emit := func(d Delta) { spoke = true; sink(d) }
+	log := p.log.With("provider", p.name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber)
+
+	known := p.omissions(req.Model)
+	omit := known
+	failures := 0
+	for attempts := 1; ; attempts++ {
+		res, refused, err := p.attempt(ctx, req, omit, emit)
+		switch {
+		case err == nil:
+			if omit != known {
+				p.remember(req.Model, omit)
+			}
+			res.Attempts = attempts
+			return res, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case refused != 0 && !spoke:
+			omit |= refused
+			log.Info("model refused a parameter, trying without it", "parameter", refused, "error", err)
+			continue
+		case spoke || !err.Kind.passing() || failures >= p.retries:
+			return nil, err
+		}
+		wait := backoff(failures, err.RetryAfter)
+		failures++
+		log.Warn("model call failed, trying again", "attempt", attempts, "wait", wait, "error", err)
+		if !sleep(ctx, wait) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// omissions is what the model is known to refuse.
+func (p *OpenAI) omissions(model string) omission {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused[model]
+}
+
+func (p *OpenAI) remember(model string, o omission) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.refused) >= maxModels {
+		clear(p.refused)
+	}
+	p.refused[model] |= o
+}
+
+// maxWait bounds the wait before a retry, also the one that a server asks for.
+const maxWait = 30 * time.Second
+
+// backoff is the wait after failure n, counted from 0: 250 ms, doubled each time, of which a random half at most is
+// taken off so that callers who failed together do not return together. It is never less than the server asked for.
+func backoff(n int, asked time.Duration) time.Duration {
+	d := min(250*time.Millisecond<<min(n, 10), maxWait)
+	return min(max(d-rand.N(d/2), asked), maxWait)
+}
+
+// sleep waits and reports whether ctx lived through it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 || ctx.Err() != nil {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

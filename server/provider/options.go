@@ -1,0 +1,91 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"agentd/server/fault"
+)
+
+// Defaults of [OpenAIOptions].
+const (
+	DefaultTimeout     = 120 * time.Second
+	DefaultIdleTimeout = 60 * time.Second
+	DefaultRetries     = 3
+)
+
+// OpenAIOptions describe a server that speaks the chat completions protocol. Name and BaseURL are required.
+type OpenAIOptions struct {
+	Name string
+	// BaseURL is where the protocol begins: a path that ends in /v1 gets /chat/completions, one that ends in
+	// /chat/completions is taken as it is, any other gets /v1/chat/completions. A query is kept.
+	BaseURL string
+	// APIKey is asked once per attempt; nil or an empty key sends no Authorization header.
+	APIKey      func(context.Context) (string, error)
+	Headers     map[string]string // sent with every request; they win over the provider's own
+	Timeout     time.Duration     // until the answer's headers; 0 = DefaultTimeout
+	IdleTimeout time.Duration     // between bytes of the answer; 0 = DefaultIdleTimeout
+	Retries     *int              // further attempts after one that failed in passing; nil = DefaultRetries
+	Prices      Prices            // nil = nothing is priced
+	// Transport makes the connections and stays the caller's; nil = one of the provider's own, which dials what
+	// BaseURL names, asks no proxy and is given back by Close.
+	Transport http.RoundTripper
+	Logger    *slog.Logger // nil = silence
+}
+
+func checkOptions(o OpenAIOptions) (*url.URL, []fault.Issue) {
+	var issues []fault.Issue
+	if o.Name == "" {
+		issues = append(issues, fault.At("must not be empty", "name"))
+	}
+	endpoint, err := endpointOf(o.BaseURL)
+	if err != nil {
+		issues = append(issues, fault.At(err.Error(), "baseUrl"))
+	}
+	for name, value := range o.Headers {
+		if !validHeader(name, value) {
+			issues = append(issues, fault.At("is not a header that HTTP can carry", "headers", name))
+		}
+	}
+	return endpoint, issues
+}
+
+// endpointOf finds the endpoint under a base URL. Its errors do not quote the URL, which may hold a key.
+func endpointOf(base string) (*url.URL, error) {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
+		return nil, errors.New("must be an http or https URL")
+	case u.User != nil:
+		return nil, errors.New("must not hold credentials; use apiKeyRef")
+	case u.Fragment != "":
+		return nil, errors.New("must not have a fragment")
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	switch {
+	case strings.HasSuffix(u.Path, "/chat/completions"):
+		return u, nil
+	case strings.HasSuffix(u.Path, "/v1"):
+		return u.JoinPath("chat/completions"), nil
+	}
+	return u.JoinPath("v1/chat/completions"), nil
+}
+
+// validHeader is stricter than RFC 9110, 5.5: a value has no control characters, not even tabs.
+func validHeader(name, value string) bool {
+	for i := range len(name) {
+		if c := name[i]; !alphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return name != "" && validHeaderValue(value)
+}
+
+func validHeaderValue(value string) bool {
+	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f })
+}

@@ -1,0 +1,60 @@
+package provider
+
+import (
+	"regexp"
+
+	"agentd/server/message"
+)
+
+// Prices maps a model's name to its price. The name "*" prices every model that has no price of its own.
+type Prices map[string]Price
+
+// A Price is what a model costs, in US dollars per million tokens.
+type Price struct {
+	InputPerMTok      float64
+	OutputPerMTok     float64
+	CachedReadPerMTok *float64 // input read from the provider's cache; nil = as input
+	CacheWritePerMTok *float64 // input written to the provider's cache; nil = as input
+	ReasoningPerMTok  *float64 // nil = as output
+}
+
+// dated is the date that providers append to the name of a model's snapshot: -20250930 or -2025-09-30.
+var dated = regexp.MustCompile(`-(\d{8}|\d{4}-\d\d-\d\d)$`)
+
+// Lookup finds the price of a model: under its name, under its name without the date at its end, or under "*".
+func (p Prices) Lookup(model string) (Price, bool) {
+	for _, name := range []string{model, dated.ReplaceAllString(model, ""), "*"} {
+		if price, ok := p[name]; ok {
+			return price, true
+		}
+	}
+	return Price{}, false
+}
+
+// Cost prices a usage of a model; nil when the model has no price.
+func (p Prices) Cost(model string, u message.Usage) *message.Cost {
+	price, ok := p.Lookup(model)
+	if !ok {
+		return nil
+	}
+	return new(price.Cost(u))
+}
+
+// Cost prices a usage. Cached tokens are part of the prompt's and are taken out before the rest of it is priced as
+// input; that rest is never less than nothing, whatever a server reports.
+func (p Price) Cost(u message.Usage) message.Cost {
+	read, write := message.Value(u.CachedReadTokens), message.Value(u.CacheWriteTokens)
+	micros := p.InputPerMTok*float64(max(0, u.PromptTokens-read-write)) +
+		either(p.CachedReadPerMTok, p.InputPerMTok)*float64(read) +
+		either(p.CacheWritePerMTok, p.InputPerMTok)*float64(write) +
+		p.OutputPerMTok*float64(u.CompletionTokens) +
+		either(p.ReasoningPerMTok, p.OutputPerMTok)*float64(message.Value(u.ReasoningTokens))
+	return message.Cost{Amount: micros / 1e6, Currency: "USD"}
+}
+
+func either(rate *float64, otherwise float64) float64 {
+	if rate != nil {
+		return *rate
+	}
+	return otherwise
+}

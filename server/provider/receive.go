@@ -1,0 +1,120 @@
+package provider
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+)
+
+const (
+	maxAnswer = 16 << 20 // bytes of an answer
+
+	// tailWait is the time that a server has, once the model finished, to tell the usage and end the stream.
+	tailWait = 5 * time.Second
+	// closeWait is the time that it then has to end the body, so that the connection can be used again.
+	closeWait = 100 * time.Millisecond
+)
+
+var (
+	errSilent   = errors.New("no byte came in time")
+	errTooLarge = errors.New("the answer is larger than 16 MiB")
+)
+
+// receive reads an answer until the model finished and the server has nothing to add. The server answers with an
+// event stream, or with one object where it does not stream; the first byte tells, the content type is not reliable.
+func receive(ctx context.Context, in *meter, a *answer) (*problem, error) {
+	r := bufio.NewReader(in)
+	if first, err := firstByte(r); err != nil {
+		return nil, err
+	} else if first == '{' {
+		return receiveObject(r, a)
+	}
+	stream := newEvents(r)
+	for {
+		data, err := stream.next()
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		data = bytes.TrimSpace(data)
+		switch {
+		case err != nil && a.finish != "":
+			return nil, nil // only the usage can be missing
+		case err == io.EOF:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		case len(data) == 0:
+			continue
+		case string(data) == "[DONE]":
+			if a.finish == "" && !a.spoke {
+				return nil, io.ErrUnexpectedEOF
+			}
+			if a.finish == "" {
+				a.finish = FinishStop
+			}
+			in.wait = min(in.wait, closeWait)
+			_, _ = io.Copy(io.Discard, io.LimitReader(r, maxErrorBody))
+			return nil, nil
+		}
+		if trouble, err := a.add(data); trouble != nil || err != nil {
+			return trouble, err
+		}
+		if a.finish != "" {
+			in.wait = min(in.wait, tailWait)
+		}
+	}
+}
+
+func receiveObject(r io.Reader, a *answer) (*problem, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	trouble, err := a.add(data)
+	switch {
+	case trouble != nil || err != nil:
+		return trouble, err
+	case a.finish == "" && !a.spoke:
+		return nil, errors.New("the object is no answer of a model")
+	case a.finish == "":
+		a.finish = FinishStop
+	}
+	return nil, nil
+}
+
+// firstByte skips white space and returns the byte after it without taking it.
+func firstByte(r *bufio.Reader) (byte, error) {
+	for {
+		b, err := r.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if strings.IndexByte(" \t\r\n", b) < 0 {
+			return b, r.UnreadByte()
+		}
+	}
+}
+
+// A meter reads a body within limits: at most left bytes, and none later than wait after it is asked for one. The
+// time between reads does not count, so a slow sink costs nothing.
+type meter struct {
+	body    io.Reader
+	left    int
+	silence *time.Timer // ends the request's context
+	wait    time.Duration
+}
+
+func (m *meter) Read(b []byte) (int, error) {
+	if m.left == 0 {
+		return 0, errTooLarge
+	}
+	m.silence.Reset(m.wait)
+	n, err := m.body.Read(b[:min(len(b), m.left)])
+	m.silence.Stop()
+	m.left -= n
+	return n, err
+}

@@ -1,0 +1,188 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"agentd/server/message"
+)
+
+// Scripted is a [Provider] that plays a script, without network and without model. It retries nothing. It takes
+// part in no conversation: which turn it plays depends on the request alone, so a run that goes on after a crash
+// gets the answers it would have got.
+type Scripted struct {
+	name  string
+	turns []turn
+}
+
+// Name is the id under which the configuration declares the provider.
+func (s *Scripted) Name() string { return s.name }
+
+// Stream implements [Provider]: it plays the first turn whose conditions hold. A turn that finishes with "length"
+// loses the second half of its last call's arguments. A turn without usage gets an estimate; see [Estimate].
+func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
+	now := sceneOf(req)
+	t := s.pick(now)
+	if t == nil {
+		return nil, &Error{Kind: InvalidRequest, Message: fmt.Sprintf("the script of %s has no turn for this request (step %d after the user's message)", s.name, now.step)}
+	}
+	res := t.response(now)
+	res.Model, res.Attempts = req.Model, 1
+	if res.Usage = t.estimate(req, res); t.usage != nil {
+		res.Usage = *t.usage
+	}
+
+	if !sleep(ctx, t.delay) {
+		return nil, context.Cause(ctx)
+	}
+	said := int64(0)
+	for _, d := range t.deltas(res) {
+		if d.Kind != CallStart {
+			if t.fails != nil && said >= t.failsAfter {
+				break
+			}
+			if said > 0 && !sleep(ctx, t.chunkDelay) {
+				return nil, context.Cause(ctx)
+			}
+			said++
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		sink(d)
+	}
+	if t.fails != nil {
+		return nil, new(*t.fails)
+	}
+	return res, nil
+}
+
+func (s *Scripted) pick(now scene) *turn {
+	for i := range s.turns {
+		if s.turns[i].when.holds(now) {
+			return &s.turns[i]
+		}
+	}
+	return nil
+}
+
+// A scene is what the conditions and the fillings of a script can see of a request.
+type scene struct {
+	model    string
+	lastUser string
+	lastTool string // text of the last tool message
+	toolName string // its tool
+	answered bool   // the last tool message came after the last user message
+	step     int64  // answers of a model since the last user message
+}
+
+func sceneOf(req *Request) scene {
+	now := scene{model: req.Model}
+	names := map[string]string{} // of tools, by call
+	for _, m := range req.Messages {
+		switch m.Role {
+		case message.User:
+			now.lastUser, now.step, now.answered = m.Content.String(), 0, false
+		case message.Assistant:
+			now.step++
+			for _, c := range m.ToolCalls {
+				names[c.ID] = c.Name
+			}
+		case message.Tool:
+			now.lastTool, now.toolName, now.answered = m.Content.String(), names[m.ToolCallID], true
+		}
+	}
+	return now
+}
+
+// holds reports whether all conditions that are given hold. Those on a tool message look only at what came since the
+// last user message: an answer to an earlier question is no answer to this one.
+func (w *when) holds(now scene) bool {
+	switch {
+	case w.lastUser != nil && !w.lastUser.MatchString(now.lastUser):
+	case w.lastTool != nil && !(now.answered && w.lastTool.MatchString(now.lastTool)):
+	case w.toolName != "" && !(now.answered && w.toolName == now.toolName):
+	case w.step >= 0 && w.step != now.step:
+	case w.model != "" && w.model != now.model:
+	default:
+		return true
+	}
+	return false
+}
+
+// response is the turn with its texts filled in.
+func (t *turn) response(now scene) *Response {
+	fill := func(s string, as func(string) string) string {
+		return strings.NewReplacer("{{lastUser}}", as(now.lastUser), "{{lastTool}}", as(now.lastTool)).Replace(s)
+	}
+	plain := func(s string) string { return s }
+	quoted := func(s string) string {
+		b, _ := message.Encode(s)
+		return strings.TrimSuffix(strings.TrimPrefix(string(b), `"`), `"`)
+	}
+	res := &Response{Text: fill(t.text, plain), Reasoning: fill(t.reasoning, plain), Finish: t.finish}
+	for i, c := range t.calls {
+		id, args := newCallID(), fill(c.args, quoted)
+		if t.finish == FinishLength && i == len(t.calls)-1 {
+			runes := []rune(args)
+			res.Incomplete = &Incomplete{CallID: id, ToolName: c.name, ArgsPrefix: string(runes[:len(runes)/2])}
+			break
+		}
+		res.ToolCalls = append(res.ToolCalls, message.ToolCall{ID: id, Name: c.name, Args: []byte(args)})
+	}
+	return res
+}
+
+// deltas cuts a response into the pieces that sink is given: reasoning, text, calls.
+func (t *turn) deltas(res *Response) []Delta {
+	var out []Delta
+	cut := func(d Delta, text string) {
+		for text != "" {
+			n := 0
+			for i := int64(0); i < t.chunkSize && n < len(text); i++ {
+				_, size := utf8.DecodeRuneInString(text[n:])
+				n += size
+			}
+			d.Text, text = text[:n], text[n:]
+			out = append(out, d)
+		}
+	}
+	call := func(id, name, args string) {
+		out = append(out, Delta{Kind: CallStart, CallID: id, ToolName: name})
+		cut(Delta{Kind: CallDelta, CallID: id, ToolName: name}, args)
+	}
+	cut(Delta{Kind: ReasoningDelta}, res.Reasoning)
+	cut(Delta{Kind: TextDelta}, res.Text)
+	for _, c := range res.ToolCalls {
+		call(c.ID, c.Name, string(c.Args))
+	}
+	if c := res.Incomplete; c != nil {
+		call(c.CallID, c.ToolName, c.ArgsPrefix)
+	}
+	return out
+}
+
+// estimate counts both sides of the call, so that a demonstration has numbers to show.
+func (t *turn) estimate(req *Request, res *Response) message.Usage {
+	read, written := 0, utf8.RuneCountInString(res.Text)
+	for _, m := range req.Messages {
+		read += utf8.RuneCountInString(m.Content.String())
+		for _, c := range m.ToolCalls {
+			read += utf8.RuneCount(c.Args)
+		}
+	}
+	for _, c := range res.ToolCalls {
+		written += utf8.RuneCount(c.Args)
+	}
+	if res.Incomplete != nil {
+		written += utf8.RuneCountInString(res.Incomplete.ArgsPrefix)
+	}
+	u := message.Usage{PromptTokens: int64(tokens(read)), CompletionTokens: int64(tokens(written))}
+	if res.Reasoning != "" {
+		u.ReasoningTokens = new(int64(Estimate(res.Reasoning)))
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens + message.Value(u.ReasoningTokens)
+	return u
+}

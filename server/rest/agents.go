@@ -1,0 +1,181 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/openapi"
+	"agentd/server/stream"
+	"agentd/store"
+)
+
+// AgentSummary tells about an agent.
+type AgentSummary struct {
+	ID          string   `json:"id"`
+	Description string   `json:"description,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
+}
+
+// AgentList is the answer of GET /agents.
+type AgentList struct {
+	Agents []AgentSummary `json:"agents"`
+}
+
+// RunBody asks for a run.
+type RunBody struct {
+	Input     json.RawMessage `json:"input,omitempty" doc:"What the agent is to answer: text, a message, a list of messages, or whatever the agent takes. Default: the empty text."`
+	SessionID string          `json:"sessionId,omitempty" min:"1" doc:"The conversation that the run belongs to; made when it does not exist."`
+	UserID    string          `json:"userId,omitempty" min:"1"`
+	OnBusy    string          `json:"onBusy,omitempty" enum:"refuse|queue" doc:"What to do while another run of the session has not ended. Default: refuse."`
+}
+
+// RunAnswer is the answer of POST /agents/{id}/run.
+type RunAnswer struct {
+	RunID  string          `json:"runId"`
+	Status store.Status    `json:"status" enum:"completed|awaiting_approval|aborted|failed"`
+	Result agent.RunResult `json:"result"`
+}
+
+// RunStarted is the answer of POST /agents/{id}/stream.
+type RunStarted struct {
+	RunID     string       `json:"runId"`
+	Status    store.Status `json:"status" enum:"running|pending"`
+	Subscribe Subscribe    `json:"subscribe"`
+}
+
+// Subscribe says where to watch a run.
+type Subscribe struct {
+	WebSocket string `json:"websocket" doc:"The run's subject."`
+	SSE       string `json:"sse,omitempty" doc:"The path of the run's event stream."`
+}
+
+type agentInput struct {
+	ID string `path:"id" doc:"The agent's id."`
+}
+
+type runInput struct {
+	ID   string `path:"id" doc:"The agent's id."`
+	Body RunBody
+}
+
+func (a *API) agentRoutes() []Route {
+	known := func(r *http.Request) error {
+		if a.Agents.Agent(r.PathValue("id")) == nil {
+			return fault.New(fault.RouteHandlerMissing, "No agent %q is registered.", r.PathValue("id"))
+		}
+		return nil
+	}
+	starts := []*fault.Kind{fault.RouteHandlerMissing, fault.SessionBusy, fault.Overloaded}
+	return []Route{
+		{Method: "GET", Path: "/agents", Access: Scope("agents", "read"), Summary: "The registered agents.",
+			Endpoint: call(http.StatusOK, a.listAgents)},
+		{Method: "GET", Path: "/agents/{id}", Access: ScopeOf("agents", "read", "id"), Summary: "One agent.",
+			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
+		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
+			Summary: "Run an agent and wait for its answer. The run goes on when the client leaves.",
+			Errors:  append(starts, fault.RunAborted, fault.RunFailed), Endpoint: call(http.StatusOK, a.runAgent)},
+		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
+			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection.",
+			Errors:  starts,
+			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and under way."},
+				{Status: 200, ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`."}},
+			Endpoint: streamed(a.streamAgent)},
+	}
+}
+
+func (a *API) listAgents(context.Context, Call, struct{}) (AgentList, error) {
+	list := AgentList{Agents: []AgentSummary{}}
+	for _, reg := range a.Agents.Agents() {
+		list.Agents = append(list.Agents, summary(reg))
+	}
+	return list, nil
+}
+
+func (a *API) getAgent(_ context.Context, _ Call, in agentInput) (AgentSummary, error) {
+	reg := a.Agents.Agent(in.ID)
+	if reg == nil {
+		return AgentSummary{}, fault.New(fault.AgentNotFound, "No agent %q is registered.", in.ID)
+	}
+	return summary(reg), nil
+}
+
+func summary(reg *agent.Registration) AgentSummary {
+	return AgentSummary{ID: reg.ID, Description: reg.Description, Tags: reg.Tags}
+}
+
+func (a *API) start(ctx context.Context, in runInput) (*agent.Handle, error) {
+	return a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
+		UserID: in.Body.UserID, Queue: in.Body.OnBusy == "queue"})
+}
+
+func (a *API) runAgent(ctx context.Context, _ Call, in runInput) (RunAnswer, error) {
+	h, err := a.start(ctx, in)
+	if err != nil {
+		return RunAnswer{}, err
+	}
+	res, err := h.Wait(ctx)
+	if err != nil {
+		return RunAnswer{}, err
+	}
+	tell := func(kind *fault.Kind, fallback string) error {
+		e := fault.New(kind, "%s", fallback)
+		if res.Error != nil {
+			e.Message = res.Error.Message
+			e.With("code", res.Error.Code).Advise(res.Error.Hint)
+		}
+		return e.With("runId", h.ID).With("status", res.Status)
+	}
+	switch res.Status {
+	case store.Aborted:
+		return RunAnswer{}, tell(fault.RunAborted, "The run was aborted.")
+	case store.Failed:
+		return RunAnswer{}, tell(fault.RunFailed, "The run failed.")
+	case store.Running: // the server is stopping, and the run goes on after its restart
+		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", h.ID).With("status", res.Status)
+	}
+	return RunAnswer{RunID: h.ID, Status: res.Status, Result: res}, nil
+}
+
+func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, _ Call, in runInput) error {
+	h, err := a.start(r.Context(), in)
+	if err != nil {
+		return err
+	}
+	subject := event.OfAgentRun(in.ID, h.ID)
+	if a.SSE != nil && wantsEvents(r) {
+		w.Header().Set("X-Run-Id", h.ID)
+		r.Header.Del("Last-Event-ID") // a new run has no event that could have been seen
+		return a.SSE.Serve(w, r, a.runFeed(subject, h.Number(), true))
+	}
+	started := RunStarted{RunID: h.ID, Status: h.Status(), Subscribe: Subscribe{WebSocket: subject.String()}}
+	if a.SSE != nil {
+		started.Subscribe.SSE = a.BasePath + "/runs/" + h.ID + "/events"
+	}
+	gate.JSON(w, http.StatusAccepted, started)
+	return nil
+}
+
+// wantsEvents reports whether the client asks for an event stream.
+func wantsEvents(r *http.Request) bool {
+	for _, v := range r.Header.Values("Accept") {
+		for part := range strings.SplitSeq(v, ",") {
+			media, _, _ := strings.Cut(part, ";")
+			if strings.EqualFold(strings.TrimSpace(media), "text/event-stream") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// runFeed shows one run on its own subject.
+func (a *API) runFeed(subject event.Subject, number int64, endOnPause bool) stream.Feed {
+	return stream.OfRun(subject, number, stream.Feed{EndOnPause: endOnPause, Replay: a.replayRun(subject.Run), Ended: a.ended(subject.Run)})
+}

@@ -1,0 +1,178 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"time"
+
+	"agentd/auth"
+	"agentd/metrics"
+	"agentd/server/agent"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/health"
+	"agentd/server/openapi"
+	"agentd/server/session"
+	"agentd/server/stream"
+)
+
+// API is what the endpoints work with.
+type API struct {
+	Agents   *agent.Registry
+	Engine   *agent.Engine
+	Sessions *session.Service
+	Issuer   *auth.Issuer // nil with auth.kind=none: there are no token routes
+	Health   *health.Rollup
+	Metrics  *metrics.Inventory // nil: no metrics route
+	SSE      *stream.SSE        // nil: no event streams
+	Version  string
+	BasePath string
+	MaxBody  int64
+
+	MetricsPath   string
+	MetricsScoped bool // the metrics route needs admin:metrics:read
+
+	SSESessions string // path of the session streams' parent, "/sessions"
+	BufferTTL   time.Duration
+}
+
+// Routes is the table.
+func (a *API) Routes() []Route {
+	routes := a.agentRoutes()
+	routes = append(routes, a.runRoutes()...)
+	routes = append(routes, a.sessionRoutes()...)
+	if a.Issuer != nil {
+		routes = append(routes, a.tokenRoutes()...)
+	}
+	return append(routes, a.systemRoutes()...)
+}
+
+// Document is the OpenAPI document of the table.
+func (a *API) Document() []byte {
+	return openapi.Document(openapi.Info{Title: "agentd", Version: a.Version, BasePath: a.BasePath,
+		Description: "Hosts AI agents: durable runs, live events, sessions and tokens."}, a.operations())
+}
+
+// Markdown is the table as documentation.
+func (a *API) Markdown() string { return openapi.Markdown(a.operations()) }
+
+func (a *API) operations() []openapi.Operation {
+	var ops []openapi.Operation
+	for _, rt := range a.Routes() {
+		op := openapi.Operation{Method: rt.Method, Path: rt.Path, Summary: rt.Summary, Tag: tag(rt.Path), Effects: rt.Effects,
+			Public: rt.Access.kind == public, Access: rt.Access.String(), Responses: rt.Answers}
+		if rt.Endpoint.out != nil {
+			out := rt.Endpoint.out
+			res := openapi.Response{Status: rt.Endpoint.status, Type: out, Description: "Success."}
+			if out == reflect.TypeFor[none]() {
+				res.Type = nil
+			}
+			op.Responses = append([]openapi.Response{res}, op.Responses...)
+		}
+		op.Params, op.Body = inputs(rt.Endpoint.in)
+		op.Errors = errorsOf(rt, op.Body != nil || len(op.Params) > 0)
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// errorsOf adds to a row's own errors those that follow from its access and input.
+func errorsOf(rt Route, input bool) []*fault.Kind {
+	var kinds []*fault.Kind
+	if rt.Access.kind != public {
+		kinds = append(kinds, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
+	}
+	if rt.Access.kind == scoped || rt.Access.kind == runOwner {
+		kinds = append(kinds, fault.ScopeDenied)
+	}
+	if rt.Access.kind == runOwner {
+		kinds = append(kinds, fault.RunNotFound)
+	}
+	if input {
+		kinds = append(kinds, fault.ConfigInvalid)
+	}
+	if rt.Effects {
+		kinds = append(kinds, fault.BodyTooLarge, fault.StorageFailed)
+	}
+	if rt.Starts {
+		kinds = append(kinds, fault.ServerDraining)
+	}
+	for _, k := range rt.Errors {
+		if !has(kinds, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	return append(kinds, fault.Internal)
+}
+
+func has(kinds []*fault.Kind, k *fault.Kind) bool {
+	for _, have := range kinds {
+		if have == k {
+			return true
+		}
+	}
+	return false
+}
+
+// inputs describes an input struct.
+func inputs(t reflect.Type) (params []openapi.Param, body reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		switch {
+		case f.Tag.Get("path") != "":
+			params = append(params, openapi.Param{In: "path", Name: f.Tag.Get("path"), Type: f.Type, Required: true, Doc: f.Tag.Get("doc")})
+		case f.Tag.Get("query") != "":
+			params = append(params, openapi.Param{In: "query", Name: f.Tag.Get("query"), Type: f.Type, Doc: f.Tag.Get("doc")})
+		case f.Name == "Body":
+			body = f.Type
+		}
+	}
+	return params, body
+}
+
+func tag(path string) string {
+	for i := 1; i < len(path); i++ {
+		if path[i] == '/' || path[i] == '.' {
+			return path[1:i]
+		}
+	}
+	return path[1:]
+}
+
+func (a *API) systemRoutes() []Route {
+	routes := []Route{
+		{Method: "GET", Path: "/health", Access: Public(), Summary: "Health of every part; 503 when one fails.",
+			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[health.Report](), Description: "All parts work, or one warns."},
+				{Status: 503, Type: reflect.TypeFor[health.Report](), Description: "A part fails."}},
+			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
+				report, status := a.Health.Report(r.Context())
+				gate.JSON(w, status, report)
+				return nil
+			})},
+		{Method: "GET", Path: "/openapi.json", Access: Public(), Summary: "This API as an OpenAPI 3.1 document.",
+			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[json.RawMessage](), Description: "The document."}},
+			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
+				w.Header().Set("Content-Type", "application/json")
+				_, err := w.Write(a.Document())
+				return ignore(err)
+			})},
+	}
+	if a.Metrics == nil {
+		return routes
+	}
+	access := Public()
+	if a.MetricsScoped {
+		access = ScopeTo("admin", "metrics", "read")
+	}
+	return append(routes, Route{Method: "GET", Path: a.MetricsPath, Access: access, Summary: "Metrics in text format 0.0.4.",
+		Answers: []openapi.Response{{Status: 200, ContentType: metrics.ContentType, Description: "The metrics."}},
+		Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
+			w.Header().Set("Content-Type", metrics.ContentType)
+			_, err := w.Write(a.Metrics.Text())
+			return ignore(err)
+		})})
+}
+
+// ignore drops the error of writing to a client, which has left.
+func ignore(error) error { return nil }

@@ -1,0 +1,267 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentd/server/fault"
+)
+
+// bodyTimeout is how long a client may take to send its body.
+const bodyTimeout = 30 * time.Second
+
+// maxDepth bounds the nesting of a body.
+const maxDepth = 200
+
+// read fills in, a pointer to a struct, from path, query and body. Every problem is reported at once.
+func read(w http.ResponseWriter, r *http.Request, in any) error {
+	v := reflect.ValueOf(in).Elem()
+	var issues []fault.Issue
+	var query url.Values
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		switch {
+		case f.Tag.Get("path") != "":
+			v.Field(i).SetString(r.PathValue(f.Tag.Get("path")))
+		case f.Tag.Get("query") != "":
+			if query == nil {
+				query = r.URL.Query()
+			}
+			name := f.Tag.Get("query")
+			if values, ok := query[name]; ok {
+				if problem := scalar(v.Field(i), f.Tag, values[0]); problem != "" {
+					issues = append(issues, fault.At(problem, name))
+				}
+			}
+		}
+	}
+	body := v.FieldByName("Body")
+	if body.IsValid() {
+		rc := http.NewResponseController(w)
+		rc.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // a recorder in a test has none
+		data, err := io.ReadAll(r.Body)
+		rc.SetReadDeadline(time.Time{}) //nolint:errcheck
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return fault.New(fault.BodyTooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
+		}
+		if err != nil {
+			return fault.Invalid("The body could not be read.", fault.At("ends too early")).Because(err)
+		}
+		issues = append(issues, Decode(data, body.Addr().Interface())...)
+	}
+	if issues != nil {
+		return fault.Invalid("The request is not valid.", issues...)
+	}
+	return nil
+}
+
+// scalar sets a query field: a string, or an integer within the bounds of its tags min and max.
+func scalar(v reflect.Value, tag reflect.StructTag, text string) string {
+	switch v.Kind() {
+	case reflect.String:
+		if allowed := tag.Get("enum"); allowed != "" && text != "" && !slices.Contains(strings.Split(allowed, "|"), text) {
+			return "is one of " + strings.ReplaceAll(allowed, "|", ", ")
+		}
+		v.SetString(text)
+	case reflect.Int, reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if low, high := bound(tag, "min"), bound(tag, "max"); err != nil || low != nil && n < *low || high != nil && n > *high {
+			return "is a whole number" + span(low, high)
+		}
+		v.SetInt(n)
+	default:
+		panic("rest: query field of type " + v.Type().String())
+	}
+	return ""
+}
+
+func bound(tag reflect.StructTag, name string) *int64 {
+	n, err := strconv.ParseInt(tag.Get(name), 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}
+
+func span(low, high *int64) string {
+	switch {
+	case low != nil && high != nil:
+		return fmt.Sprintf(" from %d to %d", *low, *high)
+	case low != nil:
+		return fmt.Sprintf(" of at least %d", *low)
+	}
+	return ""
+}
+
+// Decode reads a JSON object into a pointer to a struct and returns every problem: bad syntax, trailing data, unknown,
+// duplicate and missing keys, wrong types, null where a value is needed, texts that are too short. An empty body is {}.
+//
+// Field tags: `json` names the key; `min` is the least length of a text or list, or the least number; `required` says
+// that the key must be there. A field of type json.RawMessage takes any value.
+func Decode(data []byte, into any) []fault.Issue {
+	if len(bytes.TrimSpace(data)) == 0 {
+		data = []byte("{}")
+	}
+	if problem := wellFormed(data); problem != "" {
+		return []fault.Issue{fault.At(problem)}
+	}
+	d := decoder{}
+	d.value(data, reflect.ValueOf(into).Elem(), "", nil)
+	return d.issues
+}
+
+// wellFormed reports what keeps data from being one JSON value of bounded depth.
+func wellFormed(data []byte) string {
+	depth := 0
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for first := true; ; first = false {
+		t, err := dec.Token()
+		if err == io.EOF && !first {
+			return ""
+		}
+		if err != nil {
+			var syntax *json.SyntaxError
+			if errors.As(err, &syntax) {
+				return fmt.Sprintf("is not valid JSON at byte %d: %s", syntax.Offset, syntax.Error())
+			}
+			return "is not valid JSON: it ends too early"
+		}
+		if !first && depth == 0 {
+			return "has more after its end"
+		}
+		if delim, ok := t.(json.Delim); ok {
+			if delim == '{' || delim == '[' {
+				depth++
+			} else {
+				depth--
+			}
+			if depth > maxDepth {
+				return fmt.Sprintf("is nested more than %d levels deep", maxDepth)
+			}
+		}
+	}
+}
+
+type decoder struct{ issues []fault.Issue }
+
+func (d *decoder) fail(path []any, format string, args ...any) {
+	d.issues = append(d.issues, fault.At(fmt.Sprintf(format, args...), path...))
+}
+
+var rawType = reflect.TypeFor[json.RawMessage]()
+
+// value decodes well-formed JSON.
+func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag, path []any) {
+	data = bytes.TrimSpace(data)
+	if v.Type() == rawType {
+		v.SetBytes(data)
+		return
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	if string(data) == "null" {
+		d.fail(path, "is null")
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.object(data, v, path)
+	case reflect.Slice:
+		d.list(data, v, tag, path)
+	default:
+		if err := json.Unmarshal(data, v.Addr().Interface()); err != nil {
+			d.fail(path, "is not %s", noun(v))
+			return
+		}
+		low := bound(tag, "min")
+		switch {
+		case low == nil:
+		case v.Kind() == reflect.String && int64(len(v.String())) < *low:
+			d.fail(path, "has at least %d character(s)", *low)
+		case v.CanInt() && v.Int() < *low:
+			d.fail(path, "is at least %d", *low)
+		}
+		if allowed := tag.Get("enum"); allowed != "" && v.Kind() == reflect.String && !slices.Contains(strings.Split(allowed, "|"), v.String()) {
+			d.fail(path, "is one of %s", strings.ReplaceAll(allowed, "|", ", "))
+		}
+	}
+}
+
+func noun(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "a whole number"
+}
+
+func (d *decoder) list(data []byte, v reflect.Value, tag reflect.StructTag, path []any) {
+	var items []json.RawMessage
+	if json.Unmarshal(data, &items) != nil {
+		d.fail(path, "is not a list")
+		return
+	}
+	if low := bound(tag, "min"); low != nil && int64(len(items)) < *low {
+		d.fail(path, "has at least %d item(s)", *low)
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	for i, item := range items {
+		d.value(item, v.Index(i), reflect.StructTag(strings.ReplaceAll(string(tag), "min:", "-:")), append(slices.Clip(path), i))
+	}
+}
+
+// object decodes the members of an object one by one, so that keys that repeat are seen.
+func (d *decoder) object(data []byte, v reflect.Value, path []any) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		d.fail(path, "is not an object")
+		return
+	}
+	fields := map[string]int{}
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		fields[name] = i
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		t, _ := dec.Token()
+		key := t.(string)
+		var raw json.RawMessage
+		dec.Decode(&raw) //nolint:errcheck // the whole is known to be well-formed
+		at := append(slices.Clip(path), key)
+		i, known := fields[key]
+		switch {
+		case seen[key]:
+			d.fail(at, "is there twice")
+		case !known:
+			d.fail(at, "is not a known key")
+		default:
+			d.value(raw, v.Field(i), v.Type().Field(i).Tag, at)
+		}
+		seen[key] = true
+	}
+	for name, i := range fields {
+		if v.Type().Field(i).Tag.Get("required") != "" && !seen[name] {
+			d.fail(append(slices.Clip(path), name), "is required")
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/openapi"
+	"agentd/store"
+)
+
+// RunList is the answer of GET /runs.
+type RunList struct {
+	Runs       []agent.Snapshot `json:"runs"`
+	NextCursor string           `json:"nextCursor,omitempty" doc:"Send it as cursor for the next page; absent on the last."`
+}
+
+type listRunsInput struct {
+	Status     string `query:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
+	AgentID    string `query:"agentId"`
+	WorkflowID string `query:"workflowId"`
+	SessionID  string `query:"sessionId"`
+	Limit      int    `query:"limit" min:"1" max:"1000" doc:"Default 100."`
+	Cursor     string `query:"cursor" doc:"nextCursor of the page before."`
+}
+
+type runInputID struct {
+	RunID string `path:"runId"`
+}
+
+// AbortBody says how to abort a run.
+type AbortBody struct {
+	Drain              bool   `json:"drain,omitempty" doc:"Let the current step finish."`
+	OnPendingApprovals string `json:"onPendingApprovals,omitempty" enum:"deny|hold|fail" doc:"What becomes of approvals that wait. Default: deny."`
+	Reason             string `json:"reason,omitempty"`
+}
+
+// AbortAnswer is the answer of POST /runs/{runId}/abort.
+type AbortAnswer struct {
+	RunID  string       `json:"runId"`
+	Status store.Status `json:"status" doc:"aborted, or what the run had become before; running while a step drains."`
+}
+
+type abortInput struct {
+	RunID string `path:"runId"`
+	Body  AbortBody
+}
+
+func (a *API) runRoutes() []Route {
+	routes := []Route{
+		{Method: "GET", Path: "/runs", Access: Authenticated(), Summary: "Runs, newest first: those of the agents that the token may read.",
+			Errors: []*fault.Kind{fault.ScopeDenied}, Endpoint: call(http.StatusOK, a.listRuns)},
+		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "A run and its full state.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in runInputID) (agent.Snapshot, error) {
+				return a.Engine.Snapshot(ctx, in.RunID)
+			})},
+		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Effects: true, Summary: "Abort a run.",
+			Errors: []*fault.Kind{fault.RunConflict}, Endpoint: call(http.StatusOK, a.abortRun)},
+	}
+	if a.SSE == nil {
+		return routes
+	}
+	return append(routes, Route{Method: "GET", Path: "/runs/{runId}/events", Access: Owner("read"),
+		Summary:  "A run's events as Server-Sent Events: all durable ones, then what happens. Resumes after `Last-Event-ID`, also after a restart.",
+		Answers:  []openapi.Response{{Status: 200, ContentType: "text/event-stream", Description: "Event frames; a lifecycle frame ends the stream."}},
+		Endpoint: streamed(a.runEvents)})
+}
+
+func (a *API) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, error) {
+	f := store.RunFilter{Status: store.Status(in.Status), Session: in.SessionID, Limit: in.Limit}
+	if f.Limit == 0 {
+		f.Limit = 100
+	}
+	if in.Cursor != "" {
+		n, err := strconv.ParseInt(in.Cursor, 36, 64)
+		if err != nil || n < 1 {
+			return RunList{}, fault.Invalid("The request is not valid.", fault.At("is not a cursor of this route", "cursor"))
+		}
+		f.Before = n
+	}
+	all, ids := c.Principal.Grant.Targets("agents", "read")
+	switch {
+	case !all && len(ids) == 0:
+		return RunList{}, fault.New(fault.ScopeDenied, "The scope agents:read is needed, at least for one agent.").With("required", "agents:read")
+	case in.AgentID != "" && !all && !contains(ids, in.AgentID):
+		return RunList{}, fault.New(fault.ScopeDenied, "The scope agents:read:%s is needed.", in.AgentID).With("required", "agents:read:"+in.AgentID)
+	case in.AgentID != "":
+		f.Owners = []string{in.AgentID}
+	case !all:
+		f.Owners = ids
+	}
+	if in.WorkflowID != "" { // no run belongs to both
+		return RunList{Runs: []agent.Snapshot{}}, nil
+	}
+	runs, next, err := a.Engine.List(ctx, f)
+	list := RunList{Runs: runs}
+	if next > 0 {
+		list.NextCursor = strconv.FormatInt(next, 36)
+	}
+	return list, err
+}
+
+func contains(ids []string, id string) bool {
+	for _, have := range ids {
+		if have == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *API) abortRun(ctx context.Context, _ Call, in abortInput) (AbortAnswer, error) {
+	status, err := a.Engine.Abort(ctx, in.RunID, agent.AbortOptions{Drain: in.Body.Drain, OnPending: in.Body.OnPendingApprovals, Reason: in.Body.Reason})
+	return AbortAnswer{RunID: in.RunID, Status: status}, err
+}
+
+func (a *API) runEvents(w http.ResponseWriter, r *http.Request, c Call, _ runInputID) error {
+	return a.SSE.Serve(w, r, a.runFeed(event.OfAgentRun(c.Run.Owner, c.Run.ID), c.Run.N, false))
+}
+
+func (a *API) replayRun(runID string) func(context.Context, hub.Position, func(*hub.Entry) error) error {
+	return func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
+		return a.Engine.Replay(ctx, runID, event.RunView, after.Seq, yield)
+	}
+}
+
+// ended is the lifecycle status of a run that has ended, "" while it has not.
+func (a *API) ended(runID string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		row, err := a.Engine.Find(ctx, runID)
+		if err != nil || !row.Status.Terminal() {
+			return "", err
+		}
+		return string(row.Status), nil
+	}
+}

@@ -1,0 +1,142 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/openapi"
+	"agentd/server/session"
+	"agentd/server/stream"
+	"agentd/store"
+)
+
+// Session is a conversation of a user with an agent. Times are ISO-8601.
+type Session struct {
+	ID        string   `json:"id"`
+	UserID    string   `json:"userId"`
+	AgentID   string   `json:"agentId"`
+	Title     string   `json:"title,omitempty"`
+	CreatedAt string   `json:"createdAt"`
+	UpdatedAt string   `json:"updatedAt,omitempty"`
+	ClosedAt  string   `json:"closedAt,omitempty"`
+	Tags      []string `json:"tags,omitempty"`
+}
+
+func sessionOf(v store.Session) Session {
+	s := Session{ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags, CreatedAt: agent.ISO(v.Created)}
+	if v.Updated != 0 {
+		s.UpdatedAt = agent.ISO(v.Updated)
+	}
+	if v.Closed != 0 {
+		s.ClosedAt = agent.ISO(v.Closed)
+	}
+	return s
+}
+
+// SessionAnswer wraps one session.
+type SessionAnswer struct {
+	Session Session `json:"session"`
+}
+
+// SessionList is the answer of GET /sessions.
+type SessionList struct {
+	Sessions []Session `json:"sessions"`
+}
+
+// SessionMessages is the answer of GET /sessions/{id}/messages.
+type SessionMessages struct {
+	SessionID string            `json:"sessionId"`
+	Messages  []session.Message `json:"messages"`
+}
+
+// SessionBody asks for a session.
+type SessionBody struct {
+	UserID    string   `json:"userId" required:"true" min:"1"`
+	AgentID   string   `json:"agentId" required:"true" min:"1"`
+	SessionID string   `json:"sessionId,omitempty" min:"1" doc:"1 to 128 characters of A-Z a-z 0-9 _ -. Default: one is made."`
+	Title     string   `json:"title,omitempty" min:"1"`
+	Tags      []string `json:"tags,omitempty"`
+}
+
+type sessionInput struct {
+	ID string `path:"id"`
+}
+
+func (a *API) sessionRoutes() []Route {
+	routes := []Route{
+		{Method: "GET", Path: "/sessions", Access: Scope("sessions", "read"), Summary: "Sessions, newest first, at most 1000.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
+				UserID  string `query:"userId"`
+				AgentID string `query:"agentId"`
+			}) (SessionList, error) {
+				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
+				list := SessionList{Sessions: []Session{}}
+				for _, v := range stored {
+					list.Sessions = append(list.Sessions, sessionOf(v))
+				}
+				return list, err
+			})},
+		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Summary: "Make a session.",
+			Errors: []*fault.Kind{fault.SessionExists},
+			Endpoint: call(http.StatusCreated, func(ctx context.Context, _ Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
+				b := in.Body
+				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags})
+				return SessionAnswer{sessionOf(v)}, err
+			})},
+		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "One session.",
+			Errors: []*fault.Kind{fault.SessionNotFound},
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionAnswer, error) {
+				v, err := a.Sessions.Get(ctx, in.ID)
+				return SessionAnswer{sessionOf(v)}, err
+			})},
+		{Method: "GET", Path: "/sessions/{id}/messages", Access: ScopeOf("sessions", "read", "id"),
+			Summary: "The newest messages of a session, oldest first; none when there is no such session.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
+				ID    string `path:"id"`
+				Limit int    `query:"limit" min:"1" max:"1000" doc:"Default 1000."`
+			}) (SessionMessages, error) {
+				msgs, err := a.Sessions.Messages(ctx, in.ID, in.Limit)
+				return SessionMessages{SessionID: in.ID, Messages: msgs}, err
+			})},
+	}
+	if a.SSE == nil {
+		return routes
+	}
+	return append(routes, Route{Method: "GET", Path: a.SSESessions + "/{id}/events", Access: ScopeOf("sessions", "read", "id"),
+		Summary:  "The events of all runs of a session as Server-Sent Events. Resumes after `Last-Event-ID`, also after a restart.",
+		Answers:  []openapi.Response{{Status: 200, ContentType: "text/event-stream", Description: "Event frames."}},
+		Endpoint: streamed(a.sessionEvents)})
+}
+
+func (a *API) sessionEvents(w http.ResponseWriter, r *http.Request, _ Call, in sessionInput) error {
+	if !event.ValidID(in.ID) {
+		return fault.New(fault.SessionNotFound, "No session has such an id.")
+	}
+	var cursor *event.Cursor
+	f := stream.Feed{Subject: event.OfSession(in.ID).String()}
+	f.Resolve = func(ctx context.Context, text string) (hub.Position, bool, error) {
+		c, ok := event.ParseCursor(text)
+		if !ok || c.View != event.SessionView {
+			return hub.Position{}, false, nil
+		}
+		row, err := a.Engine.Find(ctx, c.Run)
+		if fault.Is(err, fault.RunNotFound) || err == nil && row.Session != in.ID {
+			return hub.Position{}, false, nil
+		}
+		if err != nil {
+			return hub.Position{}, false, err
+		}
+		cursor = &c
+		return hub.Position{Epoch: row.N, Seq: c.Seq, Sub: c.Sub}, true, nil
+	}
+	f.Replay = func(ctx context.Context, _ hub.Position, yield func(*hub.Entry) error) error {
+		return a.Engine.ReplaySession(ctx, in.ID, cursor, time.Now().Add(-a.BufferTTL).UnixMilli(), yield)
+	}
+	f.Whole = func(*hub.Entry) bool { return false }
+	return a.SSE.Serve(w, r, f)
+}

@@ -1,0 +1,91 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"agentd/auth"
+	"agentd/server/agent"
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// Token is the record of a bearer token. Times are ISO-8601.
+type Token struct {
+	ID         string   `json:"id"`
+	Label      string   `json:"label,omitempty"`
+	Scopes     []string `json:"scopes"`
+	CreatedAt  string   `json:"createdAt"`
+	LastUsedAt string   `json:"lastUsedAt,omitempty"`
+	ExpiresAt  string   `json:"expiresAt,omitempty"`
+}
+
+// TokenOf is the wire form of a token's record.
+func TokenOf(v store.Token) Token {
+	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, CreatedAt: agent.ISO(v.Created)}
+	if v.LastUsed != 0 {
+		t.LastUsedAt = agent.ISO(v.LastUsed)
+	}
+	if v.Expires != 0 {
+		t.ExpiresAt = agent.ISO(v.Expires)
+	}
+	return t
+}
+
+// TokenList is the answer of GET /tokens.
+type TokenList struct {
+	Tokens []Token `json:"tokens"`
+}
+
+// MintedToken is the answer of POST /tokens.
+type MintedToken struct {
+	Token   Token  `json:"token"`
+	Raw     string `json:"raw" doc:"The token itself; it is shown this once."`
+	Warning string `json:"warning"`
+}
+
+// MintWarning goes with every token that is shown.
+const MintWarning = "Store this token now: it cannot be shown again."
+
+// MintBody asks for a token.
+type MintBody struct {
+	Label       string   `json:"label,omitempty" min:"1"`
+	Scopes      []string `json:"scopes" required:"true" min:"1"`
+	Env         string   `json:"env,omitempty" min:"1" doc:"One of auth.tokenEnvironments. Default: live."`
+	ExpiresInMS int64    `json:"expiresInMs,omitempty" min:"1"`
+}
+
+func (a *API) tokenRoutes() []Route {
+	return []Route{
+		{Method: "GET", Path: "/tokens", Access: Scope("tokens", "list"), Summary: "The tokens that are not revoked, in the order of their creation.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, _ struct{}) (TokenList, error) {
+				stored, err := a.Issuer.List(ctx, false)
+				list := TokenList{Tokens: []Token{}}
+				for _, v := range stored {
+					list.Tokens = append(list.Tokens, TokenOf(v))
+				}
+				return list, err
+			})},
+		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true,
+			Summary: "Make a token, with no more than the scopes of the one that asks.", Errors: []*fault.Kind{fault.ScopeEscalation},
+			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
+				v, raw, err := a.Issuer.Mint(ctx, c.Principal.Grant, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
+					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
+				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
+			})},
+		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Summary: "Revoke a token for good.",
+			Errors: []*fault.Kind{fault.TokenNotFound},
+			Endpoint: call(http.StatusNoContent, func(ctx context.Context, _ Call, in struct {
+				ID string `path:"id"`
+			}) (none, error) {
+				return none{}, a.Issuer.Revoke(ctx, in.ID)
+			})},
+	}
+}
+
+// duration is so many milliseconds, at most a hundred years.
+func duration(ms int64) time.Duration {
+	const most = 100 * 365 * 24 * time.Hour
+	return min(time.Duration(min(ms, int64(most/time.Millisecond)))*time.Millisecond, most)
+}

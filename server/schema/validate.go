@@ -1,0 +1,255 @@
+package schema
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A check is the application of schemas to one value. Branches (anyOf, not, ...) are checks of their own that share
+// the budget.
+type check struct {
+	*budget
+	issues []Issue
+	limit  int    // stop at so many issues
+	path   []step // where in the value
+}
+
+// step is a member's name or, when name is nil, an index.
+type step struct {
+	name  *string
+	index int
+}
+
+// budget bounds one Validate. Once exceeded, its issue is the whole answer: a branch cut short must neither match nor
+// fail to.
+type budget struct {
+	steps    int
+	nesting  int // sub-schemas being applied inside each other
+	exceeded *Issue
+}
+
+func (c *check) report(format string, args ...any) {
+	if c.spend(4 + len(c.path)); !c.stopped() { // a trial that fails costs its messages
+		c.issues = append(c.issues, Issue{Path: c.pointer(), Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c *check) pointer() string {
+	var p []byte
+	for _, s := range c.path {
+		p = append(p, '/')
+		if s.name == nil {
+			p = strconv.AppendInt(p, int64(s.index), 10)
+		} else {
+			p = append(p, pointerEscapes.Replace(cut(*s.name))...)
+		}
+	}
+	return string(p)
+}
+
+// stopped reports whether there is nothing more to find out.
+func (c *check) stopped() bool { return c.exceeded != nil || len(c.issues) >= c.limit }
+
+func (c *check) spend(steps int) {
+	if c.steps -= steps; c.steps < 0 {
+		c.exceed("too large to be checked")
+	}
+}
+
+func (c *check) exceed(message string) {
+	if c.exceeded == nil {
+		c.exceeded = &Issue{Path: c.pointer(), Message: message}
+	}
+}
+
+// within applies n to a part of the value.
+func (c *check) within(s step, n *node, v any) {
+	if len(c.path) >= maxDepth {
+		c.exceed(fmt.Sprintf("nested deeper than %d levels", maxDepth))
+		return
+	}
+	c.path = append(c.path, s)
+	c.value(n, v)
+	c.path = c.path[:len(c.path)-1]
+}
+
+// branch applies n to the same value on trial and returns the issues, at most limit.
+func (c *check) branch(n *node, v any, limit int) []Issue {
+	// Clipped, so that the branch does not write into the path of c.
+	trial := check{budget: c.budget, limit: limit, path: slices.Clip(c.path)}
+	trial.value(n, v)
+	return trial.issues
+}
+
+func (c *check) matches(n *node, v any) bool { return len(c.branch(n, v, 1)) == 0 }
+
+func (c *check) value(n *node, v any) {
+	c.nesting++
+	defer func() { c.nesting-- }()
+	if c.nesting > maxNesting {
+		c.exceed("too deep to be checked")
+	}
+	if c.spend(1 + size(v)/64); c.stopped() {
+		return
+	}
+	if n.never {
+		c.report("not allowed")
+		return
+	}
+	if v == nil && n.nullable {
+		return
+	}
+	if got := typeOf(v); n.types != 0 && !n.types.admits(got) {
+		c.report("got %s, want %s", got, n.types)
+		return // what else the schema says is about values of its type
+	}
+	if n.fixed != nil || n.enum != nil {
+		form := canonical(nil, v)
+		c.spend(len(form) / 64)
+		if n.fixed != nil && *n.fixed != string(form) {
+			c.report("got %s, want %s", show(v), n.value)
+		}
+		if n.enum != nil && !n.enum[string(form)] {
+			c.report("got %s, want one of %s", show(v), n.listed)
+		}
+	}
+	switch v := v.(type) {
+	case string:
+		c.text(n, v)
+	case json.Number:
+		c.number(n, v)
+	case []any:
+		c.array(n, v)
+	case map[string]any:
+		c.object(n, v)
+	}
+	if n.ref != nil {
+		c.value(n.ref, v)
+	}
+	c.combine(n, v)
+}
+
+func (c *check) text(n *node, s string) {
+	if n.length.hasLower || n.length.capped {
+		c.bounds(n.length, utf8.RuneCountInString(s), "character")
+	}
+	if n.pattern != nil && !c.match(n.pattern, s) {
+		c.report("does not match the pattern %s", n.pattern)
+	}
+}
+
+// match runs a pattern at a price: RE2 takes time in proportion to the text.
+func (c *check) match(re *regexp.Regexp, s string) bool {
+	c.spend(len(s) / 8)
+	return c.exceeded != nil || re.MatchString(s)
+}
+
+func (c *check) number(n *node, v json.Number) {
+	if n.minimum == nil && n.maximum == nil && n.above == nil && n.below == nil && n.multipleOf == nil {
+		return
+	}
+	d, got := parseDecimal(v.String()), cut(v.String())
+	if n.minimum != nil && d.cmp(n.minimum.decimal) < 0 {
+		c.report("got %s, want at least %s", got, n.minimum.text)
+	}
+	if n.maximum != nil && d.cmp(n.maximum.decimal) > 0 {
+		c.report("got %s, want at most %s", got, n.maximum.text)
+	}
+	if n.above != nil && d.cmp(n.above.decimal) <= 0 {
+		c.report("got %s, want more than %s", got, n.above.text)
+	}
+	if n.below != nil && d.cmp(n.below.decimal) >= 0 {
+		c.report("got %s, want less than %s", got, n.below.text)
+	}
+	if n.multipleOf != nil && (len(d.digits) > maxDigits || !d.multipleOf(n.multipleOf.decimal)) {
+		c.report("got %s, want a multiple of %s", got, n.multipleOf.text)
+	}
+}
+
+func (c *check) bounds(b bounds, got int, unit string) {
+	if b.hasLower && got < b.min {
+		c.report("got %s, want at least %d", plural(got, unit), b.min)
+	}
+	if b.capped && got > b.max {
+		c.report("got %s, want at most %d", plural(got, unit), b.max)
+	}
+}
+
+func plural(n int, unit string) string {
+	switch {
+	case n == 1:
+		return "1 " + unit
+	case strings.HasSuffix(unit, "y"):
+		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(unit, "y"))
+	}
+	return fmt.Sprintf("%d %ss", n, unit)
+}
+
+func (c *check) combine(n *node, v any) {
+	for _, sub := range n.allOf {
+		c.value(sub, v)
+	}
+	if n.anyOf != nil {
+		c.alternatives(n.anyOf, v, false)
+	}
+	if n.oneOf != nil {
+		c.alternatives(n.oneOf, v, true)
+	}
+	if n.not != nil && c.matches(n.not, v) {
+		c.report("is of a kind that is not allowed")
+	}
+	if n.iff != nil {
+		if c.matches(n.iff, v) {
+			if n.then != nil {
+				c.value(n.then, v)
+			}
+		} else if n.elze != nil {
+			c.value(n.elze, v)
+		}
+	}
+}
+
+// alternatives reports when none of the schemas admits v, or more than one where exactly one should. For none it shows
+// what is wrong with the alternative that comes nearest: of the value's type and with the fewest issues.
+func (c *check) alternatives(subs []*node, v any, exactlyOne bool) {
+	var fits []string
+	var nearest []Issue
+	var wanted types
+	typed := true // every alternative names its types
+	for i, sub := range subs {
+		issues := c.branch(sub, v, maxIssues)
+		if len(issues) == 0 {
+			if fits = append(fits, strconv.Itoa(i+1)); !exactlyOne {
+				return
+			}
+			continue
+		}
+		wanted |= sub.types
+		typed = typed && sub.types != 0
+		if sub.types != 0 && !sub.types.admits(typeOf(v)) {
+			continue
+		}
+		if nearest == nil || cmp.Compare(len(issues), len(nearest)) < 0 {
+			nearest = issues
+		}
+	}
+	switch {
+	case len(fits) == 1:
+	case len(fits) > 1:
+		c.report("fits alternatives %s, want exactly one", strings.Join(fits, ", "))
+	case nearest != nil && len(subs) == 1:
+		c.issues = append(c.issues, nearest[:min(len(nearest), c.limit-len(c.issues))]...)
+	case nearest != nil:
+		c.report("fits none of the %d alternatives; nearest: %s", len(subs), shorten(Join(nearest[:min(len(nearest), 3)]), maxNearest))
+	case typed:
+		c.report("got %s, want %s", typeOf(v), wanted)
+	default:
+		c.report("fits none of the %d alternatives", len(subs))
+	}
+}

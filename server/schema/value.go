@@ -1,0 +1,144 @@
+package schema
+
+import (
+	"encoding/json"
+	"maps"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// types is a set of JSON types. A number without fraction is in both sets integer and number.
+type types uint8
+
+const (
+	null types = 1 << iota
+	boolean
+	object
+	array
+	stringType
+	integer
+	number
+)
+
+var typeNames = [...]string{"null", "boolean", "object", "array", "string", "integer", "number"}
+
+// String is the names, as in "string or null".
+func (t types) String() string {
+	var names []string
+	for rest := t; rest != 0; rest &= rest - 1 {
+		names = append(names, typeNames[bits.TrailingZeros8(uint8(rest))])
+	}
+	slices.Reverse(names) // what a value should be reads better before null
+	return strings.Join(names, " or ")
+}
+
+// typeNamed is the type of the given name, 0 if there is none.
+func typeNamed(name any) types {
+	s, _ := name.(string)
+	if i := slices.Index(typeNames[:], s); i >= 0 {
+		return 1 << i
+	}
+	return 0
+}
+
+// typeOf is the narrowest type of a decoded value.
+func typeOf(v any) types {
+	switch v := v.(type) {
+	case nil:
+		return null
+	case bool:
+		return boolean
+	case string:
+		return stringType
+	case []any:
+		return array
+	case map[string]any:
+		return object
+	case json.Number:
+		if parseDecimal(v.String()).integer() {
+			return integer
+		}
+	}
+	return number
+}
+
+// admits reports whether a value of type got is of one of the types.
+func (t types) admits(got types) bool { return t&got != 0 || got == integer && t&number != 0 }
+
+// size is the length of a decoded value itself, without what its items and members hold.
+func size(v any) int {
+	switch v := v.(type) {
+	case string:
+		return len(v)
+	case json.Number:
+		return len(v)
+	case []any:
+		return len(v)
+	case map[string]any:
+		return len(v)
+	}
+	return 0
+}
+
+// canonical appends a form of v that is the same for, and only for, equal values: numbers by value, members in any
+// order.
+func canonical(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(b, 'z')
+	case bool:
+		return strconv.AppendBool(b, v)
+	case string:
+		b = strconv.AppendInt(append(b, 's'), int64(len(v)), 10)
+		return append(append(b, ':'), v...)
+	case json.Number:
+		d := parseDecimal(v.String())
+		b = strconv.AppendBool(append(b, 'd'), d.neg)
+		b = append(b, d.digits...)
+		return strconv.AppendInt(append(b, 'e'), d.exp, 10)
+	case []any:
+		b = append(b, '[')
+		for _, e := range v {
+			b = canonical(b, e)
+		}
+		return append(b, ']')
+	case map[string]any:
+		b = append(b, '{')
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			b = canonical(canonical(b, k), v[k])
+		}
+		return append(b, '}')
+	}
+	return b
+}
+
+// Limits of what a message repeats, in characters where it is text. Alternatives nest, so theirs bounds the whole.
+const (
+	maxShown   = 12  // values or names listed
+	maxValue   = 60  // of one value or name
+	maxNearest = 300 // of the issues of an alternative
+)
+
+// show is v as JSON, shortened, for a message.
+func show(v any) string {
+	switch v.(type) {
+	case []any:
+		return "an array"
+	case map[string]any:
+		return "an object"
+	}
+	b, _ := json.Marshal(v)
+	return cut(string(b))
+}
+
+func cut(s string) string { return shorten(s, maxValue) }
+
+func shorten(s string, limit int) string {
+	if len(s) <= limit || utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+	return string([]rune(s)[:limit]) + "..."
+}

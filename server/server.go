@@ -1,0 +1,334 @@
+// Package server builds, starts and stops everything: [New], [Server.Agents], [Server.Start], [Server.Shutdown].
+//
+//	New: the configuration is valid, agents can be registered
+//	Start: hooks.BeforeStart -> secrets -> store and migrations -> agents -> bind -> recovery -> serve -> hooks.OnReady
+//	Shutdown: hooks.BeforeShutdown -> new work is refused -> runs drain -> streams end -> listener -> store
+//
+// All that can fail is done before the listener is bound.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"agentd/auth"
+	"agentd/metrics"
+	"agentd/server/agent"
+	"agentd/server/config"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/hub"
+	"agentd/server/secret"
+	"agentd/store"
+)
+
+// Version is this program's version. A build may set it with -ldflags "-X agentd/server.Version=...".
+var Version = "0.1.0"
+
+// Options are what a server is made from. Every field is optional.
+type Options struct {
+	Config *config.Config // nil: the defaults
+	Logger *slog.Logger   // nil: silence
+	Hooks  Hooks
+	// Command names the process in the store's lock file; empty: start.
+	Command string
+}
+
+// Hooks are called at the ends of the server's life. An error of BeforeStart or OnReady fails the start; one of
+// BeforeShutdown is logged.
+type Hooks struct {
+	BeforeStart    func(context.Context, *config.Config) error
+	OnReady        func(context.Context, Address) error
+	BeforeShutdown func(ctx context.Context, inflight int) error
+}
+
+// Address is where a server listens.
+type Address struct {
+	Host string `json:"host"`
+	Port int    `json:"port"`
+}
+
+// String is host:port.
+func (a Address) String() string { return net.JoinHostPort(a.Host, strconv.Itoa(a.Port)) }
+
+// Server is one server. Its methods may be called from any goroutine.
+type Server struct {
+	cfg    *config.Config
+	log    *slog.Logger
+	hooks  Hooks
+	opts   Options
+	agents *agent.Registry
+
+	mu      sync.Mutex // guards the fields below
+	started bool
+	parts   *parts
+	addr    Address
+}
+
+// parts is what exists while a server is started.
+type parts struct {
+	db       *store.DB
+	hub      *hub.Hub
+	engine   *agent.Engine
+	verifier *auth.Verifier
+	issuer   *auth.Issuer
+	metrics  *metrics.Inventory
+	gate     *gate.Gate
+	http     *http.Server
+	listener net.Listener
+	closers  []func()
+
+	background sync.WaitGroup
+	stop       context.CancelFunc // ends the background goroutines
+	failed     chan error         // of a background goroutine; holds one
+}
+
+// New makes a server. It opens nothing. The error is config-invalid.
+func New(o Options) (*Server, error) {
+	if o.Config == nil {
+		o.Config = config.Default()
+	} else if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Command == "" {
+		o.Command = "start"
+	}
+	return &Server{cfg: o.Config, log: o.Logger, hooks: o.Hooks, opts: o, agents: &agent.Registry{}}, nil
+}
+
+// Agents is the registry of agents. Those that the configuration declares are added by Start.
+func (s *Server) Agents() *agent.Registry { return s.agents }
+
+// Engine runs agents; nil while the server is not started.
+func (s *Server) Engine() *agent.Engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parts == nil {
+		return nil
+	}
+	return s.parts.engine
+}
+
+// Start opens the store, binds the listener and serves, and returns when the server is ready. After an error nothing
+// of it is left. Errors are faults whose kind tells the phase: pre-bind-*, store-*, schema-*, migration-failed,
+// bind-failed, lifecycle-double-start.
+func (s *Server) Start(ctx context.Context) (Address, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return Address{}, fault.New(fault.DoubleStart, "The server is started already.")
+	}
+	addr, err := s.start(ctx)
+	if err != nil {
+		if s.parts != nil {
+			s.unwind(s.parts)
+			s.parts = nil
+		}
+		return Address{}, err
+	}
+	s.started, s.addr = true, addr
+	return addr, nil
+}
+
+func (s *Server) start(ctx context.Context) (Address, error) {
+	if h := s.hooks.BeforeStart; h != nil {
+		if err := h(ctx, s.cfg); err != nil {
+			return Address{}, err
+		}
+	}
+	if err := s.open(ctx); err != nil {
+		return Address{}, err
+	}
+	p := s.parts
+	p.listener = nil
+	listener, err := net.Listen("tcp", net.JoinHostPort(s.cfg.Server.Host, strconv.Itoa(s.cfg.Server.Port)))
+	if err != nil {
+		return Address{}, fault.New(fault.BindFailed, "Port %d of %s cannot be bound: %v.", s.cfg.Server.Port, s.cfg.Server.Host, reason(err)).Because(err)
+	}
+	p.listener = listener
+	addr := Address{Host: s.cfg.Server.Host, Port: listener.Addr().(*net.TCPAddr).Port}
+	if err := p.db.Announce(store.Holder{Command: s.opts.Command, Address: "http://" + addr.String() + s.cfg.Server.BasePath}); err != nil {
+		return Address{}, fault.New(fault.StoreUnusable, "The lock file cannot be written: %v.", err).Because(err)
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	p.run(s.log, "hub", func() error {
+		return p.hub.Run(background, time.Duration(s.cfg.Server.Stream.ReplayBuffer.PruneIntervalSeconds)*time.Second)
+	})
+	if p.verifier != nil {
+		p.run(s.log, "verifier", func() error { return p.verifier.Run(background) })
+	}
+	begun := time.Now()
+	going, err := p.engine.Recover(ctx)
+	if err != nil {
+		return Address{}, err
+	}
+	if going > 0 {
+		s.log.Info("runs resumed", "runs", going, "ms", time.Since(begun).Milliseconds())
+	}
+	p.run(s.log, "http", func() error {
+		if err := p.http.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	s.warn(addr)
+	s.log.Info("listening", "address", "http://"+addr.String()+s.cfg.Server.BasePath, "version", Version, "pid", os.Getpid())
+	if h := s.hooks.OnReady; h != nil {
+		if err := h(ctx, addr); err != nil {
+			return Address{}, err
+		}
+	}
+	return addr, nil
+}
+
+// run owns a goroutine until unwind.
+func (p *parts) run(log *slog.Logger, name string, fn func() error) {
+	p.background.Go(func() {
+		if err := fn(); err != nil {
+			log.Error("background task failed", "task", name, "error", err)
+			select {
+			case p.failed <- fmt.Errorf("%s: %w", name, err):
+			default:
+			}
+		}
+	})
+}
+
+// Failed yields the error of a background task that ended before its time, after which the server should be stopped.
+func (s *Server) Failed() <-chan error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parts == nil {
+		return nil
+	}
+	return s.parts.failed
+}
+
+// warn tells of settings that are allowed and dangerous, and of those that have no effect yet.
+func (s *Server) warn(addr Address) {
+	if !loopback(s.cfg.Server.Host) {
+		if s.cfg.Auth.Kind == "none" {
+			s.log.Warn("anybody who reaches this address is an administrator (auth.kind is none)", "address", addr.String())
+		}
+		if s.cfg.Metrics.Enabled && !s.cfg.Metrics.RequireAuth {
+			s.log.Warn("anybody who reaches this address can read the metrics (metrics.requireAuth is false)", "address", addr.String())
+		}
+		if !s.cfg.Server.TLSTerminatedUpstream {
+			s.log.Warn("tokens travel unencrypted unless a proxy in front speaks TLS (server.tlsTerminatedUpstream)", "address", addr.String())
+		}
+	}
+	if s.cfg.Audit.Enabled {
+		s.log.Warn("audit.enabled has no effect in this version: there is no audit chain yet")
+	}
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Shutdown stops the server: new work is refused at once, runs get server.shutdown.drainTimeoutMs or until ctx ends to
+// finish, and what can go on after a restart is left on disk. The error is lifecycle-not-started, or what went wrong.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started {
+		return fault.New(fault.NotStarted, "The server is not started.")
+	}
+	s.started = false
+	p := s.parts
+	s.parts = nil
+	if h := s.hooks.BeforeShutdown; h != nil {
+		if err := h(ctx, p.engine.Moving()); err != nil {
+			s.log.Error("hook failed", "hook", "beforeShutdown", "error", err)
+		}
+	}
+	p.gate.Drain()
+	drain, cancel := context.WithTimeout(ctx, s.cfg.Server.Shutdown.DrainTimeout.Duration())
+	defer cancel()
+	err := p.engine.Drain(drain)
+	return errors.Join(err, s.unwind(p))
+}
+
+// unwind stops what has been started, in reverse order. It is the end of a shutdown and of a failed start.
+func (s *Server) unwind(p *parts) error {
+	var errs []error
+	if p.engine != nil {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		errs = append(errs, p.engine.Drain(ended))
+	}
+	if p.stop != nil {
+		p.stop() // ends the hub, and with it every event stream
+	}
+	if p.http != nil {
+		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		if err := p.http.Shutdown(limit); err != nil {
+			errs = append(errs, p.http.Close())
+		}
+		cancel()
+	}
+	if p.listener != nil {
+		p.listener.Close()
+	}
+	p.background.Wait()
+	for _, c := range p.closers {
+		c()
+	}
+	if p.db != nil {
+		errs = append(errs, p.db.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// reason is the last part of a network error, without the address that the message tells already.
+func reason(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// pepper resolves and checks the key of token hashes.
+func pepper(cfg *config.Config, secrets secret.Resolver) ([]byte, error) {
+	if cfg.Auth.PepperRef == "" {
+		return nil, fault.New(fault.PepperMissing, "auth.pepperRef is not set.")
+	}
+	b, err := secrets.Resolve(string(cfg.Auth.PepperRef))
+	if err != nil {
+		return nil, fault.New(fault.SecretUnresolvable, "auth.pepperRef (%s): %v.", cfg.Auth.PepperRef, err).With("path", "auth.pepperRef")
+	}
+	return b, auth.CheckPepper(b)
+}
+
+// Secrets resolves the references of a configuration.
+func Secrets(cfg *config.Config, log *slog.Logger) secret.Resolver {
+	return secret.Resolver{Dir: cfg.Dir, Warn: log.Warn}
+}
+
+// NewIssuer opens what the token commands need: the store must be open already.
+func NewIssuer(cfg *config.Config, log *slog.Logger, db *store.DB, revoked func(string)) (*auth.Issuer, error) {
+	key, err := pepper(cfg, Secrets(cfg, log))
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewIssuer(auth.IssuerOptions{Tokens: db.Tokens(), Pepper: key, Prefix: cfg.Auth.TokenPrefix, Envs: cfg.Auth.TokenEnvironments, Revoked: revoked})
+}

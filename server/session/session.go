@@ -1,0 +1,121 @@
+// Package session is the conversations of users with agents: their records, transcripts and search.
+package session
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/id"
+	"agentd/server/message"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// Service reads and makes sessions. Their messages are written by the runs that belong to them.
+type Service struct{ sessions *store.Sessions }
+
+// New makes a service.
+func New(sessions *store.Sessions) *Service { return &Service{sessions} }
+
+// Create makes a session. An empty ID gets one. Errors: config-invalid, session-exists.
+func (s *Service) Create(ctx context.Context, v store.Session) (store.Session, error) {
+	if v.ID == "" {
+		v.ID = "sess-" + id.New()
+	}
+	if !event.ValidID(v.ID) {
+		return v, fault.Invalid("The session id is not valid.", fault.At("has 1 to 128 characters of A-Z a-z 0-9 _ -", "sessionId"))
+	}
+	err := s.sessions.Update(ctx, func(tx *store.Tx) error {
+		v.Created = tx.Now()
+		return s.sessions.Insert(tx, v)
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return v, fault.New(fault.SessionExists, "A session %q exists already.", v.ID)
+	}
+	return v, err
+}
+
+// Get returns a session; session-not-found when there is none.
+func (s *Service) Get(ctx context.Context, sessionID string) (v store.Session, err error) {
+	err = s.sessions.View(ctx, func(tx *store.Tx) error {
+		v, err = s.sessions.Find(tx, sessionID)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return v, fault.New(fault.SessionNotFound, "No session %q.", sessionID)
+	}
+	return v, err
+}
+
+// List returns sessions, newest first; an empty user or agent selects all.
+func (s *Service) List(ctx context.Context, user, agentID string) (out []store.Session, err error) {
+	err = s.sessions.View(ctx, func(tx *store.Tx) error {
+		out, err = s.sessions.List(tx, user, agentID)
+		return err
+	})
+	return out, err
+}
+
+// Message is an entry of a session's transcript.
+type Message struct {
+	message.Message
+	MessageID string `json:"messageId"`
+	Sequence  int64  `json:"sequence"`
+	CreatedAt string `json:"createdAt"`
+}
+
+// Messages returns the newest messages of a session, oldest first. Limit 0 means 1000, which is the most.
+func (s *Service) Messages(ctx context.Context, sessionID string, limit int) ([]Message, error) {
+	var stored []store.Message
+	err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+		stored, err = s.sessions.Messages(tx, sessionID, limit)
+		return err
+	})
+	out := []Message{}
+	for _, m := range stored {
+		msg, err := agent.DecodeMessage(m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Message{Message: msg, MessageID: messageID(m), Sequence: m.Sequence, CreatedAt: agent.ISO(m.At)})
+	}
+	return out, err
+}
+
+func messageID(m store.Message) string {
+	return "msg-" + strconv.FormatInt(m.Run, 36) + "-" + strconv.Itoa(m.Index)
+}
+
+// SearchSession finds the newest messages of a session that hold a text, for the session_search tool.
+func (s *Service) SearchSession(ctx context.Context, sessionID, query string, limit int) ([]tool.SessionHit, error) {
+	var stored []store.Message
+	err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+		stored, err = s.sessions.Search(tx, sessionID, query, 4*limit)
+		return err
+	})
+	var hits []tool.SessionHit
+	for _, m := range stored {
+		msg, err := agent.DecodeMessage(m)
+		if err != nil {
+			return nil, err
+		}
+		text := msg.Content.String()
+		if at := strings.Index(strings.ToLower(text), strings.ToLower(query)); at >= 0 && len(hits) < limit {
+			hits = append(hits, tool.SessionHit{Role: msg.Role, AgentID: msg.AgentID, Text: snippet(text, at), At: time.UnixMilli(m.At)})
+		}
+	}
+	return hits, err
+}
+
+// snippet is up to 500 bytes of text around a place, cut at characters.
+func snippet(text string, at int) string {
+	from := max(0, min(at, len(text))-200)
+	to := min(len(text), from+500)
+	return strings.ToValidUTF8(text[from:to], "")
+}

@@ -1,0 +1,258 @@
+package tool
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+)
+
+// HTTPOptions is what NewHTTP needs. Spec, Method and URL are required.
+type HTTPOptions struct {
+	Spec   Spec
+	Method string // GET, HEAD, POST, PUT, PATCH or DELETE
+	// URL is a template: {name} in its path or query stands for the argument of that name, escaped. Every argument of
+	// the path must be there and not be empty; a pair of the query is left out when its argument is absent, and
+	// repeated for each item of a list.
+	URL     string
+	Headers map[string]string // with secrets filled in; they go to the URL's own host only
+	// Body is a template of a JSON body: a text that is nothing but {name} becomes the argument itself (without it, the
+	// member or item is left out), {name} inside a text its text. Absent, POST, PUT and PATCH send the arguments that the
+	// URL does not use as an object, and the other methods send no body.
+	Body       json.RawMessage
+	AllowHosts []string          // host or host:port, besides the URL's own, that redirects may lead to
+	MaxBytes   int64             // of the answer, unpacked; 0 is 1 MiB, more than 32 MiB is of no use
+	Transport  http.RoundTripper // nil: a connection for each call, without proxy
+}
+
+const (
+	defaultMaxBytes = 1 << 20
+	maxErrorBody    = 2 << 10 // of an answer that reports a failure, shown to the model
+	maxRedirects    = 5
+	maxRetryAfter   = time.Hour
+)
+
+// NewHTTP makes a tool of an HTTP request, or returns config-invalid with everything that is wrong. It connects to
+// nothing.
+//
+// The answer is JSON if it parses, an image if it says so, else text. A status other than 2xx is an error with up to
+// 2 KiB of the answer; 429 is rate_limited and honours Retry-After. Up to five redirects are followed, to the same
+// host and port or to AllowHosts, never from https to http. Each request has the call's Key as its Idempotency-Key.
+func NewHTTP(opts HTTPOptions) (Tool, error) {
+	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput)}
+	var issues []fault.Issue
+	var err error
+	if t.address, err = parseAddress(opts.URL); err != nil {
+		issues = append(issues, fault.At(err.Error(), "url"))
+		t.address = &address{}
+	}
+	switch opts.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+		t.sendArgs = len(opts.Body) == 0
+	case http.MethodDelete:
+	case http.MethodGet, http.MethodHead:
+		if len(opts.Body) > 0 {
+			issues = append(issues, fault.At(opts.Method+" has no body", "body"))
+		}
+	default:
+		issues = append(issues, fault.At("want GET, HEAD, POST, PUT, PATCH or DELETE", "method"))
+	}
+	if len(opts.Body) > 0 {
+		if t.body, err = decodeJSON(opts.Body); err != nil {
+			issues = append(issues, fault.At("not JSON: "+err.Error(), "body"))
+		}
+		t.hasBody = true
+	}
+	var headerIssues []fault.Issue
+	t.headers, headerIssues = headers(opts.Headers)
+	issues = append(issues, headerIssues...)
+	issues = append(issues, undeclared(opts.Spec.Input, t.address.args(), "url")...)
+	issues = append(issues, undeclared(opts.Spec.Input, bodyArgs(t.body, nil), "body")...)
+	if opts.MaxBytes < 0 {
+		issues = append(issues, fault.At("want a positive number of bytes", "maxBytes"))
+	}
+	for _, h := range opts.AllowHosts {
+		host := strings.ToLower(h)
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			scheme, _, _ := strings.Cut(opts.URL, ":")
+			host = net.JoinHostPort(strings.Trim(host, "[]"), defaultPort(scheme))
+		}
+		t.allowed = append(t.allowed, host)
+	}
+	if issues != nil {
+		return nil, fault.Invalid("The http tool is not valid.", issues...)
+	}
+	transport := opts.Transport
+	if transport == nil {
+		transport = &http.Transport{
+			DisableKeepAlives:      true,
+			ForceAttemptHTTP2:      true,
+			DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			TLSHandshakeTimeout:    10 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10,
+		}
+	}
+	t.client = &http.Client{Transport: transport, CheckRedirect: t.checkRedirect}
+	return t, nil
+}
+
+// headers makes the configured headers of a request. Those that net/http makes itself cannot be set.
+func headers(from map[string]string) (h http.Header, issues []fault.Issue) {
+	h = http.Header{"Accept": {"application/json, text/*;q=0.9, */*;q=0.5"}, "User-Agent": {"agentd"}}
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		switch canonical := http.CanonicalHeaderKey(name); {
+		case !validHeaderName(name) || strings.ContainsFunc(from[name], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+			issues = append(issues, fault.At("is not a header: characters that a name or a value cannot have", "headers", name))
+		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding", "Trailer", "Upgrade"}, canonical):
+			issues = append(issues, fault.At("cannot be set", "headers", name))
+		default:
+			h.Set(name, from[name])
+		}
+	}
+	return h, issues
+}
+
+// validHeaderName follows RFC 9110 section 5.6.2, token.
+func validHeaderName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+// undeclared reports placeholders that are no property of the schema, which is where typing errors show.
+func undeclared(input json.RawMessage, args []string, field string) (issues []fault.Issue) {
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(input, &schema) != nil || schema.Properties == nil {
+		return nil
+	}
+	for _, arg := range args {
+		if _, ok := schema.Properties[arg]; !ok {
+			issues = append(issues, fault.At(fmt.Sprintf("{%s} is no property of the input", arg), field))
+		}
+	}
+	return issues
+}
+
+type httpTool struct {
+	spec     Spec
+	method   string
+	address  *address
+	headers  http.Header
+	body     any // template
+	hasBody  bool
+	sendArgs bool
+	allowed  []string // host:port
+	maxBytes int64
+	client   *http.Client
+}
+
+func (t *httpTool) Spec() Spec { return t.spec }
+
+func (t *httpTool) Execute(ctx context.Context, call Call) (Result, error) {
+	req, err := t.request(ctx, call)
+	if err != nil {
+		return Result{}, err
+	}
+	resp, err := t.client.Do(req)
+	if err != nil {
+		return Result{}, t.unreached(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return Result{}, t.refused(resp)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, t.maxBytes+1))
+	switch {
+	case ctx.Err() != nil:
+		return Result{}, context.Cause(ctx)
+	case err != nil:
+		return Result{}, &Error{Message: "The answer broke off.", Hint: t.warning()}
+	case int64(len(body)) > t.maxBytes:
+		return Result{}, &Error{Kind: message.InvalidOutput, Message: fmt.Sprintf("The answer has more than %d bytes.", t.maxBytes),
+			Hint: join("Ask for less at once.", t.warning())}
+	}
+	return t.result(resp, body)
+}
+
+func (t *httpTool) request(ctx context.Context, call Call) (*http.Request, error) {
+	args, err := parseArguments(call.Args)
+	if err != nil {
+		return nil, err
+	}
+	u, err := t.address.fill(args)
+	if err != nil {
+		return nil, err
+	}
+	var body io.Reader
+	var sent any
+	switch {
+	case t.hasBody:
+		sent, _ = fillBody(t.body, args)
+	case t.sendArgs:
+		for _, name := range t.address.args() {
+			delete(args, name)
+		}
+		sent = args
+	}
+	if sent != nil || t.hasBody {
+		b, err := message.Encode(sent)
+		if err != nil {
+			return nil, invalidInput("The arguments do not make a JSON body.", "")
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, t.method, u.String(), body)
+	if err != nil {
+		return nil, invalidInput("The arguments do not make a valid request.", "")
+	}
+	req.Header = t.headers.Clone()
+	if body != nil && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if call.Key != "" && req.Header.Get("Idempotency-Key") == "" {
+		// Written so that net/http does not know it: it would take the header as leave to send the request again when
+		// a connection breaks, also to servers that ignore it. Names of headers are the same in any case.
+		req.Header["idempotency-key"] = []string{call.Key}
+	}
+	return req, nil
+}
+
+// warning is what a model must know after a failure on the way.
+func (t *httpTool) warning() string {
+	if t.spec.Repeatable() {
+		return ""
+	}
+	return mayHaveHappened
+}
+
+// unreached is the error for a request without an answer. It shows neither the URL nor its arguments.
+func (t *httpTool) unreached(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if refused, ok := errors.AsType[*Error](err); ok { // a redirect
+		return refused
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return &Error{Message: "The server could not be reached: " + op.Err.Error() + "."}
+	}
+	if cert, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return &Error{Message: "The server's certificate is not trusted: " + cert.Err.Error() + "."}
+	}
+	return &Error{Message: "The server did not answer, or not in HTTP.", Hint: t.warning()}
+}

@@ -1,0 +1,123 @@
+package tool
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"agentd/server/message"
+)
+
+// maxBuffer is how much of the chunks of one call is kept, in bytes: 8 MiB.
+const maxBuffer = 8 << 20
+
+// live passes what a tool reports on, and keeps its chunks as the body of a result that has no other. Once closed it
+// does neither.
+type live struct {
+	mu       sync.Mutex // guards all, and makes the receivers be called one at a time
+	progress func(current, total float64, note string)
+	stream   func(Chunk)
+	closed   bool
+
+	streamed  bool // there was a chunk
+	size      int
+	truncated bool // a chunk did not fit; later ones are not kept either
+	text      strings.Builder
+	deltas    []Chunk
+	images    []message.Part
+}
+
+func (l *live) reportProgress(current, total float64, note string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && l.progress != nil {
+		l.progress(current, total, note)
+	}
+}
+
+func (l *live) reportChunk(c Chunk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	c.Text = strings.ToValidUTF8(c.Text, "\uFFFD")
+	l.keep(c)
+	if l.stream != nil {
+		l.stream(c)
+	}
+}
+
+// keep adds a chunk to the body. The text that crosses the limit is kept up to it; a delta or an image that does not
+// fit is not kept at all.
+func (l *live) keep(c Chunk) {
+	l.streamed = true
+	if l.truncated {
+		return
+	}
+	size := len(c.Text) + len(c.Path) + len(c.Value) + len(c.Data)
+	if room := maxBuffer - l.size; size > room {
+		l.truncated = true
+		if c.Kind != Text {
+			return
+		}
+		c.Text = cutBytes(c.Text, room)
+	}
+	l.size += size
+	switch c.Kind {
+	case Text:
+		l.text.WriteString(c.Text)
+	case JSONDelta:
+		l.deltas = append(l.deltas, c)
+	case Image:
+		l.images = append(l.images, message.Part{Type: "image", MimeType: c.MediaType,
+			Image: &message.Bytes{Enc: "base64", Data: c.Data}})
+	}
+}
+
+// close ends it: nothing is passed on or kept when it has returned.
+func (l *live) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}
+
+// body is the result that the chunks make, once closed. Where there are both texts and deltas, the texts come first
+// and the JSON is a last line.
+func (l *live) body() (Result, error) {
+	r := Result{Parts: l.images}
+	var err error
+	switch {
+	case l.deltas == nil && l.text.Len() > 0:
+		r.Output, err = message.Encode(l.text.String())
+	case l.deltas != nil:
+		r.Output, err = assemble(l.deltas)
+		if err == nil && l.text.Len() > 0 {
+			text := l.text.String()
+			if !strings.HasSuffix(text, "\n") {
+				text += "\n"
+			}
+			r.Output, err = message.Encode(text + string(r.Output))
+		}
+	}
+	return r, err
+}
+
+// runes cuts a stream of bytes at the boundaries of characters.
+type runes struct{ held []byte } // the beginning of a character, at most 3 bytes
+
+// push returns the text so far that has no half character at its end.
+func (r *runes) push(p []byte) string {
+	b := append(r.held, p...)
+	end := len(b)
+	for i := end - 1; i >= 0 && i > end-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:]) {
+				end = i
+			}
+			break
+		}
+	}
+	r.held = append([]byte(nil), b[end:]...)
+	return string(b[:end])
+}

@@ -1,0 +1,164 @@
+package tool
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/schema"
+)
+
+// A Set is the tools of an agent. It is safe for concurrent use once its fields are set.
+type Set struct {
+	Retry  RetryPolicy  // NewSet sets 3 attempts and 250 ms
+	Logger *slog.Logger // takes panics of tools; nil is slog.Default()
+
+	order  []*entry
+	byName map[string]*entry
+	calls  calls
+}
+
+// A RetryPolicy says how often a call that was refused as rate_limited is tried, if its tool is repeatable. The wait
+// starts at Backoff and doubles; a longer wait that the tool names wins. A wait that does not fit in the tool's timeout
+// ends the attempts.
+type RetryPolicy struct {
+	MaxAttempts int
+	Backoff     time.Duration
+}
+
+type entry struct {
+	tool Tool
+	spec Spec // with defaults
+	args *schema.Schema
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// NewSet makes a set, or returns config-invalid with everything that is wrong with the tools. It starts nothing.
+func NewSet(tools ...Tool) (*Set, error) {
+	s := &Set{Retry: RetryPolicy{MaxAttempts: 3, Backoff: 250 * time.Millisecond}, byName: map[string]*entry{}}
+	var issues []fault.Issue
+	for _, t := range tools {
+		e := &entry{tool: t, spec: t.Spec()}
+		name := e.spec.Name
+		if !validName.MatchString(name) {
+			issues = append(issues, fault.At("the name of a tool is 1 to 64 letters, digits, _ and -", name))
+		}
+		if s.byName[name] != nil {
+			issues = append(issues, fault.At("two tools have this name", name))
+		}
+		issues = append(issues, e.complete()...)
+		s.order, s.byName[name] = append(s.order, e), e
+	}
+	if issues != nil {
+		return nil, fault.Invalid("Some tools cannot be used.", issues...)
+	}
+	return s, nil
+}
+
+// complete fills the defaults of the spec, checks it and compiles its schema.
+func (e *entry) complete() (issues []fault.Issue) {
+	s := &e.spec
+	s.SideEffect = cmp.Or(s.SideEffect, SideEffecting)
+	s.OnUnknownOutcome = cmp.Or(s.OnUnknownOutcome, Ask)
+	s.Truncation = cmp.Or(s.Truncation, Middle)
+	s.Timeout = cmp.Or(s.Timeout, defaultTimeout)
+	s.MaxResultTokens = cmp.Or(s.MaxResultTokens, defaultMaxResultTokens)
+	if len(s.Input) == 0 {
+		s.Input = json.RawMessage(`{"type":"object","properties":{}}`)
+	}
+	switch s.SideEffect {
+	case Pure, ReadOnly, SideEffecting, ExternalStateful:
+	default:
+		issues = append(issues, fault.At("want pure, read-only, side-effecting or external-stateful", s.Name, "sideEffect"))
+	}
+	switch s.OnUnknownOutcome {
+	case Ask, ReportError, Retry:
+	default:
+		issues = append(issues, fault.At("want ask, error or retry", s.Name, "onUnknownOutcome"))
+	}
+	if s.OnUnknownOutcome == Retry && !s.Idempotent {
+		issues = append(issues, fault.At("retry is for idempotent tools only", s.Name, "onUnknownOutcome"))
+	}
+	switch s.Truncation {
+	case Middle, Tail, Spill:
+	default:
+		issues = append(issues, fault.At("want middle, tail or spill", s.Name, "truncation"))
+	}
+	if s.Timeout < 0 {
+		issues = append(issues, fault.At("want a positive time", s.Name, "timeout"))
+	}
+	var err error
+	if e.args, err = schema.Compile(s.Input); err != nil {
+		problems, _ := errors.AsType[*schema.Error](err)
+		for _, p := range problems.Issues {
+			issues = append(issues, fault.At(p.String(), s.Name, "input"))
+		}
+	}
+	return issues
+}
+
+// Specs returns the tools' specs, with defaults filled in, in the order they were given. The caller owns the slice.
+func (s *Set) Specs() []Spec {
+	specs := make([]Spec, len(s.order))
+	for i, e := range s.order {
+		specs[i] = e.spec
+	}
+	return specs
+}
+
+// Get finds a tool by its name.
+func (s *Set) Get(name string) (Tool, bool) {
+	e := s.byName[name]
+	if e == nil {
+		return nil, false
+	}
+	return e.tool, true
+}
+
+// Check returns nil for a call that can be made, else its outcome: unknown_tool, or invalid_input with every problem
+// of the arguments. Execute does not check again.
+func (s *Set) Check(call message.ToolCall) *message.Outcome {
+	e := s.byName[call.Name]
+	if e == nil {
+		return s.unknown(call.ID, call.Name)
+	}
+	args := bytes.TrimSpace(call.Args)
+	if len(args) == 0 {
+		args = []byte("{}")
+	}
+	if args[0] != '{' {
+		return Fail(call.ID, call.Name, message.InvalidInput, "The arguments are not a JSON object.",
+			"Send one JSON object that fits the tool's schema.")
+	}
+	if issues := e.args.Validate(args); issues != nil {
+		return Fail(call.ID, call.Name, message.InvalidInput, "The arguments do not fit the tool's schema: "+schema.Join(issues)+".",
+			"Correct the named arguments.")
+	}
+	return nil
+}
+
+func (s *Set) unknown(id, name string) *message.Outcome {
+	const shown = 30
+	var names []string
+	for _, e := range s.order[:min(len(s.order), shown)] {
+		names = append(names, e.spec.Name)
+	}
+	hint := "There are no tools."
+	if len(names) > 0 {
+		hint = "The tools are " + strings.Join(names, ", ")
+		if more := len(s.order) - shown; more > 0 {
+			hint += fmt.Sprintf(" and %d more", more)
+		}
+		hint += "."
+	}
+	return Fail(id, name, message.UnknownTool, fmt.Sprintf("There is no tool named %.80q.", name), hint)
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"agentd/auth"
+	"agentd/metrics"
+	"agentd/server/agent"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/health"
+	"agentd/server/hub"
+	"agentd/server/manifest"
+	"agentd/server/rest"
+	"agentd/server/session"
+	"agentd/server/stream"
+	"agentd/store"
+)
+
+// Limits of the HTTP server. Bodies and event streams have deadlines of their own.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 120 * time.Second
+	maxHeader     = 64 << 10
+)
+
+// open builds everything that a start needs, up to but without the listener.
+func (s *Server) open(ctx context.Context) error {
+	cfg := s.cfg
+	if cfg.Storage.Encryption.Enabled {
+		return fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
+	}
+	secrets := Secrets(cfg, s.log)
+	var key []byte
+	if cfg.Auth.Kind == "token" {
+		var err error
+		if key, err = pepper(cfg, secrets); err != nil {
+			return err
+		}
+	}
+	p := &parts{failed: make(chan error, 1)}
+	s.parts = p
+	var err error
+	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
+		Holder: store.Holder{Command: s.opts.Command}})
+	if err != nil {
+		return err
+	}
+	sessions := session.New(p.db.Sessions())
+	declared, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log})
+	if err != nil {
+		return err
+	}
+	for _, reg := range declared {
+		if err := s.agents.Register(reg); err != nil {
+			return err
+		}
+	}
+	buffer := cfg.Server.Stream.ReplayBuffer
+	ttl := time.Duration(buffer.TTLSeconds) * time.Second
+	p.hub = hub.New(hub.Options{MaxEvents: buffer.MaxEvents, TTL: ttl})
+	p.metrics = metrics.New(Version)
+	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
+	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
+	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log})
+	if key != nil {
+		if err := s.openAuth(p, key); err != nil {
+			return err
+		}
+	}
+	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Metrics: p.metrics, Logger: s.log})
+	rollup := s.health(p)
+	p.closers = append(p.closers, rollup.Wait)
+	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version,
+		BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
+		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl}
+	if cfg.Metrics.Enabled {
+		api.Metrics = p.metrics
+	}
+	if cfg.Server.SSE.Enabled {
+		api.SSE = &stream.SSE{Hub: p.hub, KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit}
+	}
+	mux := http.NewServeMux()
+	api.Mount(mux, p.gate, cfg.Server.BasePath)
+	p.http = &http.Server{Handler: p.gate.Handler(mux), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: errorLog(s.log)}
+	return nil
+}
+
+func (s *Server) openAuth(p *parts, key []byte) (err error) {
+	c := s.cfg.Auth
+	p.verifier, err = auth.NewVerifier(auth.Options{Tokens: p.db.Tokens(), Pepper: key, Prefix: c.TokenPrefix, Envs: c.TokenEnvironments,
+		PerIPFailureThreshold: c.PerIPFailureThreshold, PerIPLockout: c.PerIPLockout.Duration(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	p.issuer, err = auth.NewIssuer(auth.IssuerOptions{Tokens: p.db.Tokens(), Pepper: key, Prefix: c.TokenPrefix, Envs: c.TokenEnvironments,
+		Revoked: p.verifier.Revoked})
+	return err
+}
+
+// health registers the checks of the parts that exist.
+func (s *Server) health(p *parts) *health.Rollup {
+	r := health.New(Version, time.Now())
+	limit := int64(s.cfg.Health.WALWarnThresholdBytes)
+	r.Register("storage", func(ctx context.Context) health.Result {
+		fields := struct {
+			WALSize   int64 `json:"walSizeBytes"`
+			Threshold int64 `json:"warnThresholdBytes"`
+		}{p.db.WALSize(), limit}
+		switch err := p.db.Ping(ctx); {
+		case err != nil:
+			s.log.Error("storage check failed", "error", err)
+			return health.Result{Status: health.Fail, Message: fault.Of(err).Message, Fields: fields}
+		case fields.WALSize > limit:
+			return health.Result{Status: health.Warn, Message: "The write-ahead log is large: a reader may hold an old snapshot.", Fields: fields}
+		}
+		return health.Result{Status: health.OK, Fields: fields}
+	})
+	r.Register("encryption", func(context.Context) health.Result {
+		return health.Result{Status: health.OK, Fields: struct {
+			Enabled bool `json:"enabled"`
+			Peer    bool `json:"peerDepInstalled"`
+		}{false, false}}
+	})
+	r.Register("replayBuffer", func(context.Context) health.Result {
+		st := p.hub.Stats()
+		return health.Result{Status: health.OK, Fields: struct {
+			Events        int `json:"eventsBuffered"`
+			Subscriptions int `json:"subscriptions"`
+		}{st.Events, st.Subscriptions}}
+	})
+	return r
+}
