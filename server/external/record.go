@@ -98,9 +98,6 @@ func parseRecord(f frame) (record, error) {
 	if rec.event, err = event.Parse(payload); err != nil {
 		return record{}, fmt.Errorf("is no event: %w", err)
 	}
-	if rec.event.Type != typ {
-		return record{}, errors.New(`has more than one "type"`)
-	}
 	switch typ {
 	case sayResult:
 		rec.result, err = resultOf(members)

@@ -12,6 +12,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/external"
 	"agentd/server/fault"
+	"agentd/server/proc"
 	"agentd/server/provider"
 	"agentd/server/schema"
 	"agentd/server/secret"
@@ -172,7 +173,7 @@ func (b *builder) tools() {
 				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes)})
 		case "exec":
 			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
-				Env: b.values(c.Env), InheritEnv: c.InheritEnv, MaxOutput: int64(c.MaxOutputBytes)})
+				Env: proc.Environ(b.values(c.Env), c.InheritEnv), MaxOutput: int64(c.MaxOutputBytes)})
 		}
 		b.note(err, "tools", name)
 		if err == nil {

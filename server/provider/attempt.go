@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"agentd/server/message"
+	"agentd/server/sse"
 )
 
 // maxErrorBody bounds what is read of a refusal, in bytes.
@@ -71,7 +71,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	case err == nil:
 	case context.Cause(ctx) == errSilent:
 		return nil, 0, &Error{Kind: Transient, Message: fmt.Sprintf("%s sent nothing for %v", p.name, p.idle)}
-	case errors.Is(err, errTooLarge) || errors.Is(err, bufio.ErrTooLong):
+	case errors.Is(err, errTooLarge) || errors.Is(err, sse.ErrTooLong):
 		return nil, 0, &Error{Kind: Unknown, Message: "the answer of " + p.name + " is too large", Cause: err}
 	default:
 		return nil, 0, &Error{Kind: Transient, Message: "the answer of " + p.name + " broke off or cannot be read", Cause: err}

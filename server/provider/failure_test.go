@@ -90,8 +90,8 @@ func TestErrorsInsideTheStream(t *testing.T) {
 		{"data: " + say("he") + "\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},
 		{"data: [DONE]\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},
 		{"", "transient: the answer of local broke off or cannot be read: EOF"},
-		{"data: " + strings.Repeat("x", 2<<20), "unknown: the answer of local is too large: bufio.Scanner: token too long"},
-		{strings.Repeat("data: "+strings.Repeat("x", 1<<18)+"\n", 8), "unknown: the answer of local is too large: bufio.Scanner: token too long"},
+		{"data: " + strings.Repeat("x", 2<<20), "unknown: the answer of local is too large: sse: event too long"},
+		{strings.Repeat("data: "+strings.Repeat("x", 1<<18)+"\n", 8), "unknown: the answer of local is too large: sse: event too long"},
 		{strings.Repeat(": ping\n", 3<<20), "unknown: the answer of local is too large: the answer is larger than 16 MiB"},
 	} {
 		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: answering(strings.NewReader(tc.body))})

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"agentd/server/sse"
 )
 
 const (
@@ -18,6 +20,9 @@ const (
 	// closeWait is the time that it then has to end the body, so that the connection can be used again.
 	closeWait = 100 * time.Millisecond
 )
+
+// maxEvent bounds a line of an event stream and the data of an event, in bytes.
+const maxEvent = 1 << 20
 
 var (
 	errSilent   = errors.New("no byte came in time")
@@ -33,13 +38,14 @@ func receive(ctx context.Context, in *meter, a *answer) (*problem, error) {
 	} else if first == '{' {
 		return receiveObject(r, a)
 	}
-	stream := newEvents(r)
+	stream := sse.NewReader(r, maxEvent)
+	stream.KeepCut = true
 	for {
-		data, err := stream.next()
+		ev, err := stream.Next()
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		data = bytes.TrimSpace(data)
+		data := bytes.TrimSpace(ev.Data)
 		switch {
 		case err != nil && a.finish != "":
 			return nil, nil // only the usage can be missing

@@ -213,7 +213,7 @@ func TestHostileInputsEnd(t *testing.T) {
 		if !strings.Contains(got, tc.want) {
 			t.Errorf("%s: Validate = %q, want %q", tc.name, got, tc.want)
 		}
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("%s: Validate took %v", tc.name, took)
 		}
 	}

@@ -146,7 +146,7 @@ func (c *check) text(n *node, s string) {
 
 // match runs a pattern at a price: RE2 takes time in proportion to the text.
 func (c *check) match(re *regexp.Regexp, s string) bool {
-	c.spend(len(s) / 8)
+	c.spend(len(s) / 2)
 	return c.exceeded != nil || re.MatchString(s)
 }
 

@@ -59,14 +59,14 @@ func parseAddress(s string) (*address, error) {
 		return nil, errors.New("the path must have no . or .. in it")
 	}
 	// What is left of the template must be a URL as it is.
-	literal := placeholder.ReplaceAllString(s, "x")
+	literal := slot.ReplaceAllString(s, "x")
 	if _, err := url.Parse(literal); err != nil || strings.ContainsAny(literal, "{} \t\r\n\"<>\\^`|") {
 		return nil, errors.New("characters that a URL cannot have must be escaped as %XX")
 	}
 	return a, nil
 }
 
-// args are the names of the placeholders.
+// args are the names of the slots.
 func (a *address) args() []string {
 	var names []string
 	for _, t := range append([]template{a.path}, a.query...) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// bodyArgs appends the placeholders in the texts of a body template.
+// bodyArgs appends the slots in the texts of a body template.
 func bodyArgs(node any, names []string) []string {
 	switch n := node.(type) {
 	case string:
@@ -26,8 +26,8 @@ func bodyArgs(node any, names []string) []string {
 	return names
 }
 
-// fillBody is the template with the arguments in place of its placeholders. It reports false for a text that is
-// nothing but the placeholder of an absent argument, which is then left out.
+// fillBody is the template with the arguments in place of its slots. It reports false for a text that is
+// nothing but the slot of an absent argument, which is then left out.
 func fillBody(node any, args arguments) (any, bool) {
 	switch n := node.(type) {
 	case string:

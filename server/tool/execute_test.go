@@ -167,7 +167,7 @@ func TestAnswerWithinTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := one(t, tool.Spec{Timeout: time.Second}, func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 			<-ctx.Done()
-			time.Sleep(49 * time.Millisecond) // in the bubble's time
+			<-time.After(49 * time.Millisecond)
 			return tool.Result{Output: json.RawMessage(`"done"`)}, nil
 		})
 		if o := s.Execute(t.Context(), "t", call).Outcome; o.Failed() || string(o.Output) != `"done"` {

@@ -132,7 +132,7 @@ func validHeaderName(s string) bool {
 	})
 }
 
-// undeclared reports placeholders that are no property of the schema, which is where typing errors show.
+// undeclared reports slots that are no property of the schema, which is where typing errors show.
 func undeclared(input json.RawMessage, args []string, field string) (issues []fault.Issue) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`

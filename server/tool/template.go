@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// A template is a text with placeholders: {name} stands for the argument of that name. Other braces are themselves.
+// A template is a text with slots: {name} stands for the argument of that name. Other braces are themselves.
 type template []piece
 
-// A piece is a literal text or, when arg is set, a placeholder.
+// A piece is a literal text or, when arg is set, a slot.
 type piece struct{ literal, arg string }
 
-var placeholder = regexp.MustCompile(`\{([A-Za-z0-9_.-]+)\}`)
+var slot = regexp.MustCompile(`\{([A-Za-z0-9_.-]+)\}`)
 
 func parseTemplate(s string) template {
 	var t template
 	at := 0
-	for _, m := range placeholder.FindAllStringSubmatchIndex(s, -1) {
+	for _, m := range slot.FindAllStringSubmatchIndex(s, -1) {
 		if m[0] > at {
 			t = append(t, piece{literal: s[at:m[0]]})
 		}
@@ -30,7 +30,7 @@ func parseTemplate(s string) template {
 	return t
 }
 
-// only is the argument that the template consists of, if it is nothing but one placeholder.
+// only is the argument that the template consists of, if it is nothing but one slot.
 func (t template) only() (arg string, ok bool) {
 	if len(t) == 1 && t[0].arg != "" {
 		return t[0].arg, true
@@ -38,7 +38,7 @@ func (t template) only() (arg string, ok bool) {
 	return "", false
 }
 
-// fill replaces the placeholders by the texts that value gives. It reports false when value does so for any of them.
+// fill replaces the slots by the texts that value gives. It reports false when value does so for any of them.
 func (t template) fill(value func(arg string) (string, bool)) (string, bool) {
 	var b strings.Builder
 	for _, p := range t {

@@ -1,0 +1,121 @@
+// Package sse reads text/event-stream (HTML standard, section 9.2.6, "Interpreting an event stream").
+package sse
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+// ErrTooLong is the error for a line or an event above the reader's limit.
+var ErrTooLong = errors.New("sse: event too long")
+
+// An Event is what stands between two blank lines and has data.
+type Event struct {
+	Type string // of the field event; empty: none
+	ID   string // of the field id; empty: none
+	Data []byte // of the data fields, joined by LF; valid until the next call of Next
+}
+
+// Reader reads events. Lines end with LF, CR or CRLF; comments, other fields and events without data are skipped.
+type Reader struct {
+	// KeepCut makes an event count that the end of the stream leaves without its blank line, as some servers do. The
+	// standard drops it.
+	KeepCut bool
+
+	r       *bufio.Reader
+	max     int
+	line    []byte
+	data    []byte
+	afterCR bool // an LF that follows belongs to the line before it
+}
+
+// NewReader makes a reader of events whose lines and data are at most max bytes long. A byte order mark at the
+// beginning is skipped.
+func NewReader(r io.Reader, max int) *Reader {
+	return &Reader{r: bufio.NewReaderSize(r, 16<<10), max: max, line: nil}
+}
+
+// Next returns the next event. The error is io.EOF after the last, ErrTooLong, or the reader's own.
+func (e *Reader) Next() (Event, error) {
+	if e.line == nil {
+		if bom, _ := e.r.Peek(3); string(bom) == "\xEF\xBB\xBF" {
+			e.r.Discard(3) //nolint:errcheck // they have been peeked
+		}
+		e.line = []byte{}
+	}
+	e.data = e.data[:0]
+	var ev Event
+	some := false
+	for {
+		err := e.readLine()
+		if err == io.EOF && e.KeepCut && (some || len(e.line) > 0) {
+			if len(e.line) > 0 && e.field(&ev, &some) != nil {
+				return Event{}, ErrTooLong
+			}
+			if some {
+				e.line = e.line[:0]
+				ev.Data = e.data
+				return ev, nil
+			}
+		}
+		if err != nil {
+			return Event{}, err
+		}
+		if len(e.line) == 0 {
+			if some {
+				ev.Data = e.data
+				return ev, nil
+			}
+			ev = Event{}
+			continue
+		}
+		if err := e.field(&ev, &some); err != nil {
+			return Event{}, err
+		}
+	}
+}
+
+func (e *Reader) field(ev *Event, some *bool) error {
+	name, value, _ := bytes.Cut(e.line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		ev.Type = string(value)
+	case "id":
+		ev.ID = string(value)
+	case "data":
+		if len(e.data)+len(value) > e.max {
+			return ErrTooLong
+		}
+		if *some {
+			e.data = append(e.data, '\n')
+		}
+		*some = true
+		e.data = append(e.data, value...)
+	}
+	return nil
+}
+
+// readLine reads the next line, without its end. At the end of the stream, line holds what came after the last end.
+func (e *Reader) readLine() error {
+	e.line = e.line[:0]
+	for {
+		c, err := e.r.ReadByte()
+		if err != nil {
+			return err
+		}
+		ofCRLF := c == '\n' && e.afterCR
+		e.afterCR = c == '\r'
+		switch {
+		case ofCRLF:
+		case c == '\n' || c == '\r':
+			return nil
+		case len(e.line) > e.max+len("event: "):
+			return ErrTooLong
+		default:
+			e.line = append(e.line, c)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/tool"
+)
+
+func script(t testing.TB, s tool.Spec, body string) tool.Tool {
+	t.Helper()
+	s.Name = "sh"
+	tl, err := tool.NewExec(tool.ExecOptions{Spec: s, Command: []string{"/bin/sh", "-c", body}, Env: []string{"GREETING=hello"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl
+}
+
+func TestExec(t *testing.T) {
+	for _, tc := range []struct{ name, script, args, want string }{
+		{"JSON", `cat`, `{"env":"prod"}`, `{"env":"prod"}`},
+		{"a line to read", `read line; echo "got $line"`, `{"a":1}`, "got {\"a\":1}\n"},
+		{"nothing", `true`, `{}`, "(The tool succeeded without output.)"},
+		{"broken text", `printf 'a\377b'`, `{}`, "a�b"},
+		{"environment", `env | sort | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD=`, `{}`,
+			"AGENTD_AGENT_ID=a1\nAGENTD_CALL_ID=r1:2:c1\nAGENTD_RUN_ID=r1\nGREETING=hello\n"},
+		{"failure", `echo out; echo 'no such env' >&2; exit 3`, `{}`,
+			"Error: The tool's program ended with exit status 3: no such env\n[kind: execution_failed; recoverable: no; suggested action: try_alternative; A part of its output was streamed before.]"},
+		{"silent failure", `exit 1`, `{}`,
+			"Error: The tool's program ended with exit status 1 and an empty standard error.\n[kind: execution_failed; recoverable: no; suggested action: try_alternative]"},
+		{"signal", `kill -9 $$`, `{}`,
+			"Error: The tool's program ended with signal: killed and an empty standard error.\n[kind: execution_failed; recoverable: no; suggested action: try_alternative]"},
+	} {
+		if got := use(t, t.Context(), script(t, tool.Spec{}, tc.script), call, tc.args); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestNewExecErrors(t *testing.T) {
+	for _, o := range []tool.ExecOptions{{}, {Command: []string{""}}, {Command: []string{"x"}, MaxOutput: -1}} {
+		if _, err := tool.NewExec(o); !fault.Is(err, fault.ConfigInvalid) {
+			t.Errorf("NewExec(%+v) = %v, want config-invalid", o, err)
+		}
+	}
+	tl, err := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Command: []string{"./no-such-program"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := use(t, t.Context(), tl, call, `{}`); !strings.HasPrefix(got, "Error: The tool's program could not be started: ") {
+		t.Errorf("a missing program: %q", got)
+	}
+}
+
+func TestExecFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "deploy.sh"), []byte("#!/bin/sh\nexec pwd -P\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tl, err := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Command: []string{"./deploy.sh"}, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := filepath.EvalSymlinks(dir)
+	if got := use(t, t.Context(), tl, call, `{}`); got != want+"\n" {
+		t.Errorf("./deploy.sh in %s = %q", dir, got)
+	}
+}
+
+func TestExecStreams(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The second half of the character comes only after the first text has been seen.
+	s := set(t, script(t, tool.Spec{}, `printf 'one \303'; read go <`+gate+`; printf '\251 two'; printf '\303'`))
+	var chunks []string
+	c := call
+	c.Stream = func(chunk tool.Chunk) {
+		if chunk.Kind != tool.Text || !utf8.ValidString(chunk.Text) {
+			t.Errorf("chunk %+v, want valid text", chunk)
+		}
+		if chunks = append(chunks, chunk.Text); len(chunks) == 1 {
+			if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	o := s.Execute(t.Context(), "sh", c).Outcome
+	if got, want := strings.Join(chunks, ""), "one é two�"; got != want || chunks[0] != "one " {
+		t.Errorf("the chunks are %q, want %q with the first one alone", chunks, want)
+	}
+	if string(o.Output) != `"one é two�"` {
+		t.Errorf("Execute = %s, want all of it", o.Output)
+	}
+}
+
+func TestExecOutputLimit(t *testing.T) {
+	tl, err := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Command: []string{"cat", "/dev/zero"}, MaxOutput: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := use(t, t.Context(), tl, call, `{}`)
+	want := "Error: The tool's program wrote more than 1000 bytes and was ended.\n[kind: invalid_output; recoverable: no; suggested action: " +
+		"try_alternative; Its effect may have happened; check before calling it again. A part of its output was streamed before.]"
+	if got != want {
+		t.Errorf("a program without end: %q, want %q", got, want)
+	}
+}
+
+func TestExecEndsWithItsTree(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		timeout time.Duration // 0: the run is aborted
+		kind    message.ErrorKind
+	}{{"abort", 0, message.AbortedCall}, {"timeout", 300 * time.Millisecond, message.Timeout}} {
+		held := filepath.Join(t.TempDir(), "held")
+		if err := syscall.Mkfifo(held, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := os.OpenFile(held, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		s := set(t, script(t, tool.Spec{Timeout: tc.timeout}, `exec 3<>`+held+`; (sleep 1000; sleep 1000) & echo up; sleep 1000`))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := call
+		c.Stream = func(tool.Chunk) {
+			if tc.timeout == 0 {
+				cancel()
+			}
+		}
+		o := s.Execute(ctx, "sh", c).Outcome
+		if o.Kind != tc.kind || !strings.Contains(o.Hint, "may have happened") {
+			t.Errorf("%s: Execute = %+v, want %s", tc.name, o, tc.kind)
+		}
+		if err := s.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		reader.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if b, err := io.ReadAll(reader); err != nil || len(b) > 0 {
+			t.Errorf("%s: %q, %v: some of the program's processes are left", tc.name, b, err)
+		}
+	}
+}
+
+func TestExecLargeJSONIsSpilled(t *testing.T) {
+	s := set(t, script(t, tool.Spec{}, `printf '["'; head -c 100000 /dev/zero | tr '\0' x; printf '"]'`))
+	got := s.Execute(t.Context(), "sh", call)
+	want, _ := json.Marshal([]string{strings.Repeat("x", 100_000)})
+	if got.Spill == nil || string(got.Spill.Data) != string(want) || got.Outcome.ResultHandle == nil {
+		t.Errorf("Execute = %+v, want a handle of %d bytes", got.Outcome, len(want))
+	}
+}
