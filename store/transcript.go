@@ -140,6 +140,19 @@ func (r *Runs) Slot(tx *Tx, n int64, slot Slot) (json.RawMessage, error) {
 	}
 }
 
+// Slots returns all that run n keeps in slots.
+func (r *Runs) Slots(tx *Tx, n int64) (map[Slot]json.RawMessage, error) {
+	slots := map[Slot]json.RawMessage{}
+	err := tx.collect(func(s scanner) error {
+		var k int64
+		var text string
+		err := s.Scan(&k, &text)
+		slots[Slot(index(k))] = json.RawMessage(text)
+		return err
+	}, "SELECT key, json FROM run_slots WHERE key BETWEEN ? AND ?", key(n, 0), key(n, maxIndex))
+	return slots, err
+}
+
 // ReadSpill returns a result that was too large for the transcript, or ErrNotFound.
 func (r *Runs) ReadSpill(ctx context.Context, runID, name string) (mediaType string, data []byte, err error) {
 	err = r.db.View(ctx, func(tx *Tx) error {

@@ -175,7 +175,10 @@ func TestAbortOfAParkedRun(t *testing.T) {
 	} {
 		t.Run(tc.policy, func(t *testing.T) {
 			c := &counter{spec: tool.Spec{Name: "t", Description: "d"}}
-			c.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) { <-ctx.Done(); return tool.Result{}, ctx.Err() }
+			c.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+				<-ctx.Done()
+				return tool.Result{}, ctx.Err()
+			}
 			r := newRig(t, single(llm(t, `{"turns":[{"toolCalls":[{"name":"t","args":{}}]}]}`, c)))
 			h := r.start(agent.StartRequest{AgentID: "a"})
 			for c.count() == 0 {
@@ -292,7 +295,10 @@ func TestOpaqueAgentResumesFromItsCheckpoint(t *testing.T) {
 }
 
 func TestRunWithoutCheckpointFailsTruthfully(t *testing.T) {
-	a := goAgent{id: "a", run: func(ctx context.Context, _ agent.Input) (agent.Result, error) { <-ctx.Done(); return agent.Result{}, ctx.Err() }}
+	a := goAgent{id: "a", run: func(ctx context.Context, _ agent.Input) (agent.Result, error) {
+		<-ctx.Done()
+		return agent.Result{}, ctx.Err()
+	}}
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", Agent: a}} })
 	h := r.start(agent.StartRequest{AgentID: "a"})
 	r.restart()

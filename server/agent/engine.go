@@ -37,6 +37,7 @@ type Engine struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	moving sync.WaitGroup
+	known  identities
 
 	mu       sync.Mutex      // guards the fields below
 	live     map[string]*run // by run id: the runs that a goroutine moves

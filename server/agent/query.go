@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -41,6 +42,43 @@ func summary(row *store.Run) (Snapshot, error) {
 	return s, json.Unmarshal(row.Usage, &s.Usage)
 }
 
+// Identity is what never changes about a run.
+type Identity struct {
+	ID     string
+	Number int64 // in the order of creation
+	Owner  string
+}
+
+// identities remembers the runs that were asked for last, so that a check of who may see a run costs no read.
+type identities struct {
+	mu   sync.Mutex // guards the fields below
+	byID map[string]Identity
+}
+
+const maxIdentities = 4096
+
+// Identify returns a run's identity; run-not-found when there is none. It may remember a run that is erased since.
+func (e *Engine) Identify(ctx context.Context, runID string) (Identity, error) {
+	e.known.mu.Lock()
+	known, ok := e.known.byID[runID]
+	e.known.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	row, err := e.Find(ctx, runID)
+	if err != nil {
+		return Identity{}, err
+	}
+	v := Identity{row.ID, row.N, row.Owner}
+	e.known.mu.Lock()
+	defer e.known.mu.Unlock()
+	if e.known.byID == nil || len(e.known.byID) >= maxIdentities {
+		e.known.byID = map[string]Identity{}
+	}
+	e.known.byID[runID] = v
+	return v, nil
+}
+
 // Find returns a run's row; run-not-found when there is none.
 func (e *Engine) Find(ctx context.Context, runID string) (*store.Run, error) {
 	row, err := e.opts.Runs.Get(ctx, runID)
@@ -52,17 +90,7 @@ func (e *Engine) Find(ctx context.Context, runID string) (*store.Run, error) {
 
 // Snapshot tells about one run, its full state included.
 func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
-	var row *store.Run
-	var rec *record
-	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if row, err = e.opts.Runs.Find(tx, runID); err == nil {
-			rec, err = load(tx, e.opts.Runs, row)
-		}
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return Snapshot{}, fault.New(fault.RunNotFound, "No run %q.", clip(runID, 128))
-	}
+	row, rec, err := e.read(ctx, runID)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -76,6 +104,34 @@ func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
 	}
 	s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
 	return s, nil
+}
+
+// read reads a run with its record as they were at one moment; run-not-found when there is none.
+func (e *Engine) read(ctx context.Context, runID string) (row *store.Run, rec *record, err error) {
+	read := func(tx *store.Tx) (err error) {
+		row, err = e.opts.Runs.Find(tx, runID)
+		return err
+	}
+	err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
+		err := read(tx)
+		if err == nil && row.Status.Terminal() { // nothing changes any more, so no snapshot is needed
+			rec, err = load(tx, e.opts.Runs, row)
+		}
+		return err
+	})
+	if err == nil && rec == nil {
+		err = e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) error {
+			err := read(tx)
+			if err == nil {
+				rec, err = load(tx, e.opts.Runs, row)
+			}
+			return err
+		})
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		err = fault.New(fault.RunNotFound, "No run %q.", clip(runID, 128))
+	}
+	return row, rec, err
 }
 
 // List tells about runs, newest first, without their states. next is the filter's Before for the page that follows, 0

@@ -153,31 +153,35 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 		}
 		rec.history = append(rec.history, e.msg)
 	}
-	own, err := runs.Messages(tx, row.N)
+	if row.Messages > 0 {
+		own, err := runs.Messages(tx, row.N)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range own {
+			e, err := decodeMessage(m)
+			if err != nil {
+				return nil, fmt.Errorf("message %d of run %s: %w", m.Index, row.ID, err)
+			}
+			rec.messages = append(rec.messages, e)
+		}
+	}
+	if row.Step > 0 {
+		if rec.steps, err = runs.Steps(tx, row.N); err != nil {
+			return nil, err
+		}
+	}
+	if row.Calls > 0 {
+		if rec.calls, err = runs.Calls(tx, row.N); err != nil {
+			return nil, err
+		}
+	}
+	slots, err := runs.Slots(tx, row.N)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range own {
-		e, err := decodeMessage(m)
-		if err != nil {
-			return nil, fmt.Errorf("message %d of run %s: %w", m.Index, row.ID, err)
-		}
-		rec.messages = append(rec.messages, e)
-	}
-	if rec.steps, err = runs.Steps(tx, row.N); err != nil {
-		return nil, err
-	}
-	if rec.calls, err = runs.Calls(tx, row.N); err != nil {
-		return nil, err
-	}
-	if rec.output, err = runs.Slot(tx, row.N, store.OutputSlot); err != nil {
-		return nil, err
-	}
-	if rec.checkpoint, err = runs.Slot(tx, row.N, store.CheckpointSlot); err != nil {
-		return nil, err
-	}
-	pending, err := runs.Slot(tx, row.N, store.PendingSlot)
-	if err == nil && pending != nil {
+	rec.output, rec.checkpoint = slots[store.OutputSlot], slots[store.CheckpointSlot]
+	if pending := slots[store.PendingSlot]; pending != nil {
 		err = json.Unmarshal(pending, &rec.pending)
 	}
 	return rec, err

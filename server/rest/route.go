@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"agentd/auth"
+	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/openapi"
-	"agentd/store"
 )
 
 // Access says who may use a route. The zero value is refused when the table is built.
@@ -106,7 +106,7 @@ func (rt Route) Pattern(base string) string { return rt.Method + " " + base + rt
 // Call is what an endpoint knows beside its input.
 type Call struct {
 	Principal auth.Principal
-	Run       *store.Run // of routes with {runId}
+	Run       agent.Identity // of routes with {runId}
 }
 
 // Endpoint answers a route's requests.
@@ -201,15 +201,15 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 			return err
 		}
 	case runOwner:
-		row, err := a.Engine.Find(r.Context(), r.PathValue("runId"))
+		run, err := a.Engine.Identify(r.Context(), r.PathValue("runId"))
 		if err != nil {
 			return err
 		}
-		required := auth.Scope{Resource: rt.Access.resource, Action: rt.Access.action, Target: row.Owner}
+		required := auth.Scope{Resource: rt.Access.resource, Action: rt.Access.action, Target: run.Owner}
 		if err := gate.Covered(c.Principal, required); err != nil {
 			return err
 		}
-		c.Run = row
+		c.Run = run
 	}
 	if rt.Exists != nil {
 		if err := rt.Exists(r); err != nil {

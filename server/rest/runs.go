@@ -119,7 +119,7 @@ func (a *API) abortRun(ctx context.Context, _ Call, in abortInput) (AbortAnswer,
 }
 
 func (a *API) runEvents(w http.ResponseWriter, r *http.Request, c Call, _ runInputID) error {
-	return a.SSE.Serve(w, r, a.runFeed(event.OfAgentRun(c.Run.Owner, c.Run.ID), c.Run.N, false))
+	return a.SSE.Serve(w, r, a.runFeed(event.OfAgentRun(c.Run.Owner, c.Run.ID), c.Run.Number, false))
 }
 
 func (a *API) replayRun(runID string) func(context.Context, hub.Position, func(*hub.Entry) error) error {
