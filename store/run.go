@@ -42,6 +42,7 @@ type Run struct {
 	Events   int
 	Messages int
 	Calls    int
+	Slots    int // bit i is set when slot i holds something
 
 	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to
 
@@ -210,16 +211,16 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 func putRun(tx *Tx, r *Run) (int64, error) {
 	if r.Version == 0 {
 		return tx.insert(`INSERT INTO runs (id, kind, owner_id, current_id, session_id, user_id, status, version, attempt, step,
-			events, messages, calls, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-			started_at, finished_at) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
+			events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
+			started_at, finished_at) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 			r.ID, r.Kind, r.Owner, r.Current, null(r.Session), null(r.User), string(r.Status), r.Attempt, r.Step,
-			r.Events, r.Messages, r.Calls, r.HistoryAfter, r.HistoryTo, r.InputForm, string(r.Usage), string(r.Models),
+			r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo, r.InputForm, string(r.Usage), string(r.Models),
 			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished))
 	}
 	changed, err := tx.exec(`UPDATE runs SET current_id = ?, status = ?, version = version + 1, attempt = ?, step = ?, events = ?,
-		messages = ?, calls = ?, history_after = ?, history_to = ?, usage_json = ?, models_json = ?, error_json = ?,
+		messages = ?, calls = ?, slots = ?, history_after = ?, history_to = ?, usage_json = ?, models_json = ?, error_json = ?,
 		started_at = ?, finished_at = ? WHERE n = ? AND version = ?`,
-		r.Current, string(r.Status), r.Attempt, r.Step, r.Events, r.Messages, r.Calls, r.HistoryAfter, r.HistoryTo,
+		r.Current, string(r.Status), r.Attempt, r.Step, r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo,
 		string(r.Usage), string(r.Models), null(string(r.Error)), null(r.Started), null(r.Finished), r.N, r.Version)
 	if err == nil && changed == 0 {
 		err = ErrConflict
@@ -262,7 +263,7 @@ func putMessages(tx *Tx, n int64, session string, messages []Message) error {
 }
 
 const runColumns = `n, id, kind, owner_id, current_id, coalesce(session_id, ''), coalesce(user_id, ''), status, version, attempt, step,
-	events, messages, calls, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
+	events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
 	coalesce(started_at, 0), coalesce(finished_at, 0)`
 
 func scanRun(s scanner) (*Run, error) {
@@ -270,7 +271,7 @@ func scanRun(s scanner) (*Run, error) {
 	var usage, models string
 	var failure *string
 	err := s.Scan(&r.N, &r.ID, &r.Kind, &r.Owner, &r.Current, &r.Session, &r.User, &r.Status, &r.Version, &r.Attempt, &r.Step,
-		&r.Events, &r.Messages, &r.Calls, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
+		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
 		&r.Started, &r.Finished)
 	r.Usage, r.Models = json.RawMessage(usage), json.RawMessage(models)
 	if failure != nil {

@@ -37,6 +37,11 @@ type Options struct {
 	ReadOnly   bool   // no lock, no migration: a schema that is behind is refused, Update fails
 	Holder     Holder // what the lock file tells a second process about this one
 	Logger     *slog.Logger
+
+	// Beside is for a short-lived process that writes next to the one that holds the lock: it takes none itself,
+	// migrates nothing, refuses a schema that is behind, and leaves the log to the holder. Its transactions and the
+	// holder's wait for each other, at most 5 seconds, so they must be short.
+	Beside bool
 }
 
 const readers = 4
@@ -71,28 +76,21 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 }
 
 func (db *DB) open(ctx context.Context) error {
-	if db.opts.ReadOnly {
+	guest := db.opts.ReadOnly || db.opts.Beside // the file is somebody else's
+	if guest {
 		if _, err := os.Stat(db.opts.Path); err != nil {
 			return unusable(db.opts.Path, err)
 		}
-	} else {
-		if err := os.MkdirAll(filepath.Dir(db.opts.Path), 0o700); err != nil {
-			return unusable(db.opts.Path, err)
-		}
-		lock, err := acquire(db.opts.Path+".lock", db.opts.Holder)
-		if err != nil {
+	} else if err := db.own(); err != nil {
+		return err
+	}
+	if !db.opts.ReadOnly {
+		if err := db.openWriter(ctx); err != nil {
 			return err
 		}
-		db.lock = lock
-		if db.write, err = sql.Open("sqlite", db.dsn(false)); err != nil {
-			return unusable(db.opts.Path, err)
-		}
-		c, err := newConn(ctx, db.write)
-		if err != nil {
-			return unusable(db.opts.Path, err)
-		}
-		db.writer.init(db, c)
-		if err := migrate(c, time.Now()); err != nil {
+	}
+	if !guest {
+		if err := migrate(db.writer.c, time.Now()); err != nil {
 			return err
 		}
 		if err := os.Chmod(db.opts.Path, 0o600); err != nil {
@@ -110,9 +108,30 @@ func (db *DB) open(ctx context.Context) error {
 		}
 		db.pool <- c
 	}
-	if db.opts.ReadOnly {
+	if guest {
 		return db.View(ctx, func(tx *Tx) error { return checkSchema(tx.c) })
 	}
+	return nil
+}
+
+// own makes the folder and takes the lock.
+func (db *DB) own() (err error) {
+	if err := os.MkdirAll(filepath.Dir(db.opts.Path), 0o700); err != nil {
+		return unusable(db.opts.Path, err)
+	}
+	db.lock, err = acquire(db.opts.Path+".lock", db.opts.Holder)
+	return err
+}
+
+func (db *DB) openWriter(ctx context.Context) (err error) {
+	if db.write, err = sql.Open("sqlite", db.dsn(false)); err != nil {
+		return unusable(db.opts.Path, err)
+	}
+	c, err := newConn(ctx, db.write)
+	if err != nil {
+		return unusable(db.opts.Path, err)
+	}
+	db.writer.init(db, c)
 	return nil
 }
 

@@ -257,7 +257,7 @@ func (w *writer) broken() error {
 	return w.failed
 }
 
-// close refuses new closures, waits for those that wait, and truncates the log.
+// close refuses new closures, waits for those that wait, and truncates the log if that is ours.
 func (w *writer) close() error {
 	w.mu.Lock()
 	if w.closed || w.lead == nil {
@@ -272,6 +272,9 @@ func (w *writer) close() error {
 	}
 	if w.c == nil {
 		return nil
+	}
+	if w.db.opts.Beside {
+		return w.c.close() // truncating the log would make the holder's writers wait
 	}
 	var err error
 	if _, e := w.c.c.ExecContext(context.Background(), "PRAGMA optimize"); e != nil {

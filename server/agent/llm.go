@@ -190,6 +190,10 @@ func (a *LLM) ask(r *run, step store.Step) error {
 		return err
 	}
 	m := r.move()
+	if r.held != nil {
+		m, r.held = r.held, nil
+		m.at = now()
+	}
 	if err := m.account(res); err != nil {
 		return err
 	}

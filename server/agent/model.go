@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"time"
 
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -67,30 +68,71 @@ func (a *LLM) stream(r *run, model Model, step int) (*provider.Response, error) 
 	if a.Output != nil {
 		req.Output = &a.Output.Spec
 	}
-	var failed error
-	res, err := model.Provider.Stream(r.ctx, req, func(d provider.Delta) {
-		switch d.Kind {
-		case provider.TextDelta:
-			r.transient(event.New(event.TextDelta, deltaFields{d.Text}))
-		case provider.ReasoningDelta:
-			r.transient(event.New(event.ReasoningDelta, deltaFields{d.Text}))
-		case provider.CallStart:
-			if failed == nil {
-				m := r.move()
-				m.say(event.ToolCallStart, callHead{d.CallID, d.ToolName})
-				failed = r.commit(m)
-			}
-		case provider.CallDelta:
-			r.transient(event.New(event.ToolCallDelta, struct {
-				ToolCallID string `json:"toolCallId"`
-				ArgsDelta  string `json:"argsDelta"`
-			}{d.CallID, d.Text}))
-		}
-	})
-	if failed != nil {
-		return nil, failed
+	h := &holder{r: r}
+	res, err := model.Provider.Stream(r.ctx, req, h.take)
+	if h.failed != nil {
+		return nil, h.failed
 	}
-	return res, err
+	if err != nil {
+		return nil, errors.Join(err, h.flush())
+	}
+	r.held = h.move
+	return res, nil
+}
+
+// holdFor is how long the start of a tool call may wait for company.
+const holdFor = 5 * time.Millisecond
+
+// holder publishes a model's deltas. The start of a tool call is durable, so it costs a commit; it is held back, and
+// what follows it, until the next delta after holdFor. A model that has finished by then has its starts committed
+// together with its answer.
+type holder struct {
+	r      *run
+	move   *move // nil: nothing is held
+	since  time.Time
+	failed error
+}
+
+func (h *holder) take(d provider.Delta) {
+	if h.failed != nil {
+		return
+	}
+	if h.move != nil && time.Since(h.since) > holdFor {
+		h.failed = h.flush()
+	}
+	switch d.Kind {
+	case provider.TextDelta:
+		h.pass(event.New(event.TextDelta, deltaFields{d.Text}))
+	case provider.ReasoningDelta:
+		h.pass(event.New(event.ReasoningDelta, deltaFields{d.Text}))
+	case provider.CallStart:
+		if h.move == nil {
+			h.move, h.since = h.r.move(), time.Now()
+		}
+		h.move.say(event.ToolCallStart, callHead{d.CallID, d.ToolName})
+	case provider.CallDelta:
+		h.pass(event.New(event.ToolCallDelta, struct {
+			ToolCallID string `json:"toolCallId"`
+			ArgsDelta  string `json:"argsDelta"`
+		}{d.CallID, d.Text}))
+	}
+}
+
+func (h *holder) pass(ev event.Event) {
+	if h.move != nil {
+		h.move.events = append(h.move.events, published{ev: ev})
+		return
+	}
+	h.r.transient(ev)
+}
+
+func (h *holder) flush() error {
+	m := h.move
+	h.move = nil
+	if m == nil {
+		return nil
+	}
+	return h.r.commit(m)
 }
 
 // specs are the tools that the model is offered. read_result is one of them once there is something to read.

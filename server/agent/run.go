@@ -33,6 +33,7 @@ type run struct {
 	endedAt int64         // of the latest agent.end
 	claimed map[int]bool  // the calls that this process has claimed, by index
 	last    *move         // settles the only call of a step; committed with its events
+	held    *move         // begins the commit of a model's answer
 
 	mu    sync.Mutex // guards the fields below: what others may ask of the run, and the order of its events
 	abort *AbortOptions
@@ -61,9 +62,9 @@ type move struct {
 	seed     []message.Message // history, when the move loads it
 }
 
-// published is a durable event as subscribers see it.
+// published is an event as subscribers see it.
 type published struct {
-	seq       int
+	seq       int // 0: it is transient
 	ev        event.Event
 	lifecycle string
 }
@@ -123,6 +124,7 @@ func (m *move) slot(s store.Slot, v json.RawMessage) {
 		m.slots = map[store.Slot]json.RawMessage{}
 	}
 	m.slots[s] = v
+	m.row.Slots |= 1 << s
 }
 
 // firstMove makes the run running: its input as messages, agent.start, and what its driver adds.
@@ -266,7 +268,11 @@ func (r *run) committed(m *move, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range m.events {
-		r.seq, r.sub = p.seq, 0
+		if p.seq == 0 {
+			r.sub++
+		} else {
+			r.seq, r.sub = p.seq, 0
+		}
 		r.publishLocked(p.ev, p.lifecycle)
 	}
 }

@@ -176,6 +176,9 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 			return nil, err
 		}
 	}
+	if row.Slots == 0 {
+		return rec, nil
+	}
 	slots, err := runs.Slots(tx, row.N)
 	if err != nil {
 		return nil, err

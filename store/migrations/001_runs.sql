@@ -42,6 +42,7 @@ CREATE TABLE runs (
   events        INTEGER NOT NULL,        -- how many there are of each kind of row
   messages      INTEGER NOT NULL,
   calls         INTEGER NOT NULL,
+  slots         INTEGER NOT NULL,        -- bit i is set when slot i holds something
   history_after INTEGER NOT NULL,        -- the run's history: session messages with history_after < sequence <= history_to
   history_to    INTEGER NOT NULL,
   input_form    TEXT NOT NULL,           -- text, json or messages: how the first messages tell the input

@@ -1,0 +1,79 @@
+package agent_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"agentd/server/agent"
+	"agentd/server/provider"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// TestTranscriptIsStoredOnce makes a run of 100 tool calls and 200 000 tokens and compares the database with the bytes
+// that were said: each text must lie on disk once, though events, journal and transcript all tell it.
+func TestTranscriptIsStoredOnce(t *testing.T) {
+	unique := atomic.Int64{}
+	random := func(n int) string {
+		b := make([]byte, n/2)
+		rand.Read(b)
+		unique.Add(int64(n))
+		return hex.EncodeToString(b)
+	}
+	read := &counter{spec: tool.Spec{Name: "read", Description: "d", SideEffect: tool.ReadOnly}}
+	read.execute = func(context.Context, tool.Call) (tool.Result, error) { return tool.JSON(random(6000)) }
+	var turns []string
+	for range 100 {
+		turns = append(turns, fmt.Sprintf(`{"when":{"step":%d},"text":%q,"chunkSize":4000,"toolCalls":[{"name":"read","args":{"q":%q}}]}`, len(turns), random(1000), random(1000)))
+	}
+	turns = append(turns, `{"text":"done"}`)
+	l := llm(t, `{"turns":[`+strings.Join(turns, ",")+`]}`, read)
+	l.MaxSteps = 200
+	r := newRig(t, single(l))
+	res, _ := r.run("a", "go")
+	if res.Status != store.Completed || read.count() != 100 {
+		t.Fatalf("status %s after %d calls: %+v", res.Status, read.count(), res.Error)
+	}
+	tokens := 0
+	for _, m := range res.State.Messages {
+		tokens += provider.Estimate(m.Content.String())
+		for _, c := range m.ToolCalls {
+			tokens += provider.Estimate(string(c.Args))
+		}
+	}
+	r.close() // folds the log into the file
+	fi, err := os.Stat(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ratio := float64(fi.Size()) / float64(unique.Load())
+	t.Logf("%d tokens, %d bytes said, %d bytes on disk: %.2f", tokens, unique.Load(), fi.Size(), ratio)
+	if tokens < 190_000 || ratio > 2 {
+		t.Errorf("%d tokens, disk use %.2f times what was said; want at least 190000 and at most 2", tokens, ratio)
+	}
+	r.open()
+}
+
+// BenchmarkStep measures what a durable step costs: runs of 20 steps whose model and tool take no time.
+func BenchmarkStep(b *testing.B) { // P5
+	const steps = 20
+	nop := &counter{spec: tool.Spec{Name: "nop", Description: "d", SideEffect: tool.ReadOnly}}
+	l := llm(b, `{"turns":[{"toolCalls":[{"name":"nop","args":{}}]}]}`, nop)
+	l.MaxSteps = steps
+	r := newRig(b, single(l))
+	b.ResetTimer()
+	for b.Loop() {
+		h := r.start(agent.StartRequest{AgentID: "a", Input: json.RawMessage(`"go"`)})
+		if _, err := h.Wait(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/steps, "µs/step")
+}
