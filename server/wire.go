@@ -49,10 +49,11 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	sessions := session.New(p.db.Sessions())
-	declared, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log})
+	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log})
 	if err != nil {
 		return err
 	}
+	p.closers = append(p.closers, closeProviders)
 	for _, reg := range declared {
 		if err := s.agents.Register(reg); err != nil {
 			return err

@@ -93,9 +93,6 @@ func (db *DB) open(ctx context.Context) error {
 		if err := migrate(db.writer.c, time.Now()); err != nil {
 			return err
 		}
-		if err := os.Chmod(db.opts.Path, 0o600); err != nil {
-			return unusable(db.opts.Path, err)
-		}
 	}
 	var err error
 	if db.read, err = sql.Open("sqlite", db.dsn(true)); err != nil {
@@ -119,8 +116,19 @@ func (db *DB) own() (err error) {
 	if err := os.MkdirAll(filepath.Dir(db.opts.Path), 0o700); err != nil {
 		return unusable(db.opts.Path, err)
 	}
-	db.lock, err = acquire(db.opts.Path+".lock", db.opts.Holder)
-	return err
+	if db.lock, err = acquire(db.opts.Path+".lock", db.opts.Holder); err != nil {
+		return err
+	}
+	// Made here, a new file is private from the first moment, and so are the files that SQLite puts beside it.
+	f, err := os.OpenFile(db.opts.Path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return unusable(db.opts.Path, err)
+	}
+	defer f.Close()
+	if err := f.Chmod(0o600); err != nil {
+		return unusable(db.opts.Path, err)
+	}
+	return nil
 }
 
 func (db *DB) openWriter(ctx context.Context) (err error) {

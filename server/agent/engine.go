@@ -232,7 +232,11 @@ func (e *Engine) Drain(ctx context.Context) error {
 	e.draining = true
 	e.mu.Unlock()
 	idle := make(chan struct{})
-	go func() { e.moving.Wait(); close(idle) }()
+	go func() {
+		e.moving.Wait()
+		e.waitTools()
+		close(idle)
+	}()
 	select {
 	case <-idle:
 		return nil
@@ -244,6 +248,19 @@ func (e *Engine) Drain(ctx context.Context) error {
 		return nil
 	case <-time.After(grace + 2*time.Second):
 		return fault.New(fault.ShutdownTimeout, "%d run(s) did not end in time.", e.Moving())
+	}
+}
+
+// waitTools waits for tool calls that were given up and have not returned.
+func (e *Engine) waitTools() {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	for _, reg := range e.opts.Agents.Agents() {
+		if reg.LLM != nil && reg.LLM.Tools != nil {
+			if err := reg.LLM.Tools.Wait(ctx); err != nil {
+				e.log.Warn("a tool has not returned", "agent", reg.ID)
+			}
+		}
 	}
 }
 

@@ -29,11 +29,12 @@ type Options struct {
 }
 
 // Build makes the registrations of the declared agents, in the order of their ids. It dials nothing. Errors are
-// config-invalid with every problem, or pre-bind-secret-unresolvable.
-func Build(o Options) ([]agent.Registration, error) {
+// config-invalid with every problem, or pre-bind-secret-unresolvable. The function gives back what the providers hold;
+// it is to be called when no run moves any more.
+func Build(o Options) ([]agent.Registration, func(), error) {
 	b := &builder{Options: o, refs: map[config.Ref]string{}}
 	if err := b.resolve(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b.providers()
 	b.tools()
@@ -56,9 +57,10 @@ func Build(o Options) ([]agent.Registration, error) {
 		regs = append(regs, reg)
 	}
 	if b.issues != nil {
-		return nil, fault.Invalid("The configuration declares what cannot be built.", b.issues...)
+		b.close()
+		return nil, nil, fault.Invalid("The configuration declares what cannot be built.", b.issues...)
 	}
-	return regs, nil
+	return regs, b.close, nil
 }
 
 type builder struct {
@@ -67,6 +69,14 @@ type builder struct {
 	models map[string]provider.Provider
 	byName map[string]tool.Tool
 	issues []fault.Issue
+}
+
+func (b *builder) close() {
+	for _, p := range b.models {
+		if c, ok := p.(interface{ Close() }); ok {
+			c.Close()
+		}
+	}
 }
 
 // note takes over the problems of one thing, under its path.

@@ -83,7 +83,7 @@ func errorsOf(rt Route, input bool) []*fault.Kind {
 	if rt.Access.kind != public {
 		kinds = append(kinds, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
 	}
-	if rt.Access.kind == scoped || rt.Access.kind == runOwner {
+	if rt.Access.kind == scoped || rt.Access.kind == partly || rt.Access.kind == runOwner {
 		kinds = append(kinds, fault.ScopeDenied)
 	}
 	if rt.Access.kind == runOwner {

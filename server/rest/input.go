@@ -123,34 +123,30 @@ func Decode(data []byte, into any) []fault.Issue {
 
 // wellFormed reports what keeps data from being one JSON value of bounded depth.
 func wellFormed(data []byte) string {
-	depth := 0
-	dec := json.NewDecoder(bytes.NewReader(data))
-	for first := true; ; first = false {
-		t, err := dec.Token()
-		if err == io.EOF && !first {
-			return ""
+	var whole json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return fmt.Sprintf("is not valid JSON at byte %d: %s", syntax.Offset, syntax.Error())
 		}
-		if err != nil {
-			var syntax *json.SyntaxError
-			if errors.As(err, &syntax) {
-				return fmt.Sprintf("is not valid JSON at byte %d: %s", syntax.Offset, syntax.Error())
-			}
-			return "is not valid JSON: it ends too early"
-		}
-		if !first && depth == 0 {
-			return "has more after its end"
-		}
-		if delim, ok := t.(json.Delim); ok {
-			if delim == '{' || delim == '[' {
-				depth++
-			} else {
-				depth--
-			}
-			if depth > maxDepth {
+		return "is not valid JSON: " + err.Error()
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
 				return fmt.Sprintf("is nested more than %d levels deep", maxDepth)
 			}
+		case c == '}' || c == ']':
+			depth--
 		}
 	}
+	return ""
 }
 
 type decoder struct{ issues []fault.Issue }

@@ -32,6 +32,7 @@ const (
 	public accessKind = iota + 1
 	authenticated
 	scoped
+	partly
 	runOwner
 )
 
@@ -56,6 +57,12 @@ func ScopeOf(resource, action, param string) Access {
 	return Access{kind: scoped, resource: resource, action: action, param: param}
 }
 
+// ScopeOfSome needs a scope such as agents:read, for all targets or for at least one. The endpoint shows no more than
+// what that covers.
+func ScopeOfSome(resource, action string) Access {
+	return Access{kind: partly, resource: resource, action: action}
+}
+
 // Owner needs the scope of the agent that the run {runId} belongs to: agents:<action>:<agentId>. An unknown run is 404
 // before any scope is looked at.
 func Owner(action string) Access { return Access{kind: runOwner, resource: "agents", action: action} }
@@ -75,6 +82,8 @@ func (a Access) String() string {
 		return "any token"
 	case a.kind == runOwner:
 		return a.resource + ":" + a.action + ":<agentId of the run>"
+	case a.kind == partly:
+		return a.resource + ":" + a.action + " or " + a.resource + ":" + a.action + ":<id>"
 	case a.param != "":
 		return a.resource + ":" + a.action + ":<" + a.param + ">"
 	case a.target != "":
@@ -199,6 +208,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	case scoped:
 		if err := gate.Covered(c.Principal, rt.Access.required(r)); err != nil {
 			return err
+		}
+	case partly:
+		if all, ids := c.Principal.Grant.Targets(rt.Access.resource, rt.Access.action); !all && len(ids) == 0 {
+			return gate.Covered(c.Principal, rt.Access.required(r))
 		}
 	case runOwner:
 		run, err := a.Engine.Identify(r.Context(), r.PathValue("runId"))

@@ -52,8 +52,8 @@ type abortInput struct {
 
 func (a *API) runRoutes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/runs", Access: Authenticated(), Summary: "Runs, newest first: those of the agents that the token may read.",
-			Errors: []*fault.Kind{fault.ScopeDenied}, Endpoint: call(http.StatusOK, a.listRuns)},
+		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "Runs, newest first: those of the agents that the token may read.",
+			Endpoint: call(http.StatusOK, a.listRuns)},
 		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "A run and its full state.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in runInputID) (agent.Snapshot, error) {
 				return a.Engine.Snapshot(ctx, in.RunID)
@@ -84,14 +84,12 @@ func (a *API) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, 
 	}
 	all, ids := c.Principal.Grant.Targets("agents", "read")
 	switch {
-	case !all && len(ids) == 0:
-		return RunList{}, fault.New(fault.ScopeDenied, "The scope agents:read is needed, at least for one agent.").With("required", "agents:read")
 	case in.AgentID != "" && !all && !contains(ids, in.AgentID):
 		return RunList{}, fault.New(fault.ScopeDenied, "The scope agents:read:%s is needed.", in.AgentID).With("required", "agents:read:"+in.AgentID)
 	case in.AgentID != "":
 		f.Owners = []string{in.AgentID}
 	case !all:
-		f.Owners = ids
+		f.Owners = append([]string{}, ids...) // never nil, which would be all
 	}
 	if in.WorkflowID != "" { // no run belongs to both
 		return RunList{Runs: []agent.Snapshot{}}, nil

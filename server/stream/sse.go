@@ -66,11 +66,11 @@ func (s *SSE) Serve(w http.ResponseWriter, r *http.Request, f Feed) error {
 	h.Set("Connection", "keep-alive")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	c := &client{w: w, rc: http.NewResponseController(w), feed: &f, last: from}
-	if err := c.flush(); err != nil {
+	c := &client{w: w, rc: http.NewResponseController(w), feed: &f, last: from, unknown: unknown}
+	if err := c.flush(); err != nil || r.Method == http.MethodHead {
 		return nil
 	}
-	c.serve(r.Context(), s, sub, ring, unknown)
+	c.serve(r.Context(), s, sub, ring)
 	return nil
 }
 
@@ -83,12 +83,14 @@ type client struct {
 	id   string       // its event id
 	buf  bytes.Buffer
 	over bool // a final lifecycle frame has been written
+
+	unknown bool // the cursor was, and the client has not been told yet
 }
 
 // errOver ends a replay because the stream has ended.
 var errOver = errors.New("stream: over")
 
-func (c *client) serve(ctx context.Context, s *SSE, sub *hub.Sub, ring []*hub.Entry, unknown bool) {
+func (c *client) serve(ctx context.Context, s *SSE, sub *hub.Sub, ring []*hub.Entry) {
 	if !c.covered(ring) {
 		err := c.feed.Replay(ctx, c.last, func(e *hub.Entry) error {
 			if len(ring) > 0 && !ring[0].Pos.After(e.Pos) {
@@ -105,9 +107,7 @@ func (c *client) serve(ctx context.Context, s *SSE, sub *hub.Sub, ring []*hub.En
 			return
 		}
 	}
-	if unknown {
-		c.marker()
-	}
+	c.marker()
 	if c.feed.Ended != nil && !c.over {
 		if status, err := c.feed.Ended(ctx); err != nil {
 			return
@@ -221,6 +221,7 @@ func oneLine(p json.RawMessage) []byte {
 // lifecycle writes the last frame of a stream.
 func (c *client) lifecycle(status, reason string) {
 	if !c.over {
+		c.marker() // nobody reads on after the last frame
 		c.frame(status, reason)
 		c.over = true
 	}
@@ -239,8 +240,13 @@ func (c *client) frame(status, reason string) {
 	c.buf.WriteByte('\n')
 }
 
-// marker tells a client that its cursor was unknown, so that it may have missed or doubled something.
+// marker tells a client once, after what is replayed, that its cursor was unknown, so that it may have missed or
+// doubled something.
 func (c *client) marker() {
+	if !c.unknown {
+		return
+	}
+	c.unknown = false
 	id := c.id
 	if id == "" {
 		id = "evt-replay-" + strconv.FormatInt(time.Now().UnixMilli(), 36)

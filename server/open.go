@@ -1,0 +1,50 @@
+package server
+
+import (
+	"context"
+
+	"agentd/server/agent"
+	"agentd/server/config"
+	"agentd/server/hub"
+)
+
+// Local is what a server runs agents with, without a listener: it is for a process that runs an agent itself.
+type Local struct {
+	server *Server
+	parts  *parts
+}
+
+// Open opens the store and makes the declared agents, as [Server.Start] does, but binds nothing and calls no hook.
+// Nobody can call from outside, so authentication is off and needs no pepper. Runs that another process has left are
+// not taken up: they wait for the next Start. Errors are those of Start. Close must be called.
+func Open(ctx context.Context, o Options) (*Local, error) {
+	cfg := config.Default()
+	if o.Config != nil {
+		*cfg = *o.Config
+	}
+	cfg.Auth.Kind, cfg.Auth.PepperRef = "none", ""
+	o.Config = cfg
+	s, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	err = s.open(ctx)
+	l := &Local{s, s.parts}
+	if err != nil {
+		if l.parts != nil {
+			l.Close() //nolint:errcheck // the first error is the one to report
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+// Engine runs the agents.
+func (l *Local) Engine() *agent.Engine { return l.parts.engine }
+
+// Hub has the events of the runs.
+func (l *Local) Hub() *hub.Hub { return l.parts.hub }
+
+// Close cancels the runs that still move and closes the store. Those that can go on are left on disk, and the next
+// Start takes them up.
+func (l *Local) Close() error { return l.server.unwind(l.parts) }
