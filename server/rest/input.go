@@ -255,8 +255,9 @@ func (d *decoder) object(data []byte, v reflect.Value, path []any) {
 		}
 		seen[key] = true
 	}
-	for name, i := range fields {
-		if v.Type().Field(i).Tag.Get("required") != "" && !seen[name] {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.Tag.Get("required") != "" && !seen[name] {
 			d.fail(append(slices.Clip(path), name), "is required")
 		}
 	}

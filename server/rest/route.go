@@ -81,11 +81,11 @@ func (a Access) String() string {
 	case a.kind == authenticated:
 		return "any token"
 	case a.kind == runOwner:
-		return a.resource + ":" + a.action + ":<agentId of the run>"
+		return a.resource + ":" + a.action + ":{agentId of the run}"
 	case a.kind == partly:
-		return a.resource + ":" + a.action + " or " + a.resource + ":" + a.action + ":<id>"
+		return a.resource + ":" + a.action + " or " + a.resource + ":" + a.action + ":{id}"
 	case a.param != "":
-		return a.resource + ":" + a.action + ":<" + a.param + ">"
+		return a.resource + ":" + a.action + ":{" + a.param + "}"
 	case a.target != "":
 		return a.resource + ":" + a.action + ":" + a.target
 	case a.kind == scoped:

@@ -109,6 +109,7 @@ func (a *API) sessionRoutes() []Route {
 	}
 	return append(routes, Route{Method: "GET", Path: a.SSESessions + "/{id}/events", Access: ScopeOf("sessions", "read", "id"),
 		Summary:  "The events of all runs of a session as Server-Sent Events. Resumes after `Last-Event-ID`, also after a restart.",
+		Errors:   []*fault.Kind{fault.SessionNotFound},
 		Answers:  []openapi.Response{{Status: 200, ContentType: "text/event-stream", Description: "Event frames."}},
 		Endpoint: streamed(a.sessionEvents)})
 }

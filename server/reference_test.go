@@ -1,0 +1,58 @@
+package server_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"agentd/auth"
+	"agentd/metrics"
+	"agentd/server/config"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/openapi"
+	"agentd/server/rest"
+	"agentd/server/stream"
+)
+
+var updateReference = flag.Bool("update-reference", false, "write REFERENCE.md")
+
+// reference is REFERENCE.md: every table of the program as documentation.
+func reference() string {
+	api := &rest.API{Issuer: &auth.Issuer{}, Metrics: metrics.New(""), SSE: &stream.SSE{}, BasePath: "/v1", MetricsPath: "/metrics", SSESessions: "/sessions"}
+	var b strings.Builder
+	section := func(title, intro, body string) {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s\n", title, intro, strings.TrimSpace(body))
+	}
+	b.WriteString("# Reference\n\nGenerated from the tables in the code: `go test ./server -run TestReference -update-reference`.\n")
+	section("Routes", "Paths are below `server.basePath`, which is `/v1`.", api.Markdown())
+	section("Errors", "Every error is `{error, message, hint?, issues?, ...}`. Kinds without a status end a start-up, a command or a run.",
+		openapi.ErrorsMarkdown(fault.Kinds()))
+	section("Configuration", "`agentd.json`: JSON with comments and trailing commas.", config.Markdown())
+	events := "| Type | Kept | Fields | When |\n|---|---|---|---|\n"
+	for _, t := range event.Catalogue() {
+		kept := "yes"
+		if t.Transient {
+			kept = "no"
+		}
+		events += fmt.Sprintf("| `%s` | %s | %s | %s |\n", t.Name, kept, t.Fields, t.When)
+	}
+	section("Events", "Kept events are numbered and stored with their run; the others live in the replay buffer only.", events)
+	section("Metrics", "At `GET /v1/metrics`, in text format 0.0.4.", metrics.New("").Markdown())
+	return b.String()
+}
+
+func TestReference(t *testing.T) {
+	want := reference()
+	if *updateReference {
+		if err := os.WriteFile("REFERENCE.md", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("REFERENCE.md")
+	if err != nil || string(got) != want {
+		t.Errorf("REFERENCE.md is not what the tables say (%v); run go test ./server -run TestReference -update-reference", err)
+	}
+}
