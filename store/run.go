@@ -86,6 +86,7 @@ type Step struct {
 	Usage   json.RawMessage
 	Started int64
 	Ended   int64 // 0: not yet
+	Resumed bool  // it runs what a person allowed, without a model call
 }
 
 // Phase is where a tool call stands.
@@ -100,7 +101,8 @@ const (
 // Call is a row of the journal of tool calls.
 type Call struct {
 	Index    int // order within the run, from 0
-	Step     int
+	Step     int // in which it is settled; a resumption moves it on
+	Origin   int // the step in which the model asked for it
 	ID       string
 	Name     string
 	Phase    Phase
@@ -110,8 +112,9 @@ type Call struct {
 	Answered int // index of the tool message with the outcome; -1: none yet
 	Attempts int
 	Claimed  int64
-	Settled  int64 // 0: not yet
-	Reported bool  // the event that tells of the outcome is written
+	Settled  int64           // 0: not yet
+	Reported bool            // the event that tells of the outcome is written
+	Decision json.RawMessage // who granted or denied it; nil: nobody has
 }
 
 // Slot names something that a run keeps once.
@@ -176,20 +179,20 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 		return 0, err
 	}
 	for _, s := range c.Steps {
-		if _, err := tx.exec(`INSERT INTO run_steps (key, agent_id, model, usage_json, started_at, ended_at) VALUES (?,?,?,?,?,?)
+		if _, err := tx.exec(`INSERT INTO run_steps (key, agent_id, model, usage_json, started_at, ended_at, resumed) VALUES (?,?,?,?,?,?,?)
 			ON CONFLICT (key) DO UPDATE SET agent_id = excluded.agent_id, model = excluded.model,
 			usage_json = excluded.usage_json, started_at = excluded.started_at, ended_at = excluded.ended_at`,
-			key(n, s.Number), s.Agent, null(s.Model), null(string(s.Usage)), s.Started, null(s.Ended)); err != nil {
+			key(n, s.Number), s.Agent, null(s.Model), null(string(s.Usage)), s.Started, null(s.Ended), s.Resumed); err != nil {
 			return 0, err
 		}
 	}
 	for _, k := range c.Calls {
-		if _, err := tx.exec(`INSERT INTO tool_calls (key, step, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
-			claimed_at, settled_at, reported) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
-			phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
+		if _, err := tx.exec(`INSERT INTO tool_calls (key, step, origin, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
+			claimed_at, settled_at, decision_json, reported) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
+			step = excluded.step, decision_json = excluded.decision_json, phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
 			settled_at = excluded.settled_at, reported = excluded.reported`,
-			key(n, k.Index), k.Step, k.ID, k.Name, string(k.Phase), null(k.Reason), k.ArgsHash, k.Asked,
-			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), k.Reported); err != nil {
+			key(n, k.Index), k.Step, k.Origin, k.ID, k.Name, string(k.Phase), null(k.Reason), k.ArgsHash, k.Asked,
+			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), null(string(k.Decision)), k.Reported); err != nil {
 			return 0, err
 		}
 	}
@@ -333,6 +336,25 @@ func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 		runs = append(runs, run)
 		return err
 	}, "SELECT "+runColumns+" FROM runs WHERE "+strings.Join(where, " AND ")+" ORDER BY n DESC LIMIT ?", args...)
+	return runs, err
+}
+
+// Awaiting returns the runs that wait for an approval, oldest first, at most 1000; with owners, of those only.
+func (r *Runs) Awaiting(tx *Tx, owners []string) ([]*Run, error) {
+	query := "SELECT " + runColumns + " FROM runs WHERE status IN " + open + " AND status = 'awaiting_approval'"
+	var args []any
+	if owners != nil {
+		query += " AND owner_id IN (" + placeholders(len(owners)) + ")"
+		for _, o := range owners {
+			args = append(args, o)
+		}
+	}
+	var runs []*Run
+	err := tx.collect(func(s scanner) error {
+		run, err := scanRun(s)
+		runs = append(runs, run)
+		return err
+	}, query+" ORDER BY n LIMIT 1000", args...)
 	return runs, err
 }
 

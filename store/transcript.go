@@ -100,13 +100,14 @@ func (r *Runs) Steps(tx *Tx, n int64) ([]Step, error) {
 		var st Step
 		var k int64
 		var usage string
-		err := s.Scan(&k, &st.Agent, &st.Model, &usage, &st.Started, &st.Ended)
+		err := s.Scan(&k, &st.Agent, &st.Model, &usage, &st.Started, &st.Ended, &st.Resumed)
 		if st.Number = index(k); usage != "" {
 			st.Usage = json.RawMessage(usage)
 		}
 		steps = append(steps, st)
 		return err
-	}, `SELECT key, agent_id, coalesce(model, ''), coalesce(usage_json, ''), started_at, coalesce(ended_at, 0) FROM run_steps
+	}, `SELECT key, agent_id, coalesce(model, ''), coalesce(usage_json, ''), started_at, coalesce(ended_at, 0), resumed
+		FROM run_steps
 		WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
 	return steps, err
 }
@@ -117,13 +118,16 @@ func (r *Runs) Calls(tx *Tx, n int64) ([]Call, error) {
 	err := tx.collect(func(s scanner) error {
 		var c Call
 		var k int64
-		err := s.Scan(&k, &c.Step, &c.ID, &c.Name, &c.Phase, &c.Reason, &c.ArgsHash, &c.Asked, &c.Answered, &c.Attempts,
-			&c.Claimed, &c.Settled, &c.Reported)
-		c.Index = index(k)
+		var decision string
+		err := s.Scan(&k, &c.Step, &c.Origin, &c.ID, &c.Name, &c.Phase, &c.Reason, &c.ArgsHash, &c.Asked, &c.Answered, &c.Attempts,
+			&c.Claimed, &c.Settled, &decision, &c.Reported)
+		if c.Index = index(k); decision != "" {
+			c.Decision = json.RawMessage(decision)
+		}
 		calls = append(calls, c)
 		return err
-	}, `SELECT key, step, call_id, name, phase, coalesce(reason, ''), args_sha256, asked, coalesce(answered, -1), attempts, claimed_at,
-		coalesce(settled_at, 0), reported FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
+	}, `SELECT key, step, origin, call_id, name, phase, coalesce(reason, ''), args_sha256, asked, coalesce(answered, -1), attempts, claimed_at,
+		coalesce(settled_at, 0), coalesce(decision_json, ''), reported FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
 	return calls, err
 }
 

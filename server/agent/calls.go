@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -34,13 +37,15 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []message
 	for _, c := range calls {
 		m.say(event.ToolStart, callHead{c.ID, c.Name})
 		hash := sha256.Sum256(c.Args)
-		row := store.Call{Index: m.row.Calls, Step: step.Number, ID: c.ID, Name: c.Name, Phase: store.CallDispatching,
+		row := store.Call{Index: m.row.Calls, Step: step.Number, Origin: step.Number, ID: c.ID, Name: c.Name, Phase: store.CallDispatching,
 			ArgsHash: hash[:], Asked: asked, Answered: -1, Attempts: 1, Claimed: m.at}
 		place := m.row.Messages // reserved, so that outcomes lie in call order
 		m.row.Calls++
 		m.row.Messages++
 		if o := a.refuse(c); o != nil {
 			m.settle(&row, place, o)
+		} else if a.Policy.decide(c.Name, c.Args) == gated {
+			row.Phase, row.Attempts = store.CallAwaiting, 0
 		}
 		m.calls = append(m.calls, row)
 	}
@@ -62,11 +67,9 @@ func (a *LLM) refuse(c message.ToolCall) *message.Outcome {
 	if o := a.Tools.Check(c); o != nil {
 		return o
 	}
-	for _, p := range a.Deny {
-		if p.Match(c.Name, c.Args) {
-			return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.CapabilityBlocked,
-				Message: "This agent may not make this call.", RecoveryHint: message.ReportToUser}
-		}
+	if a.Policy.decide(c.Name, c.Args) == refused {
+		return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.CapabilityBlocked,
+			Message: "This agent may not make this call.", RecoveryHint: message.ReportToUser}
 	}
 	return nil
 }
@@ -243,7 +246,7 @@ func (a *LLM) execute(r *run, c *store.Call) tool.Settled {
 	var mu sync.Mutex // tools may report from several goroutines
 	return a.Tools.Execute(r.ctx, c.Name, tool.Call{
 		RunID: r.row.ID, AgentID: r.row.Current, SessionID: r.row.Session, UserID: r.row.User, StepNumber: c.Step, ID: c.ID,
-		Key: r.row.ID + ":" + strconv.Itoa(c.Step) + ":" + c.ID, Args: tc.Args,
+		Key: r.row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: tc.Args,
 		Progress: func(current, total float64, note string) {
 			r.transient(event.New(event.ToolProgress, struct {
 				ToolName   string  `json:"toolName"`
@@ -298,6 +301,10 @@ func (a *LLM) report(r *run, step store.Step) error {
 			c.Reported = true
 			m.calls = append(m.calls, c)
 		case store.CallAwaiting:
+			if i := slices.IndexFunc(r.rec.pending, func(a Approval) bool { return a.ToolCallID == c.ID }); i >= 0 {
+				pending = append(pending, r.rec.pending[i]) // asked for already
+				continue
+			}
 			tc := r.rec.call(&c)
 			m.say(event.ApprovalRequested, struct {
 				ToolCallID string `json:"toolCallId"`
@@ -307,6 +314,9 @@ func (a *LLM) report(r *run, step store.Step) error {
 		}
 	}
 	if len(pending) > 0 {
+		if step.Resumed {
+			m.endStep(step)
+		}
 		m.row.Status = store.Awaiting
 		return r.commitEnd(m, pending)
 	}
@@ -315,4 +325,10 @@ func (a *LLM) report(r *run, step store.Step) error {
 		m.beginStep(r, step.Number+1)
 	}
 	return r.commit(m)
+}
+
+// argsHash is the SHA-256 of a call's arguments, in hex: what a decision was given for.
+func argsHash(args json.RawMessage) string {
+	sum := sha256.Sum256(args)
+	return hex.EncodeToString(sum[:])
 }

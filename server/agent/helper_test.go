@@ -267,3 +267,20 @@ func (g resumeAgent) Resume(ctx context.Context, in agent.Input, from agent.Resu
 func contains(events []event.Event, typ, part string) bool {
 	return slices.ContainsFunc(events, func(e event.Event) bool { return e.Type == typ && strings.Contains(string(e.Payload), part) })
 }
+
+// hang makes a tool wait for the end of its context.
+func hang(c *counter) {
+	c.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		<-ctx.Done()
+		return tool.Result{}, ctx.Err()
+	}
+}
+
+func waitFor(t testing.TB, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen")
+		}
+	}
+}

@@ -26,7 +26,7 @@ type LLM struct {
 	MaxTokens     int // of one answer; 0: the model's own limit
 	ToolChoice    provider.ToolChoice
 	Tools         *tool.Set // nil: none
-	Deny          []Pattern // calls that are refused
+	Policy        Policy    // which calls it may make, and which a person must allow
 	MaxSteps      int       // 50 when 0. Reaching it without an answer is a failure.
 	MaxParallel   int       // tool calls at once; 8 when 0
 	HistoryTokens int       // of the session's transcript; 0: none
@@ -111,6 +111,9 @@ func (m *move) beginStep(r *run, n int) {
 func (m *move) endStep(s store.Step) {
 	s.Ended = m.at
 	m.steps = append(m.steps, s)
+	if s.Resumed {
+		return // such a step has no events of its own
+	}
 	var usage message.Usage
 	json.Unmarshal(s.Usage, &usage) //nolint:errcheck // absent after a resumption: then it is zero, which is true
 	m.say(event.StepEnd, stepFields{StepNumber: s.Number, Usage: &usage})
@@ -137,6 +140,8 @@ func (a *LLM) drive(r *run) error {
 			err = fault.New(fault.StopCondition, "The run made %d steps without finishing (step >= %d).", step.Number, a.maxSteps())
 		case r.rec.openCalls(step.Number) > 0:
 			err = a.settleCalls(r, step)
+		case step.Resumed: // everything was denied
+			err = a.report(r, step)
 		default:
 			err = a.ask(r, step)
 		}

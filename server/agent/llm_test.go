@@ -214,7 +214,7 @@ func TestDeniedCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Deny = append(l.Deny, pattern)
+		l.Policy.Deny = append(l.Policy.Deny, pattern)
 	}
 	r := newRig(t, single(l))
 	_, events := r.run("a", "go")

@@ -146,22 +146,12 @@ func (a *LLM) specs(r *run) []provider.ToolSpec {
 	}
 	var specs []provider.ToolSpec
 	for _, s := range a.Tools.Specs() {
-		if s.Name == tool.ReadResultName && !spilled || a.denies(s.Name) {
+		if s.Name == tool.ReadResultName && !spilled || a.Policy.hides(s.Name) {
 			continue
 		}
 		specs = append(specs, provider.ToolSpec{Name: s.Name, Description: s.Description, Input: s.Input})
 	}
 	return specs
-}
-
-// denies reports whether every call of a tool is refused, so that it need not be offered.
-func (a *LLM) denies(name string) bool {
-	for _, p := range a.Deny {
-		if p.Arg == "" && p.Match(name, nil) {
-			return true
-		}
-	}
-	return false
 }
 
 // transcript is what a model is shown: the system prompt, the history, the run's own messages. Calls without an

@@ -134,6 +134,15 @@ func (e *Engine) read(ctx context.Context, runID string) (row *store.Run, rec *r
 	return row, rec, err
 }
 
+// Result is how a run stands, in the form in which agent.end tells it.
+func (e *Engine) Result(ctx context.Context, runID string) (RunResult, error) {
+	row, rec, err := e.read(ctx, runID)
+	if err != nil {
+		return RunResult{}, err
+	}
+	return result(row, rec, ending(row, rec, now()))
+}
+
 // List tells about runs, newest first, without their states. next is the filter's Before for the page that follows, 0
 // when this is the last.
 func (e *Engine) List(ctx context.Context, f store.RunFilter) (runs []Snapshot, next int64, err error) {

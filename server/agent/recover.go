@@ -112,7 +112,7 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (moved bool, er
 		m := r.move()
 		m.row.Attempt++
 		m.say(event.AgentStart, startFields{row.ID, row.Owner})
-		if n := len(r.rec.steps); n > 0 && r.reg.LLM != nil && r.rec.steps[n-1].Ended == 0 && r.rec.openCalls(r.rec.steps[n-1].Number) == 0 {
+		if n := len(r.rec.steps); n > 0 && r.reg.LLM != nil && r.rec.steps[n-1].Ended == 0 && !r.rec.steps[n-1].Resumed && r.rec.openCalls(r.rec.steps[n-1].Number) == 0 {
 			m.say(event.StepStart, stepFields{StepNumber: r.rec.steps[n-1].Number}) // its model call is made again
 		}
 		if err := r.commit(m); err != nil {

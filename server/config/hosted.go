@@ -30,7 +30,7 @@ type Tool struct {
 	Description      Text            `json:"description" check:"required" doc:"What the model is told about it."`
 	Input            json.RawMessage `json:"input" default:"{\"type\":\"object\",\"properties\":{}}" doc:"JSON Schema of the arguments."`
 	SideEffect       string          `json:"sideEffect" default:"side-effecting" enum:"pure|read-only|side-effecting|external-stateful" doc:"What a call does to the world."`
-	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; absent: never for pure and read-only tools, always for the others."`
+	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; always, never, or {when: {arg: glob}} for calls whose arguments match all globs; absent: never for pure and read-only tools; for the others always, unless the agent's permissions allow the call."`
 	OnUnknownOutcome string          `json:"onUnknownOutcome" default:"ask" enum:"ask|error|retry" doc:"After a crash during a call: ask a person, tell the model, or call again (idempotent tools only)."`
 	Idempotent       bool            `json:"idempotent" default:"false" doc:"A second call with the same call id does nothing more."`
 	Timeout          Millis          `json:"timeoutMs" default:"60000" check:"1.." doc:"Time for one call."`

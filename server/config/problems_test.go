@@ -248,14 +248,8 @@ func TestProblems(t *testing.T) {
 			`agents/a/subAgents/1 | c:4:20: there is no agent "b"; did you mean "a"?`,
 			`agents/a/handoffs | c:4:38: this version does not have hand-offs yet; leave them out`,
 			`agents/a/handoffs/0 | c:4:39: there is no agent "c"; did you mean "a"?`}},
-		{"ask", agents("\n" + `"tools": ["look"], "permissions": {"ask": ["look"]}`), nil, []string{
-			`agents/a/permissions/ask | c:4:43: this version cannot ask for approval yet; use deny or allow`}},
-		{"approval by default", strings.Replace(agents(`"tools": ["look"]`), `, "sideEffect": "read-only"`, ``, 1), nil, []string{
-			`tools/look/approval | c:2:19: calls need approval, which this version cannot ask for yet, and agent "a" may call it: set approval to "never" or sideEffect to "read-only"`}},
-		{"approval by condition", strings.Replace(agents(`"tools": ["look"]`), `"sideEffect"`, `"approval": {"when": {}}, "sideEffect"`, 1), nil, []string{
-			`tools/look/approval | c:2:91: calls need approval, which this version cannot ask for yet, and agent "a" may call it: set approval to "never" or sideEffect to "read-only"`}},
-		{"denied tools need none", strings.Replace(agents(`"tools": ["look"], "permissions": {"deny": ["look"]}`), `, "sideEffect": "read-only"`, ``, 1), nil, nil},
-		{"unused tools need none", tool(`"approval": "always"`), nil, nil},
+		{"approvals are asked for", agents("\n" + `"tools": ["look"], "permissions": {"ask": ["look"]}`), nil, nil},
+		{"approval by condition", strings.Replace(agents(`"tools": ["look"]`), `"sideEffect"`, `"approval": {"when": {}}, "sideEffect"`, 1), nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := parse(tt.text, tt.env...)

@@ -221,12 +221,8 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	if a.Tools, err = tool.NewSet(tools...); err != nil {
 		return nil, err
 	}
-	for _, text := range c.Permissions.Deny {
-		p, err := agent.ParsePattern(text)
-		if err != nil {
-			return nil, fault.Invalid("A permission is not valid.", fault.At(err.Error(), "permissions", "deny"))
-		}
-		a.Deny = append(a.Deny, p)
+	if a.Policy, err = b.policy(c); err != nil {
+		return nil, err
 	}
 	a.Tools.Logger = b.Logger
 	a.Tools.Retry = tool.RetryPolicy{MaxAttempts: c.ToolRetry.MaxAttempts, Backoff: c.ToolRetry.Backoff.Duration()}
@@ -238,4 +234,31 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 		a.Output = &agent.Output{Schema: s, Spec: provider.OutputSpec{Name: id, Schema: c.Output}}
 	}
 	return a, nil
+}
+
+// policy is what an agent's permissions and its tools' own wishes say about its calls.
+func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {
+	for _, set := range []struct {
+		name string
+		from []string
+		to   *[]agent.Pattern
+	}{{"deny", c.Permissions.Deny, &p.Deny}, {"ask", c.Permissions.Ask, &p.Ask}, {"allow", c.Permissions.Allow, &p.Allow}} {
+		for i, text := range set.from {
+			pattern, err := agent.ParsePattern(text)
+			if err != nil {
+				return p, fault.Invalid("A permission is not valid.", fault.At(err.Error(), "permissions", set.name, i))
+			}
+			*set.to = append(*set.to, pattern)
+		}
+	}
+	p.Tools = map[string]agent.Gate{}
+	for _, name := range c.Tools {
+		t, ok := b.Config.Tools[name]
+		if !ok {
+			continue // a built-in, which changes nothing
+		}
+		p.Tools[name] = agent.Gate{Always: t.Approval.Mode == "always", When: t.Approval.When,
+			Default: t.Approval.Mode == "" && t.EffectiveApproval().Mode == "always"}
+	}
+	return p, nil
 }

@@ -41,6 +41,8 @@ type RunAnswer struct {
 	RunID  string          `json:"runId"`
 	Status store.Status    `json:"status" enum:"completed|awaiting_approval|aborted|failed"`
 	Result agent.RunResult `json:"result"`
+	// Unmatched is for resumptions only.
+	Unmatched []DecisionBody `json:"unmatched,omitempty" doc:"Decisions for calls that do not wait."`
 }
 
 // RunStarted is the answer of POST /agents/{id}/stream.
@@ -124,13 +126,18 @@ func (a *API) runAgent(ctx context.Context, _ Call, in runInput) (RunAnswer, err
 	if err != nil {
 		return RunAnswer{}, err
 	}
+	return answerOf(h.ID, res)
+}
+
+// answerOf tells how a run has ended or that it waits: as an answer or, where it was aborted or failed, as an error.
+func answerOf(runID string, res agent.RunResult) (RunAnswer, error) {
 	tell := func(kind *fault.Kind, fallback string) error {
 		e := fault.New(kind, "%s", fallback)
 		if res.Error != nil {
 			e.Message = res.Error.Message
 			e.With("code", res.Error.Code).Advise(res.Error.Hint)
 		}
-		return e.With("runId", h.ID).With("status", res.Status)
+		return e.With("runId", runID).With("status", res.Status)
 	}
 	switch res.Status {
 	case store.Aborted:
@@ -138,9 +145,9 @@ func (a *API) runAgent(ctx context.Context, _ Call, in runInput) (RunAnswer, err
 	case store.Failed:
 		return RunAnswer{}, tell(fault.RunFailed, "The run failed.")
 	case store.Running: // the server is stopping, and the run goes on after its restart
-		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", h.ID).With("status", res.Status)
+		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", runID).With("status", res.Status)
 	}
-	return RunAnswer{RunID: h.ID, Status: res.Status, Result: res}, nil
+	return RunAnswer{RunID: runID, Status: res.Status, Result: res}, nil
 }
 
 func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, _ Call, in runInput) error {

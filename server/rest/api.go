@@ -41,6 +41,7 @@ type API struct {
 func (a *API) Routes() []Route {
 	routes := a.agentRoutes()
 	routes = append(routes, a.runRoutes()...)
+	routes = append(routes, a.approvalRoutes()...)
 	routes = append(routes, a.sessionRoutes()...)
 	if a.Issuer != nil {
 		routes = append(routes, a.tokenRoutes()...)

@@ -105,10 +105,11 @@ func span(low, high *int64) string {
 }
 
 // Decode reads a JSON object into a pointer to a struct and returns every problem: bad syntax, trailing data, unknown,
-// duplicate and missing keys, wrong types, null where a value is needed, texts that are too short. An empty body is {}.
+// duplicate and missing keys, wrong types, null where a value is needed, texts that are too short; of more than 100, the
+// first 100. An empty body is {}.
 //
 // Field tags: `json` names the key; `min` is the least length of a text or list, or the least number; `required` says
-// that the key must be there. A field of type json.RawMessage takes any value.
+// that the key must be there. A field of type json.RawMessage takes any value without duplicate keys.
 func Decode(data []byte, into any) []fault.Issue {
 	if len(bytes.TrimSpace(data)) == 0 {
 		data = []byte("{}")
@@ -151,7 +152,13 @@ func wellFormed(data []byte) string {
 
 type decoder struct{ issues []fault.Issue }
 
+// maxIssues bounds an answer that a large body could make many times as large as itself.
+const maxIssues = 100
+
 func (d *decoder) fail(path []any, format string, args ...any) {
+	if len(d.issues) == maxIssues {
+		return
+	}
 	d.issues = append(d.issues, fault.At(fmt.Sprintf(format, args...), path...))
 }
 
@@ -162,6 +169,9 @@ func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag, pat
 	data = bytes.TrimSpace(data)
 	if v.Type() == rawType {
 		v.SetBytes(data)
+		if data[0] == '{' || data[0] == '[' {
+			d.unique(json.NewDecoder(bytes.NewReader(data)), path)
+		}
 		return
 	}
 	if v.Kind() == reflect.Pointer {
@@ -193,6 +203,31 @@ func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag, pat
 		if allowed := tag.Get("enum"); allowed != "" && v.Kind() == reflect.String && !slices.Contains(strings.Split(allowed, "|"), v.String()) {
 			d.fail(path, "is one of %s", strings.ReplaceAll(allowed, "|", ", "))
 		}
+	}
+}
+
+// unique reports keys that repeat inside a value of any form.
+func (d *decoder) unique(dec *json.Decoder, path []any) {
+	t, _ := dec.Token() // the whole is known to be well-formed
+	switch t {
+	case json.Delim('{'):
+		seen := map[string]bool{}
+		for dec.More() {
+			k, _ := dec.Token()
+			key := k.(string)
+			at := append(slices.Clip(path), key)
+			if seen[key] {
+				d.fail(at, "is there twice")
+			}
+			seen[key] = true
+			d.unique(dec, at)
+		}
+		dec.Token() //nolint:errcheck
+	case json.Delim('['):
+		for i := 0; dec.More(); i++ {
+			d.unique(dec, append(slices.Clip(path), i))
+		}
+		dec.Token() //nolint:errcheck
 	}
 }
 

@@ -91,13 +91,15 @@ CREATE TABLE run_steps (
   model      TEXT,
   usage_json TEXT,
   started_at INTEGER NOT NULL,
-  ended_at   INTEGER
+  ended_at   INTEGER,
+  resumed    INTEGER NOT NULL            -- whether it runs what a person allowed, without a model call
 );
 
 -- The journal of tool calls: claim (the row), dispatch, settle.
 CREATE TABLE tool_calls (
   key           INTEGER PRIMARY KEY,
-  step          INTEGER NOT NULL,
+  step          INTEGER NOT NULL,        -- in which it is settled; a resumption moves it on
+  origin        INTEGER NOT NULL,        -- in which the model asked for it
   call_id       TEXT NOT NULL,
   name          TEXT NOT NULL,
   phase         TEXT NOT NULL,           -- awaiting, dispatching, done
@@ -108,6 +110,7 @@ CREATE TABLE tool_calls (
   attempts      INTEGER NOT NULL,
   claimed_at    INTEGER NOT NULL,
   settled_at    INTEGER,
+  decision_json TEXT,                    -- who granted or denied it, when and why
   reported      INTEGER NOT NULL         -- whether the event that tells of the outcome is written
 );
 

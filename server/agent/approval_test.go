@@ -1,0 +1,201 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// gatedAgent asks for two calls at once: a needs approval, b does not; c needs it too when n is 3.
+func gatedAgent(t testing.TB, calls string) (func(*rig) []agent.Registration, map[string]*counter) {
+	list, byName := tools("a", "b", "c")
+	l := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[`+calls+`]},{"when":{"step":1},"text":"end: {{lastTool}}"}]}`, list...)
+	l.Policy.Tools = map[string]agent.Gate{"a": {Always: true}, "c": {When: json.RawMessage(`{"n":3}`)}}
+	return single(l), byName
+}
+
+func resume(t testing.TB, r *rig, runID string, decisions ...agent.Decision) agent.RunResult {
+	t.Helper()
+	h, unmatched, err := r.engine.Resume(t.Context(), runID, decisions, "tester")
+	if err != nil || len(unmatched) > 0 {
+		t.Fatalf("Resume(%v) = %v unmatched, %v", decisions, unmatched, err)
+	}
+	return r.wait(h)
+}
+
+func TestApprovalAfterARestart(t *testing.T) {
+	make, count := gatedAgent(t, `{"name":"a","args":{"x":1}},{"name":"b","args":{}}`)
+	r := newRig(t, make)
+	res, events := r.run("a", "go")
+	id := res.State.ID
+	want := "agent.start step.start tool.call.start tool.call.delta* tool.call.start tool.call.delta* tool.call.end tool.call.end " +
+		"tool.execute.start tool.execute.start tool.approval.requested tool.execute.end agent.end"
+	if got := types(events); got != want {
+		t.Errorf("events:\n got %s\nwant %s", got, want)
+	}
+	if res.Status != store.Awaiting || len(res.State.PendingApprovals) != 1 || count["a"].count() != 0 || count["b"].count() != 1 || res.State.FinishedAt != "" {
+		t.Fatalf("parked: %s %+v, executions %d and %d", res.Status, res.State.PendingApprovals, count["a"].count(), count["b"].count())
+	}
+	if n := r.restart(); n != 0 {
+		t.Errorf("a restart took up %d runs, want the parked one left alone", n)
+	}
+	waiting, err := r.engine.Approvals(t.Context(), nil)
+	if err != nil || len(waiting) != 1 || waiting[0].RunID != id || waiting[0].ToolName != "a" || string(waiting[0].Args) != `{"x":1}` || len(waiting[0].ArgsSHA256) != 64 {
+		t.Errorf("Approvals = %+v, %v", waiting, err)
+	}
+	if others, err := r.engine.Approvals(t.Context(), []string{"other"}); err != nil || len(others) != 0 {
+		t.Errorf("Approvals of another agent = %+v, %v", others, err)
+	}
+	res = resume(t, r, id, agent.Decision{ToolCallID: waiting[0].ToolCallID, Granted: true})
+	if res.Status != store.Completed || count["a"].count() != 1 || string(res.Output) != `"end: did b"` && string(res.Output) != `"end: did a"` {
+		t.Errorf("resumed: %s %s %+v with %d executions", res.Status, res.Output, res.Error, count["a"].count())
+	}
+	want = "agent.start tool.approval.granted tool.execute.start tool.execute.end step.start text.delta* text.complete step.end agent.end"
+	if got := types(r.events("a", id)); got != want {
+		t.Errorf("events after the resumption:\n got %s\nwant %s", got, want)
+	}
+	var numbers []int
+	for _, s := range res.State.Steps {
+		numbers = append(numbers, s.StepNumber)
+	}
+	if len(numbers) != 3 || numbers[1] != 2 || numbers[2] != 3 || len(res.State.Steps[1].ToolCalls) != 1 || res.State.Steps[1].ToolCalls[0].StepNumber != 2 {
+		t.Errorf("steps = %v, %+v; want the granted call in step 2", numbers, res.State.Steps)
+	}
+	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: "x"}}, ""); !fault.Is(err, fault.RunNotSuspended) {
+		t.Errorf("Resume of a completed run = %v, want run-not-suspended", err)
+	}
+}
+
+func TestDenialReachesTheModel(t *testing.T) {
+	make, count := gatedAgent(t, `{"name":"a","args":{}}`)
+	r := newRig(t, make)
+	res, _ := r.run("a", "go")
+	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Reason: "too risky"})
+	if res.Status != store.Completed || count["a"].count() != 0 || !strings.Contains(string(res.Output), "too risky") {
+		t.Errorf("after a denial: %s %s with %d executions", res.Status, res.Output, count["a"].count())
+	}
+	if !contains(r.events("a", res.State.ID), event.ApprovalDenied, "too risky") {
+		t.Error("no tool.approval.denied with the reason")
+	}
+}
+
+func TestPartialDecision(t *testing.T) {
+	make, count := gatedAgent(t, `{"name":"a","args":{}},{"name":"c","args":{"n":3}},{"name":"c","args":{"n":4}}`)
+	r := newRig(t, make)
+	res, _ := r.run("a", "go")
+	id, pending := res.State.ID, res.State.PendingApprovals
+	if len(pending) != 2 || count["c"].count() != 1 {
+		t.Fatalf("pending = %+v with %d executions of c, want a and one c to wait", pending, count["c"].count())
+	}
+	res = resume(t, r, id, agent.Decision{ToolCallID: pending[0].ToolCallID, Granted: true})
+	if res.Status != store.Awaiting || len(res.State.PendingApprovals) != 1 || count["a"].count() != 1 || count["c"].count() != 1 {
+		t.Fatalf("after one of two: %s with %+v", res.Status, res.State.PendingApprovals)
+	}
+	r.restart()
+	_, unmatched, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: pending[0].ToolCallID, Granted: true}, {ToolCallID: "nonsense"}}, "")
+	if err != nil || len(unmatched) != 2 {
+		t.Errorf("Resume with decisions for nothing = %v unmatched, %v", unmatched, err)
+	}
+	res = resume(t, r, id, agent.Decision{ToolCallID: pending[1].ToolCallID, Granted: true})
+	if res.Status != store.Completed || count["a"].count() != 1 || count["c"].count() != 2 {
+		t.Errorf("after both: %s with %d and %d executions", res.Status, count["a"].count(), count["c"].count())
+	}
+	last := 0
+	for _, s := range res.State.Steps {
+		if s.StepNumber <= last {
+			t.Errorf("step %d after %d", s.StepNumber, last)
+		}
+		last = s.StepNumber
+	}
+	r.checkNumbers(id)
+}
+
+func TestConcurrentResumesOneWins(t *testing.T) {
+	for range 50 {
+		make, count := gatedAgent(t, `{"name":"a","args":{}}`)
+		r := newRig(t, make)
+		res, _ := r.run("a", "go")
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		won := 0
+		for range 2 {
+			wg.Go(func() {
+				h, _, err := r.engine.Resume(t.Context(), res.State.ID, []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}, "")
+				if err != nil && !fault.Is(err, fault.RunConflict) && !fault.Is(err, fault.RunNotSuspended) {
+					t.Errorf("Resume = %v", err)
+				}
+				if err == nil {
+					mu.Lock()
+					won++
+					mu.Unlock()
+					r.wait(h)
+				}
+			})
+		}
+		wg.Wait()
+		if won != 1 || count["a"].count() != 1 {
+			t.Fatalf("%d of 2 resumptions won with %d executions, want 1 and 1", won, count["a"].count())
+		}
+	}
+}
+
+func TestUnknownOutcomeIsDecidedByAPerson(t *testing.T) {
+	for _, granted := range []bool{true, false} {
+		c := &counter{spec: tool.Spec{Name: "t", Description: "d"}}
+		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"t","args":{}}]},{"text":"end: {{lastTool}}"}]}`, c)))
+		hang(c)
+		h := r.start(agent.StartRequest{AgentID: "a"})
+		waitFor(t, func() bool { return c.count() == 1 })
+		r.close()
+		c.execute = nil
+		r.open()
+		if _, err := r.engine.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s := r.settled(h.ID)
+		res := resume(t, r, h.ID, agent.Decision{ToolCallID: s.PendingApprovals[0].ToolCallID, Granted: granted})
+		if res.Status != store.Completed {
+			t.Errorf("granted %v: %s %+v", granted, res.Status, res.Error)
+		}
+		if granted && (c.count() != 2 || c.keys[0] != c.keys[1]) || !granted && (c.count() != 1 || !strings.Contains(string(res.Output), "unknown")) {
+			t.Errorf("granted %v: keys %q, output %s", granted, c.keys, res.Output)
+		}
+	}
+}
+
+func TestPolicyOrder(t *testing.T) {
+	list, byName := tools("always", "default", "free")
+	l := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"always","args":{}},{"name":"default","args":{"env":"dev"}},
+		{"name":"default","args":{"env":"prod-eu"}},{"name":"free","args":{}},{"name":"free","args":{"x":"no"}}]},{"text":"end"}]}`, list...)
+	patterns := func(texts ...string) (out []agent.Pattern) {
+		for _, s := range texts {
+			p, err := agent.ParsePattern(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, p)
+		}
+		return out
+	}
+	l.Policy = agent.Policy{Deny: patterns("free:x=no"), Ask: patterns("default:env=prod*"), Allow: patterns("always", "default", "free"),
+		Tools: map[string]agent.Gate{"always": {Always: true}, "default": {Default: true}}}
+	r := newRig(t, single(l))
+	res, _ := r.run("a", "go")
+	var waiting []string
+	for _, a := range res.State.PendingApprovals {
+		waiting = append(waiting, a.ToolName+string(a.Args))
+	}
+	if got := strings.Join(waiting, " "); got != `always{} default{"env":"prod-eu"}` {
+		t.Errorf("waiting: %s", got)
+	}
+	if byName["default"].count() != 1 || byName["free"].count() != 1 || byName["always"].count() != 0 {
+		t.Errorf("executions: %d %d %d", byName["default"].count(), byName["free"].count(), byName["always"].count())
+	}
+}

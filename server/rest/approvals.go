@@ -1,0 +1,104 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"agentd/auth"
+	"agentd/server/agent"
+	"agentd/server/fault"
+)
+
+// DecisionBody is a person's word on one tool call.
+type DecisionBody struct {
+	ToolCallID       string `json:"toolCallId" required:"true" min:"1"`
+	Granted          bool   `json:"granted" required:"true"`
+	Reason           string `json:"reason,omitempty" doc:"Told to the model when the call is denied."`
+	SubRunToolCallID string `json:"subRunToolCallId,omitempty" min:"1" doc:"As in the pending approval, for a call of a child run."`
+}
+
+// ResumeBody is decisions on what a run waits for.
+type ResumeBody struct {
+	Approvals []DecisionBody `json:"approvals,omitempty" min:"1"`
+	Directive *Directive     `json:"directive,omitempty" doc:"The older form of the same."`
+}
+
+// Directive wraps decisions, as older clients send them.
+type Directive struct {
+	Approvals []DecisionBody `json:"approvals" required:"true" min:"1"`
+}
+
+// ApprovalList is the answer of GET /approvals.
+type ApprovalList struct {
+	Approvals []agent.Waiting `json:"approvals"`
+}
+
+func (a *API) approvalRoutes() []Route {
+	return []Route{
+		{Method: "GET", Path: "/approvals", Access: ScopeOfSome("agents", "read"),
+			Summary:  "Tool calls that wait for a decision, of the agents that the token may read, oldest run first.",
+			Endpoint: call(http.StatusOK, a.listApprovals)},
+		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("invoke"), Effects: true, Starts: true,
+			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again.",
+			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.RunAborted, fault.RunFailed},
+			Exists: func(r *http.Request) error {
+				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
+				return err
+			},
+			Endpoint: call(http.StatusOK, a.resumeRun)},
+	}
+}
+
+func (a *API) listApprovals(ctx context.Context, c Call, _ struct{}) (ApprovalList, error) {
+	var owners []string
+	if all, ids := c.Principal.Grant.Targets("agents", "read"); !all {
+		owners = append([]string{}, ids...) // never nil, which would be all
+	}
+	list, err := a.Engine.Approvals(ctx, owners)
+	return ApprovalList{Approvals: list}, err
+}
+
+type resumeInput struct {
+	RunID string `path:"runId"`
+	Body  ResumeBody
+}
+
+func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer, error) {
+	bodies := in.Body.Approvals
+	if in.Body.Directive != nil {
+		bodies = append(bodies, in.Body.Directive.Approvals...)
+	}
+	if len(bodies) == 0 {
+		return RunAnswer{}, fault.Invalid("The request is not valid.", fault.At("is required", "approvals"))
+	}
+	decisions := make([]agent.Decision, len(bodies))
+	for i, b := range bodies {
+		decisions[i] = agent.Decision(b)
+	}
+	h, unmatched, err := a.Engine.Resume(ctx, in.RunID, decisions, decider(c.Principal))
+	if err != nil {
+		return RunAnswer{}, err
+	}
+	var res agent.RunResult
+	if h == nil {
+		res, err = a.Engine.Result(ctx, in.RunID)
+	} else {
+		res, err = h.Wait(ctx)
+	}
+	if err != nil {
+		return RunAnswer{}, err
+	}
+	answer, err := answerOf(in.RunID, res)
+	for _, d := range unmatched {
+		answer.Unmatched = append(answer.Unmatched, DecisionBody(d))
+	}
+	return answer, err
+}
+
+// decider names who decides, for the journal.
+func decider(p auth.Principal) string {
+	if p.TokenID != "" {
+		return "token:" + p.TokenID
+	}
+	return string(p.Kind)
+}

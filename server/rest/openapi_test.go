@@ -1,0 +1,39 @@
+package rest_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"agentd/auth"
+	"agentd/metrics"
+	"agentd/server/agent"
+	"agentd/server/rest"
+	"agentd/server/stream"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestDocument compares the document of all routes with the one that was last looked at: whoever changes a route
+// changes what others rely on.
+func TestDocument(t *testing.T) {
+	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Metrics: metrics.New(""), MetricsPath: "/metrics",
+		SSE: &stream.SSE{}, SSESessions: "/sessions", Version: "0.0.0", BasePath: "/v1"}
+	got := string(api.Document())
+	if again := string(api.Document()); again != got {
+		t.Error("Document() gives other bytes the second time")
+	}
+	const path = "testdata/openapi.json"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("Document() is not %s; run with -update to write it:\n%s", path, got)
+	}
+}
