@@ -15,6 +15,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/tool"
+	"agentd/server/transcript"
 	"agentd/store"
 )
 
@@ -77,7 +78,7 @@ func (a *LLM) refuse(c message.ToolCall) *message.Outcome {
 // settle makes a call done, with its outcome at the given place in the transcript.
 func (m *move) settle(c *store.Call, place int, o *message.Outcome) {
 	c.Phase, c.Answered, c.Settled, c.Reason = store.CallDone, place, m.at, ""
-	m.messageAt(place, answer(o), o)
+	m.messageAt(place, transcript.Answer(o), o)
 }
 
 // place is the index that is reserved for a call's outcome.
@@ -178,12 +179,17 @@ func unknownOutcome(c *store.Call) *message.Outcome {
 // dispatch runs calls: the sequential ones one by one, then the others side by side. It settles each but the last
 // as soon as it ends; report settles the last together with all events.
 func (a *LLM) dispatch(r *run, calls []store.Call) error {
-	var first, rest []store.Call
+	type job struct {
+		call store.Call
+		make tool.Call
+	}
+	var first, rest []job // prepared here, since the workers must not read what commits change
 	for _, c := range calls {
+		j := job{c, r.prepare(c)}
 		if t, ok := a.Tools.Get(c.Name); ok && t.Spec().Sequential {
-			first = append(first, c)
+			first = append(first, j)
 		} else {
-			rest = append(rest, c)
+			rest = append(rest, j)
 		}
 	}
 	type settled struct {
@@ -191,19 +197,20 @@ func (a *LLM) dispatch(r *run, calls []store.Call) error {
 		res  tool.Settled
 	}
 	results := make(chan settled)
+	execute := func(j job) { results <- settled{j.call, a.Tools.Execute(r.ctx, j.call.Name, j.make)} }
 	var workers sync.WaitGroup
 	workers.Go(func() {
 		defer close(results)
-		for _, c := range first {
-			results <- settled{c, a.execute(r, &c)}
+		for _, j := range first {
+			execute(j)
 		}
 		var inner sync.WaitGroup
 		places := make(chan struct{}, cmp.Or(a.MaxParallel, defaultParallel))
-		for _, c := range rest {
+		for _, j := range rest {
 			places <- struct{}{}
 			inner.Go(func() {
 				defer func() { <-places }()
-				results <- settled{c, a.execute(r, &c)}
+				execute(j)
 			})
 		}
 		inner.Wait()
@@ -239,14 +246,13 @@ func (a *LLM) dispatch(r *run, calls []store.Call) error {
 	return failed
 }
 
-// execute runs one call. Live output and progress are published as they come.
-func (a *LLM) execute(r *run, c *store.Call) tool.Settled {
-	tc := r.rec.call(c)
+// prepare makes the call of a tool. Live output and progress are published as they come, from any goroutine.
+func (r *run) prepare(c store.Call) tool.Call {
 	chunks := 0
-	var mu sync.Mutex // tools may report from several goroutines
-	return a.Tools.Execute(r.ctx, c.Name, tool.Call{
+	var mu sync.Mutex // guards chunks: tools may report from several goroutines
+	return tool.Call{
 		RunID: r.row.ID, AgentID: r.row.Current, SessionID: r.row.Session, UserID: r.row.User, StepNumber: c.Step, ID: c.ID,
-		Key: r.row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: tc.Args,
+		Key: r.row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: r.rec.call(&c).Args,
 		Progress: func(current, total float64, note string) {
 			r.transient(event.New(event.ToolProgress, struct {
 				ToolName   string  `json:"toolName"`
@@ -264,7 +270,7 @@ func (a *LLM) execute(r *run, c *store.Call) tool.Settled {
 			r.transient(event.New(event.ToolPartial, chunkFields{c.Name, c.ID, wire(chunk), chunks, c.Step, now()}))
 			chunks++
 		},
-	})
+	}
 }
 
 // report tells of the outcomes of a step's calls in call order, and ends the step or parks the run.
@@ -310,7 +316,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 				ToolCallID string `json:"toolCallId"`
 				Reason     string `json:"reason,omitempty"`
 			}{c.ID, c.Reason})
-			pending = append(pending, Approval{ToolCallID: c.ID, ToolName: c.Name, Args: tc.Args, Reason: c.Reason, RequestedAt: ISO(m.at)})
+			pending = append(pending, Approval{ToolCallID: c.ID, ToolName: c.Name, Args: tc.Args, Reason: c.Reason, RequestedAt: message.Millis(m.at)})
 		}
 	}
 	if len(pending) > 0 {

@@ -209,11 +209,19 @@ func (e *Engine) admit(r *run, force bool) error {
 
 // release gives the place back.
 func (e *Engine) release(r *run) {
+	e.vacate(r)
+	e.moving.Done()
+}
+
+// vacate lets others take up the run. It is done before anybody can see that the run has ended or waits, so that who
+// sees it can resume or abort it at once.
+func (e *Engine) vacate(r *run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.live, r.row.ID)
-	e.opts.Metrics.InflightRuns.Set(float64(len(e.live)))
-	e.moving.Done()
+	if e.live[r.row.ID] == r {
+		delete(e.live, r.row.ID)
+		e.opts.Metrics.InflightRuns.Set(float64(len(e.live)))
+	}
 }
 
 // launch moves an admitted run in a goroutine of its own.

@@ -116,7 +116,7 @@ func (r *run) decide(decisions []Decision, by string) (m *move, unmatched []Deci
 			continue
 		}
 		call := *c
-		call.Decision, _ = message.Encode(Decided{By: cmp.Or(by, "anonymous"), At: ISO(m.at), Granted: d.Granted, Reason: d.Reason,
+		call.Decision, _ = message.Encode(Decided{By: cmp.Or(by, "anonymous"), At: message.Millis(m.at), Granted: d.Granted, Reason: d.Reason,
 			ArgsSHA256: hex.EncodeToString(c.ArgsHash)})
 		call.Step = step.Number
 		if d.Granted {

@@ -19,7 +19,8 @@ import (
 // grace is how long an agent may take to return after its context has ended, before the run goes on without it.
 const grace = 5 * time.Second
 
-// run is a run that one goroutine moves. Only that goroutine touches row and rec.
+// run is a run that one goroutine moves. Only that goroutine changes row and rec, row under mu; others read no more of
+// them than publishing needs, under mu too.
 type run struct {
 	e   *Engine
 	reg *Registration
@@ -244,6 +245,8 @@ func (r *run) commit(m *move) error {
 
 // committed takes over what a commit made durable, and publishes it.
 func (r *run) committed(m *move, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.row = m.row
 	r.row.N = n
 	r.row.Version++
@@ -265,8 +268,9 @@ func (r *run) committed(m *move, n int64) {
 	if v, ok := m.slots[store.CheckpointSlot]; ok {
 		r.rec.checkpoint = v
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if lifecycleOf(m.row.Status) != "" {
+		r.e.vacate(r)
+	}
 	for _, p := range m.events {
 		if p.seq == 0 {
 			r.sub++

@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/message"
-	"agentd/server/tool"
+	"agentd/server/transcript"
 	"agentd/store"
 )
 
@@ -116,27 +115,8 @@ type entry struct {
 }
 
 func decodeMessage(m store.Message) (entry, error) {
-	e := entry{index: m.Index, at: m.At}
-	if m.Role != string(message.Tool) {
-		return e, json.Unmarshal(m.Body, &e.msg)
-	}
-	e.outcome = new(message.Outcome)
-	if err := json.Unmarshal(m.Body, e.outcome); err != nil {
-		return e, err
-	}
-	e.msg = answer(e.outcome)
-	return e, nil
-}
-
-// answer is the tool message that tells a model of an outcome.
-func answer(o *message.Outcome) message.Message {
-	return message.Message{Role: message.Tool, ToolCallID: o.ToolCallID, Content: message.Text(tool.Render(o))}
-}
-
-// DecodeMessage turns a stored message into the message that it stands for.
-func DecodeMessage(m store.Message) (message.Message, error) {
-	e, err := decodeMessage(m)
-	return e.msg, err
+	msg, outcome, err := transcript.Decode(m)
+	return entry{index: m.Index, at: m.At, msg: msg, outcome: outcome}, err
 }
 
 // load reads a run's record.
@@ -260,7 +240,7 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 	st := State{
 		Version: StateVersion, ID: row.ID, AgentID: row.Owner, CurrentAgentID: at.Agent, SessionID: row.Session, UserID: row.User,
 		Status: at.Status, Steps: []StepState{}, Messages: slices.Clone(rec.history), PendingApprovals: at.Pending,
-		Handoffs: []json.RawMessage{}, StartedAt: ISO(max(row.Started, row.Created)), FinishedAt: isoOrNone(at.Finished),
+		Handoffs: []json.RawMessage{}, StartedAt: message.Millis(max(row.Started, row.Created)), FinishedAt: isoOrNone(at.Finished),
 	}
 	if st.PendingApprovals == nil {
 		st.PendingApprovals = []Approval{}
@@ -306,9 +286,9 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 }
 
 func (rec *record) step(s store.Step, until int64) StepState {
-	st := StepState{StepNumber: s.Number, StartedAt: ISO(s.Started), AgentID: s.Agent, ToolCalls: []CompletedCall{}}
+	st := StepState{StepNumber: s.Number, StartedAt: message.Millis(s.Started), AgentID: s.Agent, ToolCalls: []CompletedCall{}}
 	if s.Ended != 0 && s.Ended <= until {
-		st.EndedAt = ISO(s.Ended)
+		st.EndedAt = message.Millis(s.Ended)
 	}
 	if s.Usage != nil {
 		json.Unmarshal(s.Usage, &st.Usage) //nolint:errcheck // ours; a step without usage is still true
@@ -375,12 +355,9 @@ func expand(row *store.Run, rec *record, e store.Event) (event.Event, error) {
 	return plain, fmt.Errorf("event %d of run %s does not fit message %d", e.Seq, row.ID, e.Message)
 }
 
-// ISO formats milliseconds since 1970 as ISO-8601 in UTC with milliseconds.
-func ISO(ms int64) string { return message.Time(time.UnixMilli(ms)) }
-
 func isoOrNone(ms int64) string {
 	if ms == 0 {
 		return ""
 	}
-	return ISO(ms)
+	return message.Millis(ms)
 }

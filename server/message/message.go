@@ -183,6 +183,9 @@ const (
 // Time formats t as transcripts and run states do: ISO-8601, UTC, milliseconds.
 func Time(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
+// Millis is Time for milliseconds since 1970.
+func Millis(ms int64) string { return Time(time.UnixMilli(ms)) }
+
 // Encode is the one JSON encoder of transcripts and events: compact, without HTML escaping and without a final
 // newline.
 func Encode(v any) ([]byte, error) {

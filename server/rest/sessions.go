@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"time"
 
-	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/session"
 	"agentd/server/stream"
@@ -28,12 +28,12 @@ type Session struct {
 }
 
 func sessionOf(v store.Session) Session {
-	s := Session{ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags, CreatedAt: agent.ISO(v.Created)}
+	s := Session{ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags, CreatedAt: message.Millis(v.Created)}
 	if v.Updated != 0 {
-		s.UpdatedAt = agent.ISO(v.Updated)
+		s.UpdatedAt = message.Millis(v.Updated)
 	}
 	if v.Closed != 0 {
-		s.ClosedAt = agent.ISO(v.Closed)
+		s.ClosedAt = message.Millis(v.Closed)
 	}
 	return s
 }

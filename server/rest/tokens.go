@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"agentd/auth"
-	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/message"
 	"agentd/store"
 )
 
@@ -23,12 +23,12 @@ type Token struct {
 
 // TokenOf is the wire form of a token's record.
 func TokenOf(v store.Token) Token {
-	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, CreatedAt: agent.ISO(v.Created)}
+	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, CreatedAt: message.Millis(v.Created)}
 	if v.LastUsed != 0 {
-		t.LastUsedAt = agent.ISO(v.LastUsed)
+		t.LastUsedAt = message.Millis(v.LastUsed)
 	}
 	if v.Expires != 0 {
-		t.ExpiresAt = agent.ISO(v.Expires)
+		t.ExpiresAt = message.Millis(v.Expires)
 	}
 	return t
 }

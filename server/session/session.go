@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/id"
 	"agentd/server/message"
 	"agentd/server/tool"
+	"agentd/server/transcript"
 	"agentd/store"
 )
 
@@ -79,11 +79,11 @@ func (s *Service) Messages(ctx context.Context, sessionID string, limit int) ([]
 	})
 	out := []Message{}
 	for _, m := range stored {
-		msg, err := agent.DecodeMessage(m)
+		msg, _, err := transcript.Decode(m)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Message{Message: msg, MessageID: messageID(m), Sequence: m.Sequence, CreatedAt: agent.ISO(m.At)})
+		out = append(out, Message{Message: msg, MessageID: messageID(m), Sequence: m.Sequence, CreatedAt: message.Millis(m.At)})
 	}
 	return out, err
 }
@@ -101,7 +101,7 @@ func (s *Service) SearchSession(ctx context.Context, sessionID, query string, li
 	})
 	var hits []tool.SessionHit
 	for _, m := range stored {
-		msg, err := agent.DecodeMessage(m)
+		msg, _, err := transcript.Decode(m)
 		if err != nil {
 			return nil, err
 		}

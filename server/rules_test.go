@@ -1,0 +1,256 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rulesRooms are the packages of this module and what each may import of it, besides tests. Protocols and other leaves
+// come first, then the store and policy, then the wiring. A new package needs a row, a new arrow a good reason.
+var rulesRooms = map[string]string{
+	// Leaves: they know nothing of each other.
+	"metrics":        "",
+	"server/fault":   "",
+	"server/health":  "",
+	"server/hub":     "",
+	"server/id":      "",
+	"server/message": "",
+	"server/proc":    "",
+	"server/schema":  "",
+	"server/sse":     "",
+
+	// Vocabulary and documents.
+	"server/config":  "server/fault",
+	"server/event":   "server/fault server/message",
+	"server/openapi": "server/fault",
+	"server/secret":  "server/fault",
+
+	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
+	"store":           "server/fault",
+	"server/provider": "server/fault server/message server/sse",
+	"server/tool":     "server/fault server/message server/proc server/schema",
+
+	// Policy. None of it knows HTTP routes.
+	"auth":              "store server/fault server/id",
+	"server/transcript": "store server/message server/tool",
+	"server/agent": "metrics store server/event server/fault server/hub server/id server/message server/provider server/schema server/tool " +
+		"server/transcript",
+	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
+	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
+
+	// Transport.
+	"server/gate":   "auth metrics server/fault server/id server/message",
+	"server/stream": "auth server/event server/fault server/hub server/message",
+	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
+		"server/session server/stream",
+
+	// Wiring.
+	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
+	"server": "auth metrics store server/agent server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
+		"server/secret server/session server/stream",
+	"server/cli": "auth store server server/agent server/config server/event server/fault server/hub server/manifest server/message " +
+		"server/rest server/sse",
+	"main": "server/cli",
+
+	// Help for tests.
+	"store/storetest": "store",
+}
+
+// rulesTestOnly are packages that only tests import.
+var rulesTestOnly = []string{"store/storetest"}
+
+// rulesReserved are packages of others that only the listed ones of ours import, * being all. A module that is not in
+// this table is not imported at all.
+var rulesReserved = map[string]string{
+	"database/sql":        "store",
+	"modernc.org/sqlite":  "store",
+	"golang.org/x/crypto": "*",
+	"golang.org/x/net":    "*",
+	// The servers' side, the clients' side, and two that need its names of statuses and methods only.
+	"net/http": "server server/gate server/rest server/stream server/cli server/external server/provider server/tool server/health server/openapi",
+}
+
+// rulesModules are the modules that go.mod may require for ourselves.
+var rulesModules = []string{"modernc.org/sqlite", "golang.org/x/crypto", "golang.org/x/net"}
+
+// rulesMaxLines is the length of a file past which it surely holds two ideas.
+const rulesMaxLines = 600
+
+// rulesClock finds SQL that asks the database for the time, which comes from Go.
+var rulesClock = regexp.MustCompile(`(?i)\b(current_(timestamp|date|time)|strftime|unixepoch|julianday|datetime\s*\()`)
+
+// rulesPackage is what go list tells about a package.
+type rulesPackage struct {
+	ImportPath, Name, Doc string
+	Imports               []string // of its files but for tests
+}
+
+// TestRules holds this repository to its own rules.
+func TestRules(t *testing.T) {
+	t.Run("imports", rulesImports)
+	t.Run("modules", rulesGoMod)
+	t.Run("files", rulesFiles)
+}
+
+func rulesImports(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,Imports", "./...")
+	list.Dir, list.Stderr = "..", os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("%v = %v", list, err)
+	}
+	seen := map[string]bool{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p rulesPackage
+		if err := dec.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name := rulesName(p.ImportPath)
+		seen[name] = true
+		allowed, known := rulesRooms[name]
+		if !known {
+			t.Errorf("package %s has no row in rulesRooms", name)
+		}
+		if p.Name == "main" {
+			if p.Doc == "" {
+				t.Errorf("package %s has no package comment", name)
+			}
+		} else if !strings.HasPrefix(p.Doc, "Package "+p.Name+" ") {
+			t.Errorf("the comment of package %s begins with %q, want a sentence that begins with %q", name, p.Doc, "Package "+p.Name)
+		}
+		for _, path := range p.Imports {
+			switch own := rulesName(path); {
+			case own == "":
+				rulesCheckForeign(t, name, path)
+			case slices.Contains(rulesTestOnly, own):
+				t.Errorf("package %s imports %s, which is for tests", name, own)
+			case known && !slices.Contains(strings.Fields(allowed), own):
+				t.Errorf("package %s imports %s, want none but %q", name, own, allowed)
+			}
+		}
+	}
+	for name := range rulesRooms {
+		if !seen[name] {
+			t.Errorf("rulesRooms has a row for %s, which is no package", name)
+		}
+	}
+}
+
+// rulesName is the folder of a package of this module, "main" for the module's own, and empty for other packages.
+func rulesName(path string) string {
+	if path == "agentd" {
+		return "main"
+	}
+	name, own := strings.CutPrefix(path, "agentd/")
+	if !own {
+		return ""
+	}
+	return name
+}
+
+func rulesCheckForeign(t *testing.T, name, path string) {
+	t.Helper()
+	for reserved, to := range rulesReserved {
+		if path != reserved && !strings.HasPrefix(path, reserved+"/") {
+			continue
+		}
+		if to != "*" && !slices.Contains(strings.Fields(to), name) {
+			t.Errorf("package %s imports %s, which only %q may", name, path, to)
+		}
+		return
+	}
+	if first, _, _ := strings.Cut(path, "/"); strings.Contains(first, ".") {
+		t.Errorf("package %s imports %s, which no package may", name, path)
+	}
+}
+
+func rulesGoMod(t *testing.T) {
+	text, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	require := regexp.MustCompile(`^(?:require\s+)?(\S+\.\S+/\S+)\s+v\S+$`)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if m := require.FindStringSubmatch(line); m != nil && !slices.Contains(rulesModules, m[1]) {
+			t.Errorf("go.mod requires %s directly, want none but %q", m[1], rulesModules)
+		}
+		if verb, _, _ := strings.Cut(line, " "); slices.Contains([]string{"replace", "exclude", "tool"}, verb) {
+			t.Errorf("go.mod has a line %q, want none of that kind", line)
+		}
+	}
+}
+
+func rulesFiles(t *testing.T) {
+	root := filepath.Clean("..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir():
+			return nil
+		}
+		ext := filepath.Ext(path)
+		if ext != ".go" && ext != ".sql" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if n := bytes.Count(text, []byte("\n")); n > rulesMaxLines {
+			t.Errorf("%s has %d lines, want at most %d", path, n, rulesMaxLines)
+		}
+		switch {
+		case ext == ".sql":
+			rulesCheckClock(t, path, string(text))
+		case !strings.HasSuffix(path, "_test.go"):
+			for at, literal := range rulesStrings(path, text) {
+				rulesCheckClock(t, at, literal)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rulesCheckClock(t *testing.T, at, text string) {
+	t.Helper()
+	if word := rulesClock.FindString(text); word != "" {
+		t.Errorf("%s: SQL asks for the time with %s, want a value from Go", at, word)
+	}
+}
+
+// rulesStrings yields the string literals of a Go file, and where they are.
+func rulesStrings(path string, src []byte) iter.Seq2[string, string] {
+	return func(yield func(at, literal string) bool) {
+		var s scanner.Scanner
+		file := token.NewFileSet().AddFile(path, -1, len(src))
+		s.Init(file, src, nil, 0)
+		for {
+			pos, tok, literal := s.Scan()
+			if tok == token.EOF || tok == token.STRING && !yield(fmt.Sprintf("%s:%d", path, file.Line(pos)), literal) {
+				return
+			}
+		}
+	}
+}
