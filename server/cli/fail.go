@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+)
+
+// exitCode is the error of a command that has told everything itself.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// failure is the JSON form of an error.
+type failure struct {
+	Error   string        `json:"error"`
+	Message string        `json:"message"`
+	Hint    string        `json:"hint,omitempty"`
+	Issues  []fault.Issue `json:"issues,omitempty"`
+}
+
+// exit renders an error, on stderr or with --json as a document on stdout, and returns the exit code.
+func (c *call) exit(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
+	f := fault.Of(err)
+	doc := failure{Error: f.Kind.Code, Message: f.Message, Hint: f.NextStep(), Issues: f.Issues}
+	if f.Kind == fault.Internal { // nobody else reads it, and there is no other log
+		doc.Message, doc.Hint = err.Error(), ""
+	}
+	code := exitFailed
+	if f.Kind == fault.Usage {
+		code = exitUsage
+	}
+	if c.flags.json {
+		c.printFailure(doc)
+		return code
+	}
+	fmt.Fprintf(c.stderr, "agentd: %s: %s\n", doc.Error, doc.Message)
+	for _, is := range doc.Issues {
+		fmt.Fprintf(c.stderr, "  - %s\n", issue(is))
+	}
+	if doc.Hint != "" {
+		fmt.Fprintf(c.stderr, "  hint: %s\n", doc.Hint)
+	}
+	return code
+}
+
+// printFailure writes the document, on one line where lines of JSON go before it.
+func (c *call) printFailure(doc failure) {
+	if c.cmd == nil || !c.cmd.lines {
+		c.printJSON(doc) //nolint:errcheck // there is nowhere left to tell of it
+		return
+	}
+	b, _ := message.Encode(doc)
+	c.stdout.Write(append(b, '\n')) //nolint:errcheck
+}
+
+// issue is a problem as one line: its path, if any, and what is wrong.
+func issue(is fault.Issue) string {
+	var path []string
+	for _, e := range is.Path {
+		path = append(path, fmt.Sprint(e))
+	}
+	if path == nil {
+		return is.Message
+	}
+	return strings.Join(path, ".") + ": " + is.Message
+}
+
+// advised gives a fault a hint for this command line. What nobody classified has none.
+func advised(err error, hint string) error {
+	if f := fault.Of(err); f.Kind != fault.Internal {
+		f.Advise(hint)
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// options are the values of all flags; each command declares those that it takes.
+type options struct {
+	config string
+	dev    bool
+	json   bool
+
+	host, port, readyFile string // start
+
+	session, user string // run
+	verbose       bool
+
+	scopes  list // token
+	label   string
+	env     string
+	expires expiry
+	all     bool
+
+	names bool // help
+}
+
+// A flagDecl declares one flag.
+type flagDecl func(*flag.FlagSet, *options)
+
+func configFlag(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.config, "config", "", "the configuration `FILE`; default: $AGENTD_CONFIG, else ./agentd.json")
+}
+
+func jsonFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.json, "json", false, "write JSON to stdout, errors too")
+}
+
+func devFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.dev, "dev", false, "use the built-in demo, with its data in ./.agentd-dev, and no other configuration")
+}
+
+func startFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.host, "host", "", "listen on this `ADDRESS` instead of server.host")
+	fs.StringVar(&o.port, "port", "", "listen on this `PORT` instead of server.port; 0 takes a free one")
+	fs.StringVar(&o.readyFile, "ready-file", "", `write {"host","port","pid"} to this `+"`FILE`"+` when ready`)
+}
+
+func runFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.session, "session", "", "make the run part of the session with this `ID`, which is made if need be")
+	fs.StringVar(&o.user, "user", "", "run for the user with this `ID`")
+	fs.BoolVar(&o.verbose, "verbose", false, "tell about steps and tools on stderr, also where that is no terminal")
+}
+
+func mintFlags(fs *flag.FlagSet, o *options) {
+	fs.Var(&o.scopes, "scope", "what the token may do, as `resource:action[:target]`; repeat it, or separate by commas")
+	fs.StringVar(&o.label, "label", "", "a `NAME` to recognise the token by")
+	fs.StringVar(&o.env, "env", "", "the `ENVIRONMENT` in the token: live (default), test or local")
+	fs.Var(&o.expires, "expires", "how long it is good, as a `DURATION` such as 90m, 24h or 30d; default: for ever")
+}
+
+func allFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.all, "all", false, "list revoked tokens too")
+}
+
+func namesFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.names, "names", false, "only the names of the commands, one a line, for completion in a shell")
+}
+
+// list is a flag that may be repeated.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(text string) error {
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			return errors.New("an item is empty")
+		}
+		*l = append(*l, item)
+	}
+	return nil
+}
+
+// expiry is a positive duration; days are allowed too.
+type expiry time.Duration
+
+func (e *expiry) String() string { return time.Duration(*e).String() }
+
+func (e *expiry) Set(text string) error {
+	var d time.Duration
+	days, isDays := strings.CutSuffix(text, "d")
+	var err error
+	if isDays {
+		var hours time.Duration
+		hours, err = time.ParseDuration(days + "h")
+		const most = 100 * 365 * time.Hour
+		d = 24 * min(hours, most)
+	} else {
+		d, err = time.ParseDuration(text)
+	}
+	if err != nil || d <= 0 {
+		return errors.New("want a duration such as 90m, 24h or 30d")
+	}
+	*e = expiry(d)
+	return nil
+}
+
+// flagSet is the flags of the command, with their values in o.
+func (cmd *command) flagSet(o *options) *flag.FlagSet {
+	fs := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	for _, declare := range cmd.flags {
+		declare(fs, o)
+	}
+	return fs
+}
+
+// parse reads flags, which may stand before, between and after the positional arguments, and returns the latter. What
+// follows -- is positional. Errors: usage, flag.ErrHelp.
+func (cmd *command) parse(args []string, o *options) (positional []string, err error) {
+	fs := cmd.flagSet(o)
+	for len(args) > 0 {
+		if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		} else if err != nil {
+			return nil, cmd.misused("%s", flagProblem(err, fs))
+		}
+		rest := fs.Args()
+		if ended := len(args) - len(rest) - 1; ended >= 0 && args[ended] == "--" {
+			positional = append(positional, rest...)
+			break
+		}
+		if len(rest) > 0 {
+			positional, rest = append(positional, rest[0]), rest[1:]
+		}
+		args = rest
+	}
+	if n := len(positional); n < cmd.least || n > cmd.most {
+		return nil, cmd.misused("%d argument(s) are given, want %s.", n, cmd.usage())
+	}
+	return positional, nil
+}
+
+// misused is the usage error of a command.
+func (cmd *command) misused(format string, args ...any) error {
+	return usage("%s: %s", cmd.name, fmt.Sprintf(format, args...)).Advise("Run `agentd " + cmd.name + " --help`.")
+}
+
+// flagProblem completes an unknown flag with the one that was probably meant.
+func flagProblem(err error, fs *flag.FlagSet) string {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return err.Error() + "."
+	}
+	var known []string
+	fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+	text := "there is no flag --" + strings.TrimLeft(name, "-")
+	if best := nearest(name, known); best != "" {
+		return text + "; did you mean --" + best + "?"
+	}
+	return text + "; write -- before an argument that begins with a dash."
+}

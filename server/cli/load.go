@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"embed"
+	"io/fs"
+	"net/netip"
+	"os"
+
+	"agentd/server/config"
+	"agentd/server/fault"
+)
+
+//go:embed demo
+var demoFiles embed.FS
+
+// demo is an embedded file of the demo.
+func demo(name string) []byte {
+	b, err := demoFiles.ReadFile("demo/" + name)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// file is the configuration that is meant; empty when there is none, so that only defaults and variables hold.
+func (c *call) file() string {
+	if c.flags.config != "" {
+		return c.flags.config
+	}
+	if name := c.getenv("AGENTD_CONFIG"); name != "" {
+		return name
+	}
+	const here = "agentd.json"
+	if _, err := os.Stat(here); err == nil {
+		return here
+	}
+	return ""
+}
+
+// load reads the configuration, or takes the demo's. The demo heeds no variables: one that names a database or an
+// address must not open it to everybody.
+func (c *call) load() (*config.Config, error) {
+	overrides := map[string]string{}
+	for path, value := range map[string]string{"server.host": c.flags.host, "server.port": c.flags.port} {
+		if value != "" {
+			overrides[path] = value
+		}
+	}
+	if c.flags.dev {
+		return c.loadDemo(overrides)
+	}
+	cfg, err := config.Load(c.file(), c.env, overrides)
+	if f, ok := err.(*fault.Error); ok && f.Hint == "" {
+		f.Advise("Correct that; `agentd config check` tells whether all is well.")
+	}
+	return cfg, err
+}
+
+func (c *call) loadDemo(overrides map[string]string) (*config.Config, error) {
+	if c.flags.config != "" {
+		return nil, c.cmd.misused("--dev and --config exclude each other.")
+	}
+	if host := c.flags.host; host != "" && host != "localhost" {
+		if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
+			return nil, c.cmd.misused("--dev lets everybody in, so it listens on loopback only; --host is %q.", host)
+		}
+	}
+	files, err := fs.Sub(demoFiles, "demo")
+	if err != nil {
+		return nil, err
+	}
+	return config.Parse(demo("agentd.json"), config.Options{Name: "the demo", Files: files, Overrides: overrides})
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/store"
+)
+
+// A printer shows a run as it goes on.
+//
+// What it writes to stdout is always the beginning of the text that a text.complete event tells whole. So deltas that
+// come are written at once, and those that went missing are made good when the step is complete.
+type printer struct {
+	out, err io.Writer
+	lines    bool // events as lines of JSON, instead of text
+	terminal bool // stdout is one
+	activity bool // tell of steps and tools on stderr
+	dim      bool
+	broken   error // of writing to stdout
+
+	shown strings.Builder // of the text that is not complete yet
+	gap   bool            // a delta of it is missing
+	last  hub.Position
+	any   bool // some text was written
+	open  bool // the last line of stdout has no end
+
+	calls map[string]string // arguments by tool call id
+	end   ending
+}
+
+// An ending is what agent.end tells, as far as it matters here.
+type ending struct {
+	Result struct {
+		Output json.RawMessage
+		Status store.Status
+		Error  *agent.RunError
+		State  struct{ PendingApprovals []agent.Approval }
+	}
+}
+
+func newPrinter(c *call) *printer {
+	tty := isTerminal(c.stderr)
+	return &printer{out: c.stdout, err: c.stderr, lines: c.flags.json, terminal: isTerminal(c.stdout),
+		activity: tty || c.flags.verbose, dim: tty && c.getenv("NO_COLOR") == "", calls: map[string]string{}}
+}
+
+// show takes the next event.
+func (p *printer) show(e *hub.Entry) {
+	if p.lines {
+		p.line(e.Payload)
+	}
+	var body struct {
+		Delta, Text          string
+		ToolCallID, ToolName string
+		FinalArgs, Result    json.RawMessage
+		Error                agent.RunError
+		Message              string
+	}
+	if e.Type == event.AgentEnd {
+		if json.Unmarshal(e.Payload, &p.end) == nil && !p.lines {
+			p.finish()
+		}
+		return
+	}
+	if p.lines {
+		return
+	}
+	p.gap = p.gap || event.Transient(e.Type) && e.Pos != hub.Position{Epoch: e.Pos.Epoch, Seq: p.last.Seq, Sub: p.last.Sub + 1}
+	p.last = e.Pos
+	if json.Unmarshal(e.Payload, &body) != nil { // an agent's own event may have members of other types
+		return
+	}
+	switch e.Type {
+	case event.TextDelta:
+		if !p.gap {
+			p.text(body.Delta)
+		}
+	case event.TextComplete:
+		p.complete(body.Text)
+	case event.AgentStart, event.StepStart: // after a restart, the model is asked again
+		p.void()
+	case event.AgentFellback:
+		p.void()
+		p.tell("another model takes over")
+	case event.ToolCallEnd:
+		p.calls[body.ToolCallID] = string(body.FinalArgs)
+	case event.ToolStart:
+		p.tell("%s %s", body.ToolName, p.calls[body.ToolCallID])
+	case event.ToolProgress:
+		p.tell("%s … %s", body.ToolName, body.Message)
+	case event.ToolEnd:
+		p.tell("%s → %s", body.ToolName, body.Result)
+	case event.ToolError:
+		p.tell("%s failed: %s", body.ToolName, body.Error.Message)
+	case event.ApprovalRequested:
+		p.tell("a call waits for approval")
+	}
+}
+
+// line writes an event as one line of JSON.
+func (p *printer) line(payload json.RawMessage) {
+	var b bytes.Buffer
+	if json.Compact(&b, payload) == nil {
+		b.WriteByte('\n')
+		p.write(b.String())
+	}
+}
+
+func (p *printer) write(s string) {
+	if s == "" || p.broken != nil {
+		return
+	}
+	_, p.broken = io.WriteString(p.out, s)
+	p.open = !strings.HasSuffix(s, "\n")
+}
+
+// text writes a piece of the text that is not complete yet. A text before it gets an end of line first; one alone is
+// written as it is.
+func (p *printer) text(s string) {
+	if s == "" {
+		return
+	}
+	if p.shown.Len() == 0 && p.any && p.open {
+		p.write("\n")
+	}
+	p.any = true
+	p.shown.WriteString(s)
+	p.write(s)
+}
+
+// complete makes good what is missing of a text.
+func (p *printer) complete(text string) {
+	if rest, ok := strings.CutPrefix(text, p.shown.String()); ok {
+		p.text(rest)
+	} else if !strings.HasPrefix(p.shown.String(), text) { // the agent streamed one thing and says another in the end
+		p.void()
+		p.text(text)
+	}
+	p.shown.Reset()
+	p.gap = false
+	if p.terminal && p.open {
+		p.write("\n")
+	}
+}
+
+// void ends the line of a text that does not count: what is written cannot be taken back.
+func (p *printer) void() {
+	if p.shown.Len() > 0 && p.open {
+		p.write("\n")
+	}
+	p.shown.Reset()
+	p.gap = false
+}
+
+// tell writes one line about what happens to stderr.
+func (p *printer) tell(format string, args ...any) {
+	if !p.activity {
+		return
+	}
+	if p.terminal && p.open { // both may be the same terminal
+		p.write("\n")
+	}
+	text := "· " + shortened(printable(fmt.Sprintf(format, args...)), 160)
+	if p.dim {
+		text = "\x1b[2m" + text + "\x1b[0m"
+	}
+	fmt.Fprintln(p.err, text)
+}
+
+// finish writes the output of a run that has said no text, and ends the line where a person reads it.
+func (p *printer) finish() {
+	res := p.end.Result
+	if !p.any && res.Status == store.Completed && len(res.Output) > 0 && string(res.Output) != "null" {
+		var s string
+		if json.Unmarshal(res.Output, &s) == nil {
+			p.write(s)
+		} else {
+			p.line(res.Output)
+		}
+	}
+	if p.terminal && p.open {
+		p.write("\n")
+	}
+}
+
+// verdict is the error that the run's end amounts to.
+func (p *printer) verdict() error {
+	res := p.end.Result
+	if res.Status == store.Completed {
+		return nil
+	}
+	if res.Status == store.Awaiting {
+		if !p.lines {
+			for _, a := range res.State.PendingApprovals {
+				fmt.Fprintf(p.err, "agentd: %s %s waits for approval (call %s)\n", printable(a.ToolName), printable(string(a.Args)), a.ToolCallID)
+			}
+		}
+		return exitCode(exitAwaiting)
+	}
+	if p.lines {
+		return exitCode(exitFailed) // the events have told why
+	}
+	if res.Error != nil {
+		return told(res.Error.Code, res.Error.Message, res.Error.Hint)
+	}
+	return fault.New(fault.RunFailed, "The run ended as %q.", res.Status)
+}

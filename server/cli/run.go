@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"agentd/server"
+	"agentd/server/agent"
+	"agentd/server/config"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// maxInput is how much of stdin is taken as input.
+const maxInput = 64 << 20
+
+// A following is a run that was started and is watched. There are two: one in this process and one in a server.
+type following interface {
+	// follow yields the run's events in their order, each at most once, until the run has ended or waits for an
+	// approval. No durable event is missing; transient ones may be.
+	follow(ctx context.Context, yield func(*hub.Entry)) error
+	// abort asks for the run's end; follow tells when it has come.
+	abort(ctx context.Context) error
+	close() error
+}
+
+func (c *call) run(ctx context.Context) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	input, err := c.input()
+	if err != nil {
+		return err
+	}
+	req := agent.StartRequest{AgentID: c.args[0], SessionID: c.flags.session, UserID: c.flags.user}
+	if req.Input, err = message.Encode(input); err != nil {
+		return err
+	}
+	defer surviveClosedPipe()()
+	return interruptible(ctx, func(ctx context.Context) error {
+		f, err := c.begin(ctx, cfg, req)
+		if err != nil {
+			if ctx.Err() != nil {
+				return fault.New(fault.RunAborted, "Interrupted before the run had begun.").Advise("Run it again.")
+			}
+			return err
+		}
+		return errors.Join(c.watch(ctx, f), f.close())
+	})
+}
+
+// input is the second argument or what comes on stdin. It is read before the store is opened, so that runs can be put
+// in a pipe: each waits here until the one before has ended.
+func (c *call) input() (string, error) {
+	if len(c.args) == 2 && c.args[1] != "-" {
+		return c.args[1], checkText(c.args[1])
+	}
+	if len(c.args) == 1 && isTerminal(c.stdin) {
+		return "", c.cmd.misused("there is no input: give it as an argument, or pipe it in.")
+	}
+	if c.stdin == nil {
+		return "", nil
+	}
+	b, err := io.ReadAll(io.LimitReader(c.stdin, maxInput+1))
+	if err != nil {
+		return "", fmt.Errorf("reading stdin: %w", err)
+	}
+	if len(b) > maxInput {
+		return "", fault.New(fault.BodyTooLarge, "The input is larger than %d MiB.", maxInput>>20).Advise("Send less.")
+	}
+	return string(b), checkText(string(b))
+}
+
+func checkText(s string) error {
+	if utf8.ValidString(s) {
+		return nil
+	}
+	return fault.Invalid("The input is not UTF-8 text.").Advise("Encode it as text first, for instance with base64.")
+}
+
+// begin starts the run here or, where a server holds the store, there.
+func (c *call) begin(ctx context.Context, cfg *config.Config, req agent.StartRequest) (following, error) {
+	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name})
+	if fault.Is(err, fault.StoreLocked) {
+		holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
+		if holder.Address == "" {
+			return nil, advised(err, "Wait for that process to end, or start a server: runs then go through it.")
+		}
+		// An interruption waits until the run has begun, because only then it can be aborted.
+		return startRemote(context.WithoutCancel(ctx), holder.Address, c.getenv("AGENTD_TOKEN"), req)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := startLocal(ctx, local, req)
+	if err != nil {
+		local.Close() //nolint:errcheck // the first error is the one to report
+		return nil, localHint(err, cfg, req)
+	}
+	return f, nil
+}
+
+// localHint makes errors that speak of routes speak of this command line.
+func localHint(err error, cfg *config.Config, req agent.StartRequest) error {
+	switch f := fault.Of(err); f.Kind {
+	case fault.RouteHandlerMissing:
+		known := slices.Sorted(maps.Keys(cfg.Agents))
+		missing := fault.New(fault.AgentNotFound, "The configuration has no agent %q.", req.AgentID)
+		if best := nearest(req.AgentID, known); best != "" {
+			missing.Message += " Did you mean " + best + "?"
+		}
+		if len(known) == 0 {
+			return missing.Advise("Declare one under `agents`, or try `agentd run --dev assistant hello`.")
+		}
+		return missing.Advise("Name one of: " + strings.Join(known, ", ") + ".")
+	case fault.SessionBusy:
+		return f.Advise("Wait for that run; if its process was killed, `agentd start` takes it up.")
+	case fault.ConfigInvalid:
+		return f.Advise("Correct the flags or the input that the issues name.")
+	}
+	return err
+}
+
+// errFollowed ends what belongs to a run that has been followed to its end.
+var errFollowed = errors.New("followed to the end")
+
+// abortPatience bounds the request for an abort.
+const abortPatience = 15 * time.Second
+
+// watch prints a run until its end, and aborts it when ctx ends or nobody reads what is printed.
+func (c *call) watch(ctx context.Context, f following) error {
+	p := newPrinter(c)
+	wanted, abandon := context.WithCancelCause(ctx)
+	watched, leave := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer leave(nil)
+	var aborting sync.WaitGroup
+	aborting.Go(func() {
+		<-wanted.Done()
+		if context.Cause(wanted) == errFollowed {
+			return
+		}
+		limit, cancel := context.WithTimeout(watched, abortPatience)
+		defer cancel()
+		if err := f.abort(limit); err != nil {
+			leave(err)
+		}
+	})
+	err := f.follow(watched, func(e *hub.Entry) {
+		p.show(e)
+		if p.broken != nil {
+			abandon(p.broken)
+		}
+	})
+	abandon(errFollowed)
+	aborting.Wait()
+	switch {
+	case err != nil:
+		return err
+	case p.broken != nil:
+		return exitCode(exitFailed) // nobody reads what could be said
+	}
+	return p.verdict()
+}
+
+// followed reports whether an entry ends what there is to follow.
+func followed(e *hub.Entry) bool { return e.Lifecycle != "" || e.Type == event.AgentEnd }

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"agentd/server"
+	"agentd/server/config"
+	"agentd/server/fault"
+)
+
+func (c *call) start(ctx context.Context) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	if err := c.unready(); err != nil {
+		return unwritable(err)
+	}
+	srv, err := server.New(server.Options{
+		Config: cfg,
+		Logger: server.NewLogger(cfg.Observability.Logger, c.stderr),
+		Hooks:  server.Hooks{OnReady: func(_ context.Context, addr server.Address) error { return c.ready(addr, cfg) }},
+	})
+	if err != nil {
+		return err
+	}
+	return interruptible(ctx, func(ctx context.Context) error { return c.serve(ctx, srv) })
+}
+
+// serve runs the server until ctx ends or a part of it fails.
+func (c *call) serve(ctx context.Context, srv *server.Server) error {
+	if _, err := srv.Start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was told to stop before it was ready
+		}
+		return err
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-srv.Failed():
+	}
+	return errors.Join(err, c.unready(), srv.Shutdown(context.WithoutCancel(ctx)))
+}
+
+// ready tells the world: by the ready file, and with --dev by what to try.
+func (c *call) ready(addr server.Address, cfg *config.Config) error {
+	if c.flags.readyFile != "" {
+		if err := writeReady(c.flags.readyFile, addr); err != nil {
+			return unwritable(err)
+		}
+	}
+	if c.flags.dev {
+		fmt.Fprintf(c.stderr, tryThis, "http://"+addr.String()+cfg.Server.BasePath)
+	}
+	return nil
+}
+
+func unwritable(err error) error {
+	return fault.Invalid(fmt.Sprintf("The ready file cannot be written: %v.", err)).Advise("Give --ready-file a path in a folder that exists and can be written.")
+}
+
+// writeReady puts the file there whole: who sees it can read all of it.
+func writeReady(path string, addr server.Address) error {
+	body, err := json.Marshal(struct {
+		server.Address
+		PID int `json:"pid"`
+	}{addr, os.Getpid()})
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(body, '\n'))
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // the first error is the one to report
+	}
+	return err
+}
+
+// unready takes the ready file away, also one that a process left when it was killed.
+func (c *call) unready() error {
+	if c.flags.readyFile == "" {
+		return nil
+	}
+	if err := os.Remove(c.flags.readyFile); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+const tryThis = `
+The demo is ready at %[1]s. Try this in another terminal:
+
+  curl -N %[1]s/agents/assistant/stream -H 'Accept: text/event-stream' -d '{"input":"6*7"}'
+  curl %[1]s/agents/assistant/run -d '{"input":"What time is it?"}'
+  curl %[1]s/agents/shout/run -d '{"input":"hello"}'
+  agentd run --dev assistant "12.5 * (3 + 4)"
+
+Ctrl-C stops it. Its data stays in ./.agentd-dev.
+
+`

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"strings"
+)
+
+// A command is one row of the table: all that is known about it.
+type command struct {
+	name        string // one word, or a group and a word
+	args        string // the positional arguments, for people
+	least, most int    // how many of them
+	summary     string // one line
+	about       string // what it does, in a paragraph or two
+	flags       []flagDecl
+	examples    []string
+	exits       string // what its exit codes mean, when not the usual
+	lines       bool   // with --json it writes one document per line
+	run         func(*call, context.Context) error
+}
+
+const usualExits = "0 done; 1 failed; 2 wrong usage"
+
+// commands is the table.
+func commands() []command {
+	return []command{
+		{name: "init", args: "[DIR]", most: 1, summary: "Make a configuration, a pepper and a data folder.",
+			about: "Makes DIR (default: the working folder) with a working agentd.json, the script of its demo model, the\n" +
+				"pepper that tokens are hashed with, and a data folder, and tells the next two commands. It overwrites\n" +
+				"nothing: when one of them exists, it makes none.",
+			flags: []flagDecl{jsonFlag}, run: (*call).init,
+			examples: []string{"agentd init", "agentd init /srv/agents"}},
+		{name: "start", summary: "Start the server.",
+			about: "Serves the agents of the configuration until SIGTERM or SIGINT. Then it lets runs finish for\n" +
+				"server.shutdown.drainTimeoutMs; what can go on later is kept and goes on after the next start. A second\n" +
+				"signal ends it at once. The log goes to stderr.",
+			flags: []flagDecl{configFlag, startFlags, devFlag}, run: (*call).start,
+			examples: []string{"agentd start --dev", "agentd start --config /srv/agents/agentd.json --port 0 --ready-file /run/agentd.json"},
+			exits:    "0 stopped by a signal; 1 could not start, failed, or was stopped by a second signal; 2 wrong usage"},
+		{name: "run", args: "AGENT [INPUT|-]", least: 1, most: 2, summary: "Run an agent here, and stream its answer to stdout.",
+			about: "Runs an agent in this process, without a server. The input is INPUT or, when it is absent or -, what\n" +
+				"comes on stdin. The answer's text goes to stdout as it comes; on a terminal, steps and tools are told on\n" +
+				"stderr. The first SIGINT aborts the run, the second ends the program.\n\n" +
+				"When a server holds the database, the run goes through that server, with the token in AGENTD_TOKEN.\n" +
+				"Runs that another process left behind are not touched; `agentd start` takes them up.",
+			flags: []flagDecl{configFlag, runFlags, devFlag, jsonFlag}, lines: true, run: (*call).run,
+			examples: []string{`agentd run --dev assistant "6*7"`, "agentd run shout < notes.txt > LOUD.txt"},
+			exits:    "0 completed; 1 failed or aborted; 2 wrong usage; 3 the run waits for an approval"},
+		{name: "token create", summary: "Make a token, and print it once.",
+			about: "Makes a bearer token and prints it on stdout; what it may do is told on stderr. Only its hash is kept, so\n" +
+				"it cannot be shown again. It works while a server runs. A scope is resource:action or\n" +
+				"resource:action:target, such as agents:invoke:assistant; admin:* covers everything.",
+			flags: []flagDecl{configFlag, mintFlags, jsonFlag}, run: (*call).createToken,
+			examples: []string{"agentd token create --scope agents:read,agents:invoke --label ci --expires 30d",
+				"AGENTD_TOKEN=$(agentd token create --scope 'admin:*')"}},
+		{name: "token list", summary: "List the tokens, without their secrets.",
+			about: "Lists the tokens in the order of their creation. It works while a server runs.",
+			flags: []flagDecl{configFlag, allFlag, jsonFlag}, run: (*call).listTokens,
+			examples: []string{"agentd token list", "agentd token list --all --json"}},
+		{name: "token revoke", args: "ID", least: 1, most: 1, summary: "Revoke a token for good.",
+			about: "Ends a token. A server that runs notices within 5 seconds.",
+			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).revokeToken,
+			examples: []string{"agentd token revoke 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd token revoke ID --json"}},
+		{name: "config check", summary: "Check the configuration, and list all that it lets the server reach.",
+			about: "Reports every problem of the configuration at once. When there is none, it lists every host and program\n" +
+				"that the server may reach (there are no others), and warnings. It resolves no secret and dials nothing.",
+			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).checkConfig,
+			examples: []string{"agentd config check", "agentd config check --config staging.json --json"}},
+		{name: "config print", summary: "Print the effective configuration.",
+			about: "Prints the configuration with every default, environment variable and file applied, as JSON. Secrets\n" +
+				"appear as their references.",
+			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).printConfig,
+			examples: []string{"agentd config print", "AGENTD_SERVER_PORT=9000 agentd config print | jq .server.port"}},
+		{name: "config schema", summary: "Print the JSON Schema of the configuration.",
+			about: "Prints the JSON Schema of agentd.json, for editors: name the file in its \"$schema\".",
+			flags: []flagDecl{jsonFlag}, run: (*call).printSchema,
+			examples: []string{"agentd config schema > agentd.schema.json", "agentd config schema | jq .properties.server"}},
+		{name: "version", summary: "Print the version.",
+			about: "Prints the version of the program, of Go and of the database schema that it writes.",
+			flags: []flagDecl{jsonFlag}, run: (*call).version,
+			examples: []string{"agentd version", "agentd version --json"}},
+		{name: "help", args: "[COMMAND]", most: 2, summary: "Explain a command.",
+			about: "Explains a command, or lists all of them. Every command also takes --help.",
+			flags: []flagDecl{namesFlag}, run: (*call).help,
+			examples: []string{"agentd help run", `complete -W "$(agentd help --names)" agentd`}},
+	}
+}
+
+// find takes the longest name of a command from the beginning of args.
+func find(args []string) (cmd *command, rest []string, err error) {
+	table := commands()
+	for words := min(2, len(args)); words > 0; words-- {
+		name := strings.Join(args[:words], " ")
+		for i := range table {
+			if table[i].name == name {
+				return &table[i], args[words:], nil
+			}
+		}
+	}
+	if members := group(args[0]); members != nil {
+		return findMember(args, members)
+	}
+	if strings.HasPrefix(args[0], "-") {
+		return nil, nil, usage("%q is no command; flags follow the command.", args[0])
+	}
+	var words []string
+	for _, cmd := range table {
+		word, _, _ := strings.Cut(cmd.name, " ")
+		words = append(words, word)
+	}
+	e := usage("There is no command %q.", args[0])
+	if best := nearest(args[0], words); best != "" {
+		e.Message += " Did you mean " + best + "?"
+	}
+	return nil, nil, e
+}
+
+// group is the second words of the commands whose first is word.
+func group(word string) (members []string) {
+	for _, cmd := range commands() {
+		if member, ok := strings.CutPrefix(cmd.name, word+" "); ok {
+			members = append(members, member)
+		}
+	}
+	return members
+}
+
+// findMember is find for a group without one of its members: a plea for help, or an error.
+func findMember(args, members []string) (*command, []string, error) {
+	if len(args) == 1 {
+		return nil, nil, usage("%s needs one of %s.", args[0], strings.Join(members, ", ")).Advise("Run `agentd help " + args[0] + "`.")
+	}
+	switch args[1] {
+	case "-h", "-help", "--help":
+		return find([]string{"help", args[0]})
+	}
+	e := usage("There is no command %q.", args[0]+" "+args[1]).Advise("Run `agentd help " + args[0] + "`.")
+	if best := nearest(args[1], members); best != "" {
+		e.Message += " Did you mean " + args[0] + " " + best + "?"
+	}
+	return nil, nil, e
+}

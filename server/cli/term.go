@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"io/fs"
+	"os"
+	"strings"
+	"unicode"
+)
+
+// isTerminal reports whether a stream is one that a person looks at: a character device other than the null device.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil || info.Mode()&fs.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
+}
+
+// printable is a text on one line, without characters that would move a terminal's cursor or change its colours.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// shortened is the beginning of a text, with a mark where the rest is left out.
+func shortened(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
