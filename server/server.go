@@ -183,7 +183,9 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 		}
 		return nil
 	})
-	s.warn(addr)
+	for _, text := range Warnings(s.cfg) {
+		s.log.Warn("configuration", "warning", text)
+	}
 	s.log.Info("listening", "address", "http://"+addr.String()+s.cfg.Server.BasePath, "version", Version, "pid", os.Getpid())
 	if h := s.hooks.OnReady; h != nil {
 		if err := h(ctx, addr); err != nil {
@@ -214,32 +216,6 @@ func (s *Server) Failed() <-chan error {
 		return nil
 	}
 	return s.parts.failed
-}
-
-// warn tells of settings that are allowed and dangerous, and of those that have no effect yet.
-func (s *Server) warn(addr Address) {
-	if !loopback(s.cfg.Server.Host) {
-		if s.cfg.Auth.Kind == "none" {
-			s.log.Warn("anybody who reaches this address is an administrator (auth.kind is none)", "address", addr.String())
-		}
-		if s.cfg.Metrics.Enabled && !s.cfg.Metrics.RequireAuth {
-			s.log.Warn("anybody who reaches this address can read the metrics (metrics.requireAuth is false)", "address", addr.String())
-		}
-		if !s.cfg.Server.TLSTerminatedUpstream {
-			s.log.Warn("tokens travel unencrypted unless a proxy in front speaks TLS (server.tlsTerminatedUpstream)", "address", addr.String())
-		}
-	}
-	if s.cfg.Audit.Enabled {
-		s.log.Warn("audit.enabled has no effect in this version: there is no audit chain yet")
-	}
-}
-
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 // Shutdown stops the server: new work is refused at once, runs get server.shutdown.drainTimeoutMs or until ctx ends to

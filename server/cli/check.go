@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os/exec"
 	"strings"
 	"text/tabwriter"
 
+	"agentd/server"
 	"agentd/server/config"
 	"agentd/server/manifest"
 )
@@ -114,20 +114,7 @@ func warnings(cfg *config.Config) []string {
 	if cfg.Storage.Encryption.Enabled {
 		warn("storage.encryption.enabled is true: this build cannot encrypt its database and will refuse to open it")
 	}
-	if ip, err := netip.ParseAddr(cfg.Server.Host); cfg.Server.Host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		if cfg.Auth.Kind == "none" {
-			warn("auth.kind is none and server.host is %s: anybody who reaches it is an administrator", cfg.Server.Host)
-		}
-		if cfg.Metrics.Enabled && !cfg.Metrics.RequireAuth {
-			warn("metrics.requireAuth is false and server.host is %s: anybody who reaches it can read the metrics", cfg.Server.Host)
-		}
-		if !cfg.Server.TLSTerminatedUpstream {
-			warn("server.host is %s: tokens travel unencrypted unless a proxy in front speaks TLS (server.tlsTerminatedUpstream)", cfg.Server.Host)
-		}
-	}
-	if cfg.Audit.Enabled {
-		warn("audit.enabled has no effect in this version")
-	}
+	all = append(all, server.Warnings(cfg)...)
 	for _, t := range cfg.Outbound() {
 		if t.Command == nil {
 			continue
