@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"agentd/auth"
@@ -40,7 +41,13 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 		body["hint"] = hint
 	}
 	if f.Issues != nil {
-		body["issues"] = f.Issues
+		issues := slices.Clone(f.Issues)
+		for i := range issues {
+			if issues[i].Path == nil { // the whole input; clients want a list all the same
+				issues[i].Path = []any{}
+			}
+		}
+		body["issues"] = issues
 	}
 	if f.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64((f.RetryAfter+999_999_999)/1_000_000_000), 10))

@@ -91,10 +91,15 @@ type client struct {
 var errOver = errors.New("stream: over")
 
 func (c *client) serve(ctx context.Context, s *SSE, sub *hub.Sub, ring []*hub.Entry) {
+	var early []*hub.Entry // have come while durable events were read
 	if !c.covered(ring) {
 		err := c.feed.Replay(ctx, c.last, func(e *hub.Entry) error {
-			if len(ring) > 0 && !ring[0].Pos.After(e.Pos) {
-				return errOver // the ring goes on from here
+			if len(early) == 0 {
+				early = waiting(sub)
+			}
+			// From here the ring goes on or, where that was empty, the queue. Either has what is not stored, too.
+			if reached(ring, e) || reached(early, e) {
+				return errOver
 			}
 			return c.write(e)
 		})
@@ -102,18 +107,20 @@ func (c *client) serve(ctx context.Context, s *SSE, sub *hub.Sub, ring []*hub.En
 			return
 		}
 	}
-	for _, e := range ring {
-		if c.write(e) != nil {
-			return
-		}
+	if c.all(ring) != nil {
+		return
 	}
 	c.marker()
+	if c.all(early) != nil {
+		return
+	}
 	if c.feed.Ended != nil && !c.over {
 		if status, err := c.feed.Ended(ctx); err != nil {
 			return
 		} else if status != "" {
-			// What ended the run is committed, though perhaps not published yet.
-			if c.feed.Replay(ctx, c.last, c.write) != nil {
+			// What ended the run is committed, though perhaps not published yet. All that came before it is in
+			// the queue.
+			if c.all(waiting(sub)) != nil || c.feed.Replay(ctx, c.last, c.write) != nil {
 				return
 			}
 			c.lifecycle(status, "")
@@ -123,6 +130,29 @@ func (c *client) serve(ctx context.Context, s *SSE, sub *hub.Sub, ring []*hub.En
 		return
 	}
 	c.live(ctx, s, sub)
+}
+
+// reached reports whether entries begin at e or before it.
+func reached(entries []*hub.Entry, e *hub.Entry) bool {
+	return len(entries) > 0 && !entries[0].Pos.After(e.Pos)
+}
+
+// waiting takes what the queue of a subscriber holds already.
+func waiting(sub *hub.Sub) []*hub.Entry {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	entries, _ := sub.Next(now) // an error comes again with the next call
+	return entries
+}
+
+// all writes entries, until one ends the stream.
+func (c *client) all(entries []*hub.Entry) error {
+	for _, e := range entries {
+		if err := c.write(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // covered reports whether the ring holds everything after the position to begin from.

@@ -1,0 +1,135 @@
+package stream_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"agentd/server/hub"
+	"agentd/server/stream"
+)
+
+// entry is an event at a position. Those with a sub are not stored.
+func entry(seq, sub int, lifecycle string) *hub.Entry {
+	typ := "durable"
+	if sub > 0 {
+		typ = "delta"
+	}
+	return &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: seq, Sub: sub}, ID: fmt.Sprintf("%d.%d", seq, sub), Type: typ,
+		Payload: json.RawMessage(`{"type":"` + typ + `"}`), Lifecycle: lifecycle}
+}
+
+// serve runs a stream to its end and returns the ids of its events and the names of its other frames.
+func serve(t *testing.T, h *hub.Hub, cursor string, f stream.Feed) string {
+	t.Helper()
+	f.Subject = "s"
+	f.Resolve = func(context.Context, string) (hub.Position, bool, error) { return hub.Position{}, false, nil }
+	f.Whole = func(first *hub.Entry) bool { return first.Pos.Seq == 1 && first.Pos.Sub == 0 }
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	r.Header.Set("Last-Event-ID", cursor)
+	w := httptest.NewRecorder()
+	s := &stream.SSE{Hub: h, KeepAlive: time.Minute, Queue: 100}
+	if err := s.Serve(w, r, f); err != nil {
+		t.Fatalf("Serve() = %v, want none", err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("the stream did not end; it is\n%s", w.Body)
+	}
+	var got []string
+	for _, m := range regexp.MustCompile(`event: (\S+)\n(?:id: (\S+)\n)?data: .*"status":"(\w+)"|event: (\S+)\nid: (\S+)`).FindAllStringSubmatch(w.Body.String(), -1) {
+		switch {
+		case m[1] != "":
+			got = append(got, m[3])
+		case m[4] == "replay-marker":
+			got = append(got, "marker")
+		default:
+			got = append(got, m[5])
+		}
+	}
+	return strings.Join(got, " ")
+}
+
+// What is published while a stream begins is delivered once and in order, whatever has overtaken it on disk.
+func TestNothingIsLostWhileAStreamBegins(t *testing.T) {
+	run := []*hub.Entry{entry(1, 0, ""), entry(1, 1, ""), entry(1, 2, ""), entry(2, 0, ""), entry(2, 1, ""), entry(3, 0, "completed")}
+	const all = "1.0 1.1 1.2 2.0 2.1 3.0 completed"
+	durable := func(after hub.Position, yield func(*hub.Entry) error) error {
+		for _, e := range run {
+			if e.Pos.Sub == 0 && e.Pos.After(after) {
+				if err := yield(e); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for before := range len(run) + 1 { // so many were published before the client came
+		for atReplay := range len(run) + 1 - before { // so many more while it was shown what is stored
+			h := hub.New(hub.Options{})
+			published := 0
+			publish := func(n int) {
+				for _, e := range run[published : published+n] {
+					h.Publish("s", new(*e))
+				}
+				published += n
+			}
+			publish(before)
+			replayed := false
+			f := stream.Feed{
+				Replay: func(_ context.Context, after hub.Position, yield func(*hub.Entry) error) error {
+					if !replayed && after == (hub.Position{}) {
+						publish(atReplay)
+					}
+					replayed = true
+					if published == 0 {
+						return nil
+					}
+					return durable(after, yield)
+				},
+				Ended: func(context.Context) (string, error) {
+					publish(len(run) - published)
+					return "completed", nil
+				},
+			}
+			if got := serve(t, h, "", f); got != all {
+				t.Errorf("Serve() after %d, with %d more at the replay = %s, want %s", before, atReplay, got, all)
+			}
+		}
+	}
+}
+
+// The marker comes after what is replayed and before the frame that ends the stream.
+func TestMarkerComesBeforeTheEnd(t *testing.T) {
+	ended := entry(2, 0, "failed")
+	for name, published := range map[string][]*hub.Entry{
+		"from the ring": {entry(1, 0, ""), ended}, "from the store": nil, "from both": {ended},
+	} {
+		h := hub.New(hub.Options{})
+		for _, e := range published {
+			h.Publish("s", new(*e))
+		}
+		f := stream.Feed{
+			Replay: func(_ context.Context, after hub.Position, yield func(*hub.Entry) error) error {
+				for _, e := range []*hub.Entry{entry(1, 0, ""), ended} {
+					if e.Pos.After(after) {
+						if err := yield(e); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			},
+			Ended: func(context.Context) (string, error) { return "failed", nil },
+		}
+		if got, want := serve(t, h, "unknown", f), "1.0 2.0 marker failed"; got != want {
+			t.Errorf("Serve(unknown cursor, %s) = %s, want %s", name, got, want)
+		}
+	}
+}
