@@ -71,7 +71,8 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
-	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Metrics: p.metrics, Logger: s.log})
+	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Metrics: p.metrics, Logger: s.log,
+		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
 	rollup := s.health(p)
 	p.closers = append(p.closers, rollup.Wait)
 	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version,

@@ -99,6 +99,9 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 // settleAbort ends the run as its abort asks.
 func (r *run) settleAbort(opts *AbortOptions) error {
 	m := r.move()
+	if r.row.Started == 0 { // it waited for its session's turn
+		m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
+	}
 	m.say(event.AgentCancelling, cancelFields{r.row.ID, opts.Drain, opts.OnPending})
 	pending := r.rec.pending
 	switch {

@@ -38,6 +38,9 @@ var (
 	ScopeDenied = declare("scope-denied", 403,
 		"The token's scopes do not cover this operation.",
 		"Use a token whose scopes cover the one that the message names.").closes(4004)
+	OriginDenied = declare("origin-denied", 403,
+		"With auth.kind=none: a web page of another origin, or a name that is not the server's, was used.",
+		"Add the origin to `server.cors.allowOrigins`, or switch `auth.kind` to token.")
 	ScopeEscalation = declare("scope-escalation-denied", 403,
 		"A token was to be minted with scopes beyond its minter's own.",
 		"Request only scopes that your own token covers.")

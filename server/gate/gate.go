@@ -1,6 +1,6 @@
 // Package gate is the ordered stages that every request passes before an endpoint.
 //
-//	recover and request id -> log -> draining -> authenticate -> mux -> body limit -> scope -> endpoint
+//	recover and request id -> log -> authenticate (without tokens: origin) -> mux -> draining -> scope -> body limit -> endpoint
 //
 // Each stage is a decision, a function from a request to an error, and a small handler around it. The stages before
 // the mux are the gate's; those after it belong to the route that the mux has found.
@@ -29,6 +29,7 @@ type Options struct {
 	BasePath   string // "/v1"
 	TrustProxy bool   // take the client's address from X-Forwarded-For
 	Verifier   *auth.Verifier
+	Origins    Origins // checked when there is no Verifier
 	Metrics    *metrics.Inventory
 	Logger     *slog.Logger
 }
@@ -193,6 +194,9 @@ func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) error {
 		return nil
 	}
 	if g.opts.Verifier == nil {
+		if err := g.opts.Origins.Check(r); err != nil {
+			return err
+		}
 		q.Principal = auth.Anonymous()
 		return nil
 	}

@@ -87,7 +87,7 @@ func (a *API) agentRoutes() []Route {
 			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection.",
 			Errors:  starts,
 			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and under way."},
-				{Status: 200, ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`."}},
+				{Status: 200, ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`; the header X-Run-Id names the run."}},
 			Endpoint: streamed(a.streamAgent)},
 	}
 }

@@ -51,8 +51,12 @@ func (a *API) Routes() []Route {
 
 // Document is the OpenAPI document of the table.
 func (a *API) Document() []byte {
+	ops := a.operations()
+	for i := range ops {
+		ops[i].Effects = false // no stage honours Idempotency-Key yet, so the document does not promise it
+	}
 	return openapi.Document(openapi.Info{Title: "agentd", Version: a.Version, BasePath: a.BasePath,
-		Description: "Hosts AI agents: durable runs, live events, sessions and tokens."}, a.operations())
+		Description: "Hosts AI agents: durable runs, live events, sessions and tokens."}, ops)
 }
 
 // Markdown is the table as documentation.
@@ -82,7 +86,7 @@ func (a *API) operations() []openapi.Operation {
 func errorsOf(rt Route, input bool) []*fault.Kind {
 	var kinds []*fault.Kind
 	if rt.Access.kind != public {
-		kinds = append(kinds, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
+		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
 	}
 	if rt.Access.kind == scoped || rt.Access.kind == partly || rt.Access.kind == runOwner {
 		kinds = append(kinds, fault.ScopeDenied)

@@ -30,7 +30,6 @@ type accessKind int
 
 const (
 	public accessKind = iota + 1
-	authenticated
 	scoped
 	partly
 	runOwner
@@ -38,9 +37,6 @@ const (
 
 // Public routes need no token.
 func Public() Access { return Access{kind: public} }
-
-// Authenticated routes take any valid token; the endpoint decides what it shows.
-func Authenticated() Access { return Access{kind: authenticated} }
 
 // Scope needs a scope without target, such as agents:read.
 func Scope(resource, action string) Access {
@@ -78,8 +74,6 @@ func (a Access) required(r *http.Request) auth.Scope {
 // String is for documents.
 func (a Access) String() string {
 	switch {
-	case a.kind == authenticated:
-		return "any token"
 	case a.kind == runOwner:
 		return a.resource + ":" + a.action + ":{agentId of the run}"
 	case a.kind == partly:
@@ -99,7 +93,7 @@ type Route struct {
 	Method  string
 	Path    string // below the base path
 	Access  Access
-	Effects bool // changes something, and so honours Idempotency-Key; false: only reads
+	Effects bool // changes something; false: only reads
 	Starts  bool // makes new work, and so is refused while the server drains
 	Summary string
 	Errors  []*fault.Kind // beside those that follow from access and input

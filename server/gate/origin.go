@@ -1,0 +1,52 @@
+package gate
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"agentd/server/fault"
+)
+
+// Origins says which web pages may call a server that lets everybody in. A browser sends such a server whatever any
+// page asks for, and a page can make a name of its own resolve to this machine (DNS rebinding).
+type Origins struct {
+	Bound        string   // the host that the listener is bound to
+	AllowHosts   []string // further names that the Host header may have, with or without a port
+	AllowOrigins []string // further origins, or * for all
+}
+
+// Check refuses a request with an Origin that is neither the server's own nor allowed, or with a Host that is neither
+// a loopback name, the bound host nor allowed. A request without an Origin is no page's, unless its Host gives it away.
+func (o *Origins) Check(r *http.Request) error {
+	if !o.host(r.Host) {
+		return fault.New(fault.OriginDenied, "The host %.100q is not one of this server's.", r.Host).
+			Advise("Call it by a loopback name, or add the host to `server.allowHosts`.")
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(o.AllowOrigins, "*") || slices.Contains(o.AllowOrigins, origin) {
+		return nil
+	}
+	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
+		return nil
+	}
+	return fault.New(fault.OriginDenied, "The origin %.100q may not call this server.", origin)
+}
+
+func (o *Origins) host(header string) bool {
+	name := header
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.Trim(name, "[]"))
+	if ip, err := netip.ParseAddr(name); name == "localhost" || err == nil && ip.IsLoopback() {
+		return true
+	}
+	if name == "" {
+		return false
+	}
+	return name == strings.ToLower(o.Bound) || slices.Contains(o.AllowHosts, name) || slices.Contains(o.AllowHosts, strings.ToLower(header))
+}
