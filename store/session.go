@@ -31,6 +31,9 @@ func (s *Sessions) Update(ctx context.Context, fn func(*Tx) error) error { retur
 // View is [DB.View].
 func (s *Sessions) View(ctx context.Context, fn func(*Tx) error) error { return s.db.View(ctx, fn) }
 
+// Checkpoint is [DB.Checkpoint].
+func (s *Sessions) Checkpoint(ctx context.Context) (bool, error) { return s.db.Checkpoint(ctx) }
+
 // Insert adds a session; ErrConflict when its id is taken.
 func (s *Sessions) Insert(tx *Tx, v Session) error {
 	var tags any
@@ -94,4 +97,42 @@ func (s *Sessions) Messages(tx *Tx, session string, limit int) ([]Message, error
 func (s *Sessions) Search(tx *Tx, session, text string, limit int) ([]Message, error) {
 	pattern := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text) + "%"
 	return tx.messages(`session_id = ? AND body LIKE ? ESCAPE '\' ORDER BY sequence DESC LIMIT ?`, session, pattern, limit)
+}
+
+// Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results. It
+// returns the runs that it erased. ErrNotFound when there is no such session; ErrConflict when one of its runs is
+// running. The freed space is overwritten; see [DB.Checkpoint] for the log.
+func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
+	if _, err := s.Find(tx, id); err != nil {
+		return nil, err
+	}
+	var runs []*Run
+	err := tx.collect(func(sc scanner) error {
+		run, err := scanRun(sc)
+		runs = append(runs, run)
+		return err
+	}, "SELECT "+runColumns+" FROM runs WHERE session_id = ?", id)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range runs {
+		if run.Status == Running {
+			return nil, ErrConflict
+		}
+	}
+	for _, run := range runs {
+		for _, table := range []string{"run_events", "run_messages", "run_steps", "run_slots", "tool_calls"} {
+			if _, err := tx.exec("DELETE FROM "+table+" WHERE key BETWEEN ? AND ?", key(run.N, 0), key(run.N, maxIndex)); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := tx.exec("DELETE FROM run_spills WHERE run = ?", run.N); err != nil {
+			return nil, err
+		}
+		if _, err := tx.exec("DELETE FROM runs WHERE n = ?", run.N); err != nil {
+			return nil, err
+		}
+	}
+	_, err = tx.exec("DELETE FROM sessions WHERE id = ?", id)
+	return runs, err
 }

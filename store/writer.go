@@ -250,6 +250,26 @@ func (w *writer) reopen() error {
 	return nil
 }
 
+// Checkpoint folds the write-ahead log into the database and empties it, so that nothing erased is left in it. ok is
+// false when a reader kept it from doing so; a later checkpoint will.
+func (db *DB) Checkpoint(ctx context.Context) (ok bool, err error) {
+	w := &db.writer
+	select {
+	case w.lead <- struct{}{}:
+		defer func() { <-w.lead }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	if w.c == nil {
+		if err := w.reopen(); err != nil {
+			return false, err
+		}
+	}
+	var busy, frames, done int
+	err = w.c.c.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &done)
+	return busy == 0, translate(err)
+}
+
 // broken is the error of the last commit, nil when it succeeded.
 func (w *writer) broken() error {
 	w.mu.Lock()

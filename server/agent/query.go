@@ -57,7 +57,16 @@ type identities struct {
 
 const maxIdentities = 4096
 
-// Identify returns a run's identity; run-not-found when there is none. It may remember a run that is erased since.
+// forget drops runs that are erased.
+func (k *identities) forget(runs []*store.Run) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, run := range runs {
+		delete(k.byID, run.ID)
+	}
+}
+
+// Identify returns a run's identity; run-not-found when there is none.
 func (e *Engine) Identify(ctx context.Context, runID string) (Identity, error) {
 	e.known.mu.Lock()
 	known, ok := e.known.byID[runID]

@@ -94,6 +94,12 @@ func (a *API) sessionRoutes() []Route {
 				v, err := a.Sessions.Get(ctx, in.ID)
 				return SessionAnswer{sessionOf(v)}, err
 			})},
+		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true,
+			Summary: "Erase a session with its runs and all that was said in them.",
+			Errors:  []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
+			Endpoint: call(http.StatusNoContent, func(ctx context.Context, _ Call, in sessionInput) (none, error) {
+				return none{}, a.Engine.EraseSession(ctx, in.ID)
+			})},
 		{Method: "GET", Path: "/sessions/{id}/messages", Access: ScopeOf("sessions", "read", "id"),
 			Summary: "The newest messages of a session, oldest first; none when there is no such session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {

@@ -1,0 +1,83 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"agentd/server/agent"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// TestEraseLeavesNothing says something in a session, in every form that is kept, erases the session and looks for it
+// in the raw files.
+func TestEraseLeavesNothing(t *testing.T) {
+	big := &counter{spec: tool.Spec{Name: "big", Description: "d", SideEffect: tool.ReadOnly}}
+	big.execute = func(context.Context, tool.Call) (tool.Result, error) {
+		return tool.JSON(map[string]string{"v": strings.Repeat("tool-secret ", 10_000)})
+	}
+	gate := &counter{spec: tool.Spec{Name: "gate", Description: "d"}}
+	r := newRig(t, func(*rig) []agent.Registration {
+		l := llm(t, `{"turns":[{"when":{"step":0},"text":"model-secret","toolCalls":[{"name":"big","args":{"q":"args-secret"}},{"name":"gate","args":{}}]},{"text":"x"}]}`, big, gate)
+		l.Instructions = "prompt-secret"
+		l.Policy.Tools = map[string]agent.Gate{"gate": {Always: true}}
+		return []agent.Registration{{ID: "a", LLM: l}, {ID: "b", LLM: llm(t, `{"turns":[{"text":"kept"}]}`)}}
+	})
+	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s-secret", UserID: "user-secret", Input: json.RawMessage(`"input-secret"`)})
+	if res := r.wait(h); res.Status != store.Awaiting {
+		t.Fatalf("status = %s, want it parked", res.Status)
+	}
+	other := r.start(agent.StartRequest{AgentID: "b", Input: json.RawMessage(`"kept"`)})
+	r.wait(other)
+	if err := r.engine.EraseSession(t.Context(), "nobody"); !fault.Is(err, fault.SessionNotFound) {
+		t.Errorf("EraseSession of none = %v, want session-not-found", err)
+	}
+	if _, err := r.engine.Identify(t.Context(), h.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.engine.EraseSession(t.Context(), "s-secret"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.engine.Identify(t.Context(), h.ID); !fault.Is(err, fault.RunNotFound) {
+		t.Errorf("Identify of an erased run = %v, want run-not-found", err)
+	}
+	if _, ring := r.hub.Subscribe(event.OfAgentRun("a", h.ID).String(), 1); len(ring) > 0 {
+		t.Errorf("the replay buffer still holds %d events of an erased run", len(ring))
+	}
+	for _, name := range []string{r.path, r.path + "-wal"} {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{"s-secret", "input-secret", "model-secret", "tool-secret", "args-secret", "user-secret", "prompt-secret", h.ID} {
+			if strings.Contains(string(raw), word) {
+				i := strings.Index(string(raw), word)
+				t.Errorf("%s still holds %q: %q", name, word, raw[max(0, i-60):min(len(raw), i+60)])
+			}
+		}
+	}
+	if n := 0; r.engine.Replay(t.Context(), other.ID, event.RunView, 0, func(*hub.Entry) error { n++; return nil }) != nil || n == 0 {
+		t.Error("another run lost its events")
+	}
+	r.events("b", other.ID)
+}
+
+func TestEraseOfABusySession(t *testing.T) {
+	r := newRig(t, single(llm(t, `{"turns":[{"text":"x","delayMs":60000}]}`)))
+	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s"})
+	if err := r.engine.EraseSession(t.Context(), "s"); !fault.Is(err, fault.SessionBusy) {
+		t.Errorf("EraseSession of a busy session = %v, want session-busy", err)
+	}
+	if _, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.engine.EraseSession(t.Context(), "s"); err != nil {
+		t.Errorf("EraseSession after the abort = %v", err)
+	}
+}
