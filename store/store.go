@@ -207,11 +207,14 @@ func (db *DB) WALSize() int64 {
 	return 0
 }
 
-// Ping reads one page and reports whether the database answers and takes writes: the error is that of the last
-// commit, if it failed, else that of the read.
+// Ping reports whether the database answers and takes writes. It reads one page; when the last commit failed, it also
+// tries another, so that it finds out when the disk has recovered.
 func (db *DB) Ping(ctx context.Context) error {
-	if err := db.writer.broken(); err != nil {
-		return err
+	if db.writer.broken() != nil {
+		return db.Update(ctx, func(tx *Tx) error {
+			_, err := tx.exec("UPDATE schema_migrations SET name = name WHERE version = 1")
+			return err
+		})
 	}
 	return db.View(ctx, func(tx *Tx) error {
 		var n int64
@@ -357,16 +360,22 @@ func (c *conn) run(query string) error {
 }
 
 func (c *conn) close() error {
-	for _, st := range c.stmts {
-		st.Close()
-	}
+	c.finalize()
 	return c.c.Close()
 }
 
 // discard closes the connection for good instead of giving it back to the pool of database/sql.
 func (c *conn) discard() {
+	c.finalize()                                          // first, while the driver still knows them
 	c.c.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // that is how a connection is thrown away
-	c.close()
+	c.c.Close()
+}
+
+func (c *conn) finalize() {
+	for _, st := range c.stmts {
+		st.Close()
+	}
+	c.stmts = nil
 }
 
 // ErrNotFound is returned when no row has the id asked for.
@@ -390,6 +399,8 @@ func translate(err error) error {
 	switch code := se.Code(); {
 	case code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
+		return fault.New(fault.StorageFailed, "The store could not write: another process is writing.").Because(err)
 	case spoils(code):
 		return fault.New(fault.StorageFailed, "The store could not write: %s.", reason(code)).Because(err)
 	}

@@ -143,6 +143,14 @@ func (w *writer) commit(batch []*command) {
 	if len(batch) == 0 {
 		return
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			// A defect of the writer itself: closures' panics do not come here. The process must not live on with
+			// half a writer, so nobody gets to recover this one.
+			go panic(fmt.Sprintf("store: writing failed: %v\n%s", p, debug.Stack()))
+			select {}
+		}
+	}()
 	err := w.attempt(batch, false)
 	if errors.Is(err, errMixed) {
 		err = w.attempt(batch, true)
