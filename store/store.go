@@ -262,12 +262,7 @@ func (tx *Tx) Now() int64 { return tx.now.UnixMilli() }
 
 // exec runs a statement and returns how many rows it changed.
 func (tx *Tx) exec(query string, args ...any) (int64, error) {
-	tx.wrote = true
-	st, err := tx.c.prepare(query)
-	if err != nil {
-		return 0, err
-	}
-	res, err := st.ExecContext(context.Background(), args...)
+	res, err := tx.change(query, args)
 	if err != nil {
 		return 0, err
 	}
@@ -276,16 +271,20 @@ func (tx *Tx) exec(query string, args ...any) (int64, error) {
 
 // insert runs an INSERT and returns the new row's integer key.
 func (tx *Tx) insert(query string, args ...any) (int64, error) {
-	tx.wrote = true
-	st, err := tx.c.prepare(query)
-	if err != nil {
-		return 0, err
-	}
-	res, err := st.ExecContext(context.Background(), args...)
+	res, err := tx.change(query, args)
 	if err != nil {
 		return 0, err
 	}
 	return res.LastInsertId()
+}
+
+func (tx *Tx) change(query string, args []any) (sql.Result, error) {
+	tx.wrote = true
+	st, err := tx.c.prepare(query)
+	if err != nil {
+		return nil, err
+	}
+	return st.ExecContext(context.Background(), args...)
 }
 
 func (tx *Tx) query(query string, args ...any) (*sql.Rows, error) {

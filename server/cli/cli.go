@@ -23,7 +23,7 @@ const (
 	exitOK       = 0
 	exitFailed   = 1
 	exitUsage    = 2
-	exitAwaiting = 3 // run only: the run waits for an approval
+	exitAwaiting = 3 // the run waits for an approval
 )
 
 // Main carries out a command line, without the program's name, and returns the exit code. env is the environment as

@@ -20,6 +20,12 @@ type options struct {
 	session, user string // run
 	verbose       bool
 
+	status, agent string // runs list
+	limit         int
+	reason        string // runs approve, deny
+	drain         bool   // runs abort
+	onPending     string
+
 	scopes  list // token
 	label   string
 	env     string
@@ -53,7 +59,25 @@ func startFlags(fs *flag.FlagSet, o *options) {
 func runFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.session, "session", "", "make the run part of the session with this `ID`, which is made if need be")
 	fs.StringVar(&o.user, "user", "", "run for the user with this `ID`")
+}
+
+func verboseFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.verbose, "verbose", false, "tell about steps and tools on stderr, also where that is no terminal")
+}
+
+func listFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.status, "status", "", "only runs with this `STATUS`: pending, running, awaiting_approval, completed, failed or aborted")
+	fs.StringVar(&o.agent, "agent", "", "only runs of the agent with this `ID`")
+	fs.IntVar(&o.limit, "limit", 20, "at most this `NUMBER` of runs, up to 1000")
+}
+
+func reasonFlag(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.reason, "reason", "", "why, as a `TEXT`: it is recorded, and the model is told of a denial")
+}
+
+func abortFlags(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.drain, "drain", false, "let the current step finish")
+	fs.StringVar(&o.onPending, "on-pending", "deny", "what `BECOMES` of calls that wait for approval: deny, hold (they stay as they are) or fail (so does the run)")
 }
 
 func mintFlags(fs *flag.FlagSet, o *options) {

@@ -20,8 +20,9 @@ const localQueue = 4096
 type localRun struct {
 	local  *server.Local
 	agent  string
-	handle *agent.Handle
-	last   hub.Position // of the latest event that was yielded
+	runID  string
+	handle *agent.Handle // of its latest start
+	last   hub.Position  // of the latest event that was yielded
 	over   bool
 }
 
@@ -30,17 +31,41 @@ func startLocal(ctx context.Context, local *server.Local, req agent.StartRequest
 	if err != nil {
 		return nil, err
 	}
-	return &localRun{local: local, agent: req.AgentID, handle: h}, nil
+	return &localRun{local: local, agent: req.AgentID, runID: h.ID, handle: h}, nil
 }
+
+// attachLocal prepares to follow a run that waits for approvals, from there on.
+func attachLocal(ctx context.Context, local *server.Local, runID string) (*localRun, error) {
+	row, err := local.Engine().Suspended(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	return &localRun{local: local, agent: row.Owner, runID: runID, last: hub.Position{Epoch: row.N, Seq: row.Events}}, nil
+}
+
+func (r *localRun) id() string { return r.runID }
 
 func (r *localRun) close() error { return r.local.Close() }
 
 func (r *localRun) abort(ctx context.Context) error {
-	_, err := r.local.Engine().Abort(ctx, r.handle.ID, agent.AbortOptions{Reason: "interrupted"})
+	_, err := r.local.Engine().Abort(ctx, r.runID, agent.AbortOptions{Reason: "interrupted"})
 	return err
 }
 
+func (r *localRun) resume(ctx context.Context, decisions []agent.Decision, yield func(*hub.Entry)) error {
+	h, _, err := r.local.Engine().Resume(ctx, r.runID, decisions, "cli")
+	if err != nil {
+		return err
+	}
+	if h == nil {
+		return decidedAlready(r.runID)
+	}
+	r.handle = h
+	return r.follow(ctx, yield)
+}
+
 func (r *localRun) follow(ctx context.Context, yield func(*hub.Entry)) error {
+	r.over = false
 	moving, ended := context.WithCancelCause(ctx)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -65,13 +90,13 @@ func (r *localRun) follow(ctx context.Context, yield func(*hub.Entry)) error {
 		if err := r.replay(ctx, yield); err != nil || r.over {
 			return err
 		}
-		return fault.New(fault.StorageFailed, "The run %s could not be recorded any further.", r.handle.ID)
+		return fault.New(fault.StorageFailed, "The run %s could not be recorded any further.", r.runID)
 	}
 }
 
 // live yields what the hub has and gets, until the run is over or the subscription ends.
 func (r *localRun) live(ctx context.Context, yield func(*hub.Entry)) error {
-	sub, ring := r.local.Hub().Subscribe(event.OfAgentRun(r.agent, r.handle.ID).String(), localQueue)
+	sub, ring := r.local.Hub().Subscribe(event.OfAgentRun(r.agent, r.runID).String(), localQueue)
 	defer sub.Close()
 	begin := hub.Position{Epoch: r.handle.Number(), Seq: 1}
 	if r.last != (hub.Position{}) || len(ring) == 0 || ring[0].Pos != begin {
@@ -94,7 +119,7 @@ func (r *localRun) live(ctx context.Context, yield func(*hub.Entry)) error {
 }
 
 func (r *localRun) replay(ctx context.Context, yield func(*hub.Entry)) error {
-	return r.local.Engine().Replay(ctx, r.handle.ID, event.RunView, r.last.Seq, func(e *hub.Entry) error {
+	return r.local.Engine().Replay(ctx, r.runID, event.RunView, r.last.Seq, func(e *hub.Entry) error {
 		r.yield(e, yield)
 		return nil
 	})

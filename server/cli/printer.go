@@ -65,7 +65,7 @@ func (p *printer) show(e *hub.Entry) {
 		Message              string
 	}
 	if e.Type == event.AgentEnd {
-		if json.Unmarshal(e.Payload, &p.end) == nil && !p.lines {
+		if p.end = (ending{}); json.Unmarshal(e.Payload, &p.end) == nil && !p.lines {
 			p.finish()
 		}
 		return
@@ -191,25 +191,44 @@ func (p *printer) finish() {
 	}
 }
 
-// verdict is the error that the run's end amounts to.
-func (p *printer) verdict() error {
+// waits reports whether the run waits for an approval.
+func (p *printer) waits() bool { return p.broken == nil && p.end.Result.Status == store.Awaiting }
+
+// verdict is the error that the end of a run amounts to. Of one that waits, it tells how to decide.
+func (c *call) verdict(p *printer, runID string) error {
 	res := p.end.Result
-	if res.Status == store.Completed {
+	switch {
+	case res.Status == store.Completed:
 		return nil
-	}
-	if res.Status == store.Awaiting {
+	case res.Status == store.Awaiting:
 		if !p.lines {
-			for _, a := range res.State.PendingApprovals {
-				fmt.Fprintf(p.err, "agentd: %s %s waits for approval (call %s)\n", printable(a.ToolName), printable(string(a.Args)), a.ToolCallID)
-			}
+			c.tellPending(runID, res.State.PendingApprovals)
 		}
 		return exitCode(exitAwaiting)
-	}
-	if p.lines {
+	case p.lines:
 		return exitCode(exitFailed) // the events have told why
-	}
-	if res.Error != nil {
+	case res.Error != nil:
 		return told(res.Error.Code, res.Error.Message, res.Error.Hint)
 	}
 	return fault.New(fault.RunFailed, "The run ended as %q.", res.Status)
+}
+
+// tellPending tells on stderr what a run waits for, and the commands to decide with.
+func (c *call) tellPending(runID string, pending []agent.Approval) {
+	for _, a := range pending {
+		fmt.Fprintf(c.stderr, "agentd: %s %s waits for approval (call %s)\n", printable(a.ToolName), printable(string(a.Args)), a.ToolCallID)
+	}
+	where := c.sameConfig()
+	fmt.Fprintf(c.stderr, "agentd: run %[1]s waits. Decide with one of:\n  agentd runs approve %[1]s%[2]s\n  agentd runs deny %[1]s --reason WHY%[2]s\n", runID, where)
+}
+
+// sameConfig is the flags that make another command use the configuration of this one.
+func (c *call) sameConfig() string {
+	switch {
+	case c.flags.dev:
+		return " --dev"
+	case c.flags.config != "":
+		return " --config '" + strings.ReplaceAll(c.flags.config, "'", `'\''`) + "'"
+	}
+	return ""
 }

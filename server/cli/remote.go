@@ -1,58 +1,41 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
-	"time"
+	"sync"
+	"sync/atomic"
 
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/message"
+	"agentd/server/rest"
 	"agentd/server/sse"
 )
 
-const (
-	dialPatience   = 5 * time.Second
-	answerPatience = 60 * time.Second // until the first byte of an answer
-	maxAnswer      = 1 << 20          // of an answer that is no stream
-	maxEvent       = 256 << 20        // of one event: the last one holds the whole state of the run
-	maxReattach    = 3                // times in a row that a stream may break without an event
-)
+// maxReattach is how often in a row a stream may break without an event.
+const maxReattach = 3
 
 // A remoteRun is a run of a server that holds the store.
 type remoteRun struct {
-	client *http.Client
-	base   string // the server's API
-	token  string
-	id     string
-	stream *http.Response
-	cursor string       // the latest event's id
-	last   hub.Position // and its position
+	*api
+	runID  string
+	stream *http.Response // nil: not open
+	cursor string         // the latest event's id
+	last   hub.Position   // and its position
+	over   bool           // that event ends what there is to follow
 }
 
-// startRemote starts a run in the server at an address, with a token if there is one. The run's events come for as long
-// as ctx lasts.
-func startRemote(ctx context.Context, address, token string, req agent.StartRequest) (*remoteRun, error) {
-	base, err := reachable(address)
-	if err != nil {
-		return nil, err
-	}
-	dialer := &net.Dialer{Timeout: dialPatience}
-	r := &remoteRun{base: base, token: token, client: &http.Client{
-		Transport:     &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: answerPatience}, // no proxy: it would get the token
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+// startRemote starts a run in a server. The run's events come for as long as ctx lasts.
+func startRemote(ctx context.Context, a *api, req agent.StartRequest) (*remoteRun, error) {
 	body, err := message.Encode(struct {
 		Input     json.RawMessage `json:"input"`
 		SessionID string          `json:"sessionId,omitempty"`
@@ -61,134 +44,139 @@ func startRemote(ctx context.Context, address, token string, req agent.StartRequ
 	if err != nil {
 		return nil, err
 	}
+	r := &remoteRun{api: a}
 	if r.stream, err = r.do(ctx, "POST", "/agents/"+url.PathEscape(req.AgentID)+"/stream", body, ""); err != nil {
 		return nil, err
 	}
-	r.id = r.stream.Header.Get("X-Run-Id")
+	r.runID = r.stream.Header.Get("X-Run-Id")
 	if !isStream(r.stream) {
 		var started struct{ RunID string }
-		json.NewDecoder(io.LimitReader(r.stream.Body, maxAnswer)).Decode(&started) //nolint:errcheck // then the id is unknown
+		json.NewDecoder(io.LimitReader(r.stream.Body, maxRefusal)).Decode(&started) //nolint:errcheck // then the id is unknown
 		r.close()
 		return nil, fault.New(fault.ServerUnreachable, "The server at %s started the run %s, but sends no events (server.sse.enabled).", r.base, started.RunID).
-			Advise("Read its state with `GET /runs/{runId}/state`.")
+			Advise("Read its state with `agentd runs show " + started.RunID + "`.")
 	}
 	return r, nil
 }
 
-// reachable is the address with a host that can be dialled: a server that listens everywhere is met on loopback.
-func reachable(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return "", fault.New(fault.ServerUnreachable, "The lock file names %q, which is no address of a server.", address)
-	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
-		loopback := "127.0.0.1"
-		if ip.Is6() {
-			loopback = "::1"
+// attachRemote prepares to follow a run that waits for approvals: what it told until it asked for them is passed over.
+func attachRemote(ctx context.Context, a *api, runID string, pending []agent.Approval) (*remoteRun, error) {
+	limit, cancel := context.WithTimeoutCause(ctx, answerPatience, fault.New(fault.RunConflict, "The run does not wait for the same calls any more."))
+	defer cancel()
+	r := &remoteRun{api: a, runID: runID}
+	err := r.attached(limit, func(e *hub.Entry) {
+		var end ending
+		if r.over {
+			json.Unmarshal(e.Payload, &end) //nolint:errcheck // then it is not the one that is sought
+			r.over = samePending(end.Result.State.PendingApprovals, pending)
 		}
-		u.Host = net.JoinHostPort(loopback, u.Port())
+	})
+	r.detach()
+	return r, err
+}
+
+// samePending reports whether two lists of approvals are those of the same moment.
+func samePending(a, b []agent.Approval) bool {
+	if len(a) != len(b) {
+		return false
 	}
-	return strings.TrimSuffix(u.String(), "/"), nil
+	for i := range a {
+		if a[i].ToolCallID != b[i].ToolCallID || a[i].RequestedAt != b[i].RequestedAt {
+			return false
+		}
+	}
+	return true
 }
 
 func isStream(res *http.Response) bool {
 	return strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream")
 }
 
-// do sends a request that asks for events, those after a cursor if there is one. The error is the server's own, or
-// server-unreachable.
-func (r *remoteRun) do(ctx context.Context, method, path string, body []byte, cursor string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, r.base+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if r.token != "" {
-		req.Header.Set("Authorization", "Bearer "+r.token)
-	}
-	if cursor != "" {
-		req.Header.Set("Last-Event-ID", cursor)
-	}
-	res, err := r.client.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, r.unreachable(err)
-	}
-	if res.StatusCode >= 300 {
-		defer res.Body.Close()
-		return nil, r.refusal(res)
-	}
-	return res, nil
-}
+func (r *remoteRun) id() string { return r.runID }
 
-func (r *remoteRun) unreachable(err error) error {
-	e := fault.New(fault.ServerUnreachable, "The server at %s does not answer: %v.", r.base, innermost(err)).Because(err)
-	if r.id != "" {
-		e.Message = fmt.Sprintf("The connection to the server at %s is lost; run %s goes on there: %v.", r.base, r.id, innermost(err))
-		e.Advise("Follow it with `GET /runs/" + r.id + "/events` when the server is back.")
-	}
-	return e
-}
-
-// innermost is the last part of a network error, without addresses that were told already.
-func innermost(err error) error {
-	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		err = inner
-	}
-	return err
-}
-
-// refusal is the server's error as it told it.
-func (r *remoteRun) refusal(res *http.Response) error {
-	var doc failure
-	b, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if json.Unmarshal(b, &doc) != nil || doc.Error == "" {
-		return fault.New(fault.ServerUnreachable, "What answers at %s is no agentd: status %d.", r.base, res.StatusCode).
-			Advise("Check which process listens there.")
-	}
-	e := told(doc.Error, doc.Message, doc.Hint)
-	e.Issues = doc.Issues
-	if e.Kind == fault.AuthRequired {
-		e.Advise("Set AGENTD_TOKEN to a token of that server; `agentd token create` makes one.")
-	}
-	return e
-}
-
-// told is a failure that a server or a run told of; its code may be one that this version does not know.
-func told(code, text, hint string) *fault.Error {
-	kind := fault.ByCode(code)
-	if kind == nil {
-		kind = &fault.Kind{Code: code}
-	}
-	return fault.New(kind, "%s", text).Advise(hint)
-}
+func (r *remoteRun) path(of string) string { return "/runs/" + url.PathEscape(r.runID) + of }
 
 func (r *remoteRun) close() error {
-	defer r.client.CloseIdleConnections()
-	return r.stream.Body.Close()
+	r.detach()
+	return r.api.close()
+}
+
+// detach closes the stream of events, if one is open.
+func (r *remoteRun) detach() {
+	if r.stream != nil {
+		r.stream.Body.Close()
+		r.stream = nil
+	}
+}
+
+// lost tells what became of the run when its server does not answer any more.
+func (r *remoteRun) lost(err error) error {
+	return fault.New(fault.ServerUnreachable, "The connection to the server at %s is lost; run %s goes on there: %v.", r.base, r.runID, innermost(err)).
+		Because(err).Advise("Ask with `agentd runs show " + r.runID + "` when the server is back.")
 }
 
 func (r *remoteRun) abort(ctx context.Context) error {
-	res, err := r.do(ctx, "POST", "/runs/"+url.PathEscape(r.id)+"/abort", nil, "")
-	if err == nil {
-		err = res.Body.Close()
+	return r.call(ctx, "POST", r.path("/abort"), nil, nil)
+}
+
+func (r *remoteRun) resume(ctx context.Context, decisions []agent.Decision, yield func(*hub.Entry)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel(errFollowed)
+	var moved atomic.Bool
+	asking.Go(func() {
+		// The answer comes when the run has ended or waits again. Once it moves, its events tell all there is to know.
+		if err := r.decide(ctx, decisions); err != nil && !moved.Load() {
+			cancel(err)
+		}
+	})
+	return r.follow(ctx, func(e *hub.Entry) {
+		moved.Store(true)
+		yield(e)
+	})
+}
+
+// decide sends decisions. That the run has failed since is no error here.
+func (r *remoteRun) decide(ctx context.Context, decisions []agent.Decision) error {
+	var body rest.ResumeBody
+	for _, d := range decisions {
+		body.Approvals = append(body.Approvals, rest.DecisionBody(d))
+	}
+	var answer struct{ Unmatched []rest.DecisionBody }
+	err := r.call(ctx, "POST", r.path("/resume"), body, &answer)
+	switch {
+	case fault.Is(err, fault.RunFailed), fault.Is(err, fault.RunAborted):
+		return nil
+	case err == nil && len(answer.Unmatched) == len(decisions):
+		return decidedAlready(r.runID)
 	}
 	return err
+}
+
+func (r *remoteRun) follow(ctx context.Context, yield func(*hub.Entry)) error {
+	r.over = false
+	return r.attached(ctx, yield)
 }
 
 // errBroken says that a stream ended before its run.
 var errBroken = errors.New("the stream ended too early")
 
-func (r *remoteRun) follow(ctx context.Context, yield func(*hub.Entry)) error {
-	first := r.stream.Body // later ones belong to a request that ends with ctx
-	defer context.AfterFunc(ctx, func() { first.Close() })()
+// attached yields events until one has set r.over. The stream is opened where it is not open, and again when it breaks.
+func (r *remoteRun) attached(ctx context.Context, yield func(*hub.Entry)) error {
+	if r.stream != nil { // later ones belong to a request that ends with ctx
+		first := r.stream.Body
+		defer context.AfterFunc(ctx, func() { first.Close() })()
+	}
 	for broken := 0; ; broken++ {
 		before := r.last
-		err := r.read(yield)
+		err := errBroken
+		if r.stream != nil {
+			err = r.read(yield)
+		}
 		switch {
 		case err == nil:
+			r.detach()
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -199,10 +187,13 @@ func (r *remoteRun) follow(ctx context.Context, yield func(*hub.Entry)) error {
 			broken = 0
 		}
 		if broken == maxReattach {
-			return r.unreachable(err)
+			return r.lost(err)
 		}
-		r.stream.Body.Close()
-		again, err := r.do(ctx, "GET", "/runs/"+url.PathEscape(r.id)+"/events", nil, r.cursor)
+		r.detach()
+		again, err := r.do(ctx, "GET", r.path("/events"), nil, r.cursor)
+		if fault.Is(err, fault.ServerUnreachable) && r.cursor != "" {
+			return r.lost(err)
+		}
 		if err != nil {
 			return err
 		}
@@ -220,8 +211,8 @@ type frame struct {
 
 // read yields what one stream brings. It returns nil when the run is over, and errBroken when the stream is.
 func (r *remoteRun) read(yield func(*hub.Entry)) error {
-	events := sse.NewReader(r.stream.Body, maxEvent)
-	for {
+	events := sse.NewReader(r.stream.Body, maxAnswer)
+	for !r.over {
 		ev, err := events.Next()
 		if errors.Is(err, sse.ErrTooLong) {
 			return err
@@ -236,19 +227,19 @@ func (r *remoteRun) read(yield func(*hub.Entry)) error {
 		if err := json.Unmarshal(ev.Data, &f); err != nil {
 			return fault.New(fault.ServerUnreachable, "What answers at %s sends no events of agentd.", r.base).Because(err)
 		}
-		if ev.Type != "lifecycle" {
+		switch {
+		case ev.Type != "lifecycle":
 			r.take(ev.ID, f, yield)
-			continue
-		}
-		switch f.Reason {
-		case "flow.throttled": // stdout is slow; what was missed is stored
+		case f.Reason == "flow.throttled": // stdout is slow; what was missed is stored
 			return errBroken
-		case "server-shutdown":
-			return fault.New(fault.ServerDraining, "The server stops; run %s goes on when it is back.", r.id).
-				Advise("Follow it with `GET /runs/" + r.id + "/events` then.")
+		case f.Reason == "server-shutdown":
+			return fault.New(fault.ServerDraining, "The server stops; run %s goes on when it is back.", r.runID).
+				Advise("Ask with `agentd runs show " + r.runID + "` then.")
+		case f.Status != "paused": // that comes with an event which is heeded
+			return nil
 		}
-		return nil
 	}
+	return nil
 }
 
 // take yields an event unless it has been yielded.
@@ -258,6 +249,7 @@ func (r *remoteRun) take(id string, f frame, yield func(*hub.Entry)) {
 	if !ok || !pos.After(r.last) {
 		return
 	}
-	r.cursor, r.last = id, pos
-	yield(&hub.Entry{Pos: pos, ID: id, Type: f.Type, Payload: f.Payload})
+	e := &hub.Entry{Pos: pos, ID: id, Type: f.Type, Payload: f.Payload}
+	r.cursor, r.last, r.over = id, pos, followed(e)
+	yield(e)
 }

@@ -12,24 +12,26 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"agentd/server"
 	"agentd/server/agent"
 	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/message"
-	"agentd/store"
 )
 
 // maxInput is how much of stdin is taken as input.
 const maxInput = 64 << 20
 
-// A following is a run that was started and is watched. There are two: one in this process and one in a server.
+// A following is a run that is watched. There are two: one in this process and one in a server.
 type following interface {
+	id() string
 	// follow yields the run's events in their order, each at most once, until the run has ended or waits for an
 	// approval. No durable event is missing; transient ones may be.
 	follow(ctx context.Context, yield func(*hub.Entry)) error
+	// resume decides on calls of a run that waits, and follows it from there. Errors of the decision: run-conflict,
+	// run-not-suspended, and those of the way to the server.
+	resume(ctx context.Context, decisions []agent.Decision, yield func(*hub.Entry)) error
 	// abort asks for the run's end; follow tells when it has come.
 	abort(ctx context.Context) error
 	close() error
@@ -57,7 +59,7 @@ func (c *call) run(ctx context.Context) error {
 			}
 			return err
 		}
-		return errors.Join(c.watch(ctx, f), f.close())
+		return errors.Join(c.watch(ctx, f, c.newAsker(), f.follow), f.close())
 	})
 }
 
@@ -92,14 +94,10 @@ func checkText(s string) error {
 
 // begin starts the run here or, where a server holds the store, there.
 func (c *call) begin(ctx context.Context, cfg *config.Config, req agent.StartRequest) (following, error) {
-	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name})
-	if fault.Is(err, fault.StoreLocked) {
-		holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
-		if holder.Address == "" {
-			return nil, advised(err, "Wait for that process to end, or start a server: runs then go through it.")
-		}
+	local, remote, err := c.open(ctx, cfg)
+	if remote != nil {
 		// An interruption waits until the run has begun, because only then it can be aborted.
-		return startRemote(context.WithoutCancel(ctx), holder.Address, c.getenv("AGENTD_TOKEN"), req)
+		return startRemote(context.WithoutCancel(ctx), remote, req)
 	}
 	if err != nil {
 		return nil, err
@@ -139,8 +137,9 @@ var errFollowed = errors.New("followed to the end")
 // abortPatience bounds the request for an abort.
 const abortPatience = 15 * time.Second
 
-// watch prints a run until its end, and aborts it when ctx ends or nobody reads what is printed.
-func (c *call) watch(ctx context.Context, f following) error {
+// watch prints what begin brings of a run, and then, where there is an asker, what follows on its decisions, until the
+// run has ended. It aborts the run when ctx ends or nobody reads what is printed.
+func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(context.Context, func(*hub.Entry)) error) error {
 	p := newPrinter(c)
 	wanted, abandon := context.WithCancelCause(ctx)
 	watched, leave := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -157,12 +156,31 @@ func (c *call) watch(ctx context.Context, f following) error {
 			leave(err)
 		}
 	})
-	err := f.follow(watched, func(e *hub.Entry) {
+	show := func(e *hub.Entry) {
 		p.show(e)
 		if p.broken != nil {
 			abandon(p.broken)
 		}
-	})
+	}
+	err := begin(watched, show)
+	for err == nil && asker != nil && p.waits() {
+		decisions, abort := asker.ask(wanted, p.end.Result.State.PendingApprovals)
+		if abort {
+			abandon(errInterrupted)
+		}
+		switch {
+		case wanted.Err() != nil:
+			aborting.Wait()
+			err = f.follow(watched, show)
+		case len(decisions) > 0:
+			err = f.resume(watched, decisions, show)
+			if fault.Is(err, fault.RunConflict) || fault.Is(err, fault.RunNotSuspended) { // somebody else was faster
+				err = f.follow(watched, show)
+			}
+		default:
+			asker = nil
+		}
+	}
 	abandon(errFollowed)
 	aborting.Wait()
 	switch {
@@ -171,8 +189,14 @@ func (c *call) watch(ctx context.Context, f following) error {
 	case p.broken != nil:
 		return exitCode(exitFailed) // nobody reads what could be said
 	}
-	return p.verdict()
+	return c.verdict(p, f.id())
 }
 
 // followed reports whether an entry ends what there is to follow.
 func followed(e *hub.Entry) bool { return e.Lifecycle != "" || e.Type == event.AgentEnd }
+
+// decidedAlready is the error of decisions of which none was for a call that waits.
+func decidedAlready(runID string) error {
+	return fault.New(fault.RunConflict, "Somebody else has decided on these calls of run %s.", runID).
+		Advise("Ask how it stands with `agentd runs show " + runID + "`.")
+}

@@ -108,6 +108,13 @@ The demo is ready at %[1]s. Try this in another terminal:
   curl %[1]s/agents/shout/run -d '{"input":"hello"}'
   agentd run --dev assistant "12.5 * (3 + 4)"
 
+Taking a note needs your approval. The run waits for it, also across restarts:
+
+  curl %[1]s/agents/assistant/run -d '{"input":"note: buy milk"}'
+  curl %[1]s/approvals
+  agentd runs approve --dev RUN
+  curl %[1]s/runs/RUN/resume -d '{"approvals":[{"toolCallId":"CALL","granted":true}]}'
+
 Ctrl-C stops it. Its data stays in ./.agentd-dev.
 
 `

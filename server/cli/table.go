@@ -19,6 +19,11 @@ type command struct {
 	run         func(*call, context.Context) error
 }
 
+const (
+	decideExits   = "0 completed; 1 failed or aborted; 2 wrong usage; 3 the run waits for an approval again"
+	throughServer = "\n\nWhen a server holds the database, this goes through that server, with the token in AGENTD_TOKEN."
+)
+
 const usualExits = "0 done; 1 failed; 2 wrong usage"
 
 // commands is the table.
@@ -41,11 +46,40 @@ func commands() []command {
 			about: "Runs an agent in this process, without a server. The input is INPUT or, when it is absent or -, what\n" +
 				"comes on stdin. The answer's text goes to stdout as it comes; on a terminal, steps and tools are told on\n" +
 				"stderr. The first SIGINT aborts the run, the second ends the program.\n\n" +
+				"When a tool call needs approval, you are asked on a terminal; elsewhere the run waits, and stderr tells the\n" +
+				"commands to decide with.\n\n" +
 				"When a server holds the database, the run goes through that server, with the token in AGENTD_TOKEN.\n" +
 				"Runs that another process left behind are not touched; `agentd start` takes them up.",
-			flags: []flagDecl{configFlag, runFlags, devFlag, jsonFlag}, lines: true, run: (*call).run,
+			flags: []flagDecl{configFlag, runFlags, verboseFlag, devFlag, jsonFlag}, lines: true, run: (*call).run,
 			examples: []string{`agentd run --dev assistant "6*7"`, "agentd run shout < notes.txt > LOUD.txt"},
 			exits:    "0 completed; 1 failed or aborted; 2 wrong usage; 3 the run waits for an approval"},
+		{name: "runs list", summary: "List the newest runs.",
+			about: "Lists runs, newest first." + throughServer,
+			flags: []flagDecl{configFlag, listFlags, devFlag, jsonFlag}, run: (*call).listRuns,
+			examples: []string{"agentd runs list --status awaiting_approval", "agentd runs list --agent assistant --limit 5 --json"}},
+		{name: "runs show", args: "RUN", least: 1, most: 1, summary: "Tell how a run stands.",
+			about: "Tells how a run stands: its times and usage, what it waits for, why it failed, and the last text that its\n" +
+				"agent has said. With --json, that is the whole state." + throughServer,
+			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).showRun,
+			examples: []string{"agentd runs show 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd runs show RUN --json | jq .state.messages"}},
+		{name: "runs approve", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Let a run make the tool calls that it waits for.",
+			about: "Allows the calls that are named or, without any, all that wait. The run goes on, and its new text goes to\n" +
+				"stdout as with `agentd run`. An interruption ends the watching, not the run." + throughServer,
+			flags: []flagDecl{configFlag, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
+			examples: []string{"agentd runs approve RUN", "agentd runs approve RUN CALL --reason 'Checked with Ann.'"}},
+		{name: "runs deny", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Refuse the tool calls that a run waits for.",
+			about: "Refuses the calls that are named or, without any, all that wait. The model is told so, with the reason, and\n" +
+				"the run goes on as with `agentd runs approve`." + throughServer,
+			flags: []flagDecl{configFlag, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).deny, exits: decideExits,
+			examples: []string{"agentd runs deny RUN --reason 'Not on a Friday.'", "agentd runs deny RUN CALL"}},
+		{name: "runs abort", args: "RUN", least: 1, most: 1, summary: "End a run.",
+			about: "Ends a run, also one that waits. What its tools have done is not undone." + throughServer,
+			flags: []flagDecl{configFlag, abortFlags, devFlag, jsonFlag}, run: (*call).abortRun,
+			examples: []string{"agentd runs abort RUN", "agentd runs abort RUN --drain --on-pending fail"}},
+		{name: "approvals", summary: "List the tool calls that wait for approval.",
+			about: "Lists what waits for a person's decision across all runs, oldest run first." + throughServer,
+			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).approvals,
+			examples: []string{"agentd approvals", "agentd approvals --json | jq -r '.approvals[].runId'"}},
 		{name: "token create", summary: "Make a token, and print it once.",
 			about: "Makes a bearer token and prints it on stdout; what it may do is told on stderr. Only its hash is kept, so\n" +
 				"it cannot be shown again. It works while a server runs. A scope is resource:action or\n" +

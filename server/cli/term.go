@@ -21,10 +21,11 @@ func isTerminal(stream any) bool {
 	return err != nil || !os.SameFile(info, null)
 }
 
-// printable is a text on one line, without characters that would move a terminal's cursor or change its colours.
+// printable is a text on one line, without characters that would move a terminal's cursor, change its
+// colours or show the text in another order.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
 			return ' '
 		}
 		return r
