@@ -94,7 +94,7 @@ func isStream(res *http.Response) bool {
 
 func (r *remoteRun) id() string { return r.runID }
 
-func (r *remoteRun) path(of string) string { return "/runs/" + url.PathEscape(r.runID) + of }
+func (r *remoteRun) path(of string) string { return runPath(r.runID) + of }
 
 func (r *remoteRun) close() error {
 	r.detach()
@@ -179,6 +179,7 @@ func (r *remoteRun) attached(ctx context.Context, yield func(*hub.Entry)) error 
 			r.detach()
 			return nil
 		case ctx.Err() != nil:
+			r.detach()
 			return context.Cause(ctx)
 		case !errors.Is(err, errBroken):
 			return err

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+)
+
+const (
+	dialPatience   = 5 * time.Second
+	answerPatience = 60 * time.Second // until the first byte of an answer
+	maxRefusal     = 1 << 20          // of an answer that tells an error
+	maxAnswer      = 256 << 20        // of another, or of one event: it may hold the whole state of a run
+)
+
+// An api is the API of a server that holds the store.
+type api struct {
+	client *http.Client
+	base   string
+	token  string // empty: none
+}
+
+// dial prepares to call the server at an address. It sends nothing yet.
+func dial(address, token string) (*api, error) {
+	base, err := reachable(address)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: dialPatience}
+	return &api{base: base, token: token, client: &http.Client{
+		Transport:     &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: answerPatience}, // no proxy: it would get the token
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+func (a *api) close() error {
+	a.client.CloseIdleConnections()
+	return nil
+}
+
+// call sends a document, or none when body is nil, and reads the answer into another, unless that is nil.
+func (a *api) call(ctx context.Context, method, path string, body, to any) error {
+	var sent []byte
+	if body != nil {
+		var err error
+		if sent, err = message.Encode(body); err != nil {
+			return err
+		}
+	}
+	res, err := a.do(ctx, method, path, sent, "")
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if to == nil {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return a.unreachable(err)
+	}
+	if err := json.Unmarshal(b, to); err != nil {
+		return fault.New(fault.ServerUnreachable, "What answers at %s does not speak as agentd does.", a.base).Because(err)
+	}
+	return nil
+}
+
+// do sends a request whose answer may be events, those after a cursor if there is one. The error is the server's own,
+// or server-unreachable.
+func (a *api) do(ctx context.Context, method, path string, body []byte, cursor string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream, application/json")
+	if a.token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	if cursor != "" {
+		req.Header.Set("Last-Event-ID", cursor)
+	}
+	res, err := a.client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, a.unreachable(err)
+	}
+	if res.StatusCode >= 300 {
+		defer res.Body.Close()
+		return nil, a.refusal(res)
+	}
+	return res, nil
+}
+
+// innermost is the last part of a network error, without addresses that were told already.
+func innermost(err error) error {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return err
+}
+
+// refusal is the server's error as it told it.
+func (a *api) refusal(res *http.Response) error {
+	var doc failure
+	b, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	if json.Unmarshal(b, &doc) != nil || doc.Error == "" {
+		return fault.New(fault.ServerUnreachable, "What answers at %s is no agentd: status %d.", a.base, res.StatusCode).
+			Advise("Check which process listens there.")
+	}
+	e := told(doc.Error, doc.Message, doc.Hint)
+	e.Issues = doc.Issues
+	if e.Kind == fault.AuthRequired {
+		e.Advise("Set AGENTD_TOKEN to a token of that server; `agentd token create` makes one.")
+	}
+	return e
+}
+
+// told is a failure that a server or a run told of; its code may be one that this version does not know.
+func told(code, text, hint string) *fault.Error {
+	kind := fault.ByCode(code)
+	if kind == nil {
+		kind = &fault.Kind{Code: code}
+	}
+	return fault.New(kind, "%s", text).Advise(hint)
+}
+
+func (a *api) unreachable(err error) error {
+	return fault.New(fault.ServerUnreachable, "The server at %s does not answer: %v.", a.base, innermost(err)).Because(err)
+}
+
+// reachable is the address with a host that can be dialled: a server that listens everywhere is met on loopback.
+func reachable(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return "", fault.New(fault.ServerUnreachable, "The lock file names %q, which is no address of a server.", address)
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
+		loopback := "127.0.0.1"
+		if ip.Is6() {
+			loopback = "::1"
+		}
+		u.Host = net.JoinHostPort(loopback, u.Port())
+	}
+	return strings.TrimSuffix(u.String(), "/"), nil
+}

@@ -1,0 +1,227 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// gatedSite is a configuration whose agent writes a line to a file, and another, each after an approval of its own.
+const gatedSite = `{
+	"auth": {"kind": "none"}, "storage": {"path": "data/data.db"},
+	"providers": {"script": {"kind": "scripted", "script": "script.json"}},
+	"tools": {
+		"wait": {"kind": "exec", "description": "Waits", "command": ["sh", "-c", "cat > begun; cat fifo"]},
+		"pay": {"kind": "exec", "description": "Pays", "command": ["sh", "-c", "cat >> paid.txt; echo paid"]}},
+	"agents": {
+		"clerk": {"kind": "llm", "provider": "script", "model": "m", "tools": ["pay"]},
+		"pair": {"kind": "llm", "provider": "script", "model": "pair", "tools": ["pay"]},
+		"slow": {"kind": "llm", "provider": "script", "model": "slow", "tools": ["wait"]}
+	}
+}`
+
+const gatedScript = `{"turns": [
+	{"when": {"step": 0, "model": "slow"}, "toolCalls": [{"name": "wait", "args": {}}]},
+	{"when": {"step": 0, "model": "pair"}, "toolCalls": [{"name": "pay", "args": {"to": "ann"}}, {"name": "pay", "args": {"to": "bob"}}]},
+	{"when": {"step": 0}, "text": "I pay.", "toolCalls": [{"name": "pay", "args": {"to": "{{lastUser}}"}}]},
+	{"text": "Done: {{lastTool}}"}
+]}`
+
+func newGatedSite(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "agentd.json"), gatedSite)
+	write(t, filepath.Join(dir, "script.json"), gatedScript)
+	return dir
+}
+
+// payments is how often the tool of a site did what it does.
+func payments(t *testing.T, dir string) int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "paid.txt"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+type waiting struct{ RunID, ToolCallID string }
+
+// waits lists what waits, by the program.
+func waits(t *testing.T, dir string) []waiting {
+	t.Helper()
+	var list struct{ Approvals []waiting }
+	spawn(t, dir, nil, nil, "approvals", "--json").wait().want(t, 0, "", "").decode(t, &list)
+	return list.Approvals
+}
+
+// park runs an agent until it waits, and returns what for.
+func park(t *testing.T, dir, agent, input string) []waiting {
+	t.Helper()
+	s := spawn(t, dir, nil, nil, "run", agent, input).wait()
+	w := waits(t, dir)
+	if s.code != 3 || len(w) == 0 {
+		t.Fatalf("run %s = %d with %v waiting, want 3 and some; stderr:\n%s", agent, s.code, w, s.stderr)
+	}
+	return w
+}
+
+// everywhere runs a test with a server that holds the store, and without one.
+func everywhere(t *testing.T, test func(t *testing.T, dir string)) {
+	t.Run("here", func(t *testing.T) { test(t, newGatedSite(t)) })
+	t.Run("through a server", func(t *testing.T) {
+		dir := newGatedSite(t)
+		serve(t, dir)
+		test(t, dir)
+	})
+}
+
+func TestApprove(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		p := spawn(t, dir, nil, nil, "run", "clerk", "ann").wait()
+		w := waits(t, dir)
+		if len(w) != 1 {
+			t.Fatalf("approvals = %v, want one", w)
+		}
+		run, call := w[0].RunID, w[0].ToolCallID
+		p.want(t, 3, "I pay.", `agentd: pay {"to":"ann"} waits for approval (call `+call+")\n").
+			want(t, 3, "", "  agentd runs approve "+run+"\n  agentd runs deny "+run+" --reason WHY\n")
+
+		spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, call+"  pay   {\"to\":\"ann\"}", "")
+		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   awaiting_approval\n", "").
+			want(t, 0, "pay (call "+call+")\n  {\n    \"to\": \"ann\"\n  }\n", "").want(t, 0, "last text:\n  I pay.\n", "")
+		spawn(t, dir, nil, nil, "runs", "list", "--status", "awaiting_approval", "--agent", "clerk").wait().want(t, 0, run+"  clerk  awaiting_approval", "")
+		spawn(t, dir, nil, nil, "runs", "approve", run, "none").wait().want(t, 1, "", `does not wait for the call "none"`).want(t, 1, "", call)
+
+		s := spawn(t, dir, nil, nil, "runs", "approve", run, call).wait().want(t, 0, "", "")
+		if s.stdout != "Done: paid\n" || s.stderr != "" || payments(t, dir) != 1 {
+			t.Errorf("approve: stdout %q, stderr %q and %d payments; want the new text alone, and one", s.stdout, s.stderr, payments(t, dir))
+		}
+		spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 1, "", "agentd: run-not-suspended: The run is completed.\n  hint: Ask")
+		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   completed\n", "").want(t, 0, "last text:\n  Done: paid\n", "")
+		if w := waits(t, dir); len(w) > 0 {
+			t.Errorf("approvals = %v after the approval, want none", w)
+		}
+	})
+}
+
+func TestDeny(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		run := park(t, dir, "clerk", "ann")[0].RunID
+		s := spawn(t, dir, nil, nil, "runs", "deny", run, "--reason", "not today").wait().want(t, 0, "Done: Error: Approval was denied: not today", "")
+		if n := payments(t, dir); n != 0 || strings.Contains(s.stdout, "I pay.") {
+			t.Errorf("deny: %d payments and stdout %q, want none, and only the new text", n, s.stdout)
+		}
+	})
+}
+
+func TestDecideOnOneOfTwo(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		w := park(t, dir, "pair", "x")
+		if len(w) != 2 {
+			t.Fatalf("approvals = %v, want two", w)
+		}
+		s := spawn(t, dir, nil, nil, "runs", "approve", w[0].RunID, w[1].ToolCallID).wait().want(t, 3, "", "(call "+w[0].ToolCallID+")")
+		if strings.Contains(s.stderr, w[1].ToolCallID) || payments(t, dir) != 1 {
+			t.Errorf("after one of two: %d payments and stderr %s", payments(t, dir), s.stderr)
+		}
+		var ended struct {
+			Type   string
+			Result struct{ Status string }
+		}
+		s = spawn(t, dir, nil, nil, "runs", "deny", w[0].RunID, "--json").wait().want(t, 0, `"type":"tool.approval.denied"`, "")
+		lines := strings.Split(strings.TrimSpace(s.stdout), "\n")
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &ended); err != nil || ended.Result.Status != "completed" || strings.Count(s.stdout, "agent.end") != 1 {
+			t.Errorf("deny --json ends with %+v, %v; want the events from the decision to the end", ended, err)
+		}
+	})
+}
+
+func TestAbortARunThatWaits(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		run := park(t, dir, "clerk", "ann")[0].RunID
+		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "maybe").wait().want(t, 2, "", "want deny, hold or fail")
+		spawn(t, dir, nil, nil, "runs", "abort", run).wait().want(t, 0, "Run "+run+" is aborted.\n", "")
+		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "error:    run-aborted: ", "").want(t, 0, "hint: ", "")
+		run = park(t, dir, "clerk", "bob")[0].RunID
+		var answer struct{ RunID, Status string }
+		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "fail", "--json").wait().want(t, 0, "", "").decode(t, &answer)
+		if answer.RunID != run || answer.Status != "failed" {
+			t.Errorf("runs abort --on-pending fail --json = %+v, want %s failed", answer, run)
+		}
+		spawn(t, dir, nil, nil, "runs", "abort", run).wait().want(t, 1, "", "has ended already: it is failed")
+		spawn(t, dir, nil, nil, "runs", "abort", "none").wait().want(t, 1, "", "hint: List the runs with `agentd runs list`.")
+		if n := payments(t, dir); n != 0 {
+			t.Errorf("%d payments by runs that were aborted, want none", n)
+		}
+	})
+}
+
+// TestApproveAfterAKill approves what a server asked for that was killed since.
+func TestApproveAfterAKill(t *testing.T) {
+	dir := newGatedSite(t)
+	s := serve(t, dir)
+	run := park(t, dir, "clerk", "ann")[0].RunID
+	s.signal(syscall.SIGKILL)
+	s.wait()
+	if got := waits(t, dir); len(got) != 1 || got[0].RunID != run {
+		t.Errorf("approvals after the kill = %v, want run %s", got, run)
+	}
+	s = serve(t, dir)
+	if got := s.status(run); got != "awaiting_approval" {
+		t.Errorf("status %s after the restart, want awaiting_approval", got)
+	}
+	got := spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 0, "", "")
+	if got.stdout != "Done: paid\n" || s.status(run) != "completed" || payments(t, dir) != 1 {
+		t.Errorf("approve after the kill: stdout %q, status %s and %d payments, want one", got.stdout, s.status(run), payments(t, dir))
+	}
+	s.signal(syscall.SIGKILL)
+	s.wait()
+	s = serve(t, dir)
+	if got := s.status(run); got != "completed" || payments(t, dir) != 1 {
+		t.Errorf("after another kill: status %s and %d payments, want completed and one", got, payments(t, dir))
+	}
+}
+
+// TestInterruptedApprovalHarmsNoRun interrupts the command that approved a call, while the call is made.
+func TestInterruptedApprovalHarmsNoRun(t *testing.T) {
+	dir := newGatedSite(t)
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, dir)
+	run := park(t, dir, "slow", "x")[0].RunID
+	p := spawn(t, dir, nil, nil, "runs", "approve", run, "--verbose")
+	eventually(t, "the call", func() bool { return strings.Contains(p.stderr.String(), "· wait") })
+	p.signal(syscall.SIGINT)
+	p.wait().want(t, 1, "", "agentd: run "+run+" is not watched any more; it goes on in the server\n")
+	if got := s.status(run); got != "running" {
+		t.Errorf("status %s after the interruption, want running", got)
+	}
+	write(t, fifo, "served")
+	eventually(t, "the end of the run", func() bool { return s.status(run) == "completed" })
+}
+
+func TestRunsUsage(t *testing.T) {
+	t.Chdir(newGatedSite(t))
+	here(t, "runs", "list").want(t, 1, "", "Make the database with `agentd run` or `agentd start`")
+	here(t, "runs").want(t, 2, "", "runs needs one of list, show, approve, deny, abort")
+	here(t, "runs", "list", "--status", "done").want(t, 2, "", `there is no status "done"`)
+	here(t, "runs", "list", "--limit", "0").want(t, 2, "", "want 1 to 1000")
+	here(t, "run", "clerk", "x").want(t, 3, "I pay.", "Decide with one of")
+	var list struct {
+		Runs []struct {
+			AgentID, Status string
+			Usage           struct{ TotalTokens int }
+		}
+	}
+	if here(t, "runs", "list", "--json").decode(t, &list); len(list.Runs) != 1 || list.Runs[0].AgentID != "clerk" || list.Runs[0].Usage.TotalTokens == 0 {
+		t.Errorf("runs list --json = %+v, want the run of clerk", list)
+	}
+	here(t, "runs", "show", "none").want(t, 1, "", "agentd: run-not-found: No run \"none\".\n  hint: List the runs with `agentd runs list`.")
+	here(t, "runs", "approve", "none").want(t, 1, "", "agentd: run-not-found")
+}

@@ -1,0 +1,138 @@
+package cli_test
+
+import (
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A person sits at a terminal: reads the screen, and types.
+type person struct {
+	t      *testing.T
+	screen *os.File
+	seen   buffer
+	read   int // of what is seen, up to where they have read
+}
+
+// sit starts the program at a terminal.
+func sit(t *testing.T, dir string, args ...string) (*person, *process) {
+	t.Helper()
+	screen, tty := terminal(t)
+	who := &person{t: t, screen: screen}
+	watched := make(chan struct{})
+	go func() {
+		io.Copy(&who.seen, screen) // until no end of the terminal is open
+		close(watched)
+	}()
+	t.Cleanup(func() {
+		tty.Close()
+		<-watched
+	})
+	p := command(t, dir, args...)
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = tty, tty, tty
+	return who, p.start()
+}
+
+// sees waits for a text that comes after those seen before.
+func (p *person) sees(text string) {
+	p.t.Helper()
+	eventually(p.t, "the text "+text, func() bool {
+		all := p.seen.String()
+		at := strings.Index(all[p.read:], text)
+		if at >= 0 {
+			p.read += at + len(text)
+		}
+		return at >= 0
+	})
+}
+
+func (p *person) types(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.screen, line+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+const question = "leave it [w]aiting? "
+
+func TestAskOnATerminal(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		who, p := sit(t, dir, "run", "clerk", "ann")
+		who.sees("I pay.")
+		who.sees("pay waits for your approval:\r\n  {\r\n    \"to\": \"ann\"\r\n  }\r\n")
+		who.sees(question)
+		if got := waits(t, dir); len(got) != 1 {
+			t.Errorf("approvals = %v while a person is asked, want one", got)
+		}
+		who.types("maybe")
+		who.sees(question)
+		who.types("Yes")
+		who.sees("Done: paid")
+		p.wait().want(t, 0, "", "")
+		if n := payments(t, dir); n != 1 {
+			t.Errorf("%d payments after one approval, want one", n)
+		}
+
+		who, p = sit(t, dir, "run", "clerk", "bob")
+		who.sees(question)
+		who.types("n")
+		who.sees("Why?")
+		who.types("too much")
+		who.sees("Done: Error: Approval was denied: too much")
+		p.wait().want(t, 0, "", "")
+
+		// Each call is a question of its own, and what is left is not asked for again.
+		who, p = sit(t, dir, "run", "pair", "x")
+		who.sees(`"ann"`)
+		who.sees(question)
+		who.types("w")
+		who.sees(`"bob"`)
+		who.sees(question)
+		who.types("y")
+		who.sees("Decide with one of:")
+		p.wait().want(t, 3, "", "")
+		if n := payments(t, dir); n != 2 || strings.Count(who.seen.String(), question) != 2 {
+			t.Errorf("%d payments after the second approval, want two; the screen shows\n%s", n, who.seen.String())
+		}
+
+		who, p = sit(t, dir, "run", "clerk", "cay")
+		who.sees(question)
+		who.types("a")
+		who.sees("agentd: run-aborted: The run was aborted.")
+		p.wait().want(t, 1, "", "")
+
+		who, p = sit(t, dir, "run", "clerk", "dan")
+		who.sees(question)
+		p.signal(syscall.SIGINT)
+		who.sees("agentd: run-aborted: The run was aborted.")
+		p.wait().want(t, 1, "", "")
+
+		who, p = sit(t, dir, "run", "clerk", "eve")
+		who.sees(question)
+		who.types("\x04") // the end of what is typed
+		who.sees("Decide with one of:")
+		p.wait().want(t, 3, "", "")
+		if n := payments(t, dir); n != 2 {
+			t.Errorf("%d payments in the end, want two", n)
+		}
+	})
+}
+
+// TestSomebodyElseDecides approves from another terminal what a person is asked for.
+func TestSomebodyElseDecides(t *testing.T) {
+	dir := newGatedSite(t)
+	serve(t, dir)
+	who, p := sit(t, dir, "run", "clerk", "ann")
+	who.sees(question)
+	spawn(t, dir, nil, nil, "runs", "approve", waits(t, dir)[0].RunID).wait().want(t, 0, "Done: paid", "")
+	who.types("n")
+	who.sees("Why?")
+	who.types("too late")
+	who.sees("Done: paid")
+	p.wait().want(t, 0, "", "")
+	if n := payments(t, dir); n != 1 {
+		t.Errorf("%d payments, want one", n)
+	}
+}

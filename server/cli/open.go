@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"strconv"
+
+	"agentd/server"
+	"agentd/server/agent"
+	"agentd/server/config"
+	"agentd/server/fault"
+	"agentd/server/rest"
+	"agentd/store"
+)
+
+// open opens the store to run agents in this process or, where a server holds it, finds that server's API.
+func (c *call) open(ctx context.Context, cfg *config.Config) (*server.Local, *api, error) {
+	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name})
+	if !fault.Is(err, fault.StoreLocked) {
+		return local, nil, err
+	}
+	remote, dialErr := c.holder(cfg)
+	if remote == nil && dialErr == nil {
+		dialErr = advised(err, "Wait for that process to end, or start a server: runs then go through it.")
+	}
+	return nil, remote, dialErr
+}
+
+// holder is the API of the server that holds the store; nil when none does.
+func (c *call) holder(cfg *config.Config) (*api, error) {
+	holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
+	if holder.Address == "" {
+		return nil, nil
+	}
+	return dial(holder.Address, c.getenv("AGENTD_TOKEN"))
+}
+
+// records is where runs are read. There are two: the store and a server that holds it.
+type records interface {
+	list(context.Context, store.RunFilter) ([]agent.Snapshot, error)
+	show(ctx context.Context, runID string) (agent.Snapshot, error)
+	waiting(context.Context) ([]agent.Waiting, error)
+}
+
+// reading gives fn the records: through the server that holds the store or, where none does, from the store itself.
+func (c *call) reading(ctx context.Context, fn func(records) error) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	if remote, err := c.holder(cfg); err != nil {
+		return err
+	} else if remote != nil {
+		return errors.Join(runHint(fn(remote)), remote.close())
+	}
+	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
+	if errors.Is(err, fs.ErrNotExist) {
+		return advised(err, "Make the database with `agentd run` or `agentd start`.")
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(runHint(fn(stored{agent.New(agent.Options{Runs: db.Runs(), Sessions: db.Sessions()})})), db.Close())
+}
+
+// runHint makes errors that speak of routes speak of commands.
+func runHint(err error) error {
+	switch {
+	case fault.Is(err, fault.RunNotFound):
+		return advised(err, "List the runs with `agentd runs list`.")
+	case fault.Is(err, fault.RunNotSuspended), fault.Is(err, fault.RunConflict):
+		return advised(err, "Ask how it stands with `agentd runs show RUN`.")
+	}
+	return err
+}
+
+// stored reads runs in the store. Its engine runs nothing.
+type stored struct{ engine *agent.Engine }
+
+func (s stored) list(ctx context.Context, f store.RunFilter) ([]agent.Snapshot, error) {
+	runs, _, err := s.engine.List(ctx, f)
+	return runs, err
+}
+
+func (s stored) show(ctx context.Context, runID string) (agent.Snapshot, error) {
+	return s.engine.Snapshot(ctx, runID)
+}
+
+func (s stored) waiting(ctx context.Context) ([]agent.Waiting, error) {
+	return s.engine.Approvals(ctx, nil)
+}
+
+func runPath(runID string) string { return "/runs/" + url.PathEscape(runID) }
+
+func (a *api) list(ctx context.Context, f store.RunFilter) ([]agent.Snapshot, error) {
+	query := url.Values{"limit": {strconv.Itoa(f.Limit)}}
+	if f.Status != "" {
+		query.Set("status", string(f.Status))
+	}
+	for _, owner := range f.Owners {
+		query.Set("agentId", owner)
+	}
+	var answer rest.RunList
+	err := a.call(ctx, "GET", "/runs?"+query.Encode(), nil, &answer)
+	return answer.Runs, err
+}
+
+func (a *api) show(ctx context.Context, runID string) (s agent.Snapshot, err error) {
+	err = a.call(ctx, "GET", runPath(runID)+"/state", nil, &s)
+	return s, err
+}
+
+func (a *api) waiting(ctx context.Context) ([]agent.Waiting, error) {
+	var answer rest.ApprovalList
+	err := a.call(ctx, "GET", "/approvals", nil, &answer)
+	return answer.Approvals, err
+}
