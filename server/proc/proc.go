@@ -67,6 +67,7 @@ type Process struct {
 	end    context.CancelCauseFunc
 	out    *os.File // reading end of stdout
 	left   int64    // bytes of stdout until the limit; belongs to the reader
+	over   error    // the limit was passed, perhaps after the exit; belongs to the reader
 	limit  int64
 	stderr tail
 	exited chan struct{} // closed when the program has exited, before it is reaped
@@ -224,6 +225,7 @@ func (p *Process) Read(b []byte) (int, error) {
 	if int64(n) > p.left {
 		over := &OverflowError{Limit: p.limit}
 		n, p.left = int(p.left), 0
+		p.over = over
 		p.end(over)
 		return n, over
 	}
@@ -258,6 +260,9 @@ func (p *Process) Wait() (Status, error) {
 	s := Status{Code: p.cmd.ProcessState.ExitCode(), Stderr: p.stderr.String()}
 	if ws, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		s.Signal = ws.Signal()
+	}
+	if p.err == nil { // a program can have exited before its last bytes were read
+		return s, p.over
 	}
 	return s, p.err
 }
