@@ -36,7 +36,8 @@ type Run struct {
 	Session  string // empty: none
 	User     string // empty: none
 	Status   Status
-	Version  int64 // of the row; 0 before it is written
+	Was      Status // before a change, where the caller knows; empty costs an index entry
+	Version  int64  // of the row; 0 before it is written
 	Attempt  int
 	Step     int
 	Events   int
@@ -220,11 +221,16 @@ func putRun(tx *Tx, r *Run) (int64, error) {
 			r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo, r.InputForm, string(r.Usage), string(r.Models),
 			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished))
 	}
-	changed, err := tx.exec(`UPDATE runs SET current_id = ?, status = ?, version = version + 1, attempt = ?, step = ?, events = ?,
+	// The status is set only when it changes: it is part of an index, which would be written with every step.
+	set, args := "", []any{}
+	if r.Status != Running || r.Was != Running {
+		set, args = "status = ?, ", []any{string(r.Status)}
+	}
+	changed, err := tx.exec(`UPDATE runs SET `+set+`current_id = ?, version = version + 1, attempt = ?, step = ?, events = ?,
 		messages = ?, calls = ?, slots = ?, history_after = ?, history_to = ?, usage_json = ?, models_json = ?, error_json = ?,
 		started_at = ?, finished_at = ? WHERE n = ? AND version = ?`,
-		r.Current, string(r.Status), r.Attempt, r.Step, r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo,
-		string(r.Usage), string(r.Models), null(string(r.Error)), null(r.Started), null(r.Finished), r.N, r.Version)
+		append(args, r.Current, r.Attempt, r.Step, r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo,
+			string(r.Usage), string(r.Models), null(string(r.Error)), null(r.Started), null(r.Finished), r.N, r.Version)...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
 	}

@@ -70,7 +70,11 @@ type published struct {
 	lifecycle string
 }
 
-func (r *run) move() *move { return &move{row: r.row, at: now()} }
+func (r *run) move() *move {
+	m := &move{row: r.row, at: now()}
+	m.row.Was = r.row.Status
+	return m
+}
 
 func (m *move) change() *store.Change {
 	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills}
