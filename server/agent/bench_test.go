@@ -77,3 +77,14 @@ func BenchmarkStep(b *testing.B) { // P5
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/steps, "µs/step")
 }
+
+// BenchmarkAbort measures the time from the request to the end of a run that waits for its model.
+func BenchmarkAbort(b *testing.B) {
+	r := newRig(b, single(llm(b, `{"turns":[{"text":"x","delayMs":600000}]}`)))
+	for b.Loop() {
+		h := r.start(agent.StartRequest{AgentID: "a", Input: json.RawMessage(`"go"`)})
+		if status, err := r.engine.Abort(b.Context(), h.ID, agent.AbortOptions{}); status != store.Aborted || err != nil {
+			b.Fatalf("Abort = %s, %v", status, err)
+		}
+	}
+}
