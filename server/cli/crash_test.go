@@ -24,12 +24,19 @@ const killConfig = `{
 	"tools": {
 		"once": {"kind": "exec", "description": "has an effect", "command": ["sh", "-c", "echo \"$AGENTD_CALL_ID\" >> effects; sleep 0.02; echo done"],
 			"approval": "never", "onUnknownOutcome": "error"},
+		"gate": {"kind": "exec", "description": "asks first", "approval": "always",
+			"command": ["sh", "-c", "echo \"gate $AGENTD_CALL_ID\" >> effects; sleep 0.02; echo done"]},
 		"look": {"kind": "exec", "description": "has none", "command": ["sh", "-c", "sleep 0.01; echo seen"], "sideEffect": "read-only"}
 	},
-	"agents": {"a": {"kind": "llm", "provider": "p", "model": "m", "tools": ["once", "look"]}}
+	"agents": {
+		"a": {"kind": "llm", "provider": "p", "model": "m", "tools": ["once", "look"]},
+		"g": {"kind": "llm", "provider": "p", "model": "gated", "tools": ["gate"]}
+	}
 }`
 
 const killScript = `{"turns": [
+	{"when": {"model": "gated", "step": 0}, "toolCalls": [{"name": "gate", "args": {"n": 1}}, {"name": "gate", "args": {"n": 2}}]},
+	{"when": {"model": "gated"}, "text": "{{lastTool}}"},
 	{"when": {"step": 0}, "text": "first", "toolCalls": [{"name": "once", "args": {}}, {"name": "look", "args": {}}, {"name": "once", "args": {}}]},
 	{"when": {"step": 1}, "text": "second", "chunkSize": 2, "chunkDelayMs": 5, "toolCalls": [{"name": "look", "args": {}}]},
 	{"when": {"step": 2}, "toolCalls": [{"name": "once", "args": {}}]},
@@ -71,10 +78,34 @@ func TestKill(t *testing.T) {
 			<-time.After(15 * time.Millisecond)
 		}
 	}
+	approve := func(url string, stop <-chan struct{}) {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			res, err := client.Post(url+"/agents/g/run", "application/json", nil)
+			if err != nil {
+				return
+			}
+			var parked parkedRun
+			err = json.NewDecoder(res.Body).Decode(&parked)
+			res.Body.Close()
+			if err != nil || parked.RunID == "" {
+				continue
+			}
+			mu.Lock()
+			runs = append(runs, parked.RunID)
+			mu.Unlock()
+			decide(client, url, parked.RunID, parked.Result.State.PendingApprovals)
+		}
+	}
 	for range *kills {
 		s := serve(t, dir)
 		stop := make(chan struct{})
 		var clients sync.WaitGroup
+		clients.Go(func() { approve(s.url, stop) })
 		for range 2 {
 			clients.Go(func() { start(s.url, stop) })
 		}
@@ -88,8 +119,9 @@ func TestKill(t *testing.T) {
 	ends := map[string]int{}
 	for _, id := range runs {
 		var state struct {
-			Status string
-			Error  struct{ Code string }
+			Status           string
+			Error            struct{ Code string }
+			PendingApprovals []pendingCall
 		}
 		eventually(t, "the end of run "+id, func() bool {
 			res, err := client.Get(s.url + "/runs/" + id + "/state")
@@ -102,6 +134,9 @@ func TestKill(t *testing.T) {
 			}
 			if err := json.NewDecoder(res.Body).Decode(&state); err != nil {
 				t.Fatal(err)
+			}
+			if state.Status == "awaiting_approval" {
+				decide(client, s.url, id, state.PendingApprovals)
 			}
 			return state.Status == "completed" || state.Status == "failed"
 		})
@@ -122,6 +157,29 @@ func TestKill(t *testing.T) {
 	}
 	s.signal(syscall.SIGTERM)
 	s.wait().want(t, 0, "", "")
+}
+
+// parkedRun is the answer for a run that waits.
+type parkedRun struct {
+	RunID  string
+	Result struct {
+		State struct{ PendingApprovals []pendingCall }
+	}
+}
+
+type pendingCall struct{ ToolCallID, Reason string }
+
+// decide grants what waits, but for calls whose effect may have happened. Nobody is told whether that went well: the
+// server may be killed meanwhile.
+func decide(client *http.Client, url, runID string, pending []pendingCall) {
+	var decisions []string
+	for _, p := range pending {
+		decisions = append(decisions, fmt.Sprintf(`{"toolCallId":%q,"granted":%v}`, p.ToolCallID, p.Reason == ""))
+	}
+	res, err := client.Post(url+"/runs/"+runID+"/resume", "application/json", strings.NewReader(`{"approvals":[`+strings.Join(decisions, ",")+`]}`))
+	if err == nil {
+		res.Body.Close()
+	}
 }
 
 // checkEventNumbers reads a run's events and checks that the durable ones are numbered 1, 2, 3, ... up to agent.end.
