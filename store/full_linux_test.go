@@ -21,15 +21,21 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
 	db := storetest.OpenAt(t, filepath.Join(disk, "data.db"))
+	size := 40_000
 	put := func(id string) error {
 		c := newRun(id)
 		c.Run.Messages = 1
-		c.Messages = []store.Message{{Role: "user", Body: []byte(`"` + strings.Repeat("x", 40_000) + `"`)}}
+		c.Messages = []store.Message{{Role: "user", Body: []byte(`"` + strings.Repeat("x", size) + `"`)}}
 		return db.Update(t.Context(), func(tx *store.Tx) error { _, err := db.Runs().Apply(tx, &c); return err })
 	}
 	kept := 0
-	for ; kept < 100; kept++ {
+	for ; kept < 1000; kept++ {
 		if err := put(fmt.Sprint("run-", kept)); err != nil {
+			if size > 1 {
+				size /= 40 // until there is no room for the smallest change
+				kept--
+				continue
+			}
 			if !fault.Is(err, fault.StorageFailed) || !strings.Contains(err.Error(), "full") {
 				t.Fatalf("Update on a full disk = %v, want storage-failed that says why", err)
 			}

@@ -22,8 +22,8 @@ const (
 // Terminal reports whether a run with this status never changes again.
 func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Aborted }
 
-// open lists the statuses that are not terminal, as the partial index runs_open spells them.
-const open = "('pending', 'running', 'awaiting_approval')"
+// open selects the runs that have not ended and are nobody's child, as the partial index runs_open spells it.
+const open = "status IN ('pending', 'running', 'awaiting_approval') AND parent IS NULL"
 
 // Run is a run's row. Its counters tell how many events, messages and calls it has; the next one of each has that
 // index (events are numbered from 1).
@@ -44,6 +44,11 @@ type Run struct {
 	Messages int
 	Calls    int
 	Slots    int // bit i is set when slot i holds something
+	Spans    int
+
+	Parent     int64  // number of the run that called this one as a tool; 0: none
+	ParentCall int    // index of that call in the parent's journal
+	StartedBy  string // the principal that started it; of a child: its root's
 
 	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to
 
@@ -116,6 +121,29 @@ type Call struct {
 	Settled  int64           // 0: not yet
 	Reported bool            // the event that tells of the outcome is written
 	Decision json.RawMessage // who granted or denied it; nil: nobody has
+	Child    string          // id of the run that the call is; empty: it is none
+}
+
+// Handoff is a record of a conversation that one agent handed to another. Index is that of the call.
+type Handoff struct {
+	Run   int64 // on reading only
+	Index int
+	At    int64
+	Body  json.RawMessage
+}
+
+// SpanBatch is the spans that one commit ended: a JSON array. First is the ordinal of the first one within its run.
+type SpanBatch struct {
+	Run   int64 // on reading only
+	First int
+	At    int64
+	Body  json.RawMessage
+}
+
+// Exchange is what the transcript does not tell about a recorded model call.
+type Exchange struct {
+	Step int
+	Body json.RawMessage
 }
 
 // Slot names something that a run keeps once.
@@ -145,6 +173,10 @@ type Change struct {
 	Calls    []Call
 	Slots    map[Slot]json.RawMessage
 	Spills   []Spill
+
+	Handoffs  []Handoff
+	Spans     []SpanBatch
+	Exchanges []Exchange
 }
 
 // Runs is the repository of runs and all that belongs to them.
@@ -176,7 +208,11 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 			return 0, err
 		}
 	}
-	if err := putMessages(tx, n, c.Run.Session, c.Messages); err != nil {
+	session := c.Run.Session
+	if c.Run.Parent != 0 { // what a child says is its parent's business; the session hears the parent
+		session = ""
+	}
+	if err := putMessages(tx, n, session, c.Messages); err != nil {
 		return 0, err
 	}
 	for _, s := range c.Steps {
@@ -189,11 +225,11 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	}
 	for _, k := range c.Calls {
 		if _, err := tx.exec(`INSERT INTO tool_calls (key, step, origin, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
-			claimed_at, settled_at, decision_json, reported) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
+			claimed_at, settled_at, decision_json, reported, child) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
 			step = excluded.step, decision_json = excluded.decision_json, phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
 			settled_at = excluded.settled_at, reported = excluded.reported`,
 			key(n, k.Index), k.Step, k.Origin, k.ID, k.Name, string(k.Phase), null(k.Reason), k.ArgsHash, k.Asked,
-			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), null(string(k.Decision)), k.Reported); err != nil {
+			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), null(string(k.Decision)), k.Reported, null(k.Child)); err != nil {
 			return 0, err
 		}
 	}
@@ -209,17 +245,38 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 			return 0, err
 		}
 	}
-	return n, nil
+	return n, putTraces(tx, n, c)
+}
+
+// putTraces writes what tells of a run but is no part of its state.
+func putTraces(tx *Tx, n int64, c *Change) error {
+	session := null(c.Run.Session)
+	for _, h := range c.Handoffs {
+		if _, err := tx.exec("INSERT INTO handoffs (key, session_id, at, body) VALUES (?,?,?,?)", key(n, h.Index), session, h.At, string(h.Body)); err != nil {
+			return err
+		}
+	}
+	for _, b := range c.Spans {
+		if _, err := tx.exec("INSERT INTO spans (key, session_id, at, body) VALUES (?,?,?,?)", key(n, b.First), session, b.At, string(b.Body)); err != nil {
+			return err
+		}
+	}
+	for _, x := range c.Exchanges {
+		if _, err := tx.exec("INSERT OR REPLACE INTO run_exchanges (key, body) VALUES (?,?)", key(n, x.Step), string(x.Body)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func putRun(tx *Tx, r *Run) (int64, error) {
 	if r.Version == 0 {
 		return tx.insert(`INSERT INTO runs (id, kind, owner_id, current_id, session_id, user_id, status, version, attempt, step,
 			events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-			started_at, finished_at) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
+			started_at, finished_at, spans, parent, parent_call, started_by) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 			r.ID, r.Kind, r.Owner, r.Current, null(r.Session), null(r.User), string(r.Status), r.Attempt, r.Step,
 			r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo, r.InputForm, string(r.Usage), string(r.Models),
-			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished))
+			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished), r.Spans, null(r.Parent), r.ParentCall, null(r.StartedBy))
 	}
 	// The status is set only when it changes: it is part of an index, which would be written with every step.
 	set, args := "", []any{}
@@ -228,9 +285,9 @@ func putRun(tx *Tx, r *Run) (int64, error) {
 	}
 	changed, err := tx.exec(`UPDATE runs SET `+set+`current_id = ?, version = version + 1, attempt = ?, step = ?, events = ?,
 		messages = ?, calls = ?, slots = ?, history_after = ?, history_to = ?, usage_json = ?, models_json = ?, error_json = ?,
-		started_at = ?, finished_at = ? WHERE n = ? AND version = ?`,
+		started_at = ?, finished_at = ?, spans = ? WHERE n = ? AND version = ?`,
 		append(args, r.Current, r.Attempt, r.Step, r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo,
-			string(r.Usage), string(r.Models), null(string(r.Error)), null(r.Started), null(r.Finished), r.N, r.Version)...)
+			string(r.Usage), string(r.Models), null(string(r.Error)), null(r.Started), null(r.Finished), r.Spans, r.N, r.Version)...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
 	}
@@ -273,7 +330,7 @@ func putMessages(tx *Tx, n int64, session string, messages []Message) error {
 
 const runColumns = `n, id, kind, owner_id, current_id, coalesce(session_id, ''), coalesce(user_id, ''), status, version, attempt, step,
 	events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-	coalesce(started_at, 0), coalesce(finished_at, 0)`
+	coalesce(started_at, 0), coalesce(finished_at, 0), spans, coalesce(parent, 0), coalesce(parent_call, 0), coalesce(started_by, '')`
 
 func scanRun(s scanner) (*Run, error) {
 	var r Run
@@ -281,7 +338,7 @@ func scanRun(s scanner) (*Run, error) {
 	var failure *string
 	err := s.Scan(&r.N, &r.ID, &r.Kind, &r.Owner, &r.Current, &r.Session, &r.User, &r.Status, &r.Version, &r.Attempt, &r.Step,
 		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
-		&r.Started, &r.Finished)
+		&r.Started, &r.Finished, &r.Spans, &r.Parent, &r.ParentCall, &r.StartedBy)
 	r.Usage, r.Models = json.RawMessage(usage), json.RawMessage(models)
 	if failure != nil {
 		r.Error = json.RawMessage(*failure)
@@ -292,6 +349,22 @@ func scanRun(s scanner) (*Run, error) {
 // Find returns the run with the id, or ErrNotFound.
 func (r *Runs) Find(tx *Tx, id string) (*Run, error) {
 	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE id = ?", id))
+}
+
+// Number returns the run with the number, or ErrNotFound.
+func (r *Runs) Number(tx *Tx, n int64) (*Run, error) {
+	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE n = ?", n))
+}
+
+// Children returns the runs that run n called as tools, in the order in which they were made.
+func (r *Runs) Children(tx *Tx, n int64) ([]*Run, error) {
+	var runs []*Run
+	err := tx.collect(func(s scanner) error {
+		run, err := scanRun(s)
+		runs = append(runs, run)
+		return err
+	}, "SELECT "+runColumns+" FROM runs WHERE parent = ? ORDER BY n", n)
+	return runs, err
 }
 
 // Get is Find in a view of its own.
@@ -308,6 +381,7 @@ type RunFilter struct {
 	Status  Status
 	Session string
 	Owners  []string // any of these agents; nil for all
+	Parent  int64    // only children of the run with this number; 0: only runs that are nobody's child
 	Before  int64    // only runs whose number is below; 0 for all
 	Limit   int      // at most 1000
 }
@@ -332,6 +406,11 @@ func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 			args = append(args, o)
 		}
 	}
+	if f.Parent > 0 {
+		add("parent = ?", f.Parent)
+	} else {
+		add("parent IS NULL")
+	}
 	if f.Before > 0 {
 		add("n < ?", f.Before)
 	}
@@ -347,7 +426,7 @@ func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 
 // Awaiting returns the runs that wait for an approval, oldest first, at most 1000; with owners, of those only.
 func (r *Runs) Awaiting(tx *Tx, owners []string) ([]*Run, error) {
-	query := "SELECT " + runColumns + " FROM runs WHERE status IN " + open + " AND status = 'awaiting_approval'"
+	query := "SELECT " + runColumns + " FROM runs WHERE " + open + " AND status = 'awaiting_approval'"
 	var args []any
 	if owners != nil {
 		query += " AND owner_id IN (" + placeholders(len(owners)) + ")"
@@ -364,9 +443,9 @@ func (r *Runs) Awaiting(tx *Tx, owners []string) ([]*Run, error) {
 	return runs, err
 }
 
-// Open returns the runs that have not ended, oldest first; with a session, those of that session only.
+// Open returns the runs that have not ended and are nobody's child, oldest first; with a session, those of that session only.
 func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
-	query := "SELECT " + runColumns + " FROM runs WHERE status IN " + open
+	query := "SELECT " + runColumns + " FROM runs WHERE " + open
 	var args []any
 	if session != "" {
 		query += " AND session_id = ?"

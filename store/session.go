@@ -99,6 +99,11 @@ func (s *Sessions) Search(tx *Tx, session, text string, limit int) ([]Message, e
 	return tx.messages(`session_id = ? AND body LIKE ? ESCAPE '\' ORDER BY sequence DESC LIMIT ?`, session, pattern, limit)
 }
 
+// Handoffs returns the hand-offs of a session in order, at most 1000.
+func (s *Sessions) Handoffs(tx *Tx, session string) ([]Handoff, error) {
+	return tx.handoffs("session_id = ? ORDER BY key LIMIT 1000", session)
+}
+
 // Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results. It
 // returns the runs that it erased. ErrNotFound when there is no such session; ErrConflict when one of its runs is
 // running. The freed space is overwritten; see [DB.Checkpoint] for the log.
@@ -121,7 +126,7 @@ func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
 		}
 	}
 	for _, run := range runs {
-		for _, table := range []string{"run_events", "run_messages", "run_steps", "run_slots", "tool_calls"} {
+		for _, table := range []string{"run_events", "run_messages", "run_steps", "run_slots", "tool_calls", "handoffs", "spans", "run_exchanges"} {
 			if _, err := tx.exec("DELETE FROM "+table+" WHERE key BETWEEN ? AND ?", key(run.N, 0), key(run.N, maxIndex)); err != nil {
 				return nil, err
 			}

@@ -120,14 +120,14 @@ func (r *Runs) Calls(tx *Tx, n int64) ([]Call, error) {
 		var k int64
 		var decision string
 		err := s.Scan(&k, &c.Step, &c.Origin, &c.ID, &c.Name, &c.Phase, &c.Reason, &c.ArgsHash, &c.Asked, &c.Answered, &c.Attempts,
-			&c.Claimed, &c.Settled, &decision, &c.Reported)
+			&c.Claimed, &c.Settled, &decision, &c.Reported, &c.Child)
 		if c.Index = index(k); decision != "" {
 			c.Decision = json.RawMessage(decision)
 		}
 		calls = append(calls, c)
 		return err
 	}, `SELECT key, step, origin, call_id, name, phase, coalesce(reason, ''), args_sha256, asked, coalesce(answered, -1), attempts, claimed_at,
-		coalesce(settled_at, 0), coalesce(decision_json, ''), reported FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
+		coalesce(settled_at, 0), coalesce(decision_json, ''), reported, coalesce(child, '') FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
 	return calls, err
 }
 
@@ -164,4 +164,53 @@ func (r *Runs) ReadSpill(ctx context.Context, runID, name string) (mediaType str
 			runID, name).Scan(&mediaType, &data)
 	})
 	return mediaType, data, err
+}
+
+// Handoffs returns the hand-offs of run n in order.
+func (r *Runs) Handoffs(tx *Tx, n int64) ([]Handoff, error) {
+	return tx.handoffs("key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
+}
+
+func (tx *Tx) handoffs(query string, args ...any) ([]Handoff, error) {
+	var out []Handoff
+	err := tx.collect(func(s scanner) error {
+		var h Handoff
+		var k int64
+		var body string
+		err := s.Scan(&k, &h.At, &body)
+		h.Run, h.Index, h.Body = k>>24, index(k), json.RawMessage(body)
+		out = append(out, h)
+		return err
+	}, "SELECT key, at, body FROM handoffs WHERE "+query, args...)
+	return out, err
+}
+
+// Spans returns the batches of spans of run n in the order in which they were written.
+func (r *Runs) Spans(tx *Tx, n int64) ([]SpanBatch, error) {
+	var out []SpanBatch
+	err := tx.collect(func(s scanner) error {
+		var b SpanBatch
+		var k int64
+		var body string
+		err := s.Scan(&k, &b.At, &body)
+		b.Run, b.First, b.Body = k>>24, index(k), json.RawMessage(body)
+		out = append(out, b)
+		return err
+	}, "SELECT key, at, body FROM spans WHERE key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
+	return out, err
+}
+
+// Exchanges returns what is recorded about the model calls of run n, in the order of its steps.
+func (r *Runs) Exchanges(tx *Tx, n int64) ([]Exchange, error) {
+	var out []Exchange
+	err := tx.collect(func(s scanner) error {
+		var x Exchange
+		var k int64
+		var body string
+		err := s.Scan(&k, &body)
+		x.Step, x.Body = index(k), json.RawMessage(body)
+		out = append(out, x)
+		return err
+	}, "SELECT key, body FROM run_exchanges WHERE key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
+	return out, err
 }

@@ -1,0 +1,96 @@
+// Package trace is the spans of runs: what was done when, as a part of what, and with which result.
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"agentd/server/message"
+)
+
+// Types of spans.
+const (
+	Run      = "agent.run"       // a run from its start to its end; of one that waited, with the time it waited
+	Step     = "agent.step"      // a model call and the tool calls it asked for, or the calls that a person allowed
+	Suspend  = "agent.suspend"   // from when a run began to wait until it was resumed or aborted
+	Resume   = "agent.resume"    // the moment at which a run went on: after decisions or after a restart of the server
+	Provider = "provider.stream" // one model's answer or failure
+	Tool     = "tool.execute"    // one tool call, its retries included
+	Approval = "tool.approval"   // from the request for an approval to its decision
+	Handoff  = "agent.handoff"   // a child run that the conversation was handed to
+)
+
+// Statuses of spans.
+const (
+	OK        = "ok"
+	Error     = "error"
+	Cancelled = "cancelled"
+)
+
+// A Span is something that took time. Times are nanoseconds since 1970. A span is written when it has ended.
+type Span struct {
+	Type          string         `json:"type"`
+	ID            string         `json:"id"`      // 16 hex digits; unique in the store
+	TraceID       string         `json:"traceId"` // 32 hex digits: the id of the root run without its dashes
+	ParentID      string         `json:"parentId,omitempty"`
+	Name          string         `json:"name"`
+	Start         int64          `json:"startUnixNano"`
+	End           int64          `json:"endUnixNano"`
+	Status        string         `json:"status"`
+	StatusMessage string         `json:"statusMessage,omitempty"`
+	Attributes    map[string]any `json:"attributes,omitempty"`
+	// Sensitivity says how far an attribute may be shown: public, internal or secret. An attribute without one counts
+	// as internal.
+	Sensitivity map[string]string `json:"sensitivityByAttribute,omitempty"`
+	// Message is the index of the message that holds what was said in the span: a model's answer, or the outcome of a
+	// tool call. It is stored in place of a copy; nil: there is none.
+	Message *int `json:"message,omitempty"`
+}
+
+// Public sets an attribute that may be shown to everybody who may see sanitised traces. Zero values are left out.
+func (s *Span) Public(name string, value any) {
+	if s.set(name, value) {
+		if s.Sensitivity == nil {
+			s.Sensitivity = map[string]string{}
+		}
+		s.Sensitivity[name] = "public"
+	}
+}
+
+// Internal sets an attribute that only raw traces show. Zero values are left out.
+func (s *Span) Internal(name string, value any) { s.set(name, value) }
+
+func (s *Span) set(name string, value any) bool {
+	switch value {
+	case nil, "", 0, int64(0), false:
+		return false
+	}
+	if s.Attributes == nil {
+		s.Attributes = map[string]any{}
+	}
+	s.Attributes[name] = value
+	return true
+}
+
+// TraceID is the trace id of a root run.
+func TraceID(runID string) string { return strings.ReplaceAll(runID, "-", "") }
+
+// Part is what a span of a run stands for: its id must be known before the span is written, so that others can name it
+// as their parent.
+type Part int
+
+const (
+	OfRun  Part = iota // number: 0
+	OfStep             // number: the step's
+	OfCall             // number: the call's index in the journal
+	Other              // number: any that is not used twice
+)
+
+// ID is the id of a span: the run's number in the store, the part and its number.
+func ID(run int64, part Part, number int) string {
+	return fmt.Sprintf("%08x%x%07x", uint32(run), int(part), number&0xfffffff)
+}
+
+// Encode makes the stored form of a batch of spans.
+func Encode(spans []Span) (json.RawMessage, error) { return message.Encode(spans) }
