@@ -339,6 +339,7 @@ func scanRun(s scanner) (*Run, error) {
 	err := s.Scan(&r.N, &r.ID, &r.Kind, &r.Owner, &r.Current, &r.Session, &r.User, &r.Status, &r.Version, &r.Attempt, &r.Step,
 		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
 		&r.Started, &r.Finished, &r.Spans, &r.Parent, &r.ParentCall, &r.StartedBy)
+	err = translate(err)
 	r.Usage, r.Models = json.RawMessage(usage), json.RawMessage(models)
 	if failure != nil {
 		r.Error = json.RawMessage(*failure)

@@ -214,3 +214,14 @@ func (r *Runs) Exchanges(tx *Tx, n int64) ([]Exchange, error) {
 	}, "SELECT key, body FROM run_exchanges WHERE key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
 	return out, err
 }
+
+// EachOfType yields the payloads of the events of run n that have a type, in order.
+func (r *Runs) EachOfType(tx *Tx, n int64, typ string, yield func(json.RawMessage) error) error {
+	return tx.collect(func(s scanner) error {
+		var payload string
+		if err := s.Scan(&payload); err != nil {
+			return err
+		}
+		return yield(json.RawMessage(payload))
+	}, "SELECT payload FROM run_events WHERE key BETWEEN ? AND ? AND type = ? ORDER BY key", key(n, 0), key(n, maxIndex), typ)
+}

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/tool"
 	"agentd/store"
 )
 
@@ -48,6 +51,9 @@ func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (st
 	if err != nil || row.Status.Terminal() || row.Status == store.Running {
 		return statusOf(row), err
 	}
+	if row.Parent != 0 {
+		return row.Status, e.childOf(ctx, row)
+	}
 	return e.abortParked(ctx, row, opts)
 }
 
@@ -63,7 +69,11 @@ func (r *run) askAbort(opts AbortOptions) {
 	if r.abort == nil || r.abort.Drain && !opts.Drain {
 		r.abort = &opts
 	}
+	kids := slices.Clone(r.kids)
 	r.mu.Unlock()
+	for _, kid := range kids {
+		kid.askAbort(opts)
+	}
 	if !opts.Drain {
 		r.cancel(errAborted)
 	}
@@ -104,6 +114,10 @@ func (r *run) settleAbort(opts *AbortOptions) error {
 	}
 	m.say(event.AgentCancelling, cancelFields{r.row.ID, opts.Drain, opts.OnPending})
 	pending := r.rec.pending
+	kids, err := r.abortKids(opts)
+	if err != nil {
+		return err
+	}
 	switch {
 	case len(pending) == 0:
 	case opts.OnPending == "fail":
@@ -117,16 +131,66 @@ func (r *run) settleAbort(opts *AbortOptions) error {
 			if c.Phase != store.CallAwaiting {
 				continue
 			}
-			const reason = "denied automatically, because the run was aborted"
-			m.say(event.ApprovalDenied, struct {
-				ToolCallID string `json:"toolCallId"`
-				Reason     string `json:"reason"`
-			}{c.ID, reason})
+			if kid := kids[c.Index]; kid != nil {
+				if err := r.buryKid(m, &c, kid); err != nil {
+					return err
+				}
+				continue
+			}
+			m.say(event.ApprovalDenied, approvalFields{ToolCallID: c.ID, Reason: deniedByAbort})
 			m.settle(&c, r.rec.place(&c), &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ApprovalDenied,
-				Message: "Approval " + reason + ".", RecoveryHint: message.ReportToUser})
+				Message: "Approval " + deniedByAbort + ".", RecoveryHint: message.ReportToUser})
 			c.Reported = true
 			m.calls = append(m.calls, c)
 		}
 	}
 	return r.finish(m, store.Aborted, errAborted)
+}
+
+const deniedByAbort = "denied automatically, because the run was aborted"
+
+// abortKids ends the children that wait, or holds them, as the abort asks. They are found ended should a crash come
+// between their ends and their parent's.
+func (r *run) abortKids(opts *AbortOptions) (map[int]*run, error) {
+	kids := map[int]*run{}
+	for _, c := range r.rec.calls {
+		k := r.rec.parked[c.Index]
+		if k == nil {
+			continue
+		}
+		reg := r.e.opts.Agents.Agent(k.row.Owner)
+		if reg == nil {
+			reg = &Registration{ID: k.row.Owner, Agent: gone{k.row.Owner}}
+		}
+		kid := r.newChild(*k.row, k.rec, reg, c.ID)
+		kids[c.Index] = kid
+		if kid.row.Status.Terminal() {
+			continue
+		}
+		if err := kid.settleAbort(opts); err != nil {
+			return nil, err
+		}
+		kid.count()
+		k.row = &kid.row
+	}
+	return kids, nil
+}
+
+// buryKid settles the call of a child that was aborted while it waited.
+func (r *run) buryKid(m *move, c *store.Call, kid *run) error {
+	for _, a := range r.rec.pending {
+		if head, _, _ := strings.Cut(a.SubRunToolCallID, "/"); head == c.ID {
+			m.say(event.ApprovalDenied, approvalFields{a.ToolCallID, deniedByAbort, a.SubRunToolCallID})
+		}
+	}
+	label := "the agent " + kid.row.Owner
+	if r.reg.LLM != nil {
+		if t, ok := r.reg.LLM.agentTool(c.Name); ok {
+			label = t.label()
+		}
+	}
+	m.settle(c, r.rec.place(c), tool.Fail(c.ID, c.Name, message.AbortedCall, label+" was aborted while it waited for an approval.", ""))
+	c.Reported = true
+	m.calls = append(m.calls, *c)
+	return m.fold(&kid.row)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -47,6 +48,9 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []message
 			m.settle(&row, place, o)
 		} else if a.Policy.decide(c.Name, c.Args) == gated {
 			row.Phase, row.Attempts = store.CallAwaiting, 0
+		}
+		if row.Phase != store.CallDone {
+			row.Child = a.childID(c.Name)
 		}
 		m.calls = append(m.calls, row)
 	}
@@ -156,6 +160,8 @@ func (a *LLM) uncertain(r *run, m *move, c *store.Call) bool {
 		}
 	}
 	switch {
+	case c.Child != "":
+		return false // its child has a journal of its own
 	case spec.Name == "":
 		m.settle(c, r.rec.place(c), &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.UnknownTool,
 			Message:      "The server stopped during this call, and the tool no longer exists. Its effect may have happened.",
@@ -176,74 +182,133 @@ func unknownOutcome(c *store.Call) *message.Outcome {
 		RecoveryHint: message.ReportToUser}
 }
 
+// job is a call that is ready to be dispatched. It is prepared by the run's goroutine, since the workers must not read
+// what commits change.
+type job struct {
+	call  store.Call
+	make  tool.Call
+	child *childJob // nil: it is a plain tool
+}
+
 // dispatch runs calls: the sequential ones one by one, then the others side by side. It settles each but the last
 // as soon as it ends; report settles the last together with all events.
 func (a *LLM) dispatch(r *run, calls []store.Call) error {
-	type job struct {
-		call store.Call
-		make tool.Call
+	if len(calls) == 0 {
+		return nil
 	}
-	var first, rest []job // prepared here, since the workers must not read what commits change
+	if err := a.handOver(r, calls); err != nil {
+		return err
+	}
+	var first, rest []job
 	for _, c := range calls {
-		j := job{c, r.prepare(c)}
+		j := job{call: c}
+		if t, ok := a.agentTool(c.Name); ok {
+			var err error
+			if j.child, err = a.prepareChild(r, t, c); err != nil {
+				return err
+			}
+		} else {
+			j.make = r.prepare(c)
+		}
 		if t, ok := a.Tools.Get(c.Name); ok && t.Spec().Sequential {
 			first = append(first, j)
 		} else {
 			rest = append(rest, j)
 		}
 	}
-	type settled struct {
-		call store.Call
-		res  tool.Settled
-	}
-	results := make(chan settled)
-	execute := func(j job) { results <- settled{j.call, a.Tools.Execute(r.ctx, j.call.Name, j.make)} }
+	results := make(chan work)
 	var workers sync.WaitGroup
 	workers.Go(func() {
 		defer close(results)
-		for _, j := range first {
-			execute(j)
-		}
-		var inner sync.WaitGroup
-		places := make(chan struct{}, cmp.Or(a.MaxParallel, defaultParallel))
-		for _, j := range rest {
-			places <- struct{}{}
-			inner.Go(func() {
-				defer func() { <-places }()
-				execute(j)
-			})
-		}
-		inner.Wait()
+		a.work(r, first, rest, results)
 	})
 	defer workers.Wait()
 	var failed error
-	for s := range results {
+	for {
+		select {
+		case f := <-r.inbox:
+			if failed == nil {
+				failed = r.relay(f)
+			}
+		case w, more := <-results:
+			if !more {
+				return failed
+			}
+			if failed == nil {
+				failed = r.take(&w, len(calls) == 1)
+			}
+		}
+	}
+}
+
+// work executes jobs and sends what became of each.
+func (a *LLM) work(r *run, first, rest []job, results chan<- work) {
+	execute := func(j job) {
+		if j.child != nil {
+			results <- r.runChild(j.call, j.child)
+			return
+		}
+		results <- work{call: j.call, res: a.Tools.Execute(r.ctx, j.call.Name, j.make)}
+	}
+	for _, j := range first {
+		execute(j)
+	}
+	var inner sync.WaitGroup
+	places := make(chan struct{}, cmp.Or(a.MaxParallel, defaultParallel))
+	for _, j := range rest {
+		places <- struct{}{}
+		inner.Go(func() {
+			defer func() { <-places }()
+			execute(j)
+		})
+	}
+	inner.Wait()
+}
+
+// take settles a call that was dispatched, or notes that it waits for its child. The only call of a step is settled by
+// report, unless the run is being aborted.
+func (r *run) take(w *work, only bool) error {
+	if w.left {
+		return fmt.Errorf("%w: its child is", errLeft)
+	}
+	m := r.move()
+	r.gather(m) // what the child told before it ended
+	c := w.call
+	if w.kid != nil {
+		m.row.Current = r.row.Owner
+	}
+	if w.parked() {
+		c.Phase = store.CallAwaiting
+		if r.rec.parked == nil {
+			r.rec.parked = map[int]*child{}
+		}
+		r.rec.parked[c.Index] = &child{&w.kid.row, w.kid.rec}
+	} else {
+		o := &w.res.Outcome
 		status := "success"
-		if s.res.Outcome.Failed() {
+		if o.Failed() {
 			status = "error"
 		}
-		r.e.opts.Metrics.ToolCalls.With(s.call.Name, status).Inc()
-		if failed != nil {
-			continue
+		r.e.opts.Metrics.ToolCalls.With(c.Name, status).Inc()
+		if o.Kind == message.AbortedCall && errors.Is(context.Cause(r.ctx), errShutdown) {
+			return errShutdown // the call stays claimed: what it did is unknown
 		}
-		if s.res.Outcome.Kind == message.AbortedCall && errors.Is(context.Cause(r.ctx), errShutdown) {
-			failed = errShutdown // the call stays claimed: what it did is unknown
-			continue
+		m.settle(&c, r.rec.place(&c), o)
+		if w.kid != nil {
+			if err := m.fold(&w.kid.row); err != nil {
+				return err
+			}
 		}
-		m := r.move()
-		c := s.call
-		m.settle(&c, r.rec.place(&c), &s.res.Outcome)
-		if b := s.res.Spill; b != nil {
+		if b := w.res.Spill; b != nil {
 			m.spills = append(m.spills, store.Spill{Name: b.Name, MediaType: b.MediaType, Data: b.Data})
 		}
-		m.calls = append(m.calls, c)
-		if len(calls) == 1 && r.ctx.Err() == nil {
-			r.last = m // report commits it
-			continue
-		}
-		failed = r.commit(m)
 	}
-	return failed
+	m.calls = append(m.calls, c)
+	if only && r.ctx.Err() == nil {
+		r.last = m // report commits it
+		return nil
+	}
+	return r.commit(m)
 }
 
 // prepare makes the call of a tool. Live output and progress are published as they come, from any goroutine.
@@ -251,7 +316,7 @@ func (r *run) prepare(c store.Call) tool.Call {
 	chunks := 0
 	var mu sync.Mutex // guards chunks: tools may report from several goroutines
 	return tool.Call{
-		RunID: r.row.ID, AgentID: r.row.Current, SessionID: r.row.Session, UserID: r.row.User, StepNumber: c.Step, ID: c.ID,
+		RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, StepNumber: c.Step, ID: c.ID,
 		Key: r.row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: r.rec.call(&c).Args,
 		Progress: func(current, total float64, note string) {
 			r.transient(event.New(event.ToolProgress, struct {
@@ -307,16 +372,17 @@ func (a *LLM) report(r *run, step store.Step) error {
 			c.Reported = true
 			m.calls = append(m.calls, c)
 		case store.CallAwaiting:
-			if i := slices.IndexFunc(r.rec.pending, func(a Approval) bool { return a.ToolCallID == c.ID }); i >= 0 {
-				pending = append(pending, r.rec.pending[i]) // asked for already
-				continue
+			if l, ok := latest[c.Index]; ok {
+				m.calls = append(m.calls, l)
 			}
-			tc := r.rec.call(&c)
-			m.say(event.ApprovalRequested, struct {
-				ToolCallID string `json:"toolCallId"`
-				Reason     string `json:"reason,omitempty"`
-			}{c.ID, c.Reason})
-			pending = append(pending, Approval{ToolCallID: c.ID, ToolName: c.Name, Args: tc.Args, Reason: c.Reason, RequestedAt: message.Millis(m.at)})
+			for _, want := range a.wanted(r, &c, m.at) {
+				if i := slices.IndexFunc(r.rec.pending, want.same); i >= 0 {
+					want = r.rec.pending[i] // asked for already
+				} else {
+					m.say(event.ApprovalRequested, approvalFields{want.ToolCallID, want.Reason, want.SubRunToolCallID})
+				}
+				pending = append(pending, want)
+			}
 		}
 	}
 	if len(pending) > 0 {
@@ -331,6 +397,20 @@ func (a *LLM) report(r *run, step store.Step) error {
 		m.beginStep(r, step.Number+1)
 	}
 	return r.commit(m)
+}
+
+// wanted lists the approvals that a waiting call needs: its own, or those of its child under the call's path.
+func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
+	parked := r.rec.parked[c.Index]
+	if parked == nil {
+		want := Approval{ToolCallID: c.ID, ToolName: c.Name, Args: r.rec.call(c).Args, Reason: c.Reason, RequestedAt: message.Millis(at)}
+		return []Approval{a.Policy.terms(want, at, r.row.StartedBy)}
+	}
+	var list []Approval
+	for _, p := range parked.rec.pending {
+		list = append(list, p.under(c.ID))
+	}
+	return list
 }
 
 // argsHash is the SHA-256 of a call's arguments, in hex: what a decision was given for.

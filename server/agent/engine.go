@@ -39,8 +39,9 @@ type Engine struct {
 	moving sync.WaitGroup
 	known  identities
 
-	mu       sync.Mutex      // guards the fields below
-	live     map[string]*run // by run id: the runs that a goroutine moves
+	mu       sync.Mutex             // guards the fields below
+	live     map[string]*run        // by run id: the runs that a goroutine moves
+	expiries map[string]*time.Timer // by run id: when an approval of it expires
 	draining bool
 }
 
@@ -68,7 +69,7 @@ func New(o Options) *Engine {
 		o.Metrics = metrics.New("")
 	}
 	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
-	e := &Engine{opts: o, log: o.Logger, live: map[string]*run{}}
+	e := &Engine{opts: o, log: o.Logger, live: map[string]*run{}, expiries: map[string]*time.Timer{}}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
 }
@@ -79,6 +80,7 @@ type StartRequest struct {
 	Input     json.RawMessage // any JSON; nil or null is the empty string
 	SessionID string          // empty: none. A session that does not exist is made.
 	UserID    string          // empty: none
+	By        string          // the principal that asks; anonymous when empty
 	Queue     bool            // wait for the session's turn instead of failing with session-busy
 	// Also is written in the transaction that makes the run; its error keeps the run from being made.
 	Also func(tx *store.Tx, runID string) error
@@ -105,7 +107,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	}
 	runID := id.New()
 	r := e.newRun(store.Run{ID: runID, Kind: "agent", Owner: reg.ID, Current: reg.ID, Session: req.SessionID, User: req.UserID,
-		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now()}, &record{}, reg)
+		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now(), StartedBy: cmp.Or(req.By, anonymous)}, &record{}, reg)
 	if err := e.admit(r, false); err != nil {
 		return nil, err
 	}
@@ -183,7 +185,7 @@ func (e *Engine) joinSession(tx *store.Tx, r *run, req StartRequest) (busy bool,
 	return true, nil
 }
 
-// anonymous is the user of a session that a run without a user made.
+// anonymous is the principal, and the user of a session, where none is told.
 const anonymous = "anonymous"
 
 // maxWaiting is how many runs may wait for their turn in one session.
@@ -238,6 +240,9 @@ func (e *Engine) launch(r *run, drive func() error) {
 func (e *Engine) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	e.draining = true
+	for _, t := range e.expiries {
+		t.Stop()
+	}
 	e.mu.Unlock()
 	idle := make(chan struct{})
 	go func() {

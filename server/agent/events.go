@@ -29,6 +29,12 @@ type callHead struct {
 	ToolName   string `json:"toolName,omitempty"`
 }
 
+type approvalFields struct {
+	ToolCallID       string `json:"toolCallId"`
+	Reason           string `json:"reason,omitempty"`
+	SubRunToolCallID string `json:"subRunToolCallId,omitempty"`
+}
+
 type cancelFields struct {
 	RunID              string `json:"runId"`
 	Drain              bool   `json:"drain"`

@@ -32,6 +32,8 @@ type LLM struct {
 	HistoryTokens int       // of the session's transcript; 0: none
 	Output        *Output   // nil: text
 	Budget        Budget
+	Forward       string        // events of children that it forwards: none, all, or lifecycle (the zero value)
+	Filter        HandoffFilter // of what a hand-off passes on
 }
 
 // Model is a model and who serves it.
@@ -103,7 +105,7 @@ func (a *LLM) open(r *run, m *move) {
 // beginStep adds the start of a step.
 func (m *move) beginStep(r *run, n int) {
 	m.row.Step = n
-	m.steps = append(m.steps, store.Step{Number: n, Agent: m.row.Current, Started: m.at})
+	m.steps = append(m.steps, store.Step{Number: n, Agent: m.row.Owner, Started: m.at})
 	m.say(event.StepStart, stepFields{StepNumber: n})
 }
 
@@ -199,14 +201,14 @@ func (a *LLM) ask(r *run, step store.Step) error {
 		m, r.held = r.held, nil
 		m.at = now()
 	}
-	if err := m.account(res); err != nil {
+	if err := m.charge(res.Model, res.Usage); err != nil {
 		return err
 	}
 	step.Model = res.Model
 	step.Usage, _ = message.Encode(res.Usage)
 	r.countUsage(res)
 
-	msg := message.Message{Role: message.Assistant, AgentID: r.row.Current, Content: message.Text(res.Text), ToolCalls: res.ToolCalls}
+	msg := message.Message{Role: message.Assistant, AgentID: r.row.Owner, Content: message.Text(res.Text), ToolCalls: res.ToolCalls}
 	index := m.message(msg)
 	for _, c := range res.ToolCalls {
 		m.emit(toolCallEnd(c), index, callHead{ToolCallID: c.ID})
@@ -224,6 +226,11 @@ func (a *LLM) ask(r *run, step store.Step) error {
 		m.withoutCalls(index)
 		m.steps = append(m.steps, step)
 		return r.finish(m, store.Failed, fault.New(fault.IncompleteToolCall, "The answer ended inside a call of %q.", inc.ToolName))
+	}
+	if n := a.handoffs(res.ToolCalls); n > 1 {
+		m.withoutCalls(index)
+		m.steps = append(m.steps, step)
+		return r.finish(m, store.Failed, fault.New(fault.MultipleHandoffs, "The model handed the conversation over to %d agents at once.", n))
 	}
 	if len(res.ToolCalls) > 0 {
 		return a.claim(r, m, step, index, res.ToolCalls)
@@ -264,8 +271,8 @@ func (m *move) withoutCalls(index int) {
 	m.stored = kept
 }
 
-// account adds a response's usage to the run's.
-func (m *move) account(res *provider.Response) error {
+// charge adds what a model used to the run's usage.
+func (m *move) charge(model string, used message.Usage) error {
 	var total message.Usage
 	models := map[string]message.ModelUsage{}
 	if err := json.Unmarshal(m.row.Usage, &total); err != nil {
@@ -274,12 +281,12 @@ func (m *move) account(res *provider.Response) error {
 	if err := json.Unmarshal(m.row.Models, &models); err != nil {
 		return err
 	}
-	mu := models[res.Model]
-	mu.Usage = mu.Usage.Plus(res.Usage)
+	mu := models[model]
+	mu.Usage = mu.Usage.Plus(used)
 	mu.AttemptCount++
-	models[res.Model] = mu
+	models[model] = mu
 	var err error
-	if m.row.Usage, err = message.Encode(total.Plus(res.Usage)); err != nil {
+	if m.row.Usage, err = message.Encode(total.Plus(used)); err != nil {
 		return err
 	}
 	m.row.Models, err = message.Encode(models)

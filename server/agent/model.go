@@ -25,11 +25,11 @@ func (a *LLM) answer(r *run, step int) (*provider.Response, error) {
 		var pe *provider.Error
 		last := i == len(a.Models)-1
 		if last || !errors.As(err, &pe) || !eligible(pe.Kind) {
-			r.e.log.Warn("model call failed", "run", r.row.ID, "agent", r.row.Current, "model", model.Model, "error", err)
+			r.e.log.Warn("model call failed", "run", r.row.ID, "agent", r.row.Owner, "model", model.Model, "error", err)
 			return nil, err
 		}
 		m := r.move()
-		m.say(event.AgentFellback, fellback{r.row.ID, r.row.Session, r.row.Current, model.Model, a.Models[i+1].Model, pe.Kind, step, i + 1})
+		m.say(event.AgentFellback, fellback{r.row.ID, r.row.Session, r.row.Owner, model.Model, a.Models[i+1].Model, pe.Kind, step, i + 1})
 		if err := r.commit(m); err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ func (a *LLM) stream(r *run, model Model, step int) (*provider.Response, error) 
 	req := &provider.Request{
 		Model: model.Model, Messages: r.rec.transcript(), Tools: a.specs(r), ToolChoice: a.ToolChoice,
 		Temperature: a.Temperature, MaxTokens: a.MaxTokens,
-		Meta: provider.Meta{RunID: r.row.ID, AgentID: r.row.Current, SessionID: r.row.Session, UserID: r.row.User, StepNumber: step},
+		Meta: provider.Meta{RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, StepNumber: step},
 	}
 	if a.Output != nil {
 		req.Output = &a.Output.Spec

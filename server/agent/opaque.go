@@ -90,7 +90,7 @@ func (o opaque) finish(r *run, res Result) error {
 	if err != nil {
 		return r.finish(m, store.Failed, fault.New(fault.AgentProtocol, "The agent's output does not encode as JSON."))
 	}
-	said := r.rec.lastText()
+	said := r.rec.lastText(r.row.Owner)
 	var text string
 	switch {
 	case string(output) == "null":

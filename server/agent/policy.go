@@ -1,6 +1,12 @@
 package agent
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"agentd/server/message"
+)
 
 // Policy says which tool calls an agent may make: deny wins over ask, ask over allow, allow over what the tool says
 // itself, unless the tool always asks.
@@ -14,6 +20,29 @@ type Gate struct {
 	Always  bool            // no permission of an agent takes that back
 	Default bool            // because nothing else is said about a tool with side effects
 	When    json.RawMessage // an object: calls whose arguments match all of it
+	Terms
+}
+
+// Terms are what an approval takes. The zero value takes one principal's word, whenever it comes.
+type Terms struct {
+	Expires   time.Duration // after which the call is denied; 0: never
+	Approvers int           // how many different principals must grant it; 0 is one
+	Different bool          // none of them may be the one that started the run
+}
+
+// terms completes an approval that is asked for at a time, in a run that the named principal started.
+func (p *Policy) terms(a Approval, at int64, startedBy string) Approval {
+	t := p.Tools[a.ToolName].Terms
+	if t.Expires > 0 {
+		a.ExpiresAt = message.Millis(at + t.Expires.Milliseconds())
+	}
+	if t.Approvers > 1 {
+		a.Approvers = t.Approvers
+	}
+	if t.Different {
+		a.NotBy = cmp.Or(startedBy, anonymous)
+	}
+	return a
 }
 
 // verdict is what a policy says about a call.

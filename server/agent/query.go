@@ -23,6 +23,7 @@ type Snapshot struct {
 	CompletedAt      int64         `json:"completedAt,omitempty" doc:"Milliseconds since 1970."`
 	Error            *RunError     `json:"error,omitempty"`
 	AgentID          string        `json:"agentId,omitempty"`
+	ParentRunID      string        `json:"parentRunId,omitempty" doc:"The run whose tool call this run is."`
 	SessionID        string        `json:"sessionId,omitempty"`
 	UserID           string        `json:"userId,omitempty"`
 	Usage            message.Usage `json:"usage"`
@@ -110,6 +111,18 @@ func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
 	res, err := result(row, rec, ending(row, rec, now()))
 	if err != nil {
 		return s, err
+	}
+	if row.Parent != 0 {
+		err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
+			parent, err := e.opts.Runs.Number(tx, row.Parent)
+			if err == nil {
+				s.ParentRunID = parent.ID
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return s, err
+		}
 	}
 	s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
 	return s, nil
@@ -209,17 +222,9 @@ func (e *Engine) page(ctx context.Context, runID string, v event.View, after int
 		if err != nil {
 			return err
 		}
-		rec := &record{}
+		x := expander{tx: tx, runs: e.opts.Runs}
 		for _, s := range stored {
-			if s.Message >= 0 || s.Type == event.AgentEnd {
-				if rec, err = load(tx, e.opts.Runs, row); err != nil {
-					return err
-				}
-				break
-			}
-		}
-		for _, s := range stored {
-			ev, err := expand(row, rec, s)
+			ev, err := x.expand(row, s)
 			if err != nil {
 				return err
 			}

@@ -39,6 +39,15 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 				continue
 			}
 		case store.Awaiting:
+			var pending []Approval
+			err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+				pending, err = pendingOf(tx, e.opts.Runs, row)
+				return err
+			})
+			if err != nil {
+				return going, err
+			}
+			e.watch(row.ID, pending)
 			continue
 		}
 		sessions[row.Session] = true
@@ -87,17 +96,7 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (moved bool, er
 	if err != nil {
 		return false, err
 	}
-	d := r.reg.driver()
-	var verdict error
-	switch _, absent := r.reg.Agent.(gone); {
-	case absent:
-		verdict = fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q is no longer registered.", row.Owner)
-	case row.Attempt >= maxAttempts:
-		verdict = fault.New(fault.CrashLoop, "The run was interrupted %d times.", row.Attempt)
-	case r.reg.FailOnRestart, !d.resumable(r):
-		verdict = fault.New(fault.ServerRestarted, "The server restarted during the run.")
-	}
-	if verdict != nil {
+	if verdict := r.verdict(); verdict != nil {
 		defer e.release(r)
 		defer close(r.done)
 		defer r.cancel(nil)
@@ -108,19 +107,35 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (moved bool, er
 		return false, err
 	}
 	e.log.Info("run goes on after a restart", "run", row.ID, "agent", row.Owner, "attempt", row.Attempt+1)
-	e.launch(r, func() error {
-		m := r.move()
-		m.row.Attempt++
-		m.say(event.AgentStart, startFields{row.ID, row.Owner})
-		if n := len(r.rec.steps); n > 0 && r.reg.LLM != nil && r.rec.steps[n-1].Ended == 0 && !r.rec.steps[n-1].Resumed && r.rec.openCalls(r.rec.steps[n-1].Number) == 0 {
-			m.say(event.StepStart, stepFields{StepNumber: r.rec.steps[n-1].Number}) // its model call is made again
-		}
-		if err := r.commit(m); err != nil {
-			return err
-		}
-		return d.drive(r)
-	})
+	e.launch(r, r.reenter)
 	return true, nil
+}
+
+// verdict is why a run that a restart interrupted cannot go on; nil when it can.
+func (r *run) verdict() error {
+	switch _, absent := r.reg.Agent.(gone); {
+	case absent:
+		return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q is no longer registered.", r.row.Owner)
+	case r.row.Attempt >= maxAttempts:
+		return fault.New(fault.CrashLoop, "The run was interrupted %d times.", r.row.Attempt)
+	case r.reg.FailOnRestart, !r.reg.driver().resumable(r):
+		return fault.New(fault.ServerRestarted, "The server restarted during the run.")
+	}
+	return nil
+}
+
+// reenter drives a run that a restart interrupted from its last commit.
+func (r *run) reenter() error {
+	m := r.move()
+	m.row.Attempt++
+	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
+	if n := len(r.rec.steps); n > 0 && r.reg.LLM != nil && r.rec.steps[n-1].Ended == 0 && !r.rec.steps[n-1].Resumed && r.rec.openCalls(r.rec.steps[n-1].Number) == 0 {
+		m.say(event.StepStart, stepFields{StepNumber: r.rec.steps[n-1].Number}) // its model call is made again
+	}
+	if err := r.commit(m); err != nil {
+		return err
+	}
+	return r.reg.driver().drive(r)
 }
 
 // next starts the run of a session whose turn has come, if one waits.

@@ -3,18 +3,15 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 
-	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/message"
 	"agentd/store"
 )
 
-// Decision is a person's word on a tool call that waits. SubRunToolCallID is for calls of child runs; no run of this
-// version has any.
+// Decision is a person's word on a tool call that waits. SubRunToolCallID is that of the pending approval, for calls of
+// child runs.
 type Decision struct {
 	ToolCallID       string
 	Granted          bool
@@ -22,18 +19,11 @@ type Decision struct {
 	SubRunToolCallID string
 }
 
-// Decided is how a decision is kept in the journal.
-type Decided struct {
-	By         string `json:"by"` // the id of the token, or anonymous or cli
-	At         string `json:"at"`
-	Granted    bool   `json:"granted"`
-	Reason     string `json:"reason,omitempty"`
-	ArgsSHA256 string `json:"argsSha256"` // of the arguments that the decision was given for
-}
-
 // Resume applies decisions to a run that waits for them, and sets it going: granted calls run, denied ones are told to
-// the model. Approvals that are not decided keep waiting; then the run waits again once the others are through.
-// unmatched lists the decisions for calls that do not wait. Errors: run-not-found, run-not-suspended, agent-not-found,
+// the model. Approvals that are not decided keep waiting; then the run waits again once the others are through. h is
+// nil when no call was decided for good: a further approver is needed, or nothing matched. unmatched lists the
+// decisions for calls that do not wait. A run that was aborted while its approvals were held goes on only when all are
+// decided. Errors: run-not-found, run-not-suspended, run-is-child, approver-refused, agent-not-found, session-busy,
 // run-conflict, server-draining, storage-failed. Of several callers at once, one wins.
 func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string) (h *Handle, unmatched []Decision, err error) {
 	row, err := e.Suspended(ctx, runID)
@@ -47,133 +37,112 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 	if err != nil {
 		return nil, nil, err
 	}
+	going := false
+	defer func() {
+		if !going {
+			r.cancel(nil)
+			e.release(r)
+		}
+	}()
 	if r.row.Version != row.Version {
-		e.release(r)
 		return nil, nil, conflict(runID)
 	}
-	m, unmatched, pending := r.decide(decisions, by)
-	if len(unmatched) == len(decisions) {
-		e.release(r)
-		return nil, unmatched, nil // nothing was decided, so nothing moves
+	d := r.decide(decisions, cmp.Or(by, anonymous))
+	switch {
+	case d.refused != nil:
+		return nil, nil, d.refused
+	case !d.moves && !d.votes:
+		return nil, d.unmatched, nil
+	case row.Status == store.Aborted && len(d.pending) > 0:
+		return nil, nil, notSuspended(row).Advise("Its approvals are held; decide on all of them at once.")
 	}
-	r.rec.pending = pending
-	var n int64
-	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) (err error) {
-		n, err = e.opts.Runs.Apply(tx, m.change())
-		return err
+	if !d.moves {
+		d.keep(r)
+	}
+	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+		if row.Status == store.Aborted && row.Session != "" {
+			if open, err := e.opts.Runs.Open(tx, row.Session); err != nil || len(open) > 0 {
+				return errors.Join(err, fault.New(fault.SessionBusy, "Another run of the session has not ended."))
+			}
+		}
+		return d.apply(tx, e.opts.Runs)
 	})
 	if err != nil {
-		e.release(r)
 		if errors.Is(err, store.ErrConflict) {
 			err = conflict(runID)
 		}
 		return nil, nil, err
 	}
-	r.committed(m, n)
-	for _, c := range m.calls {
-		if c.Phase == store.CallDispatching {
-			r.fresh(c.Index)
-		}
+	d.committed(r)
+	if !d.moves {
+		e.watch(runID, d.pending)
+		return nil, d.unmatched, nil
 	}
+	going = true
+	e.watch(runID, nil) // until it waits again
 	e.launch(r, func() error { return r.reg.driver().drive(r) })
-	return &Handle{ID: runID, number: n, status: store.Running, run: r}, unmatched, nil
+	return &Handle{ID: runID, number: r.row.N, status: store.Running, run: r}, d.unmatched, nil
 }
 
 func conflict(runID string) error {
 	return fault.New(fault.RunConflict, "Somebody else has resumed or aborted the run.").With("runId", runID)
 }
 
-// Suspended returns the row of a run that waits for an approval, or held some when it was aborted.
+func notSuspended(row *store.Run) *fault.Error {
+	return fault.New(fault.RunNotSuspended, "The run is %s.", row.Status).With("runId", row.ID).With("status", row.Status)
+}
+
+// Suspended returns the row of a run that waits for an approval, or was aborted while its approvals were held.
 func (e *Engine) Suspended(ctx context.Context, runID string) (*store.Run, error) {
 	row, err := e.Find(ctx, runID)
 	if err != nil {
 		return nil, err
 	}
-	if row.Status == store.Awaiting {
+	if row.Parent != 0 {
+		return nil, e.childOf(ctx, row)
+	}
+	switch row.Status {
+	case store.Awaiting:
 		return row, nil
+	case store.Aborted:
+		var held []Approval
+		err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+			held, err = pendingOf(tx, e.opts.Runs, row)
+			return err
+		})
+		if err != nil || len(held) > 0 {
+			return row, err
+		}
 	}
-	return nil, fault.New(fault.RunNotSuspended, "The run is %s.", row.Status).With("runId", runID).With("status", row.Status)
+	return nil, notSuspended(row)
 }
 
-// decide prepares the move that applies decisions. Of several for one call, the last counts.
-func (r *run) decide(decisions []Decision, by string) (m *move, unmatched []Decision, pending []Approval) {
-	m = r.move()
-	m.row.Status = store.Running
-	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
-	step := store.Step{Number: m.row.Step + 1, Agent: m.row.Current, Started: m.at, Resumed: true}
-	last := map[string]Decision{}
-	for _, d := range decisions {
-		last[d.ToolCallID] = d
-	}
-	waiting := map[string]bool{}
-	var granted []store.Call
-	for _, a := range r.rec.pending {
-		waiting[a.ToolCallID] = true
-		d, ok := last[a.ToolCallID]
-		c := r.rec.callByID(a.ToolCallID)
-		if !ok || d.SubRunToolCallID != "" || c == nil {
-			pending = append(pending, a)
-			continue
-		}
-		call := *c
-		call.Decision, _ = message.Encode(Decided{By: cmp.Or(by, "anonymous"), At: message.Millis(m.at), Granted: d.Granted, Reason: d.Reason,
-			ArgsSHA256: hex.EncodeToString(c.ArgsHash)})
-		call.Step = step.Number
-		if d.Granted {
-			m.say(event.ApprovalGranted, callHead{ToolCallID: call.ID})
-			call.Phase = store.CallDispatching
-			if call.Reason != outcomeUnknown {
-				call.Attempts = 0
+// childOf refuses what can be asked of a root run only.
+func (e *Engine) childOf(ctx context.Context, row *store.Run) error {
+	f := fault.New(fault.RunIsChild, "The run is a part of another.").With("runId", row.ID)
+	err := e.opts.Runs.View(ctx, func(tx *store.Tx) error {
+		root := row
+		for err := error(nil); root.Parent != 0; {
+			if root, err = e.opts.Runs.Number(tx, root.Parent); err != nil {
+				return err
 			}
-			call.Attempts++
-			granted = append(granted, call)
-		} else {
-			m.say(event.ApprovalDenied, struct {
-				ToolCallID string `json:"toolCallId"`
-				Reason     string `json:"reason,omitempty"`
-			}{call.ID, d.Reason})
-			m.settle(&call, r.rec.place(&call), denied(&call, d.Reason, c.Reason == outcomeUnknown))
-			call.Reported = true
 		}
-		m.calls = append(m.calls, call)
+		f.With("rootRunId", root.ID)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	for _, d := range decisions {
-		if !waiting[d.ToolCallID] || d.SubRunToolCallID != "" {
-			unmatched = append(unmatched, d)
-		}
-	}
-	for _, c := range granted {
-		m.say(event.ToolStart, callHead{c.ID, c.Name})
-	}
-	m.row.Step = step.Number
-	m.steps = append(m.steps, step)
-	kept, _ := message.Encode(pending)
-	m.slot(store.PendingSlot, kept)
-	// What still waits belongs to the same step, which ends when nothing does.
-	for _, a := range pending {
-		if c := r.rec.callByID(a.ToolCallID); c != nil {
-			call := *c
-			call.Step = step.Number
-			m.calls = append(m.calls, call)
-		}
-	}
-	return m, unmatched, pending
+	return f
 }
 
-// denied is the outcome of a call that a person refused.
-func denied(c *store.Call, reason string, unknown bool) *message.Outcome {
-	if unknown {
-		o := unknownOutcome(c)
-		if reason != "" {
-			o.Message += " A person decided not to repeat it: " + reason
-		}
-		return o
+// pendingOf reads what a run waits for.
+func pendingOf(tx *store.Tx, runs *store.Runs, row *store.Run) (pending []Approval, err error) {
+	kept, err := runs.Slot(tx, row.N, store.PendingSlot)
+	if err == nil && kept != nil {
+		err = json.Unmarshal(kept, &pending)
 	}
-	text := "Approval was denied."
-	if reason != "" {
-		text = "Approval was denied: " + reason
-	}
-	return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ApprovalDenied, Message: text, RecoveryHint: message.ReportToUser}
+	return pending, err
 }
 
 func (rec *record) callByID(callID string) *store.Call {
@@ -204,15 +173,9 @@ func (e *Engine) Approvals(ctx context.Context, owners []string) ([]Waiting, err
 			return err
 		}
 		for _, row := range rows {
-			kept, err := e.opts.Runs.Slot(tx, row.N, store.PendingSlot)
+			pending, err := pendingOf(tx, e.opts.Runs, row)
 			if err != nil {
 				return err
-			}
-			var pending []Approval
-			if kept != nil {
-				if err := json.Unmarshal(kept, &pending); err != nil {
-					return err
-				}
 			}
 			for _, a := range pending {
 				list = append(list, Waiting{RunID: row.ID, AgentID: row.Owner, SessionID: row.Session, UserID: row.User, Approval: a, ArgsSHA256: argsHash(a.Args)})

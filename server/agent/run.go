@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/message"
-	"agentd/server/provider"
 	"agentd/store"
 )
 
@@ -36,100 +36,24 @@ type run struct {
 	last    *move         // settles the only call of a step; committed with its events
 	held    *move         // begins the commit of a model's answer
 
+	parent  *run           // whose call this run is; nil: a root
+	callID  string         // of that call
+	depth   int            // 0: a root
+	decided map[int]*run   // children that were decided on and are to go on, by the index of their call
+	inbox   chan forwarded // events of children
+
 	mu    sync.Mutex // guards the fields below: what others may ask of the run, and the order of its events
 	abort *AbortOptions
-	sub   int // transient events since the latest durable one
-	seq   int // of the latest durable event that was published
+	kids  []*run // children that move
+	up    *run   // the parent while it takes events
+	sub   int    // transient events since the latest durable one
+	seq   int    // of the latest durable event that was published
 }
 
 func (e *Engine) newRun(row store.Run, rec *record, reg *Registration) *run {
-	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events}
+	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events, inbox: make(chan forwarded, maxInbox)}
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	return r
-}
-
-// move collects what one commit makes durable. Its row is a copy of the run's, to be changed at will.
-type move struct {
-	row      store.Run
-	at       int64
-	events   []published
-	stored   []store.Event
-	messages []store.Message
-	entries  []entry
-	steps    []store.Step
-	calls    []store.Call
-	slots    map[store.Slot]json.RawMessage
-	spills   []store.Spill
-	seed     []message.Message // history, when the move loads it
-}
-
-// published is an event as subscribers see it.
-type published struct {
-	seq       int // 0: it is transient
-	ev        event.Event
-	lifecycle string
-}
-
-func (r *run) move() *move {
-	m := &move{row: r.row, at: now()}
-	m.row.Was = r.row.Status
-	return m
-}
-
-func (m *move) change() *store.Change {
-	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills}
-}
-
-// emit adds a durable event. What message index holds is left out of the stored form, which then is kept; -1 and
-// nil keep all.
-func (m *move) emit(ev event.Event, index int, kept any) {
-	m.row.Events++
-	payload := ev.Payload
-	if kept != nil {
-		payload = event.New(ev.Type, kept).Payload
-	}
-	m.stored = append(m.stored, store.Event{Seq: m.row.Events, Type: ev.Type, At: m.at, Message: index, Payload: payload})
-	m.events = append(m.events, published{seq: m.row.Events, ev: ev})
-}
-
-// say adds an event that is stored whole.
-func (m *move) say(typ string, fields any) { m.emit(event.New(typ, fields), -1, nil) }
-
-// message adds a message at the next index and returns that index.
-func (m *move) message(msg message.Message) int {
-	i := m.row.Messages
-	m.row.Messages++
-	m.messageAt(i, msg, nil)
-	return i
-}
-
-// messageAt adds a message at an index that was reserved; an outcome is stored in place of its tool message.
-func (m *move) messageAt(index int, msg message.Message, o *message.Outcome) {
-	var body []byte
-	var err error
-	if o != nil {
-		body, err = message.Encode(o)
-	} else {
-		body, err = message.Encode(msg)
-	}
-	if err != nil {
-		panic(fmt.Sprintf("agent: message does not encode: %v", err))
-	}
-	size := provider.Estimate(msg.Content.String())
-	for _, c := range msg.ToolCalls {
-		size += provider.Estimate(string(c.Args))
-	}
-	m.messages = append(m.messages, store.Message{Index: index, Role: string(msg.Role), Tokens: size + 4, At: m.at, Body: body,
-		Private: msg.Role == message.System})
-	m.entries = append(m.entries, entry{index: index, at: m.at, msg: msg, outcome: o})
-}
-
-func (m *move) slot(s store.Slot, v json.RawMessage) {
-	if m.slots == nil {
-		m.slots = map[store.Slot]json.RawMessage{}
-	}
-	m.slots[s] = v
-	m.row.Slots |= 1 << s
 }
 
 // firstMove makes the run running: its input as messages, agent.start, and what its driver adds.
@@ -266,6 +190,7 @@ func (r *run) committed(m *move, n int64) {
 	for _, c := range m.calls {
 		r.rec.setCall(c)
 	}
+	r.rec.handoffs = append(r.rec.handoffs, m.handoffs...)
 	if v, ok := m.slots[store.OutputSlot]; ok {
 		r.rec.output = v
 	}
@@ -294,6 +219,9 @@ func (rec *record) setStep(s store.Step) {
 }
 
 func (rec *record) setCall(c store.Call) {
+	if c.Phase == store.CallDone {
+		delete(rec.parked, c.Index)
+	}
 	if c.Index < len(rec.calls) {
 		rec.calls[c.Index] = c
 		return
@@ -312,10 +240,27 @@ func (r *run) transient(ev event.Event) {
 // publishLocked puts an event on the run's subject and on its session's.
 func (r *run) publishLocked(ev event.Event, lifecycle string) {
 	pos := hub.Position{Epoch: r.row.N, Seq: r.seq, Sub: r.sub}
-	for _, v := range views(r.row.Owner, r.row.ID, r.row.Session) {
+	r.passUp(ev, r.durable())
+	for _, v := range r.views() {
 		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Lifecycle: v.lifecycle(lifecycle),
 			ID: event.Cursor{View: v.view, Run: r.row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
 	}
+}
+
+// durable is the sequence number of the event that is being published, 0 if it is transient.
+func (r *run) durable() int {
+	if r.sub > 0 {
+		return 0
+	}
+	return r.seq
+}
+
+// views are the subjects that show the run. A child is seen on its session through its parent.
+func (r *run) views() []view {
+	if r.row.Parent != 0 {
+		return views(r.row.Owner, r.row.ID, "")
+	}
+	return views(r.row.Owner, r.row.ID, r.row.Session)
 }
 
 type view struct {
@@ -368,7 +313,9 @@ func (r *run) advance(drive func() error) {
 	}
 	if r.row.Status.Terminal() {
 		r.count()
-		r.e.next(r.row.Session)
+		if r.parent == nil {
+			r.e.next(r.row.Session)
+		}
 	}
 }
 
@@ -415,6 +362,8 @@ func (r *run) commitEnd(m *move, pending []Approval) error {
 	rec.messages = append([]entry(nil), r.rec.messages...)
 	rec.steps = append([]store.Step(nil), r.rec.steps...)
 	rec.calls = append([]store.Call(nil), r.rec.calls...)
+	rec.parked = maps.Clone(r.rec.parked)
+	rec.handoffs = append(r.rec.handoffs, m.handoffs...)
 	for _, e := range m.entries {
 		rec.put(e)
 	}
@@ -438,6 +387,9 @@ func (r *run) commitEnd(m *move, pending []Approval) error {
 	if len(pending) > 0 || len(r.rec.pending) > 0 {
 		m.slot(store.PendingSlot, kept)
 	}
+	if len(pending) == 0 {
+		rec.parked = nil
+	}
 	at := ending(&m.row, &rec, m.at)
 	ev, err := endEvent(&m.row, &rec, at)
 	if err != nil {
@@ -455,6 +407,9 @@ func (r *run) commitEnd(m *move, pending []Approval) error {
 	}
 	r.rec.pending = pending
 	r.endedAt = m.at
+	if m.row.Status == store.Awaiting && r.parent == nil {
+		r.e.watch(r.row.ID, pending)
+	}
 	return nil
 }
 

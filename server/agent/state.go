@@ -2,7 +2,9 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"agentd/server/event"
@@ -30,9 +32,18 @@ type State struct {
 	Handoffs         []json.RawMessage             `json:"handoffs"`
 	Usage            message.Usage                 `json:"usage"`
 	UsageByModel     map[string]message.ModelUsage `json:"usageByModel,omitempty"`
+	PendingSubRuns   []SubRun                      `json:"pendingSubRuns,omitempty"`
 	StartedAt        string                        `json:"startedAt"`
 	FinishedAt       string                        `json:"finishedAt,omitempty"`
 	Error            *RunError                     `json:"error,omitempty"`
+}
+
+// SubRun is a child that waits for a decision on one of its calls.
+type SubRun struct {
+	ToolCallID      string `json:"toolCallId"`
+	ToolName        string `json:"toolName"`
+	TargetAgentName string `json:"targetAgentName"`
+	State           State  `json:"state"`
 }
 
 // StepState is one step of a run: a model call and the tool calls it asked for.
@@ -59,6 +70,26 @@ type Approval struct {
 	Args        json.RawMessage `json:"args"`
 	Reason      string          `json:"reason,omitempty"`
 	RequestedAt string          `json:"requestedAt"`
+	// SubRunToolCallID is the path to the child run that waits: ids of tool calls, outermost first, joined by "/".
+	SubRunToolCallID string   `json:"subRunToolCallId,omitempty" doc:"Of a child run's call: the ids of the calls that lead to it, outermost first, joined by /. Send it back with the decision."`
+	ExpiresAt        string   `json:"expiresAt,omitempty" doc:"When the call is denied by itself."`
+	Approvers        int      `json:"approversNeeded,omitempty" doc:"How many different principals must grant it; absent: one."`
+	GrantedBy        []string `json:"grantedBy,omitempty" doc:"Those who have, while more are needed."`
+	NotBy            string   `json:"notBy,omitempty" doc:"The principal that started the run and must not grant it."`
+}
+
+// under is the approval as the parent of a child shows it, whose call has the given id.
+func (a Approval) under(callID string) Approval {
+	if a.SubRunToolCallID != "" {
+		callID += "/" + a.SubRunToolCallID
+	}
+	a.SubRunToolCallID = callID
+	return a
+}
+
+// same reports whether two approvals are for the same call.
+func (a Approval) same(b Approval) bool {
+	return a.ToolCallID == b.ToolCallID && a.SubRunToolCallID == b.SubRunToolCallID
 }
 
 // RunError says why a run failed or was aborted. Code is one of the codes of the fault table.
@@ -104,6 +135,15 @@ type record struct {
 	output     json.RawMessage // nil: the last text of the assistant
 	checkpoint json.RawMessage // of an opaque agent
 	pending    []Approval
+	handoffs   []store.Handoff
+	parked     map[int]*child    // children that wait, by the index of their call
+	children   map[string]*child // others that an agent.end tells of, by their ids; filled in where that is read
+}
+
+// child is a run that waits as a part of another.
+type child struct {
+	row *store.Run
+	rec *record
 }
 
 // entry is a message with its index in the run. Indices that are reserved for outcomes to come are absent.
@@ -112,6 +152,11 @@ type entry struct {
 	at      int64
 	msg     message.Message
 	outcome *message.Outcome // of tool messages
+}
+
+// says reports whether it is an agent's own word.
+func (e *entry) says(agentID string) bool {
+	return e.msg.Role == message.Assistant && e.msg.AgentID == agentID
 }
 
 func decodeMessage(m store.Message) (entry, error) {
@@ -155,6 +200,9 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 		if rec.calls, err = runs.Calls(tx, row.N); err != nil {
 			return nil, err
 		}
+		if err := rec.loadChildren(tx, runs, row); err != nil {
+			return nil, err
+		}
 	}
 	if row.Slots == 0 {
 		return rec, nil
@@ -168,6 +216,37 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 		err = json.Unmarshal(pending, &rec.pending)
 	}
 	return rec, err
+}
+
+// loadChildren reads the hand-offs and the children that wait.
+func (rec *record) loadChildren(tx *store.Tx, runs *store.Runs, row *store.Run) (err error) {
+	if !slices.ContainsFunc(rec.calls, func(c store.Call) bool { return c.Child != "" }) {
+		return nil
+	}
+	if rec.handoffs, err = runs.Handoffs(tx, row.N); err != nil {
+		return err
+	}
+	for _, c := range rec.calls {
+		if c.Child == "" || c.Phase != store.CallAwaiting {
+			continue
+		}
+		kid, err := runs.Find(tx, c.Child)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // the call itself waits
+		}
+		if err != nil {
+			return err
+		}
+		k := &child{row: kid}
+		if k.rec, err = load(tx, runs, kid); err != nil {
+			return err
+		}
+		if rec.parked == nil {
+			rec.parked = map[int]*child{}
+		}
+		rec.parked[c.Index] = k
+	}
+	return nil
 }
 
 // put adds an entry at its place.
@@ -200,10 +279,10 @@ func (rec *record) call(c *store.Call) message.ToolCall {
 	return message.ToolCall{ID: c.ID, Name: c.Name, Args: json.RawMessage("{}")}
 }
 
-// lastText is the last text that the assistant said in this run, "" when it said none.
-func (rec *record) lastText() string {
+// lastText is the last text that the agent said in this run, "" when it said none.
+func (rec *record) lastText(agentID string) string {
 	for _, e := range slices.Backward(rec.messages) {
-		if e.msg.Role == message.Assistant {
+		if e.says(agentID) {
 			if s := e.msg.Content.String(); s != "" {
 				return s
 			}
@@ -227,12 +306,25 @@ type end struct {
 	Error    json.RawMessage `json:"error,omitempty"`
 	Pending  []Approval      `json:"pending,omitempty"`
 	Finished int64           `json:"finished,omitempty"`
+	Parked   []parkedEnd     `json:"parked,omitempty"`
+}
+
+// parkedEnd is what a child looked like that waited then.
+type parkedEnd struct {
+	Call int    `json:"call"` // its index
+	Run  string `json:"run"`
+	End  end    `json:"end"`
 }
 
 // ending describes the run as it is now.
 func ending(row *store.Run, rec *record, at int64) end {
-	return end{Type: event.AgentEnd, RunID: row.ID, Status: row.Status, At: at, Messages: row.Messages, Steps: len(rec.steps),
+	e := end{Type: event.AgentEnd, RunID: row.ID, Status: row.Status, At: at, Messages: row.Messages, Steps: len(rec.steps),
 		Agent: row.Current, Usage: row.Usage, Models: row.Models, Error: row.Error, Pending: rec.pending, Finished: row.Finished}
+	for _, i := range slices.Sorted(maps.Keys(rec.parked)) {
+		k := rec.parked[i]
+		e.Parked = append(e.Parked, parkedEnd{i, k.row.ID, ending(k.row, k.rec, at)})
+	}
+	return e
 }
 
 // result builds what the run looked like at the given end.
@@ -256,6 +348,26 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 			return RunResult{}, err
 		}
 	}
+	for _, h := range rec.handoffs {
+		if h.At <= at.At {
+			st.Handoffs = append(st.Handoffs, h.Body)
+		}
+	}
+	for _, p := range at.Parked {
+		k := rec.parked[p.Call]
+		if k == nil || k.row.ID != p.Run {
+			k = rec.children[p.Run]
+		}
+		if k == nil || p.Call >= len(rec.calls) {
+			continue // erased or pruned
+		}
+		res, err := result(k.row, k.rec, p.End)
+		if err != nil {
+			return RunResult{}, err
+		}
+		c := &rec.calls[p.Call]
+		st.PendingSubRuns = append(st.PendingSubRuns, SubRun{c.ID, c.Name, k.row.Owner, res.State})
+	}
 	then := record{steps: rec.steps, calls: rec.calls}
 	for _, e := range rec.messages {
 		if e.index < at.Messages && e.at <= at.At {
@@ -278,7 +390,7 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 	}
 	res := RunResult{Usage: st.Usage, Status: st.Status, Error: st.Error, Output: rec.output, State: st}
 	if res.Output == nil && at.Status != store.Running {
-		if text := then.lastText(); text != "" {
+		if text := then.lastText(row.Owner); text != "" {
 			res.Output, _ = message.Encode(text)
 		}
 	}
@@ -315,44 +427,6 @@ func endEvent(row *store.Run, rec *record, at end) (event.Event, error) {
 		RunID  string    `json:"runId"`
 		Result RunResult `json:"result"`
 	}{row.ID, res}), nil
-}
-
-// expand rebuilds a stored event as it was published.
-func expand(row *store.Run, rec *record, e store.Event) (event.Event, error) {
-	plain := event.Event{Type: e.Type, Payload: e.Payload}
-	if e.Type == event.AgentEnd {
-		var at end
-		if err := json.Unmarshal(e.Payload, &at); err != nil {
-			return plain, err
-		}
-		return endEvent(row, rec, at)
-	}
-	if e.Message < 0 {
-		return plain, nil
-	}
-	m := rec.at(e.Message)
-	if m == nil {
-		return plain, fmt.Errorf("event %d of run %s refers to message %d, which is missing", e.Seq, row.ID, e.Message)
-	}
-	var head callHead
-	if err := json.Unmarshal(e.Payload, &head); err != nil {
-		return plain, err
-	}
-	switch e.Type {
-	case event.TextComplete:
-		return textComplete(m.msg.Content.String()), nil
-	case event.ToolCallEnd:
-		for _, tc := range m.msg.ToolCalls {
-			if tc.ID == head.ToolCallID {
-				return toolCallEnd(tc), nil
-			}
-		}
-	case event.ToolEnd, event.ToolError:
-		if m.outcome != nil {
-			return toolSettled(m.outcome), nil
-		}
-	}
-	return plain, fmt.Errorf("event %d of run %s does not fit message %d", e.Seq, row.ID, e.Message)
 }
 
 func isoOrNone(ms int64) string {

@@ -34,6 +34,8 @@ const (
 	ApprovalRequested  = "tool.approval.requested"
 	ApprovalGranted    = "tool.approval.granted"
 	ApprovalDenied     = "tool.approval.denied"
+	Handoff            = "handoff"
+	SubagentEvent      = "subagent.event"
 	FileGenerated      = "file.generated"
 	SourceCited        = "source.cited"
 )
@@ -54,9 +56,11 @@ var catalogue = []Type{
 	{Name: ToolPartial, Transient: true, Child: true, Fields: "toolName, toolCallId, chunk, chunkIndex, stepNumber, ts", When: "A piece of a tool's output."},
 	{Name: ToolEnd, Child: true, Fields: "toolCallId, toolName, result, durationMs, bufferTruncated?", When: "A tool call succeeded."},
 	{Name: ToolError, Child: true, Fields: "toolCallId, toolName, error", When: "A tool call failed."},
-	{Name: ApprovalRequested, Child: true, Fields: "toolCallId, reason?", When: "A tool call waits for a person's decision."},
-	{Name: ApprovalGranted, Child: true, Fields: "toolCallId", When: "A person allowed a tool call."},
-	{Name: ApprovalDenied, Child: true, Fields: "toolCallId, reason?", When: "A tool call was refused, by a person or because of an abort."},
+	{Name: ApprovalRequested, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?", When: "A tool call waits for a person's decision."},
+	{Name: ApprovalGranted, Child: true, Fields: "toolCallId, subRunToolCallId?", When: "A person allowed a tool call."},
+	{Name: ApprovalDenied, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?", When: "A tool call was refused, by a person or because of an abort."},
+	{Name: Handoff, Fields: "fromAgentId, toAgentId", When: "The conversation goes to another agent, as a child run."},
+	{Name: SubagentEvent, Child: true, Fields: "toolCallId, agentName, event", When: "A child run tells of something: its parent's tool call, its agent and the event. Grandchildren nest."},
 	{Name: FileGenerated, Fields: "mimeType, data", When: "The agent made a file."},
 	{Name: SourceCited, Fields: "uri, title?", When: "The agent names a source."},
 	{Name: StepEnd, Fields: "stepNumber, usage", When: "A step is complete."},
@@ -79,6 +83,9 @@ func Catalogue() []Type { return slices.Clone(catalogue) }
 // Transient reports whether events of this type live in the replay ring only. A type that is not in the catalogue
 // is durable.
 func Transient(typ string) bool { return byName[typ].Transient }
+
+// ForChildren reports whether a parent forwards events of this type from its children by default.
+func ForChildren(typ string) bool { return byName[typ].Child }
 
 // Known reports whether the type is in the catalogue.
 func Known(typ string) bool { _, ok := byName[typ]; return ok }

@@ -45,6 +45,10 @@ var (
 		"A token was to be minted with scopes beyond its minter's own.",
 		"Request only scopes that your own token covers.")
 
+	ApproverRefused = declare("approver-refused", 403,
+		"The tool call needs the word of another principal: not of the one that started the run, or of one that has granted it already.",
+		"Let somebody with another token decide; anybody may deny.")
+
 	NotFound = declare("not-found", 404,
 		"No route has this path, or no resource has this id.",
 		"Check the path against `GET /openapi.json`.")
@@ -84,6 +88,10 @@ var (
 	RunConflict = declare("run-conflict", 409,
 		"Somebody else moved the run on at the same moment.",
 		"Read its state again and decide anew.")
+
+	RunIsChild = declare("run-is-child", 409,
+		"The run is a tool call of another run, which alone can be resumed or aborted while it waits.",
+		"Use the run that `rootRunId` names; decisions carry the `subRunToolCallId` of the pending approval.")
 
 	BodyTooLarge = declare("body-too-large", 413,
 		"The body is larger than server.maxBodyBytes.",
@@ -174,6 +182,9 @@ var (
 	StopCondition = declare("stop-condition", 0,
 		"The run reached its step limit without finishing.",
 		"Raise `maxSteps`, or make the task smaller.")
+	MultipleHandoffs = declare("multiple-handoffs-in-step", 0,
+		"The model handed the conversation over to several agents at once.",
+		"Say in `instructions` when to hand over, or declare fewer `handoffs`.")
 	OutputInvalid = declare("output-validation-failed", 0,
 		"The model's answer does not match the declared output schema.",
 		"Simplify the schema, or use a model that supports structured output.")

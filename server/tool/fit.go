@@ -22,6 +22,15 @@ const (
 	spillScheme = "svc-spill:"
 )
 
+// Settle makes the outcome of a call that somebody else made, as Execute does of a result: cut, or spilled, where it is
+// too large to show. The name is one of the set's.
+func (s *Set) Settle(name string, call Call, res Result) Settled {
+	settled := s.byName[name].settle(call, res, &live{})
+	o := &settled.Outcome
+	o.ToolCallID, o.ToolName = call.ID, name
+	return settled
+}
+
 // settle makes the outcome of a call that returned.
 func (e *entry) settle(call Call, res Result, l *live) Settled {
 	var s Settled

@@ -1,0 +1,266 @@
+package agent
+
+import (
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// Decided is how a decision is kept in the journal.
+type Decided struct {
+	By         string   `json:"by"` // token:<id>, anonymous, cli or expiry
+	At         string   `json:"at"`
+	Granted    bool     `json:"granted"`
+	Reason     string   `json:"reason,omitempty"`
+	ArgsSHA256 string   `json:"argsSha256"`          // of the arguments that the decision was given for
+	GrantedBy  []string `json:"grantedBy,omitempty"` // where several were needed: all who granted it, in order
+}
+
+// ruling is what decisions do to a run and to those of its children that they concern.
+type ruling struct {
+	run       *run
+	move      *move
+	pending   []Approval
+	unmatched []Decision
+	children  []*ruling
+	moves     bool  // a call was decided for good, here or in a child
+	votes     bool  // an approval counts, but more are needed
+	refused   error // somebody may not decide so; nothing may be applied
+}
+
+// decide prepares the moves that apply decisions. Of several for one call, the last counts.
+func (r *run) decide(decisions []Decision, by string) *ruling {
+	d := &ruling{run: r, move: r.move()}
+	m := d.move
+	m.row.Status, m.row.Finished, m.row.Error = store.Running, 0, nil
+	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
+	step := store.Step{Number: m.row.Step + 1, Agent: m.row.Owner, Started: m.at, Resumed: true}
+	m.row.Step = step.Number
+	m.steps = append(m.steps, step)
+	last, below := d.sort(decisions)
+	for _, a := range r.rec.pending {
+		if a.SubRunToolCallID != "" {
+			continue // its child decides
+		}
+		c := r.rec.callByID(a.ToolCallID)
+		word, ok := last[a.ToolCallID]
+		if !ok || c == nil {
+			d.wait(a, c, step.Number)
+			continue
+		}
+		if word.Granted && d.vote(&a, by) {
+			d.wait(a, c, step.Number)
+			continue
+		}
+		d.rule(*c, a, word, by, step.Number)
+	}
+	d.descend(below, by, step.Number)
+	for _, c := range m.calls {
+		if c.Phase == store.CallDispatching && c.Step == step.Number && !d.isParked(c.Index) {
+			m.say(event.ToolStart, callHead{c.ID, c.Name})
+		}
+	}
+	// Mirrored approvals keep their places in the order of requests.
+	slices.SortStableFunc(d.pending, func(a, b Approval) int { return strings.Compare(a.RequestedAt, b.RequestedAt) })
+	kept, _ := message.Encode(d.pending)
+	m.slot(store.PendingSlot, kept)
+	return d
+}
+
+func (d *ruling) isParked(call int) bool { return d.run.rec.parked[call] != nil }
+
+// sort tells the decisions for the run's own calls, the last for each, from those for its children, by the id of the
+// call that leads there. What waits nowhere is unmatched.
+func (d *ruling) sort(decisions []Decision) (own map[string]Decision, below map[string][]Decision) {
+	own, below = map[string]Decision{}, map[string][]Decision{}
+	for _, word := range decisions {
+		waits := slices.ContainsFunc(d.run.rec.pending, func(a Approval) bool {
+			return a.ToolCallID == word.ToolCallID && a.SubRunToolCallID == word.SubRunToolCallID
+		})
+		switch head, rest, _ := strings.Cut(word.SubRunToolCallID, "/"); {
+		case !waits:
+			d.unmatched = append(d.unmatched, word)
+		case head == "":
+			own[word.ToolCallID] = word
+		default:
+			word.SubRunToolCallID = rest
+			below[head] = append(below[head], word)
+		}
+	}
+	return own, below
+}
+
+// vote counts a grant and reports whether more are needed.
+func (d *ruling) vote(a *Approval, by string) (more bool) {
+	switch {
+	case a.NotBy == by:
+		d.refused = fault.New(fault.ApproverRefused, "The call %s must be granted by somebody else than %s, who started the run.", a.ToolCallID, by).
+			With("toolCallId", a.ToolCallID)
+		return true
+	case slices.Contains(a.GrantedBy, by):
+		d.refused = fault.New(fault.ApproverRefused, "%s has granted the call %s already; %d principals are needed.", by, a.ToolCallID, a.Approvers).
+			With("toolCallId", a.ToolCallID)
+		return true
+	}
+	a.GrantedBy = append(slices.Clip(a.GrantedBy), by)
+	if len(a.GrantedBy) < a.Approvers {
+		d.votes = true
+		return true
+	}
+	return false
+}
+
+// wait keeps an approval waiting. Its call belongs to the new step, which ends when nothing of it waits any more.
+func (d *ruling) wait(a Approval, c *store.Call, step int) {
+	d.pending = append(d.pending, a)
+	if c != nil {
+		call := *c
+		call.Step = step
+		d.move.calls = append(d.move.calls, call)
+	}
+}
+
+// rule applies a final decision to a call of the run.
+func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, step int) {
+	m, unknown := d.move, call.Reason == outcomeUnknown
+	kept := Decided{By: by, At: message.Millis(m.at), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(call.ArgsHash)}
+	if a.Approvers > 1 {
+		kept.GrantedBy = a.GrantedBy
+	}
+	call.Decision, _ = message.Encode(kept)
+	call.Step = step
+	d.moves = true
+	if word.Granted {
+		m.say(event.ApprovalGranted, approvalFields{ToolCallID: call.ID})
+		call.Phase = store.CallDispatching
+		if !unknown {
+			call.Attempts = 0
+		}
+		call.Attempts++
+	} else {
+		m.say(event.ApprovalDenied, approvalFields{ToolCallID: call.ID, Reason: word.Reason})
+		m.settle(&call, d.run.rec.place(&call), denied(&call, word.Reason, unknown))
+		call.Reported = true
+	}
+	m.calls = append(m.calls, call)
+}
+
+// descend lets the children that wait decide. A child that goes on has its call dispatched again; the others wait.
+func (d *ruling) descend(below map[string][]Decision, by string, step int) {
+	r, m := d.run, d.move
+	for i := range r.rec.calls {
+		call := r.rec.calls[i]
+		k := r.rec.parked[call.Index]
+		if k == nil {
+			continue
+		}
+		call.Step = step
+		words := below[call.ID]
+		if len(words) == 0 {
+			for _, a := range k.rec.pending {
+				d.pending = append(d.pending, a.under(call.ID))
+			}
+			m.calls = append(m.calls, call)
+			continue
+		}
+		reg := r.e.opts.Agents.Agent(k.row.Owner)
+		if reg == nil {
+			reg = &Registration{ID: k.row.Owner, Agent: gone{k.row.Owner}}
+		}
+		kid := r.newChild(*k.row, k.rec, reg, call.ID)
+		sub := kid.decide(words, by)
+		if sub.refused != nil && d.refused == nil {
+			d.refused = sub.refused
+		}
+		for _, word := range words {
+			what := Approval{ToolCallID: word.ToolCallID, SubRunToolCallID: word.SubRunToolCallID}
+			path := what.under(call.ID).SubRunToolCallID
+			switch {
+			case slices.ContainsFunc(sub.pending, what.same): // more approvers are needed
+			case word.Granted:
+				m.say(event.ApprovalGranted, approvalFields{ToolCallID: word.ToolCallID, SubRunToolCallID: path})
+			default:
+				m.say(event.ApprovalDenied, approvalFields{word.ToolCallID, word.Reason, path})
+			}
+		}
+		if sub.moves {
+			d.moves = true
+			call.Phase = store.CallDispatching
+			call.Attempts++
+		}
+		d.votes = d.votes || sub.votes
+		if sub.moves || sub.votes {
+			d.children = append(d.children, sub)
+		}
+		for _, a := range sub.pending {
+			d.pending = append(d.pending, a.under(call.ID))
+		}
+		if !sub.moves && sub.votes {
+			sub.keep(kid)
+		}
+		m.calls = append(m.calls, call)
+	}
+}
+
+// keep turns a ruling that decides nothing for good into one that keeps the votes: the run goes on waiting.
+func (d *ruling) keep(r *run) {
+	kept, _ := message.Encode(d.pending)
+	m := r.move()
+	m.slot(store.PendingSlot, kept)
+	d.move = m
+}
+
+// apply writes the moves of the run and its children.
+func (d *ruling) apply(tx *store.Tx, runs *store.Runs) error {
+	for _, sub := range d.children {
+		if err := sub.apply(tx, runs); err != nil {
+			return err
+		}
+	}
+	_, err := runs.Apply(tx, d.move.change())
+	return err
+}
+
+// committed takes over what apply made durable. Children that go on wait for their call to be dispatched.
+func (d *ruling) committed(r *run) {
+	for _, sub := range d.children {
+		sub.committed(sub.run)
+		if !sub.moves {
+			r.rec.parked[sub.run.row.ParentCall].row = &sub.run.row
+			continue
+		}
+		if r.decided == nil {
+			r.decided = map[int]*run{}
+		}
+		r.decided[sub.run.row.ParentCall] = sub.run
+	}
+	r.rec.pending = d.pending
+	r.committed(d.move, r.row.N)
+	for _, c := range d.move.calls {
+		if c.Phase == store.CallDispatching {
+			r.fresh(c.Index)
+			delete(r.rec.parked, c.Index)
+		}
+	}
+}
+
+// denied is the outcome of a call that a person refused.
+func denied(c *store.Call, reason string, unknown bool) *message.Outcome {
+	if unknown {
+		o := unknownOutcome(c)
+		if reason != "" {
+			o.Message += " A person decided not to repeat it: " + reason
+		}
+		return o
+	}
+	text := "Approval was denied."
+	if reason != "" {
+		text = "Approval was denied: " + reason
+	}
+	return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ApprovalDenied, Message: text, RecoveryHint: message.ReportToUser}
+}

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// expiry is the principal that denies what nobody has decided in time.
+const expiry = "expiry"
+
+// watch sets a timer for the first approval of a run that expires, if one does. A timer of an earlier pause is replaced;
+// one that fires too early or too late finds out from the store.
+func (e *Engine) watch(runID string, pending []Approval) {
+	first := int64(0)
+	for _, a := range pending {
+		if at := a.expires(); at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.expiries[runID]; t != nil {
+		t.Stop()
+		delete(e.expiries, runID)
+	}
+	if first == 0 || e.draining {
+		return
+	}
+	e.expiries[runID] = time.AfterFunc(time.Until(time.UnixMilli(first)), func() { e.expire(runID) })
+}
+
+// expires is when the approval expires, in milliseconds since 1970; 0 if it does not.
+func (a *Approval) expires() int64 {
+	at, err := time.Parse(time.RFC3339, a.ExpiresAt)
+	if err != nil {
+		return 0
+	}
+	return at.UnixMilli()
+}
+
+// expire denies the approvals of a run whose time is over.
+func (e *Engine) expire(runID string) {
+	e.mu.Lock()
+	if e.draining {
+		e.mu.Unlock()
+		return
+	}
+	delete(e.expiries, runID)
+	e.moving.Add(1)
+	e.mu.Unlock()
+	defer e.moving.Done()
+
+	var pending []Approval
+	err := e.opts.Runs.View(e.ctx, func(tx *store.Tx) error {
+		row, err := e.opts.Runs.Find(tx, runID)
+		if err == nil && row.Status == store.Awaiting {
+			pending, err = pendingOf(tx, e.opts.Runs, row)
+		}
+		return err
+	})
+	var over []Decision
+	for _, a := range pending {
+		if at := a.expires(); at != 0 && at <= now() {
+			over = append(over, Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID,
+				Reason: "nobody decided before " + message.Millis(at)})
+		}
+	}
+	if err == nil && len(over) > 0 {
+		_, _, err = e.Resume(context.WithoutCancel(e.ctx), runID, over, expiry)
+	} else if err == nil {
+		e.watch(runID, pending)
+	}
+	switch {
+	case err == nil, fault.Is(err, fault.RunNotSuspended), fault.Is(err, fault.ServerDraining):
+	case fault.Is(err, fault.RunConflict): // somebody decides now; if the run waits again, it is watched again
+	default:
+		e.log.Error("expired approvals could not be denied; they are at the next start", "run", runID, "error", err)
+	}
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"agentd/server/event"
+	"agentd/server/message"
+	"agentd/server/provider"
+	"agentd/store"
+)
+
+// move collects what one commit makes durable. Its row is a copy of the run's, to be changed at will.
+type move struct {
+	row      store.Run
+	at       int64
+	events   []published
+	stored   []store.Event
+	messages []store.Message
+	entries  []entry
+	steps    []store.Step
+	calls    []store.Call
+	slots    map[store.Slot]json.RawMessage
+	spills   []store.Spill
+	handoffs []store.Handoff
+	seed     []message.Message // history, when the move loads it
+}
+
+// published is an event as subscribers see it.
+type published struct {
+	seq       int // 0: it is transient
+	ev        event.Event
+	lifecycle string
+}
+
+func (r *run) move() *move {
+	m := &move{row: r.row, at: now()}
+	m.row.Was = r.row.Status
+	return m
+}
+
+func (m *move) change() *store.Change {
+	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills,
+		Handoffs: m.handoffs}
+}
+
+// emit adds a durable event. What message index holds is left out of the stored form, which then is kept; -1 and
+// nil keep all.
+func (m *move) emit(ev event.Event, index int, kept any) {
+	m.row.Events++
+	payload := ev.Payload
+	if kept != nil {
+		payload = event.New(ev.Type, kept).Payload
+	}
+	m.stored = append(m.stored, store.Event{Seq: m.row.Events, Type: ev.Type, At: m.at, Message: index, Payload: payload})
+	m.events = append(m.events, published{seq: m.row.Events, ev: ev})
+}
+
+// say adds an event that is stored whole.
+func (m *move) say(typ string, fields any) { m.emit(event.New(typ, fields), -1, nil) }
+
+// message adds a message at the next index and returns that index.
+func (m *move) message(msg message.Message) int {
+	i := m.row.Messages
+	m.row.Messages++
+	m.messageAt(i, msg, nil)
+	return i
+}
+
+// messageAt adds a message at an index that was reserved; an outcome is stored in place of its tool message.
+func (m *move) messageAt(index int, msg message.Message, o *message.Outcome) {
+	var body []byte
+	var err error
+	if o != nil {
+		body, err = message.Encode(o)
+	} else {
+		body, err = message.Encode(msg)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("agent: message does not encode: %v", err))
+	}
+	size := provider.Estimate(msg.Content.String())
+	for _, c := range msg.ToolCalls {
+		size += provider.Estimate(string(c.Args))
+	}
+	m.messages = append(m.messages, store.Message{Index: index, Role: string(msg.Role), Tokens: size + 4, At: m.at, Body: body,
+		Private: msg.Role == message.System})
+	m.entries = append(m.entries, entry{index: index, at: m.at, msg: msg, outcome: o})
+}
+
+func (m *move) slot(s store.Slot, v json.RawMessage) {
+	if m.slots == nil {
+		m.slots = map[store.Slot]json.RawMessage{}
+	}
+	m.slots[s] = v
+	m.row.Slots |= 1 << s
+}
