@@ -376,7 +376,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 				m.calls = append(m.calls, l)
 			}
 			for _, want := range a.wanted(r, &c, m.at) {
-				if i := slices.IndexFunc(r.rec.pending, want.same); i >= 0 {
+				if i := slices.IndexFunc(r.rec.pending, want.Same); i >= 0 {
 					want = r.rec.pending[i] // asked for already
 				} else {
 					m.say(event.ApprovalRequested, approvalFields{want.ToolCallID, want.Reason, want.SubRunToolCallID})

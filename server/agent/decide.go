@@ -181,7 +181,7 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 			what := Approval{ToolCallID: word.ToolCallID, SubRunToolCallID: word.SubRunToolCallID}
 			path := what.under(call.ID).SubRunToolCallID
 			switch {
-			case slices.ContainsFunc(sub.pending, what.same): // more approvers are needed
+			case slices.ContainsFunc(sub.pending, what.Same): // more approvers are needed
 			case word.Granted:
 				m.say(event.ApprovalGranted, approvalFields{ToolCallID: word.ToolCallID, SubRunToolCallID: path})
 			default:

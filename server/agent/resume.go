@@ -80,8 +80,9 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 	}
 	going = true
 	e.watch(runID, nil) // until it waits again
+	h = &Handle{ID: runID, number: r.row.N, status: store.Running, run: r}
 	e.launch(r, func() error { return r.reg.driver().drive(r) })
-	return &Handle{ID: runID, number: r.row.N, status: store.Running, run: r}, d.unmatched, nil
+	return h, d.unmatched, nil
 }
 
 func conflict(runID string) error {

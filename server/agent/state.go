@@ -87,8 +87,8 @@ func (a Approval) under(callID string) Approval {
 	return a
 }
 
-// same reports whether two approvals are for the same call.
-func (a Approval) same(b Approval) bool {
+// Same reports whether two approvals are for the same call.
+func (a Approval) Same(b Approval) bool {
 	return a.ToolCallID == b.ToolCallID && a.SubRunToolCallID == b.SubRunToolCallID
 }
 

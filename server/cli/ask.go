@@ -31,10 +31,13 @@ func (c *call) newAsker() *asker {
 // more can be read, nothing is decided.
 func (a *asker) ask(ctx context.Context, pending []agent.Approval) (decisions []agent.Decision, abort bool) {
 	for _, p := range pending {
-		if a.left[p.ToolCallID] {
+		if a.left[callName(p)] {
 			continue
 		}
 		fmt.Fprintf(a.out, "\n%s waits for your approval:\n%s", printable(p.ToolName), readable(p.Args))
+		if p.SubRunToolCallID != "" {
+			fmt.Fprintf(a.out, "  for: an agent that was called (%s)\n", printable(p.SubRunToolCallID))
+		}
 		if p.Reason != "" {
 			fmt.Fprintf(a.out, "  because: %s\n", printable(p.Reason))
 		}
@@ -45,18 +48,18 @@ func (a *asker) ask(ctx context.Context, pending []agent.Approval) (decisions []
 		}
 		switch answer {
 		case 'y':
-			decisions = append(decisions, agent.Decision{ToolCallID: p.ToolCallID, Granted: true})
+			decisions = append(decisions, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		case 'n':
 			reason, err := a.line(ctx, "Why? The model is told (empty: no reason): ")
 			if err != nil {
 				fmt.Fprintln(a.out)
 				return nil, false
 			}
-			decisions = append(decisions, agent.Decision{ToolCallID: p.ToolCallID, Reason: reason})
+			decisions = append(decisions, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Reason: reason})
 		case 'a':
 			return nil, true
 		case 'w':
-			a.left[p.ToolCallID] = true
+			a.left[callName(p)] = true
 		}
 	}
 	return decisions, false

@@ -84,8 +84,10 @@ func (c *call) attach(ctx context.Context, cfg *config.Config, runID string) (fo
 // decisions are those that the command line asks for.
 func (c *call) decisions(pending []agent.Approval, granted bool) ([]agent.Decision, error) {
 	var waiting []string
+	byName := map[string]agent.Approval{}
 	for _, a := range pending {
-		waiting = append(waiting, a.ToolCallID)
+		waiting = append(waiting, callName(a))
+		byName[callName(a)] = a
 	}
 	calls := c.args[1:]
 	if len(calls) == 0 {
@@ -97,9 +99,18 @@ func (c *call) decisions(pending []agent.Approval, granted bool) ([]agent.Decisi
 			return nil, fault.Invalid(fmt.Sprintf("The run does not wait for the call %q.", id)).
 				Advise("Name one of: " + strings.Join(waiting, ", ") + "; or none, for all.")
 		}
-		decisions = append(decisions, agent.Decision{ToolCallID: id, Granted: granted, Reason: c.flags.reason})
+		a := byName[id]
+		decisions = append(decisions, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Reason: c.flags.reason})
 	}
 	return decisions, nil
+}
+
+// callName is how a command line names a call that waits: its id, after the path of the run that it belongs to.
+func callName(a agent.Approval) string {
+	if a.SubRunToolCallID != "" {
+		return a.SubRunToolCallID + "/" + a.ToolCallID
+	}
+	return a.ToolCallID
 }
 
 // unharmed is a run that goes on when nobody watches it any more.

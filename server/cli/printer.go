@@ -216,7 +216,7 @@ func (c *call) verdict(p *printer, runID string) error {
 // tellPending tells on stderr what a run waits for, and the commands to decide with.
 func (c *call) tellPending(runID string, pending []agent.Approval) {
 	for _, a := range pending {
-		fmt.Fprintf(c.stderr, "agentd: %s %s waits for approval (call %s)\n", printable(a.ToolName), printable(string(a.Args)), a.ToolCallID)
+		fmt.Fprintf(c.stderr, "agentd: %s %s waits for approval (call %s)\n", printable(a.ToolName), printable(string(a.Args)), callName(a))
 	}
 	where := c.sameConfig()
 	fmt.Fprintf(c.stderr, "agentd: run %[1]s waits. Decide with one of:\n  agentd runs approve %[1]s%[2]s\n  agentd runs deny %[1]s --reason WHY%[2]s\n", runID, where)

@@ -81,7 +81,7 @@ func samePending(a, b []agent.Approval) bool {
 		return false
 	}
 	for i := range a {
-		if a[i].ToolCallID != b[i].ToolCallID || a[i].RequestedAt != b[i].RequestedAt {
+		if !a[i].Same(b[i]) || a[i].RequestedAt != b[i].RequestedAt {
 			return false
 		}
 	}

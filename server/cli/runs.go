@@ -91,7 +91,7 @@ func (c *call) describe(s agent.Snapshot) error {
 	}
 	w.Flush()
 	for _, a := range s.PendingApprovals {
-		fmt.Fprintf(&b, "\nwaits for approval since %s: %s (call %s)\n%s", a.RequestedAt, printable(a.ToolName), a.ToolCallID, readable(a.Args))
+		fmt.Fprintf(&b, "\nwaits for approval since %s: %s (call %s)\n%s", a.RequestedAt, printable(a.ToolName), callName(a), readable(a.Args))
 		if a.Reason != "" {
 			fmt.Fprintf(&b, "  because: %s\n", printable(a.Reason))
 		}
@@ -128,7 +128,7 @@ func (c *call) approvals(ctx context.Context) error {
 		w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "RUN\tAGENT\tCALL\tTOOL\tARGUMENTS\tSINCE")
 		for _, a := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.RunID, a.AgentID, a.ToolCallID, printable(a.ToolName),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.RunID, a.AgentID, callName(a.Approval), printable(a.ToolName),
 				shortened(printable(string(a.Args)), 80), a.RequestedAt)
 		}
 		return w.Flush()

@@ -31,6 +31,7 @@ type Tool struct {
 	Input            json.RawMessage `json:"input" default:"{\"type\":\"object\",\"properties\":{}}" doc:"JSON Schema of the arguments."`
 	SideEffect       string          `json:"sideEffect" default:"side-effecting" enum:"pure|read-only|side-effecting|external-stateful" doc:"What a call does to the world."`
 	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; always, never, or {when: {arg: glob}} for calls whose arguments match all globs; absent: never for pure and read-only tools; for the others always, unless the agent's permissions allow the call."`
+	ApprovalTerms    ApprovalTerms   `json:"approvalTerms" doc:"What an approval of a call takes."`
 	OnUnknownOutcome string          `json:"onUnknownOutcome" default:"ask" enum:"ask|error|retry" doc:"After a crash during a call: ask a person, tell the model, or call again (idempotent tools only)."`
 	Idempotent       bool            `json:"idempotent" default:"false" doc:"A second call with the same call id does nothing more."`
 	Timeout          Millis          `json:"timeoutMs" default:"60000" check:"1.." doc:"Time for one call."`
@@ -81,8 +82,9 @@ type Agent struct {
 	ToolChoice       ToolChoice      `json:"toolChoice" for:"llm" default:"auto" doc:"Whether the model may, must or must not call tools, or which one it must call."`
 	MaxParallelTools int             `json:"maxParallelTools" for:"llm" default:"8" check:"1..256" doc:"Calls of one step that run at once."`
 	ToolRetry        ToolRetry       `json:"toolRetry" for:"llm" doc:"Retries of tool calls that were refused for their rate."`
-	SubAgents        []string        `json:"subAgents" for:"llm" default:"" check:"id" doc:"Agents it may call as tools."`
-	Handoffs         []string        `json:"handoffs" for:"llm" default:"" check:"id" doc:"Agents it may hand the conversation to."`
+	SubAgents        []string        `json:"subAgents" for:"llm" default:"" check:"id" doc:"Agents it may call as tools, each as subagent_<id>."`
+	Handoffs         []string        `json:"handoffs" for:"llm" default:"" check:"id" doc:"Agents it may hand the conversation to, each as the tool transfer_to_<id>."`
+	HandoffFilter    HandoffFilter   `json:"handoffFilter" for:"llm" doc:"What of the conversation a hand-off passes on; the system message and reasoning never go along."`
 	Permissions      Permissions     `json:"permissions" for:"llm" doc:"Rules over its tool calls; deny wins over ask, ask over allow."`
 	Output           json.RawMessage `json:"output" for:"llm" check:"null" doc:"JSON Schema of its answer; null or absent: text."`
 	MaxSteps         int             `json:"maxSteps" for:"llm" default:"50" check:"1..10000" doc:"Steps after which a run fails."`
@@ -108,6 +110,20 @@ type Agent struct {
 type Fallback struct {
 	Provider string `json:"provider" check:"required" doc:"Id of the provider."`
 	Model    string `json:"model" check:"required" doc:"Name of the model."`
+}
+
+// ApprovalTerms are what an approval of a tool call takes.
+type ApprovalTerms struct {
+	Expires                   Millis `json:"expiresMs" check:"1000.." doc:"Time after which a call that nobody has decided on is denied; absent: never."`
+	Approvers                 int    `json:"approvers" default:"1" check:"1..10" doc:"How many different principals must grant a call; one is enough to deny it."`
+	RequireDifferentPrincipal bool   `json:"requireDifferentPrincipal" default:"false" doc:"The principal that started the run must not grant its calls."`
+}
+
+// HandoffFilter is what of a conversation a hand-off passes on.
+type HandoffFilter struct {
+	Kind           string `json:"kind" default:"last-n" enum:"last-n|full|last-user" doc:"The last n messages, all of them, or the last one of the user."`
+	N              int    `json:"n" default:"10" check:"1..10000" doc:"How many messages, for last-n."`
+	StripToolCalls bool   `json:"stripToolCalls" default:"false" doc:"Leave out tool calls and their outcomes."`
 }
 
 // ToolRetry is how often a tool call that was refused for its rate is tried.

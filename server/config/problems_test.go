@@ -243,10 +243,8 @@ func TestProblems(t *testing.T) {
 
 		// What this version does not have.
 		{"sub-agents", agents("\n" + `"subAgents": ["a", "b"], "handoffs": ["c"]`), nil, []string{
-			`agents/a/subAgents | c:4:14: this version does not have sub-agents yet; leave them out`,
 			`agents/a/subAgents/0 | c:4:15: an agent cannot call itself`,
 			`agents/a/subAgents/1 | c:4:20: there is no agent "b"; did you mean "a"?`,
-			`agents/a/handoffs | c:4:38: this version does not have hand-offs yet; leave them out`,
 			`agents/a/handoffs/0 | c:4:39: there is no agent "c"; did you mean "a"?`}},
 		{"approvals are asked for", agents("\n" + `"tools": ["look"], "permissions": {"ask": ["look"]}`), nil, nil},
 		{"approval by condition", strings.Replace(agents(`"tools": ["look"]`), `"sideEffect"`, `"approval": {"when": {}}, "sideEffect"`, 1), nil, nil},

@@ -30,7 +30,6 @@ func (c *Config) checkMeaning(report func(message string, path ...any), full fun
 			k.llm(id, a)
 		}
 	}
-	k.supported()
 }
 
 // headers refuses what would break out of a header line (RFC 9110 section 5.5).
@@ -48,6 +47,9 @@ func (k checker) tool(name string, t Tool) {
 	}
 	if t.OnUnknownOutcome == "retry" && !t.Idempotent {
 		k.report("retry may run a call twice: it needs idempotent to be true", "tools", name, "onUnknownOutcome")
+	}
+	if terms := t.ApprovalTerms; k.Auth.Kind == "none" && (terms.Approvers > 1 || terms.RequireDifferentPrincipal) {
+		k.report("with auth.kind none everybody is the same principal, so nobody could grant a call", "tools", name, "approvalTerms")
 	}
 	if t.Body != nil && (t.Method == "GET" || t.Method == "HEAD") {
 		k.report(fmt.Sprintf("a %s request has no body; set method", t.Method), "tools", name, "body")
@@ -84,12 +86,28 @@ func (k checker) llm(id string, a Agent) {
 	}
 
 	callable := map[string]bool{}
-	for _, name := range slices.Concat(a.Tools, a.SubAgents, a.Handoffs) {
+	for _, name := range a.Tools {
 		callable[name] = true
+	}
+	for i, agent := range a.SubAgents {
+		k.agentTool("subagent_"+agent, callable, at("subAgents", i))
+	}
+	for i, agent := range a.Handoffs {
+		k.agentTool("transfer_to_"+agent, callable, at("handoffs", i))
 	}
 	k.calls(a.Permissions.Deny, callable, at("permissions", "deny"))
 	k.calls(a.Permissions.Ask, callable, at("permissions", "ask"))
 	k.calls(a.Permissions.Allow, callable, at("permissions", "allow"))
+}
+
+// agentTool notes the tool that an agent is offered as.
+func (k checker) agentTool(name string, callable map[string]bool, path []any) {
+	if callable[name] {
+		k.report(fmt.Sprintf("a tool is named %s as well", name), path...)
+	}
+	if callable[name] = true; len(name) > 64 {
+		k.report(fmt.Sprintf("the tool %s would have more than 64 characters: shorten the agent's id", name), path...)
+	}
 }
 
 func (k checker) provider(name string, path []any) {

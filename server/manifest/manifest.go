@@ -202,13 +202,15 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	case "tool":
 		a.ToolChoice.Tool = c.ToolChoice.Tool
 	}
+	a.Forward = c.ForwardEvents
+	a.Filter = agent.HandoffFilter{Kind: c.HandoffFilter.Kind, N: c.HandoffFilter.N, StripToolCalls: c.HandoffFilter.StripToolCalls}
 	for _, m := range append([]config.Fallback{{Provider: c.Provider, Model: c.Model}}, c.Fallbacks...) {
 		if p := b.models[m.Provider]; p != nil { // absent: it is told of already
 			a.Models = append(a.Models, agent.Model{Provider: p, Model: m.Model})
 		}
 	}
 	names := slices.Clone(c.Tools)
-	if len(names) > 0 && !slices.Contains(names, tool.ReadResultName) {
+	if len(names)+len(c.SubAgents)+len(c.Handoffs) > 0 && !slices.Contains(names, tool.ReadResultName) {
 		names = append(names, tool.ReadResultName) // whoever has tools may get results too large to show
 	}
 	var tools []tool.Tool
@@ -216,6 +218,12 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 		if t := b.byName[name]; t != nil {
 			tools = append(tools, t)
 		}
+	}
+	for _, other := range c.SubAgents {
+		tools = append(tools, agent.SubAgentTool(other, string(b.Config.Agents[other].Description)))
+	}
+	for _, other := range c.Handoffs {
+		tools = append(tools, agent.HandoffTool(other, string(b.Config.Agents[other].Description)))
 	}
 	var err error
 	if a.Tools, err = tool.NewSet(tools...); err != nil {
@@ -258,7 +266,9 @@ func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {
 			continue // a built-in, which changes nothing
 		}
 		p.Tools[name] = agent.Gate{Always: t.Approval.Mode == "always", When: t.Approval.When,
-			Default: t.Approval.Mode == "" && t.EffectiveApproval().Mode == "always"}
+			Default: t.Approval.Mode == "" && t.EffectiveApproval().Mode == "always",
+			Terms: agent.Terms{Expires: t.ApprovalTerms.Expires.Duration(), Approvers: t.ApprovalTerms.Approvers,
+				Different: t.ApprovalTerms.RequireDifferentPrincipal}}
 	}
 	return p, nil
 }

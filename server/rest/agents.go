@@ -112,13 +112,13 @@ func summary(reg *agent.Registration) AgentSummary {
 	return AgentSummary{ID: reg.ID, Description: reg.Description, Tags: reg.Tags}
 }
 
-func (a *API) start(ctx context.Context, in runInput) (*agent.Handle, error) {
+func (a *API) start(ctx context.Context, c Call, in runInput) (*agent.Handle, error) {
 	return a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
-		UserID: in.Body.UserID, Queue: in.Body.OnBusy == "queue"})
+		UserID: in.Body.UserID, By: decider(c.Principal), Queue: in.Body.OnBusy == "queue"})
 }
 
-func (a *API) runAgent(ctx context.Context, _ Call, in runInput) (RunAnswer, error) {
-	h, err := a.start(ctx, in)
+func (a *API) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, error) {
+	h, err := a.start(ctx, c, in)
 	if err != nil {
 		return RunAnswer{}, err
 	}
@@ -150,8 +150,8 @@ func answerOf(runID string, res agent.RunResult) (RunAnswer, error) {
 	return RunAnswer{RunID: runID, Status: res.Status, Result: res}, nil
 }
 
-func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, _ Call, in runInput) error {
-	h, err := a.start(r.Context(), in)
+func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in runInput) error {
+	h, err := a.start(r.Context(), c, in)
 	if err != nil {
 		return err
 	}

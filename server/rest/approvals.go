@@ -40,7 +40,7 @@ func (a *API) approvalRoutes() []Route {
 			Endpoint: call(http.StatusOK, a.listApprovals)},
 		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("invoke"), Effects: true, Starts: true,
 			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again.",
-			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.RunAborted, fault.RunFailed},
+			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
 				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
 				return err
@@ -95,7 +95,7 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	return answer, err
 }
 
-// decider names who decides, for the journal.
+// decider names who starts a run or decides, for the journal.
 func decider(p auth.Principal) string {
 	if p.TokenID != "" {
 		return "token:" + p.TokenID

@@ -59,7 +59,7 @@ func (a *API) runRoutes() []Route {
 				return a.Engine.Snapshot(ctx, in.RunID)
 			})},
 		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Effects: true, Summary: "Abort a run.",
-			Errors: []*fault.Kind{fault.RunConflict}, Endpoint: call(http.StatusOK, a.abortRun)},
+			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
 	}
 	if a.SSE == nil {
 		return routes
