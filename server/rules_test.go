@@ -45,9 +45,10 @@ var rulesRooms = map[string]string{
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
+	"server/trace":      "store server/event server/fault server/message server/transcript",
 	"server/transcript": "store server/message server/tool",
 	"server/agent": "metrics store server/event server/fault server/hub server/id server/message server/provider server/schema server/tool " +
-		"server/transcript",
+		"server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 

@@ -138,6 +138,11 @@ func (r *run) settleAbort(opts *AbortOptions) error {
 				continue
 			}
 			m.say(event.ApprovalDenied, approvalFields{ToolCallID: c.ID, Reason: deniedByAbort})
+			for _, a := range r.rec.pending {
+				if a.ToolCallID == c.ID && a.SubRunToolCallID == "" {
+					m.spanApproval(r, a, c.Step, Decided{By: "abort", Reason: deniedByAbort})
+				}
+			}
 			m.settle(&c, r.rec.place(&c), &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ApprovalDenied,
 				Message: "Approval " + deniedByAbort + ".", RecoveryHint: message.ReportToUser})
 			c.Reported = true

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"agentd/server/agent"
 	"agentd/server/event"
@@ -197,5 +198,31 @@ func TestPolicyOrder(t *testing.T) {
 	}
 	if byName["default"].count() != 1 || byName["free"].count() != 1 || byName["always"].count() != 0 {
 		t.Errorf("executions: %d %d %d", byName["default"].count(), byName["free"].count(), byName["always"].count())
+	}
+}
+
+// TestExpiry: what nobody decides in time is denied, also when the server was down meanwhile.
+func TestExpiry(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		register, count := gatedAgent(t, `{"name":"a","args":{}}`)
+		expires := 100 * time.Millisecond
+		r := newRig(t, func(r *rig) []agent.Registration {
+			regs := register(r)
+			regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Expires: expires}}
+			return regs
+		})
+		res, _ := r.run("a", "go")
+		id := res.State.ID
+		if p := res.State.PendingApprovals; res.Status != store.Awaiting || len(p) != 1 || p[0].ExpiresAt == "" {
+			t.Fatalf("parked: %s %+v", res.Status, p)
+		}
+		if restart {
+			r.restart()
+		}
+		waitFor(t, func() bool { s, err := r.engine.Find(t.Context(), id); return err == nil && s.Status.Terminal() })
+		snap, err := r.engine.Snapshot(t.Context(), id)
+		if err != nil || snap.Status != store.Completed || count["a"].count() != 0 || !contains(r.events("a", id), event.ApprovalDenied, "nobody decided before") {
+			t.Errorf("after its time: %s with %d executions, %v", snap.Status, count["a"].count(), err)
+		}
 	}
 }

@@ -248,7 +248,7 @@ func (a *LLM) work(r *run, first, rest []job, results chan<- work) {
 			results <- r.runChild(j.call, j.child)
 			return
 		}
-		results <- work{call: j.call, res: a.Tools.Execute(r.ctx, j.call.Name, j.make)}
+		results <- a.timed(r, j)
 	}
 	for _, j := range first {
 		execute(j)
@@ -294,6 +294,8 @@ func (r *run) take(w *work, only bool) error {
 			return errShutdown // the call stays claimed: what it did is unknown
 		}
 		m.settle(&c, r.rec.place(&c), o)
+		t, _ := r.reg.LLM.agentTool(c.Name)
+		m.spanCall(r, w, &c, t)
 		if w.kid != nil {
 			if err := m.fold(&w.kid.row); err != nil {
 				return err
@@ -387,12 +389,12 @@ func (a *LLM) report(r *run, step store.Step) error {
 	}
 	if len(pending) > 0 {
 		if step.Resumed {
-			m.endStep(step)
+			m.endStep(r, step)
 		}
 		m.row.Status = store.Awaiting
 		return r.commitEnd(m, pending)
 	}
-	m.endStep(step)
+	m.endStep(r, step)
 	if step.Number < a.maxSteps() {
 		m.beginStep(r, step.Number+1)
 	}

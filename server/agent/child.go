@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"agentd/server/fault"
 	"agentd/server/id"
@@ -123,14 +124,18 @@ type work struct {
 	res  tool.Settled
 	kid  *run // of a call that is a run; nil when it could not be made
 	left bool // the child is to be taken up by the next start
+
+	began time.Time
+	took  time.Duration
 }
 
 // parked reports whether the call waits for a decision on one of its child's calls.
 func (w *work) parked() bool { return w.kid != nil && w.kid.row.Status == store.Awaiting }
 
 // runChild moves the child of a call until it has ended or waits.
-func (r *run) runChild(c store.Call, j *childJob) work {
-	w := work{call: c}
+func (r *run) runChild(c store.Call, j *childJob) (w work) {
+	w = work{call: c, began: time.Now()}
+	defer func() { w.took = time.Since(w.began) }()
 	kid, drive, err := r.openChild(c, j)
 	if err != nil {
 		w.left = errors.Is(err, errLeft)

@@ -42,6 +42,7 @@ func (r *run) decide(decisions []Decision, by string) *ruling {
 	step := store.Step{Number: m.row.Step + 1, Agent: m.row.Owner, Started: m.at, Resumed: true}
 	m.row.Step = step.Number
 	m.steps = append(m.steps, step)
+	m.spanResumed(r, "decided")
 	last, below := d.sort(decisions)
 	for _, a := range r.rec.pending {
 		if a.SubRunToolCallID != "" {
@@ -103,7 +104,7 @@ func (d *ruling) vote(a *Approval, by string) (more bool) {
 			With("toolCallId", a.ToolCallID)
 		return true
 	case slices.Contains(a.GrantedBy, by):
-		d.refused = fault.New(fault.ApproverRefused, "%s has granted the call %s already; %d principals are needed.", by, a.ToolCallID, a.Approvers).
+		d.refused = fault.New(fault.ApproverRefused, "The principal %s has granted the call %s already; %d are needed.", by, a.ToolCallID, a.Approvers).
 			With("toolCallId", a.ToolCallID)
 		return true
 	}
@@ -133,6 +134,7 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 		kept.GrantedBy = a.GrantedBy
 	}
 	call.Decision, _ = message.Encode(kept)
+	m.spanApproval(d.run, a, step, kept)
 	call.Step = step
 	d.moves = true
 	if word.Granted {

@@ -17,7 +17,7 @@ const expiry = "expiry"
 func (e *Engine) watch(runID string, pending []Approval) {
 	first := int64(0)
 	for _, a := range pending {
-		if at := a.expires(); at != 0 && (first == 0 || at < first) {
+		if at := millis(a.ExpiresAt); at != 0 && (first == 0 || at < first) {
 			first = at
 		}
 	}
@@ -31,15 +31,6 @@ func (e *Engine) watch(runID string, pending []Approval) {
 		return
 	}
 	e.expiries[runID] = time.AfterFunc(time.Until(time.UnixMilli(first)), func() { e.expire(runID) })
-}
-
-// expires is when the approval expires, in milliseconds since 1970; 0 if it does not.
-func (a *Approval) expires() int64 {
-	at, err := time.Parse(time.RFC3339, a.ExpiresAt)
-	if err != nil {
-		return 0
-	}
-	return at.UnixMilli()
 }
 
 // expire denies the approvals of a run whose time is over.
@@ -64,7 +55,7 @@ func (e *Engine) expire(runID string) {
 	})
 	var over []Decision
 	for _, a := range pending {
-		if at := a.expires(); at != 0 && at <= now() {
+		if at := millis(a.ExpiresAt); at != 0 && at <= now() {
 			over = append(over, Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID,
 				Reason: "nobody decided before " + message.Millis(at)})
 		}

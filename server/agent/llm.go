@@ -14,6 +14,7 @@ import (
 	"agentd/server/provider"
 	"agentd/server/schema"
 	"agentd/server/tool"
+	"agentd/server/trace"
 	"agentd/store"
 )
 
@@ -110,7 +111,8 @@ func (m *move) beginStep(r *run, n int) {
 }
 
 // endStep adds the end of a step.
-func (m *move) endStep(s store.Step) {
+func (m *move) endStep(r *run, s store.Step) {
+	m.spanStep(r, s, trace.OK)
 	s.Ended = m.at
 	m.steps = append(m.steps, s)
 	if s.Resumed {
@@ -210,6 +212,7 @@ func (a *LLM) ask(r *run, step store.Step) error {
 
 	msg := message.Message{Role: message.Assistant, AgentID: r.row.Owner, Content: message.Text(res.Text), ToolCalls: res.ToolCalls}
 	index := m.message(msg)
+	r.tellModel(index, step.Usage)
 	for _, c := range res.ToolCalls {
 		m.emit(toolCallEnd(c), index, callHead{ToolCallID: c.ID})
 	}
@@ -235,7 +238,7 @@ func (a *LLM) ask(r *run, step store.Step) error {
 	if len(res.ToolCalls) > 0 {
 		return a.claim(r, m, step, index, res.ToolCalls)
 	}
-	m.endStep(step)
+	m.endStep(r, step)
 	if res.Finish == provider.FinishContentFilter {
 		return r.finish(m, store.Failed, fault.New(fault.ContentFilter, "The provider's filter stopped the answer."))
 	}

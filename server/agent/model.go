@@ -15,7 +15,9 @@ import (
 // answer asks the models of the chain in turn until one finishes.
 func (a *LLM) answer(r *run, step int) (*provider.Response, error) {
 	for i, model := range a.Models {
+		began := time.Now()
 		res, err := a.stream(r, model, step)
+		r.noteModel(model, step, began, err)
 		if err == nil {
 			return res, nil
 		}

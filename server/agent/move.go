@@ -7,6 +7,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/message"
 	"agentd/server/provider"
+	"agentd/server/trace"
 	"agentd/store"
 )
 
@@ -23,6 +24,7 @@ type move struct {
 	slots    map[store.Slot]json.RawMessage
 	spills   []store.Spill
 	handoffs []store.Handoff
+	spans    []trace.Span
 	seed     []message.Message // history, when the move loads it
 }
 
@@ -41,7 +43,7 @@ func (r *run) move() *move {
 
 func (m *move) change() *store.Change {
 	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills,
-		Handoffs: m.handoffs}
+		Handoffs: m.handoffs, Spans: m.batch()}
 }
 
 // emit adds a durable event. What message index holds is left out of the stored form, which then is kept; -1 and

@@ -128,6 +128,7 @@ func (r *run) verdict() error {
 func (r *run) reenter() error {
 	m := r.move()
 	m.row.Attempt++
+	m.spanResumed(r, "restarted")
 	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
 	if n := len(r.rec.steps); n > 0 && r.reg.LLM != nil && r.rec.steps[n-1].Ended == 0 && !r.rec.steps[n-1].Resumed && r.rec.openCalls(r.rec.steps[n-1].Number) == 0 {
 		m.say(event.StepStart, stepFields{StepNumber: r.rec.steps[n-1].Number}) // its model call is made again

@@ -13,6 +13,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/message"
+	"agentd/server/trace"
 	"agentd/store"
 )
 
@@ -35,6 +36,7 @@ type run struct {
 	claimed map[int]bool  // the calls that this process has claimed, by index
 	last    *move         // settles the only call of a step; committed with its events
 	held    *move         // begins the commit of a model's answer
+	ended   []trace.Span  // that the next commit writes
 
 	parent  *run           // whose call this run is; nil: a root
 	callID  string         // of that call
@@ -148,6 +150,7 @@ func (r *run) input() json.RawMessage {
 // the server stops; the run stands still meanwhile. Any other error is a conflict or a defect, and ends the run's
 // goroutine with errLeft.
 func (r *run) commit(m *move) error {
+	m.adopt(r)
 	var n int64
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {
@@ -389,6 +392,10 @@ func (r *run) commitEnd(m *move, pending []Approval) error {
 	}
 	if len(pending) == 0 {
 		rec.parked = nil
+	}
+	if m.row.Status.Terminal() {
+		m.adopt(r)
+		m.spanEnd(r, rec.steps)
 	}
 	at := ending(&m.row, &rec, m.at)
 	ev, err := endEvent(&m.row, &rec, at)

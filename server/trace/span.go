@@ -31,8 +31,8 @@ const (
 // A Span is something that took time. Times are nanoseconds since 1970. A span is written when it has ended.
 type Span struct {
 	Type          string         `json:"type"`
-	ID            string         `json:"id"`      // 16 hex digits; unique in the store
-	TraceID       string         `json:"traceId"` // 32 hex digits: the id of the root run without its dashes
+	ID            string         `json:"id"`                // 16 hex digits; unique in the store
+	TraceID       string         `json:"traceId,omitempty"` // 32 hex digits: the id of the root run without its dashes; not stored
 	ParentID      string         `json:"parentId,omitempty"`
 	Name          string         `json:"name"`
 	Start         int64          `json:"startUnixNano"`
