@@ -37,7 +37,7 @@ type ruling struct {
 func (r *run) decide(decisions []Decision, by string) *ruling {
 	d := &ruling{run: r, move: r.move()}
 	m := d.move
-	m.row.Status, m.row.Finished, m.row.Error = store.Running, 0, nil
+	m.row.Status, m.row.Finished, m.row.Error, m.row.Attempt = store.Running, 0, nil, 1
 	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
 	step := store.Step{Number: m.row.Step + 1, Agent: m.row.Owner, Started: m.at, Resumed: true}
 	m.row.Step = step.Number

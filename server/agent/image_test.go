@@ -81,7 +81,50 @@ func TestCrashAtEveryStep(t *testing.T) {
 		t.Fatalf("only %d images were taken", len(images))
 	}
 	for _, im := range images {
-		t.Run(im.name, func(t *testing.T) { recoverImage(t, im, h.ID) })
+		nothing := func(string) {}
+		t.Run(im.name, func(t *testing.T) {
+			recoverImage(t, im, h.ID, imageAgent(t, im.counts, nothing, nothing), "the end")
+		})
+	}
+}
+
+// TestCrashAtEveryStepOfAChain is the same for a run whose hand-off calls a sub-agent whose tool a person must allow.
+func TestCrashAtEveryStepOfAChain(t *testing.T) {
+	register := func(counts map[string]int, snap func(string)) func(*rig) []agent.Registration {
+		make, pay := chain(t, func(desk, clerk, payer *agent.LLM) {
+			for _, l := range []*agent.LLM{desk, clerk, payer} {
+				l.Models[0].Provider = camera{l.Models[0].Provider, func(name string) { snap(l.Instructions + " " + name) }}
+			}
+		})
+		pay.execute = func(context.Context, tool.Call) (tool.Result, error) {
+			snap("before the payment")
+			counts["once"]++
+			snap("after the payment")
+			return tool.JSON("paid")
+		}
+		return make
+	}
+	var images []image
+	counts := map[string]int{}
+	var r *rig
+	snap := func(name string) { images = append(images, takeImage(t, r, name, counts)) }
+	r = newRig(t, register(counts, snap))
+	res, _ := r.run("desk", "pay")
+	snap("parked")
+	p := res.State.PendingApprovals[0]
+	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	snap("completed")
+	want := "desk: let me see\n\nclerk: payer: paid"
+	if string(res.Output) != fmt.Sprintf("%q", want) || len(images) != 10 {
+		t.Fatalf("output %s, %d images", res.Output, len(images))
+	}
+	for _, im := range images {
+		t.Run(im.name, func(t *testing.T) {
+			r := recoverImage(t, im, res.State.ID, register(im.counts, func(string) {}), "")
+			if r.Usage.TotalTokens != res.Usage.TotalTokens {
+				t.Errorf("the recovered run used %d tokens, want %d: each model call once", r.Usage.TotalTokens, res.Usage.TotalTokens)
+			}
+		})
 	}
 }
 
@@ -102,9 +145,9 @@ func takeImage(t *testing.T, r *rig, name string, counts map[string]int) image {
 	return im
 }
 
-func recoverImage(t *testing.T, im image, runID string) {
-	nothing := func(string) {}
-	r := &rig{t: t, path: im.path, make: imageAgent(t, im.counts, nothing, nothing)}
+// recoverImage takes up what a crash left and brings the run to its end, whose text is known unless it is empty.
+func recoverImage(t *testing.T, im image, runID string, make func(*rig) []agent.Registration, text string) agent.Snapshot {
+	r := &rig{t: t, path: im.path, make: make}
 	r.open()
 	t.Cleanup(r.close)
 	if _, err := r.engine.Recover(t.Context()); err != nil {
@@ -117,7 +160,7 @@ func recoverImage(t *testing.T, im image, runID string) {
 		}
 		var decisions []agent.Decision
 		for _, a := range s.PendingApprovals {
-			decisions = append(decisions, agent.Decision{ToolCallID: a.ToolCallID, Granted: a.Reason != "outcome-unknown", Reason: "it may have happened"})
+			decisions = append(decisions, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: a.Reason != "outcome-unknown", Reason: "it may have happened"})
 		}
 		resume(t, r, runID, decisions...)
 		s = r.settled(runID)
@@ -136,7 +179,8 @@ func recoverImage(t *testing.T, im image, runID string) {
 		last = st.StepNumber
 	}
 	r.checkNumbers(runID)
-	if msgs := s.State.Messages; len(msgs) == 0 || msgs[len(msgs)-1].Content.String() != "the end" {
+	if msgs := s.State.Messages; len(msgs) == 0 || text != "" && msgs[len(msgs)-1].Content.String() != text {
 		t.Errorf("the transcript does not end with the answer: %+v", msgs)
 	}
+	return s
 }

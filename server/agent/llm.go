@@ -106,6 +106,7 @@ func (a *LLM) open(r *run, m *move) {
 // beginStep adds the start of a step.
 func (m *move) beginStep(r *run, n int) {
 	m.row.Step = n
+	m.row.Attempt = 1 // it has made progress
 	m.steps = append(m.steps, store.Step{Number: n, Agent: m.row.Owner, Started: m.at})
 	m.say(event.StepStart, stepFields{StepNumber: n})
 }

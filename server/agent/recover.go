@@ -9,7 +9,7 @@ import (
 	"agentd/store"
 )
 
-// maxAttempts is how many processes may take up a run before it is given up: one that brings the server down with it
+// maxAttempts is how many processes may take up one step of a run before it is given up: one that brings the server down with it
 // must not do so for ever.
 const maxAttempts = 3
 

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-var kills = flag.Int("kills", 20, "how often TestKill kills the server")
+var kills = flag.Int("kills", 200, "how often TestKill kills the server")
 
 const killConfig = `{
 	"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "observability": {"logger": "silent"}, "server": {"rateLimit": {"enabled": false}},
@@ -30,13 +30,17 @@ const killConfig = `{
 	},
 	"agents": {
 		"a": {"kind": "llm", "provider": "p", "model": "m", "tools": ["once", "look"]},
-		"g": {"kind": "llm", "provider": "p", "model": "gated", "tools": ["gate"]}
+		"g": {"kind": "llm", "provider": "p", "model": "gated", "tools": ["gate"]},
+		"desk": {"kind": "llm", "provider": "p", "model": "desk", "handoffs": ["clerk"]},
+		"clerk": {"kind": "llm", "provider": "p", "model": "clerk", "subAgents": ["g"], "tools": ["once"]}
 	}
 }`
 
 const killScript = `{"turns": [
 	{"when": {"model": "gated", "step": 0}, "toolCalls": [{"name": "gate", "args": {"n": 1}}, {"name": "gate", "args": {"n": 2}}]},
 	{"when": {"model": "gated"}, "text": "{{lastTool}}"},
+	{"when": {"model": "desk", "step": 0}, "toolCalls": [{"name": "transfer_to_clerk", "args": {}}]},
+	{"when": {"model": "clerk", "step": 0}, "toolCalls": [{"name": "subagent_g", "args": {"input": "both"}}, {"name": "once", "args": {}}]},
 	{"when": {"step": 0}, "text": "first", "toolCalls": [{"name": "once", "args": {}}, {"name": "look", "args": {}}, {"name": "once", "args": {}}]},
 	{"when": {"step": 1}, "text": "second", "chunkSize": 2, "chunkDelayMs": 5, "toolCalls": [{"name": "look", "args": {}}]},
 	{"when": {"step": 2}, "toolCalls": [{"name": "once", "args": {}}]},
@@ -78,14 +82,14 @@ func TestKill(t *testing.T) {
 			<-time.After(15 * time.Millisecond)
 		}
 	}
-	approve := func(url string, stop <-chan struct{}) {
+	approve := func(url, agent string, stop <-chan struct{}) {
 		for {
 			select {
 			case <-stop:
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
-			res, err := client.Post(url+"/agents/g/run", "application/json", nil)
+			res, err := client.Post(url+"/agents/"+agent+"/run", "application/json", nil)
 			if err != nil {
 				return
 			}
@@ -105,7 +109,9 @@ func TestKill(t *testing.T) {
 		s := serve(t, dir)
 		stop := make(chan struct{})
 		var clients sync.WaitGroup
-		clients.Go(func() { approve(s.url, stop) })
+		for _, agent := range []string{"g", "desk"} {
+			clients.Go(func() { approve(s.url, agent, stop) })
+		}
 		for range 2 {
 			clients.Go(func() { start(s.url, stop) })
 		}
@@ -167,14 +173,18 @@ type parkedRun struct {
 	}
 }
 
-type pendingCall struct{ ToolCallID, Reason string }
+type pendingCall struct{ ToolCallID, SubRunToolCallID, Reason string }
 
 // decide grants what waits, but for calls whose effect may have happened. Nobody is told whether that went well: the
 // server may be killed meanwhile.
 func decide(client *http.Client, url, runID string, pending []pendingCall) {
 	var decisions []string
 	for _, p := range pending {
-		decisions = append(decisions, fmt.Sprintf(`{"toolCallId":%q,"granted":%v}`, p.ToolCallID, p.Reason == ""))
+		path := ""
+		if p.SubRunToolCallID != "" {
+			path = fmt.Sprintf(`,"subRunToolCallId":%q`, p.SubRunToolCallID)
+		}
+		decisions = append(decisions, fmt.Sprintf(`{"toolCallId":%q,"granted":%v%s}`, p.ToolCallID, p.Reason == "", path))
 	}
 	res, err := client.Post(url+"/runs/"+runID+"/resume", "application/json", strings.NewReader(`{"approvals":[`+strings.Join(decisions, ",")+`]}`))
 	if err == nil {
