@@ -33,10 +33,11 @@ var rulesRooms = map[string]string{
 	"server/sse":     "",
 
 	// Vocabulary and documents.
-	"server/config":  "server/fault",
-	"server/event":   "server/fault server/message",
-	"server/openapi": "server/fault",
-	"server/secret":  "server/fault",
+	"server/config":   "server/fault",
+	"server/event":    "server/fault server/message",
+	"server/openapi":  "server/fault",
+	"server/runstate": "server/fault server/message",
+	"server/secret":   "server/fault",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",

@@ -21,6 +21,12 @@ var (
 	ConfigInvalid = declare("config-invalid", 400,
 		"A body, a query or the configuration is not valid.",
 		"Correct the fields that `issues` names and send it again.").closes(4008)
+	RunStateMalformed = declare("run-state-malformed", 400,
+		"A run state is not one: it is no JSON, or a member is missing, of a wrong type or there twice.",
+		"Correct the places that `issues` names, or export the run state again.")
+	RunStateVersionUnsupported = declare("run-state-version-unsupported", 400,
+		"A run state, or a child run in it, has a label above `svc-run-state/1.x`.",
+		"Use the version of the program that wrote it, or a later one.")
 
 	AuthRequired = declare("auth-required", 401,
 		"The request carries no bearer token.",

@@ -18,8 +18,12 @@ import (
 // Every other type is described by what encoding/json does with it. Named structs become components. A member is
 // required unless its tag says omitempty or omitzero; a pointer that is required may be null. The tag `doc` becomes
 // the description, the tag `enum` ("a|b") the allowed values of a string or of a list of strings. Types with JSON
-// methods of their own can be anything; types with text methods are strings.
+// methods of their own can be anything, but for a [Fielder]; types with text methods are strings.
 type Schemer interface{ OpenAPISchema() json.RawMessage }
+
+// A Fielder is a struct with JSON methods that nevertheless write and read what its fields say, and perhaps more.
+// OpenAPIFields is not called.
+type Fielder interface{ OpenAPIFields() }
 
 const schemaPath = "#/components/schemas/"
 
@@ -62,6 +66,7 @@ var (
 	rawType        = reflect.TypeFor[json.RawMessage]()
 	numberType     = reflect.TypeFor[json.Number]()
 	schemerType    = reflect.TypeFor[Schemer]()
+	fielderType    = reflect.TypeFor[Fielder]()
 	jsonInterfaces = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[json.Unmarshaler]()}
 	textInterfaces = []reflect.Type{reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
 )
@@ -84,7 +89,7 @@ func (s *schemas) of(t reflect.Type) object {
 		return object{{"type", "number"}}
 	case t.Name() != "" && t.Kind() != reflect.Interface && implements(t, []reflect.Type{schemerType}):
 		return s.component(t, func() any { return reflect.New(t).Interface().(Schemer).OpenAPISchema() })
-	case implements(t, jsonInterfaces):
+	case implements(t, jsonInterfaces) && !implements(t, []reflect.Type{fielderType}):
 		return object{}
 	case implements(t, textInterfaces):
 		return object{{"type", "string"}}

@@ -60,6 +60,13 @@ func (known) OpenAPISchema() json.RawMessage {
 	return json.RawMessage(`{"type":["string","array"]}`)
 }
 
+type open struct {
+	A int `json:"a"`
+}
+
+func (open) MarshalJSON() ([]byte, error) { return []byte(`{"a":1,"b":2}`), nil }
+func (open) OpenAPIFields()               {}
+
 func TestSchemaOfType(t *testing.T) {
 	for _, tc := range []struct {
 		typ  reflect.Type
@@ -139,6 +146,9 @@ func TestComponents(t *testing.T) {
 				`"kids":{"type":"array","items":{"$ref":"#/components/schemas/Tree"}},"value":{}}}`,
 		}},
 		{reflect.TypeFor[known](), "Known", map[string]string{"Known": `{"type":["string","array"]}`}},
+		{reflect.TypeFor[open](), "Open", map[string]string{
+			"Open": `{"type":"object","required":["a"],"properties":{"a":{"type":"integer"}}}`,
+		}},
 		{reflect.TypeFor[page[map[string]URL]](), "PageMapStringURL", map[string]string{
 			"PageMapStringURL": `{"type":"object","required":["items"],"properties":{` +
 				`"items":{"type":"array","items":{"type":"object","additionalProperties":{"$ref":"#/components/schemas/URL"}}},` +

@@ -1,0 +1,379 @@
+package runstate_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/runstate"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// fixtures are the snapshots of each version.
+func fixtures(t testing.TB) map[string][]byte {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/run-state-*.json")
+	if err != nil || len(paths) != 4 {
+		t.Fatalf("Glob = %q, %v, want four fixtures", paths, err)
+	}
+	all := map[string][]byte{}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimSuffix(filepath.Base(path), ".json")] = b
+	}
+	return all
+}
+
+func read(t testing.TB, data []byte) *runstate.State {
+	t.Helper()
+	s, err := runstate.Read(data)
+	if err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	return s
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := message.Encode(v)
+	if err != nil {
+		t.Fatalf("Encode: %v", err)
+	}
+	return b
+}
+
+// TestGolden compares every fixture with what it is in 1.2.
+func TestGolden(t *testing.T) {
+	for name, data := range fixtures(t) {
+		t.Run(name, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := json.Indent(&got, encode(t, read(t, data)), "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			got.WriteByte('\n')
+			golden := filepath.Join("testdata", name+".golden")
+			if *update {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil || !bytes.Equal(got.Bytes(), want) {
+				t.Errorf("%s reads as\n%s\nwhich is not %s (%v)", name, got.Bytes(), golden, err)
+			}
+			checkStable(t, data)
+		})
+	}
+}
+
+// TestCurrentIsFixed holds the writer to the form of 1.2, with the members in order.
+func TestCurrentIsFixed(t *testing.T) {
+	data := fixtures(t)["run-state-1.2"]
+	var want bytes.Buffer
+	if err := json.Compact(&want, data); err != nil {
+		t.Fatal(err)
+	}
+	if got := encode(t, read(t, data)); !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("Encode(Read(1.2)) =\n%s\nwant\n%s", got, want.Bytes())
+	}
+}
+
+// checkStable reads, writes and reads again.
+func checkStable(t *testing.T, data []byte) {
+	t.Helper()
+	first := read(t, data)
+	written := encode(t, first)
+	second, err := runstate.Read(written)
+	if err != nil {
+		t.Fatalf("Read(%s) = %v, want what was written to be read", written, err)
+	}
+	if !reflect.DeepEqual(first, second) {
+		t.Errorf("Read(Encode(x)) = %+v\nwant x = %+v", second, first)
+	}
+	if again := encode(t, second); !bytes.Equal(again, written) {
+		t.Errorf("second Encode =\n%s\nwant the first\n%s", again, written)
+	}
+	if plain := encode(t, first.Plain()); !bytes.Equal(plain, written) {
+		t.Errorf("Encode(Plain()) =\n%s\nwant\n%s", plain, written)
+	}
+}
+
+// minimal has every required member and, at %s, what a test adds.
+const minimal = `{"version":"svc-run-state/1.2","id":"r","agentId":"a","sessionId":"s","status":"running","steps":[],"messages":[],` +
+	`"pendingApprovals":[],"handoffs":[],"usage":{},"startedAt":"2026-01-02T03:04:05.000Z"%s}`
+
+// with returns a valid state in which the member of that name has another value, or is absent when there is none.
+func with(t testing.TB, name, v string) []byte {
+	t.Helper()
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(fmt.Appendf(nil, minimal, ""), &m); err != nil {
+		t.Fatal(err)
+	}
+	if m[name] = json.RawMessage(v); v == "" {
+		delete(m, name)
+	}
+	return encode(t, m)
+}
+
+func TestMalformed(t *testing.T) {
+	doc := func(members string) []byte { return fmt.Appendf(nil, minimal, members) }
+	msg := func(m string) []byte { return with(t, "messages", "["+m+"]") }
+	step := func(s string) []byte { return with(t, "steps", "["+s+"]") }
+	outcome := func(o string) []byte {
+		return step(`{"stepNumber":1,"startedAt":"t","toolCalls":[{"call":{"toolCallId":"c","toolName":"n"},"outcome":` + o + `,"stepNumber":1}]}`)
+	}
+	const at = "[steps 0 toolCalls 0 outcome"
+	for _, tc := range []struct {
+		name string
+		data []byte
+		want string // the issues
+	}{
+		{"nothing", nil, "[] is not valid JSON at byte 0: unexpected end of JSON input"},
+		{"no JSON", []byte(`{"version":`), "[] is not valid JSON at byte 11: unexpected end of JSON input"},
+		{"trailing data", append(doc(""), '}'), "[] is not valid JSON at byte 201: invalid character '}' after top-level value"},
+		{"not UTF-8", doc(",\"x\":\"\xff\""), "[] is not UTF-8"},
+		{"too deep", doc(`,"x":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001)), "[x" + strings.Repeat(" 0", 1000) + "] is nested too deeply"},
+		{"no object", []byte(`[]`), "[] is not an object"},
+		{"null", []byte(`null`), "[] is not an object"},
+		{"a member twice", doc(`,"id":"r2"`), "[id] is there twice"},
+		{"a member twice, written differently", doc(`,"i\u0064":"r2"`), "[id] is there twice"},
+		{"an argument twice", msg(`{"role":"assistant","toolCalls":[{"toolCallId":"c","toolName":"n","args":{"a":1,"a":2}}]}`),
+			"[messages 0 toolCalls 0 args a] is there twice"},
+		{"a byte twice", msg(`{"role":"user","content":[{"type":"image","image":{"0":1,"1":2,"0":3}}]}`), "[messages 0 content 0 image 0] is there twice"},
+		{"a byte twice, later", msg(`{"role":"user","content":[{"type":"image","image":{"1":1,"0":2,"1":3}}]}`), "[messages 0 content 0 image 1] is there twice"},
+
+		{"no version", with(t, "version", ""), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"version null", with(t, "version", "null"), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"version empty", with(t, "version", `""`), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"version of no string", with(t, "version", "1.2"), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"no label", with(t, "version", `"1.2"`), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"another label", with(t, "version", `"svc-workflow-checkpoint/1.0"`), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"no minor", with(t, "version", `"svc-run-state/1"`), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"three numbers", with(t, "version", `"svc-run-state/1.2.3"`), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"signed", with(t, "version", `"svc-run-state/+1.2"`), "[version] is not svc-run-state/ and a version such as 1.2"},
+
+		{"all required members", []byte(`{"version":"svc-run-state/1.1"}`), "[id] is missing; [agentId] is missing; [sessionId] is missing; [status] is missing; " +
+			"[steps] is missing; [messages] is missing; [pendingApprovals] is missing; [handoffs] is missing; [usage] is missing; [startedAt] is missing"},
+		{"all required members of 1.0", []byte(`{"version":"svc-run-state/1.0"}`), "[id] is missing; [agentId] is missing; [sessionId] is missing; [status] is missing; " +
+			"[steps] is missing; [messages] is missing; [usage] is missing; [startedAt] is missing"},
+		{"id of no string", with(t, "id", "7"), "[id] is not a string"},
+		{"agentId of no string", with(t, "agentId", "{}"), "[agentId] is not a string"},
+		{"currentAgentId of no string", doc(`,"currentAgentId":7`), "[currentAgentId] is not a string"},
+		{"sessionId of no string", with(t, "sessionId", "[]"), "[sessionId] is not a string"},
+		{"status null", with(t, "status", "null"), "[status] is missing"},
+		{"startedAt of no string", with(t, "startedAt", "0"), "[startedAt] is not a string"},
+		{"steps of no list", with(t, "steps", "{}"), "[steps] is not a list"},
+		{"messages of no list", with(t, "messages", `""`), "[messages] is not a list"},
+		{"pendingApprovals of no list", with(t, "pendingApprovals", "{}"), "[pendingApprovals] is not a list"},
+		{"handoffs of no list", with(t, "handoffs", "1"), "[handoffs] is not a list"},
+		{"usage of no object", with(t, "usage", "[]"), "[usage] is not an object"},
+		{"usageByModel of no object", doc(`,"usageByModel":[]`), "[usageByModel] is not an object"},
+		{"taintSummary of no object", doc(`,"taintSummary":true`), "[taintSummary] is not an object"},
+		{"source kinds of no list", doc(`,"taintSummary":{"untrustedSourceKinds":"web"}`), "[taintSummary untrustedSourceKinds] is not a list"},
+		{"promotedTools of no list", doc(`,"promotedTools":"x"`), "[promotedTools] is not a list"},
+		{"todos of no list", doc(`,"todos":{}`), "[todos] is not a list"},
+		{"pendingSubRuns of no list", doc(`,"pendingSubRuns":{}`), "[pendingSubRuns] is not a list"},
+		{"a child without state", doc(`,"pendingSubRuns":[{"toolCallId":"c","toolName":"n"}]`), "[pendingSubRuns 0 state] is missing"},
+		{"a child with a bad label", doc(`,"pendingSubRuns":[{},{"toolCallId":"c","toolName":"n","state":{"version":"x"}}]`),
+			"[pendingSubRuns 1 state version] is not svc-run-state/ and a version such as 1.2"},
+		{"children too deep", nested(33), "[" + strings.Repeat("pendingSubRuns 0 state ", 32) + "pendingSubRuns 0 state] is a child run nested too deeply"},
+		{"error of no object", doc(`,"error":"boom"`), "[error] is not an object"},
+		{"error hint", doc(`,"error":{"hint":1}`), "[error hint] is not a string"},
+
+		{"step of no object", step("1"), "[steps 0] is not an object"},
+		{"empty step", step("{}"), "[steps 0 stepNumber] is missing; [steps 0 startedAt] is missing; [steps 0 toolCalls] is missing"},
+		{"step number", step(`{"stepNumber":1.5,"startedAt":"t","toolCalls":[]}`), "[steps 0 stepNumber] is not a whole number"},
+		{"step number below zero", step(`{"stepNumber":-1,"startedAt":"t","toolCalls":[]}`), "[steps 0 stepNumber] is not a whole number"},
+		{"step usage", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"usage":7}`), "[steps 0 usage] is not an object"},
+		{"step agent", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"agentId":7,"endedAt":{}}`), "[steps 0 endedAt] is not a string; [steps 0 agentId] is not a string"},
+		{"provider response", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"providerResponse":{"text":1,"toolCalls":2}}`),
+			"[steps 0 providerResponse modelId] is missing; [steps 0 providerResponse text] is not a string; [steps 0 providerResponse toolCalls] is not a list"},
+		{"empty call", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[{}]}`),
+			"[steps 0 toolCalls 0 call] is missing; [steps 0 toolCalls 0 outcome] is missing; [steps 0 toolCalls 0 stepNumber] is missing"},
+		{"empty outcome", outcome("{}"), at + " toolCallId] is missing; " + at + " toolName] is missing"},
+		{"empty kind", outcome(`{"toolCallId":"c","toolName":"n","kind":""}`), at + " kind] is empty"},
+		{"kind null", outcome(`{"toolCallId":"c","toolName":"n","kind":null}`), at + " kind] is missing"},
+		{"flags", outcome(`{"toolCallId":"c","toolName":"n","recoverable":1,"bufferTruncated":"yes"}`),
+			at + " bufferTruncated] is neither true nor false; " + at + " recoverable] is neither true nor false"},
+		{"error texts", outcome(`{"toolCallId":"c","toolName":"n","kind":"timeout","message":1,"hint":2,"recoveryHint":3}`),
+			at + " message] is not a string; " + at + " hint] is not a string; " + at + " recoveryHint] is not a string"},
+		{"handle", outcome(`{"toolCallId":"c","toolName":"n","resultHandle":{"preview":1}}`),
+			at + " resultHandle uri] is missing; " + at + " resultHandle kind] is missing; " + at + " resultHandle preview] is not a string"},
+		{"content parts", outcome(`{"toolCallId":"c","toolName":"n","contentParts":[{"type":"image","image":{"enc":"base64","data":"?"}}]}`),
+			at + " contentParts 0 image data] is not base64 of the standard alphabet with padding"},
+
+		{"message of no object", msg(`"hi"`), "[messages 0] is not an object"},
+		{"no role", msg(`{"content":"hi"}`), "[messages 0 role] is missing"},
+		{"content", msg(`{"role":"user","content":{}}`), "[messages 0 content] is neither a string nor a list of parts"},
+		{"part of no object", msg(`{"role":"user","content":["hi"]}`), "[messages 0 content 0] is not an object"},
+		{"part without type", msg(`{"role":"user","content":[{"text":7}]}`), "[messages 0 content 0 type] is missing; [messages 0 content 0 text] is not a string"},
+		{"base64 without padding", msg(`{"role":"user","content":[{"type":"file","file":{"enc":"base64","data":"AA"}}]}`),
+			"[messages 0 content 0 file data] is not base64 of the standard alphabet with padding"},
+		{"data of no string", msg(`{"role":"user","content":[{"type":"file","file":{"enc":"base64","data":[1]}}]}`), "[messages 0 content 0 file data] is not a string"},
+		{"reference to nothing", msg(`{"role":"user","content":[{"type":"audio","audio":{"enc":"url"}}]}`), "[messages 0 content 0 audio href] is missing"},
+		{"tool calls", msg(`{"role":"assistant","toolCalls":[{"toolCallId":1}]}`),
+			"[messages 0 toolCalls 0 toolCallId] is not a string; [messages 0 toolCalls 0 toolName] is missing"},
+
+		{"empty approval", with(t, "pendingApprovals", "[{}]"),
+			"[pendingApprovals 0 toolCallId] is missing; [pendingApprovals 0 toolName] is missing; [pendingApprovals 0 requestedAt] is missing"},
+		{"approval", with(t, "pendingApprovals", `[{"toolCallId":"c","toolName":"n","requestedAt":"t","subRunToolCallId":["c"],"expiresAt":5,"grantedBy":[1],"approversNeeded":-2}]`),
+			"[pendingApprovals 0 subRunToolCallId] is not a string; [pendingApprovals 0 expiresAt] is not a string; " +
+				"[pendingApprovals 0 grantedBy 0] is not a string; [pendingApprovals 0 approversNeeded] is not a whole number"},
+		{"empty handoff", with(t, "handoffs", `[{"inputFilter":{},"inheritedSecrets":"k"}]`), "[handoffs 0 fromAgentId] is missing; [handoffs 0 toAgentId] is missing; " +
+			"[handoffs 0 stepNumber] is missing; [handoffs 0 at] is missing; [handoffs 0 inputFilter kind] is missing; [handoffs 0 inheritedSecrets] is not a list"},
+	} {
+		if s, got := issues(t, tc.data, fault.RunStateMalformed); got != tc.want || s != nil {
+			t.Errorf("%s: Read(%.200s) = %v, %s\nwant no state, %s", tc.name, tc.data, s, got, tc.want)
+		}
+	}
+}
+
+// issues reads data that cannot be read and returns the issues as a text.
+func issues(t *testing.T, data []byte, kind *fault.Kind) (*runstate.State, string) {
+	t.Helper()
+	s, err := runstate.Read(data)
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Kind != kind {
+		t.Errorf("Read(%.200s) = %v, want an error of kind %s", data, err, kind.Code)
+		return s, ""
+	}
+	var all []string
+	for _, issue := range f.Issues {
+		all = append(all, fmt.Sprintf("%v %s", issue.Path, issue.Message))
+	}
+	return s, strings.Join(all, "; ")
+}
+
+// nested is a state with a chain of pending child runs.
+func nested(depth int) []byte {
+	s := fmt.Sprintf(minimal, "")
+	for range depth {
+		s = fmt.Sprintf(minimal, `,"pendingSubRuns":[{"toolCallId":"c","toolName":"n","state":`+s+`}]`)
+	}
+	return []byte(s)
+}
+
+func TestUnsupported(t *testing.T) {
+	const want = "is a version that this program does not know"
+	child := func(version string) []byte {
+		return fmt.Appendf(nil, minimal, `,"pendingSubRuns":[{"toolCallId":"c","toolName":"n","state":{"version":"`+version+`"}}]`)
+	}
+	for _, tc := range []struct {
+		data []byte
+		want string
+	}{
+		{with(t, "version", `"svc-run-state/2.0"`), "[version] " + want},
+		{with(t, "version", `"svc-run-state/99999999999999999999.0"`), "[version] " + want},
+		{[]byte(`{"version":"svc-run-state/2.0"}`), "[version] " + want},
+		{child("svc-run-state/10.0"), "[pendingSubRuns 0 state version] " + want},
+	} {
+		if s, got := issues(t, tc.data, fault.RunStateVersionUnsupported); got != tc.want || s != nil {
+			t.Errorf("Read(%s) = %v, %s, want no state, %s", tc.data, s, got, tc.want)
+		}
+	}
+}
+
+// TestManyIssues checks that the error stays small.
+func TestManyIssues(t *testing.T) {
+	_, got := issues(t, with(t, "messages", "["+strings.Repeat("1,", 999)+"1]"), fault.RunStateMalformed)
+	if !strings.HasSuffix(got, "[messages 99] is not an object; [] has 900 more problems, which are not listed") {
+		t.Errorf("issues of 1000 problems = %s, want 100 and a count", got)
+	}
+	long := strings.Repeat("k", 30_000)
+	_, got = issues(t, fmt.Appendf(nil, minimal, `,"`+long+`":{`+strings.Repeat(`"a":1,`, 50)+`"a":1}`), fault.RunStateMalformed)
+	if len(got) > 70_000 || !strings.HasSuffix(got, "[] has 48 more problems, which are not listed") {
+		t.Errorf("issues with long paths take %d bytes and end in %q, want at most 70000 and a count", len(got), got[len(got)-60:])
+	}
+}
+
+// TestLenient is what older writers need, and what only a person would call wrong.
+func TestLenient(t *testing.T) {
+	for _, tc := range []struct {
+		name, members, want string // want is a part of what is written
+	}{
+		{"current agent", ``, `"currentAgentId":"a"`},
+		{"current agent null", `,"currentAgentId":null`, `"currentAgentId":"a"`},
+		{"null is absent", `,"error":null,"todos":null,"usageByModel":null,"taintSummary":null`, `"attemptCount":1}},"startedAt":"2026-01-02T03:04:05.000Z"}`},
+		{"no user", `,"userId":7,"finishedAt":{}`, `"startedAt":"2026-01-02T03:04:05.000Z"}`},
+		{"usage by agent", ``, `"usageByModel":{"a":{"promptTokens":0,"completionTokens":0,"totalTokens":0,"attemptCount":1}}`},
+		{"usage by no model", `,"usageByModel":{}`, `"usageByModel":{}`},
+		{"usage coerced", `,"usageByModel":{"m":{"promptTokens":" 12 ","completionTokens":true,"totalTokens":1e300,"reasoningTokens":-3,"cachedReadTokens":null,"cacheWriteTokens":2.9,"cost":{"amount":"NaN"},"attemptCount":"x"},"n":1}`,
+			`"usageByModel":{"m":{"promptTokens":12,"completionTokens":1,"totalTokens":9007199254740991,"reasoningTokens":0,"cacheWriteTokens":2,"cost":{"amount":0,"currency":"USD"},"attemptCount":0}}`},
+		{"cost of no object", `,"usageByModel":{"m":{"cost":5}}`, `"usageByModel":{"m":{"promptTokens":0,"completionTokens":0,"totalTokens":0,"attemptCount":1}}`},
+		{"taint", `,"taintSummary":{"untrustedSeen":1,"sensitiveSeen":true,"untrustedSourceKinds":["web",null]}`,
+			`"taintSummary":{"untrustedSeen":false,"sensitiveSeen":true,"untrustedSourceKinds":["web"]}`},
+		{"lists of strings", `,"promotedTools":["a",1,"b"]`, `"promotedTools":["a","b"]`},
+		{"todos", `,"todos":[{"id":"1","content":"c","status":"s"},{"id":"2","content":"c"},7]`, `"todos":[{"id":"1","content":"c","status":"s"}],"startedAt"`},
+		{"children", `,"pendingSubRuns":[{"toolName":"n","state":{}},{"toolCallId":"c"},7]`, `}},"startedAt"`},
+		{"error", `,"error":{}`, `"error":{"message":"unknown","code":"unknown"}`},
+		{"error of other types", `,"error":{"message":1,"code":[]}`, `"error":{"message":"unknown","code":"unknown"}`},
+	} {
+		data := fmt.Appendf(nil, minimal, tc.members)
+		if got := encode(t, read(t, data)); !bytes.Contains(got, []byte(tc.want)) {
+			t.Errorf("%s: Encode(Read(%s)) =\n%s\nwant it to have\n%s", tc.name, data, got, tc.want)
+		}
+		checkStable(t, data)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for _, version := range []string{"0.1", "0.9", "1.0", "1.1", "1.2", "1.9", "1.123456789012345678901", "01.02"} {
+		s := read(t, with(t, "version", `"svc-run-state/`+version+`"`))
+		if s.Version != runstate.Version {
+			t.Errorf("Read(%s).Version = %s, want %s", version, s.Version, runstate.Version)
+		}
+	}
+	read(t, nested(32))
+}
+
+func TestByteRepair(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"0":104,"1":105}`:             `{"enc":"base64","data":"aGk="}`,
+		`{"1":105,"0":104}`:             `{"enc":"base64","data":"aGk="}`,
+		`{"0":0}`:                       `{"enc":"base64","data":"AA=="}`,
+		`{"enc":"base64","data":""}`:    `{"enc":"base64"}`,
+		`{"enc":"url","href":"ftp://"}`: `{"enc":"url","href":"ftp://"}`,
+		// None of these is a byte array.
+		`{}`:                                     `{}`,
+		`{"1":104}`:                              `{"1":104}`,
+		`{"0":256}`:                              `{"0":256}`,
+		`{"0":-1}`:                               `{"0":-1}`,
+		`{"0":1.5}`:                              `{"0":1.5}`,
+		`{"0":"1"}`:                              `{"0":"1"}`,
+		`{"00":1}`:                               `{"00":1}`,
+		`{"0":1,"length":1}`:                     `{"0":1,"length":1}`,
+		`{"0":1,"2":1}`:                          `{"0":1,"2":1}`,
+		`[104,105]`:                              `[104,105]`,
+		`"https://example.org/a"`:                `"https://example.org/a"`,
+		`{"enc":"gzip","data":"?"}`:              `{"enc":"gzip","data":"?"}`,
+		`{"enc":7,"data":"?"}`:                   `{"enc":7,"data":"?"}`,
+		`{ "type" : "Buffer" , "data" : [ 1 ] }`: `{"type":"Buffer","data":[1]}`,
+	} {
+		for _, field := range []string{"image", "audio", "file"} {
+			data := with(t, "messages", `[{"role":"user","content":[{"type":"`+field+`","`+field+`":`+in+`}]}]`)
+			want := `"messages":[{"role":"user","content":[{"type":"` + field + `","` + field + `":` + want + `}]}]`
+			if got := encode(t, read(t, data)); !bytes.Contains(got, []byte(want)) {
+				t.Errorf("%s %s is written as\n%s\nwant it to have\n%s", field, in, got, want)
+			}
+			checkStable(t, data)
+		}
+	}
+	// Elsewhere such objects are what they are.
+	data := with(t, "messages", `[{"role":"assistant","content":"","toolCalls":[{"toolCallId":"c","toolName":"n","args":{"0":104,"1":105}}]}]`)
+	if got := encode(t, read(t, data)); !bytes.Contains(got, []byte(`"args":{"0":104,"1":105}`)) {
+		t.Errorf("arguments with the keys 0 and 1 are written as\n%s\nwant them as they were", got)
+	}
+}
