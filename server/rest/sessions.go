@@ -27,7 +27,8 @@ type Session struct {
 	Tags      []string `json:"tags,omitempty"`
 }
 
-func sessionOf(v store.Session) Session {
+// SessionOf is the wire form of a session.
+func SessionOf(v store.Session) Session {
 	s := Session{ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags, CreatedAt: message.Millis(v.Created)}
 	if v.Updated != 0 {
 		s.UpdatedAt = message.Millis(v.Updated)
@@ -54,6 +55,12 @@ type SessionMessages struct {
 	Messages  []session.Message `json:"messages"`
 }
 
+// SessionHandoffs is the answer of GET /sessions/{id}/handoffs.
+type SessionHandoffs struct {
+	SessionID string            `json:"sessionId"`
+	Handoffs  []session.Handoff `json:"handoffs"`
+}
+
 // SessionBody asks for a session.
 type SessionBody struct {
 	UserID    string   `json:"userId" required:"true" min:"1"`
@@ -77,7 +84,7 @@ func (a *API) sessionRoutes() []Route {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
 				list := SessionList{Sessions: []Session{}}
 				for _, v := range stored {
-					list.Sessions = append(list.Sessions, sessionOf(v))
+					list.Sessions = append(list.Sessions, SessionOf(v))
 				}
 				return list, err
 			})},
@@ -86,13 +93,13 @@ func (a *API) sessionRoutes() []Route {
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, _ Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
 				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags})
-				return SessionAnswer{sessionOf(v)}, err
+				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "One session.",
 			Errors: []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionAnswer, error) {
 				v, err := a.Sessions.Get(ctx, in.ID)
-				return SessionAnswer{sessionOf(v)}, err
+				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true,
 			Summary: "Erase a session with its runs and all that was said in them.",
@@ -109,7 +116,14 @@ func (a *API) sessionRoutes() []Route {
 				msgs, err := a.Sessions.Messages(ctx, in.ID, in.Limit)
 				return SessionMessages{SessionID: in.ID, Messages: msgs}, err
 			})},
+		{Method: "GET", Path: "/sessions/{id}/handoffs", Access: ScopeOf("sessions", "read", "id"),
+			Summary: "The newest hand-offs of a session, oldest first, at most 1000; none when there is no such session.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionHandoffs, error) {
+				list, err := a.Sessions.Handoffs(ctx, in.ID)
+				return SessionHandoffs{SessionID: in.ID, Handoffs: list}, err
+			})},
 	}
+	routes = append(routes, a.archiveRoutes()...)
 	if a.SSE == nil {
 		return routes
 	}
