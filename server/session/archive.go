@@ -135,13 +135,13 @@ func (a *archiveReader) take(line []byte) error {
 		a.found.Handoffs++
 		record(a, line, a.takeHandoff)
 	case "audit":
-		a.notes["audit entries are left out, since this version keeps none"]++
+		a.notes["Audit entries left out, since this version keeps none"]++
 	case "":
 		a.problem("has no kind")
 	default:
-		reason := fmt.Sprintf("records of the unknown kind %.40q are left out", head.Kind)
+		reason := fmt.Sprintf("Records left out of the unknown kind %.40q", head.Kind)
 		if len(a.notes) >= maxProblems && a.notes[reason] == 0 {
-			reason = "records of more unknown kinds are left out"
+			reason = "Records left out of more unknown kinds"
 		}
 		a.notes[reason]++
 	}
@@ -160,8 +160,12 @@ func record[T any](a *archiveReader, line []byte, take func(T)) {
 
 // misread tells what keeps a line from being a record of its kind.
 func misread(err error) string {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Sprintf("has a %s in %q", wrong.Value, wrong.Field)
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case ok && wrong.Field == "":
+		return "is no JSON object"
+	case ok:
+		return fmt.Sprintf("has a wrong type in %q: %s", wrong.Field, wrong.Value)
 	}
 	return "is not a record of its kind: " + err.Error()
 }
@@ -242,7 +246,7 @@ func (a *archiveReader) finish() error {
 	a.settle()
 	a.warnings = []string{}
 	for _, reason := range slices.Sorted(maps.Keys(a.notes)) {
-		a.warnings = append(a.warnings, fmt.Sprintf("%d %s.", a.notes[reason], reason))
+		a.warnings = append(a.warnings, fmt.Sprintf("%s: %d.", reason, a.notes[reason]))
 	}
 	return nil
 }

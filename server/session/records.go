@@ -85,10 +85,10 @@ func (a *archiveReader) takeMessage(l messageLine) {
 	}
 	switch {
 	case l.DeletedAt != "":
-		a.notes["messages are left out, since they were deleted"]++
+		a.notes["Messages left out, since they were deleted"]++
 		return
 	case msg.Role == message.System:
-		a.notes["system messages are left out, since they belong to agents and not to sessions"]++
+		a.notes["System messages left out, since they belong to agents and not to sessions"]++
 		return
 	case msg.Role == message.Tool:
 		a.takeAnswer(l)
@@ -98,7 +98,7 @@ func (a *archiveReader) takeMessage(l messageLine) {
 		return
 	}
 	a.checkParts(msg.Content.Parts)
-	a.unanswered("are followed by another message; a model may refuse to go on from there")
+	a.unanswered("without an answer before the next message, from where a model may refuse to go on")
 	for i := range msg.ToolCalls {
 		c := &msg.ToolCalls[i]
 		if c.ID == "" || c.Name == "" {
@@ -131,7 +131,7 @@ func (a *archiveReader) takeAnswer(l messageLine) {
 	if asked >= 0 {
 		a.open = slices.Delete(a.open, asked, asked+1)
 	} else {
-		a.notes["answers of tools have no call before them; a model may refuse to go on from there"]++
+		a.notes["Answers of tools without a call before them, from where a model may refuse to go on"]++
 	}
 	a.keep(transcript.Answer(o), o)
 }
@@ -154,13 +154,13 @@ func (a *archiveReader) settle() {
 		o := &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.AbortedCall, Message: "The run had not ended when its session was exported."}
 		a.keep(transcript.Answer(o), o)
 	}
-	a.unanswered("had no answer yet and are told as aborted")
+	a.unanswered("without an answer in the end, which are told as aborted")
 }
 
 // unanswered notes what becomes of the calls that are open, and closes them.
 func (a *archiveReader) unanswered(what string) {
 	if len(a.open) > 0 {
-		a.notes["tool calls "+what] += len(a.open)
+		a.notes["Tool calls "+what] += len(a.open)
 	}
 	a.open = nil
 }
