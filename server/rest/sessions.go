@@ -49,6 +49,15 @@ type SessionList struct {
 	Sessions []Session `json:"sessions"`
 }
 
+// SessionListOf is the wire form of sessions.
+func SessionListOf(stored []store.Session) SessionList {
+	list := SessionList{Sessions: []Session{}}
+	for _, v := range stored {
+		list.Sessions = append(list.Sessions, SessionOf(v))
+	}
+	return list
+}
+
 // SessionMessages is the answer of GET /sessions/{id}/messages.
 type SessionMessages struct {
 	SessionID string            `json:"sessionId"`
@@ -82,11 +91,7 @@ func (a *API) sessionRoutes() []Route {
 				AgentID string `query:"agentId"`
 			}) (SessionList, error) {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
-				list := SessionList{Sessions: []Session{}}
-				for _, v := range stored {
-					list.Sessions = append(list.Sessions, SessionOf(v))
-				}
-				return list, err
+				return SessionListOf(stored), err
 			})},
 		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Summary: "Make a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
