@@ -43,6 +43,20 @@ func (c *call) holder(cfg *config.Config) (*api, error) {
 	return dial(holder.Address, c.getenv("AGENTD_TOKEN"))
 }
 
+// own opens the store to write to it. When somebody else holds it, the error is store-locked, and the configuration is
+// there all the same.
+func (c *call) own(ctx context.Context) (*config.Config, *store.DB, error) {
+	cfg, err := c.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	if cfg.Storage.Encryption.Enabled {
+		return nil, nil, fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
+	}
+	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{}))
+	return cfg, db, err
+}
+
 // records is where runs are read. There are two: the store and a server that holds it.
 type records interface {
 	list(context.Context, store.RunFilter) ([]agent.Snapshot, error)

@@ -36,14 +36,7 @@ func (c *call) conversing(ctx context.Context, fn func(conversations) error) err
 
 // changing writes: here, in the store, or there, through the server that holds it.
 func (c *call) changing(ctx context.Context, there func(*api) error, here func(*store.DB) error) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	if cfg.Storage.Encryption.Enabled {
-		return fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
-	}
-	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{}))
+	cfg, db, err := c.own(ctx)
 	if fault.Is(err, fault.StoreLocked) {
 		remote, err := c.instead(cfg, err)
 		if err != nil {
