@@ -47,7 +47,7 @@ var rulesRooms = map[string]string{
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
 	"server/trace":      "store server/event server/fault server/message server/transcript",
-	"server/transcript": "store server/message server/tool",
+	"server/transcript": "store server/message server/provider server/tool",
 	"server/agent": "metrics store server/event server/fault server/hub server/id server/message server/provider server/schema server/tool " +
 		"server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
@@ -64,7 +64,7 @@ var rulesRooms = map[string]string{
 	"server": "auth metrics store server/agent server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
 		"server/secret server/session server/stream",
 	"server/cli": "auth store server server/agent server/config server/event server/fault server/hub server/manifest server/message " +
-		"server/rest server/sse",
+		"server/rest server/session server/sse",
 	"main": "server/cli",
 
 	// Help for tests.

@@ -30,7 +30,7 @@ const open = "status IN ('pending', 'running', 'awaiting_approval') AND parent I
 type Run struct {
 	N        int64 // order of creation; given by Apply
 	ID       string
-	Kind     string
+	Kind     string // agent or import
 	Owner    string // the agent that was called
 	Current  string // the agent that drives the next step
 	Session  string // empty: none
@@ -320,12 +320,18 @@ func putMessages(tx *Tx, n int64, session string, messages []Message) error {
 			sequence++
 			owner, seq = session, sequence
 		}
-		if _, err := tx.exec("INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body) VALUES (?,?,?,?,?,?,?)",
-			key(n, m.Index), owner, seq, m.Role, m.Tokens, m.At, string(m.Body)); err != nil {
+		if err := putMessage(tx, n, m, owner, seq); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// putMessage writes a message of run n; session and sequence are nil when it is not part of one.
+func putMessage(tx *Tx, n int64, m *Message, session, sequence any) error {
+	_, err := tx.exec("INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body) VALUES (?,?,?,?,?,?,?)",
+		key(n, m.Index), session, sequence, m.Role, m.Tokens, m.At, string(m.Body))
+	return err
 }
 
 const runColumns = `n, id, kind, owner_id, current_id, coalesce(session_id, ''), coalesce(user_id, ''), status, version, attempt, step,
@@ -387,9 +393,12 @@ type RunFilter struct {
 	Limit   int      // at most 1000
 }
 
-// List returns runs, newest first.
+// Import is the kind of a run that nobody ran: it holds the transcript of a session that was imported.
+const Import = "import"
+
+// List returns runs, newest first, without those of kind [Import].
 func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
-	where := []string{"1"}
+	where := []string{"kind <> '" + Import + "'"}
 	var args []any
 	add := func(cond string, values ...any) {
 		where = append(where, cond)

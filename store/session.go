@@ -99,9 +99,9 @@ func (s *Sessions) Search(tx *Tx, session, text string, limit int) ([]Message, e
 	return tx.messages(`session_id = ? AND body LIKE ? ESCAPE '\' ORDER BY sequence DESC LIMIT ?`, session, pattern, limit)
 }
 
-// Handoffs returns the hand-offs of a session in order, at most 1000.
+// Handoffs returns the newest hand-offs of a session, in order, at most 1000.
 func (s *Sessions) Handoffs(tx *Tx, session string) ([]Handoff, error) {
-	return tx.handoffs("session_id = ? ORDER BY key LIMIT 1000", session)
+	return tx.handoffs("key IN (SELECT key FROM handoffs WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)
 }
 
 // Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results. It

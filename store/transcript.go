@@ -171,17 +171,24 @@ func (r *Runs) Handoffs(tx *Tx, n int64) ([]Handoff, error) {
 	return tx.handoffs("key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
 }
 
+const handoffColumns = "key, at, body"
+
+func scanHandoff(s scanner) (Handoff, error) {
+	var h Handoff
+	var k int64
+	var body string
+	err := s.Scan(&k, &h.At, &body)
+	h.Run, h.Index, h.Body = k>>24, index(k), json.RawMessage(body)
+	return h, err
+}
+
 func (tx *Tx) handoffs(query string, args ...any) ([]Handoff, error) {
 	var out []Handoff
 	err := tx.collect(func(s scanner) error {
-		var h Handoff
-		var k int64
-		var body string
-		err := s.Scan(&k, &h.At, &body)
-		h.Run, h.Index, h.Body = k>>24, index(k), json.RawMessage(body)
+		h, err := scanHandoff(s)
 		out = append(out, h)
 		return err
-	}, "SELECT key, at, body FROM handoffs WHERE "+query, args...)
+	}, "SELECT "+handoffColumns+" FROM handoffs WHERE "+query, args...)
 	return out, err
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/message"
-	"agentd/server/provider"
 	"agentd/server/trace"
+	"agentd/server/transcript"
 	"agentd/store"
 )
 
@@ -81,11 +81,7 @@ func (m *move) messageAt(index int, msg message.Message, o *message.Outcome) {
 	if err != nil {
 		panic(fmt.Sprintf("agent: message does not encode: %v", err))
 	}
-	size := provider.Estimate(msg.Content.String())
-	for _, c := range msg.ToolCalls {
-		size += provider.Estimate(string(c.Args))
-	}
-	m.messages = append(m.messages, store.Message{Index: index, Role: string(msg.Role), Tokens: size + 4, At: m.at, Body: body,
+	m.messages = append(m.messages, store.Message{Index: index, Role: string(msg.Role), Tokens: transcript.Tokens(msg), At: m.at, Body: body,
 		Private: msg.Role == message.System})
 	m.entries = append(m.entries, entry{index: index, at: m.at, msg: msg, outcome: o})
 }

@@ -62,6 +62,11 @@ func (a *api) call(ctx context.Context, method, path string, body, to any) error
 	if err != nil {
 		return err
 	}
+	return a.read(res, to)
+}
+
+// read reads an answer into a document, unless that is nil.
+func (a *api) read(res *http.Response, to any) error {
 	defer res.Body.Close()
 	if to == nil {
 		return nil
@@ -79,16 +84,22 @@ func (a *api) call(ctx context.Context, method, path string, body, to any) error
 // do sends a request whose answer may be events, those after a cursor if there is one. The error is the server's own,
 // or server-unreachable.
 func (a *api) do(ctx context.Context, method, path string, body []byte, cursor string) (*http.Response, error) {
+	header := http.Header{"Accept": {"text/event-stream, application/json"}}
+	if cursor != "" {
+		header.Set("Last-Event-ID", cursor)
+	}
+	return a.send(ctx, method, path, body, header)
+}
+
+// send sends a request with a header, which it keeps. The error is the server's own, or server-unreachable.
+func (a *api) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", "text/event-stream, application/json")
+	req.Header = header
 	if a.token != "" {
 		req.Header.Set("Authorization", "Bearer "+a.token)
-	}
-	if cursor != "" {
-		req.Header.Set("Last-Event-ID", cursor)
 	}
 	res, err := a.client.Do(req)
 	if err != nil {

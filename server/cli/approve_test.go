@@ -17,6 +17,7 @@ const gatedSite = `{
 		"wait": {"kind": "exec", "description": "Waits", "command": ["sh", "-c", "cat > begun; cat fifo"]},
 		"pay": {"kind": "exec", "description": "Pays", "command": ["sh", "-c", "cat >> paid.txt; echo paid"]}},
 	"agents": {
+		"same": {"kind": "exec", "command": ["cat"]},
 		"clerk": {"kind": "llm", "provider": "script", "model": "m", "tools": ["pay"]},
 		"pair": {"kind": "llm", "provider": "script", "model": "pair", "tools": ["pay"]},
 		"slow": {"kind": "llm", "provider": "script", "model": "slow", "tools": ["wait"]}

@@ -26,6 +26,10 @@ type options struct {
 	drain         bool   // runs abort
 	onPending     string
 
+	output string // sessions
+	as     string
+	yes    bool
+
 	scopes  list // token
 	label   string
 	env     string
@@ -78,6 +82,27 @@ func reasonFlag(fs *flag.FlagSet, o *options) {
 func abortFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.drain, "drain", false, "let the current step finish")
 	fs.StringVar(&o.onPending, "on-pending", "deny", "what `BECOMES` of calls that wait for approval: deny, hold (they stay as they are) or fail (so does the run)")
+}
+
+func sessionsFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.user, "user", "", "only sessions of the user with this `ID`")
+	fs.StringVar(&o.agent, "agent", "", "only sessions with the agent with this `ID`")
+}
+
+func messagesFlags(fs *flag.FlagSet, o *options) {
+	fs.IntVar(&o.limit, "limit", 1000, "at most this `NUMBER` of messages, up to 1000")
+}
+
+func exportFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.output, "o", "", "write to this `FILE`, which is replaced once all is written, instead of stdout")
+}
+
+func importFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.as, "as", "", "give the session this `ID` instead of the one in the file")
+}
+
+func yesFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.yes, "yes", false, "do not ask")
 }
 
 func mintFlags(fs *flag.FlagSet, o *options) {

@@ -75,7 +75,8 @@ func (cmd *command) help() string {
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		fs.VisitAll(func(f *flag.Flag) {
 			value, doc := flag.UnquoteUsage(f)
-			fmt.Fprintf(w, "  --%s\t%s\n", strings.TrimSpace(f.Name+" "+value), doc)
+			dashes := "--"[:min(len(f.Name), 2)]
+			fmt.Fprintf(w, "  %s%s\t%s\n", dashes, strings.TrimSpace(f.Name+" "+value), doc)
 		})
 		w.Flush()
 	}

@@ -21,11 +21,17 @@ func (c *call) open(ctx context.Context, cfg *config.Config) (*server.Local, *ap
 	if !fault.Is(err, fault.StoreLocked) {
 		return local, nil, err
 	}
-	remote, dialErr := c.holder(cfg)
-	if remote == nil && dialErr == nil {
-		dialErr = advised(err, "Wait for that process to end, or start a server: runs then go through it.")
+	remote, err := c.instead(cfg, err)
+	return nil, remote, err
+}
+
+// instead is the API of the server because of which the store is locked.
+func (c *call) instead(cfg *config.Config, locked error) (*api, error) {
+	remote, err := c.holder(cfg)
+	if remote == nil && err == nil {
+		err = advised(locked, "Wait for that process to end, or start a server: commands then go through it.")
 	}
-	return nil, remote, dialErr
+	return remote, err
 }
 
 // holder is the API of the server that holds the store; nil when none does.
@@ -37,6 +43,20 @@ func (c *call) holder(cfg *config.Config) (*api, error) {
 	return dial(holder.Address, c.getenv("AGENTD_TOKEN"))
 }
 
+// own opens the store to write to it. When somebody else holds it, the error is store-locked, and the configuration is
+// there all the same.
+func (c *call) own(ctx context.Context) (*config.Config, *store.DB, error) {
+	cfg, err := c.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	if cfg.Storage.Encryption.Enabled {
+		return nil, nil, fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
+	}
+	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{}))
+	return cfg, db, err
+}
+
 // records is where runs are read. There are two: the store and a server that holds it.
 type records interface {
 	list(context.Context, store.RunFilter) ([]agent.Snapshot, error)
@@ -46,6 +66,13 @@ type records interface {
 
 // reading gives fn the records: through the server that holds the store or, where none does, from the store itself.
 func (c *call) reading(ctx context.Context, fn func(records) error) error {
+	return runHint(c.either(ctx, func(remote *api) error { return fn(remote) }, func(db *store.DB) error {
+		return fn(stored{agent.New(agent.Options{Runs: db.Runs(), Sessions: db.Sessions()})})
+	}))
+}
+
+// either reads: there, through the server that holds the store, or here, in the store itself.
+func (c *call) either(ctx context.Context, there func(*api) error, here func(*store.DB) error) error {
 	cfg, err := c.load()
 	if err != nil {
 		return err
@@ -53,7 +80,7 @@ func (c *call) reading(ctx context.Context, fn func(records) error) error {
 	if remote, err := c.holder(cfg); err != nil {
 		return err
 	} else if remote != nil {
-		return errors.Join(runHint(fn(remote)), remote.close())
+		return errors.Join(there(remote), remote.close())
 	}
 	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +89,7 @@ func (c *call) reading(ctx context.Context, fn func(records) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(runHint(fn(stored{agent.New(agent.Options{Runs: db.Runs(), Sessions: db.Sessions()})})), db.Close())
+	return errors.Join(here(db), db.Close())
 }
 
 // runHint makes errors that speak of routes speak of commands.

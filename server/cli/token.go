@@ -109,14 +109,7 @@ func (c *call) listTokens(ctx context.Context) error {
 
 // issuing gives fn an issuer on the store: as its holder or, when a server holds it, beside that server.
 func (c *call) issuing(ctx context.Context, fn func(*auth.Issuer, *store.DB) error) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	if cfg.Storage.Encryption.Enabled {
-		return fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
-	}
-	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{}))
+	cfg, db, err := c.own(ctx)
 	if fault.Is(err, fault.StoreLocked) {
 		db, err = store.Open(ctx, c.storeOptions(cfg, store.Options{Beside: true}))
 	}

@@ -28,6 +28,22 @@ var (
 		"A run state, or a child run in it, has a label above `svc-run-state/1.x`.",
 		"Use the version of the program that wrote it, or a later one.")
 
+	ExportFormat = declare("session-export-format-invalid", 400,
+		"What is to be imported is no session export, or not a whole one.",
+		"Export the session again, and send the file as it is.")
+	ExportTooNew = declare("session-export-schema-too-new", 400,
+		"A newer version of the program wrote this session export.",
+		"Import it with that version or a later one.")
+	ExportUnsupported = declare("session-export-schema-unsupported", 400,
+		"The session export has a version that this program does not read.",
+		"Export the session again with a version of the program that is at most two major versions older.")
+	ExportChecksum = declare("session-export-checksum-mismatch", 400,
+		"The session export was changed after it was written.",
+		"Export the session again, and send the file as it is.")
+	ExportEncrypted = declare("session-export-encryption-required", 400,
+		"The session export is encrypted, and this program cannot decrypt it.",
+		"Decrypt it first, or export the session without encryption.")
+
 	AuthRequired = declare("auth-required", 401,
 		"The request carries no bearer token.",
 		"Send `Authorization: Bearer <token>`; `agentd token create` makes one.").closes(4001)

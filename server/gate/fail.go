@@ -14,8 +14,15 @@ import (
 )
 
 // Fail renders an error as the JSON answer {error, message, hint, issues, ...}. What nobody classified is logged with
-// the request id and told as internal, without its cause.
+// the request id and told as internal, without its cause. An answer that has begun is cut off instead, so that nobody
+// takes it for whole.
 func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	if begun, ok := w.(*recorder); ok && begun.status != 0 {
+		if r.Context().Err() == nil {
+			g.opts.Logger.Warn("answer cut off", "request", Of(r).ID, "path", r.URL.Path, "error", err)
+		}
+		panic(http.ErrAbortHandler)
+	}
 	if r.Context().Err() != nil && errors.Is(err, context.Cause(r.Context())) {
 		w.WriteHeader(499) // the client has left; nobody reads this but the metrics
 		return

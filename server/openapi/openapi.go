@@ -32,6 +32,7 @@ type Operation struct {
 	Access      string // what else it needs, in words or as a scope; empty for a token only
 	Params      []Param
 	Body        reflect.Type // nil for none; a pointer is the same as what it points to
+	BodyType    string       // media type of a body that is text, and then always required; empty for JSON
 	Responses   []Response
 	Errors      []*fault.Kind // those that can answer a request; duplicates are listed once
 	Effects     bool          // takes an Idempotency-Key

@@ -36,7 +36,13 @@ func (d *document) operation(op Operation) object {
 	if params := d.params(op); len(params) > 0 {
 		o = append(o, member{"parameters", params})
 	}
-	if op.Body != nil {
+	switch {
+	case op.BodyType != "":
+		o = append(o, member{"requestBody", object{
+			{"required", true},
+			{"content", object{{op.BodyType, object{{"schema", object{{"type", "string"}}}}}}},
+		}})
+	case op.Body != nil:
 		o = append(o, member{"requestBody", object{
 			{"required", demands(op.Body)},
 			{"content", object{{jsonType, object{{"schema", d.schemas.of(op.Body)}}}}},

@@ -170,11 +170,14 @@ func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in run
 }
 
 // wantsEvents reports whether the client asks for an event stream.
-func wantsEvents(r *http.Request) bool {
+func wantsEvents(r *http.Request) bool { return accepts(r, "text/event-stream") }
+
+// accepts reports whether the client names a media type as one that it takes.
+func accepts(r *http.Request, wanted string) bool {
 	for _, v := range r.Header.Values("Accept") {
 		for part := range strings.SplitSeq(v, ",") {
 			media, _, _ := strings.Cut(part, ";")
-			if strings.EqualFold(strings.TrimSpace(media), "text/event-stream") {
+			if strings.EqualFold(strings.TrimSpace(media), wanted) {
 				return true
 			}
 		}

@@ -75,7 +75,7 @@ func (a *API) operations() []openapi.Operation {
 			}
 			op.Responses = append([]openapi.Response{res}, op.Responses...)
 		}
-		op.Params, op.Body = inputs(rt.Endpoint.in)
+		op.Params, op.Body, op.BodyType = inputs(rt.Endpoint.in)
 		op.Errors = errorsOf(rt, op.Body != nil || len(op.Params) > 0)
 		ops = append(ops, op)
 	}
@@ -120,8 +120,8 @@ func has(kinds []*fault.Kind, k *fault.Kind) bool {
 	return false
 }
 
-// inputs describes an input struct.
-func inputs(t reflect.Type) (params []openapi.Param, body reflect.Type) {
+// inputs describes an input struct. The body's media type is empty for JSON.
+func inputs(t reflect.Type) (params []openapi.Param, body reflect.Type, media string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		switch {
@@ -130,10 +130,10 @@ func inputs(t reflect.Type) (params []openapi.Param, body reflect.Type) {
 		case f.Tag.Get("query") != "":
 			params = append(params, openapi.Param{In: "query", Name: f.Tag.Get("query"), Type: f.Type, Doc: f.Tag.Get("doc")})
 		case f.Name == "Body":
-			body = f.Type
+			body, media = f.Type, f.Tag.Get("content")
 		}
 	}
-	return params, body
+	return params, body, media
 }
 
 func tag(path string) string {

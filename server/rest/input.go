@@ -58,7 +58,11 @@ func read(w http.ResponseWriter, r *http.Request, in any) error {
 		if err != nil {
 			return fault.Invalid("The body could not be read.", fault.At("ends too early")).Because(err)
 		}
-		issues = append(issues, Decode(data, body.Addr().Interface())...)
+		if body.Type() == textType {
+			body.SetBytes(data)
+		} else {
+			issues = append(issues, Decode(data, body.Addr().Interface())...)
+		}
 	}
 	if issues != nil {
 		return fault.Invalid("The request is not valid.", issues...)
@@ -162,7 +166,10 @@ func (d *decoder) fail(path []any, format string, args ...any) {
 	d.issues = append(d.issues, fault.At(fmt.Sprintf(format, args...), path...))
 }
 
-var rawType = reflect.TypeFor[json.RawMessage]()
+var (
+	rawType  = reflect.TypeFor[json.RawMessage]()
+	textType = reflect.TypeFor[[]byte]() // of a body that the endpoint reads itself
+)
 
 // value decodes well-formed JSON.
 func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag, path []any) {

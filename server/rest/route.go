@@ -124,7 +124,8 @@ type none struct{}
 
 // call makes an endpoint of a function from a typed input to a typed output. The input is a struct whose fields come
 // from the path (`path:"id"`), the query (`query:"limit"`) and, in a field Body, from the JSON body. It is read whole
-// and checked before fn is called.
+// and checked before fn is called. A Body of type []byte takes what is sent as it is; its tag `content` names the media
+// type for documents.
 func call[In, Out any](status int, fn func(ctx context.Context, c Call, in In) (Out, error)) Endpoint {
 	return Endpoint{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), status: status,
 		serve: func(w http.ResponseWriter, r *http.Request, c Call) error {
@@ -145,8 +146,8 @@ func call[In, Out any](status int, fn func(ctx context.Context, c Call, in In) (
 		}}
 }
 
-// streamed makes an endpoint that writes its answer itself, once its input is read and checked. An error may be
-// returned only while nothing is written.
+// streamed makes an endpoint that writes its answer itself, once its input is read and checked. An error after the
+// first byte breaks the connection.
 func streamed[In any](fn func(w http.ResponseWriter, r *http.Request, c Call, in In) error) Endpoint {
 	return Endpoint{in: reflect.TypeFor[In](), status: http.StatusOK,
 		serve: func(w http.ResponseWriter, r *http.Request, c Call) error {

@@ -27,7 +27,8 @@ type Session struct {
 	Tags      []string `json:"tags,omitempty"`
 }
 
-func sessionOf(v store.Session) Session {
+// SessionOf is the wire form of a session.
+func SessionOf(v store.Session) Session {
 	s := Session{ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags, CreatedAt: message.Millis(v.Created)}
 	if v.Updated != 0 {
 		s.UpdatedAt = message.Millis(v.Updated)
@@ -48,10 +49,25 @@ type SessionList struct {
 	Sessions []Session `json:"sessions"`
 }
 
+// SessionListOf is the wire form of sessions.
+func SessionListOf(stored []store.Session) SessionList {
+	list := SessionList{Sessions: []Session{}}
+	for _, v := range stored {
+		list.Sessions = append(list.Sessions, SessionOf(v))
+	}
+	return list
+}
+
 // SessionMessages is the answer of GET /sessions/{id}/messages.
 type SessionMessages struct {
 	SessionID string            `json:"sessionId"`
 	Messages  []session.Message `json:"messages"`
+}
+
+// SessionHandoffs is the answer of GET /sessions/{id}/handoffs.
+type SessionHandoffs struct {
+	SessionID string            `json:"sessionId"`
+	Handoffs  []session.Handoff `json:"handoffs"`
 }
 
 // SessionBody asks for a session.
@@ -75,24 +91,20 @@ func (a *API) sessionRoutes() []Route {
 				AgentID string `query:"agentId"`
 			}) (SessionList, error) {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
-				list := SessionList{Sessions: []Session{}}
-				for _, v := range stored {
-					list.Sessions = append(list.Sessions, sessionOf(v))
-				}
-				return list, err
+				return SessionListOf(stored), err
 			})},
 		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Summary: "Make a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, _ Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
 				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags})
-				return SessionAnswer{sessionOf(v)}, err
+				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "One session.",
 			Errors: []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionAnswer, error) {
 				v, err := a.Sessions.Get(ctx, in.ID)
-				return SessionAnswer{sessionOf(v)}, err
+				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true,
 			Summary: "Erase a session with its runs and all that was said in them.",
@@ -109,7 +121,14 @@ func (a *API) sessionRoutes() []Route {
 				msgs, err := a.Sessions.Messages(ctx, in.ID, in.Limit)
 				return SessionMessages{SessionID: in.ID, Messages: msgs}, err
 			})},
+		{Method: "GET", Path: "/sessions/{id}/handoffs", Access: ScopeOf("sessions", "read", "id"),
+			Summary: "The newest hand-offs of a session, oldest first, at most 1000; none when there is no such session.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionHandoffs, error) {
+				list, err := a.Sessions.Handoffs(ctx, in.ID)
+				return SessionHandoffs{SessionID: in.ID, Handoffs: list}, err
+			})},
 	}
+	routes = append(routes, a.archiveRoutes()...)
 	if a.SSE == nil {
 		return routes
 	}

@@ -1,10 +1,10 @@
-// Package session is the conversations of users with agents: their records, transcripts and search.
+// Package session is the conversations of users with agents: their records, transcripts and search, and files that hold
+// a whole one.
 package session
 
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -88,9 +88,7 @@ func (s *Service) Messages(ctx context.Context, sessionID string, limit int) ([]
 	return out, err
 }
 
-func messageID(m store.Message) string {
-	return "msg-" + strconv.FormatInt(m.Run, 36) + "-" + strconv.Itoa(m.Index)
-}
+func messageID(m store.Message) string { return "msg-" + place(m.Run, m.Index) }
 
 // SearchSession finds the newest messages of a session that hold a text, for the session_search tool.
 func (s *Service) SearchSession(ctx context.Context, sessionID, query string, limit int) ([]tool.SessionHit, error) {

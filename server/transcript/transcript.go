@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"agentd/server/message"
+	"agentd/server/provider"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -26,4 +27,13 @@ func Decode(m store.Message) (message.Message, *message.Outcome, error) {
 // Answer is the tool message that tells a model of an outcome.
 func Answer(o *message.Outcome) message.Message {
 	return message.Message{Role: message.Tool, ToolCallID: o.ToolCallID, Content: message.Text(tool.Render(o))}
+}
+
+// Tokens estimates how many tokens a message takes in a model's context.
+func Tokens(m message.Message) int {
+	size := provider.Estimate(m.Content.String())
+	for _, c := range m.ToolCalls {
+		size += provider.Estimate(string(c.Args))
+	}
+	return size + 4
 }

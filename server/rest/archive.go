@@ -1,0 +1,144 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/openapi"
+	"agentd/server/session"
+)
+
+// ndjson is JSON Lines.
+const ndjson = "application/x-ndjson"
+
+// ExportBody says what to export of a session.
+type ExportBody struct {
+	IncludeAuditEntries bool  `json:"includeAuditEntries,omitempty" doc:"Add the session's audit entries. No session has any so far."`
+	Hash                *bool `json:"hash,omitempty" doc:"Whether the footer has a checksum. Default true."`
+}
+
+// SessionExport is an export in JSON: the file is one text.
+type SessionExport struct {
+	SessionID string `json:"sessionId"`
+	Export    string `json:"export" doc:"JSON Lines, svc-session-export 1.0."`
+}
+
+// SessionImport tells what an import made.
+type SessionImport struct {
+	Session  Session  `json:"session"`
+	Messages int      `json:"messages"`
+	Handoffs int      `json:"handoffs"`
+	Warnings []string `json:"warnings" doc:"What of the file is not in the session, and why."`
+}
+
+// SessionImportOf is the wire form of what an import made.
+func SessionImportOf(v session.Imported) SessionImport {
+	return SessionImport{Session: SessionOf(v.Session), Messages: v.Messages, Handoffs: v.Handoffs, Warnings: v.Warnings}
+}
+
+func (a *API) archiveRoutes() []Route {
+	return []Route{
+		{Method: "POST", Path: "/sessions/{id}/export", Access: ScopeOf("sessions", "export", "id"), Effects: true,
+			Summary: "A whole session as JSON Lines, as a text in JSON or, with `Accept: " + ndjson + "`, as they are. Nothing is left out of a long one.",
+			Errors:  []*fault.Kind{fault.SessionNotFound},
+			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[SessionExport](), Description: "The export as a text."},
+				{Status: 200, ContentType: ndjson, Description: "The export as it is. One that ends without a footer is not whole."}},
+			Exists: func(r *http.Request) error {
+				_, err := a.Sessions.Get(r.Context(), r.PathValue("id"))
+				return err
+			},
+			Endpoint: streamed(a.exportSession)},
+		{Method: "POST", Path: "/sessions/import", Access: Scope("sessions", "write"), Effects: true,
+			Summary: "Make a session of an export. What it says is history for the runs that follow; ids of messages are new.",
+			Errors: []*fault.Kind{fault.ExportFormat, fault.ExportTooNew, fault.ExportUnsupported, fault.ExportChecksum, fault.ExportEncrypted,
+				fault.SessionExists},
+			Endpoint: call(http.StatusCreated, func(ctx context.Context, _ Call, in struct {
+				As   string `query:"as" doc:"An id for the session, instead of the one in the export."`
+				Body []byte `content:"application/x-ndjson"`
+			}) (SessionImport, error) {
+				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As})
+				return SessionImportOf(v), err
+			})},
+	}
+}
+
+func (a *API) exportSession(w http.ResponseWriter, r *http.Request, _ Call, in struct {
+	ID   string `path:"id"`
+	Body ExportBody
+}) error {
+	o := session.ExportOptions{Version: a.Version, IncludeAudit: in.Body.IncludeAuditEntries, Hash: in.Body.Hash == nil || *in.Body.Hash}
+	lines := accepts(r, ndjson)
+	out := &download{w: w, rc: http.NewResponseController(w), contentType: ndjson}
+	if !lines {
+		id, err := message.Encode(in.ID)
+		if err != nil {
+			return err
+		}
+		out.contentType, out.before, out.quoted = "application/json", `{"sessionId":`+string(id)+`,"export":"`, true
+	}
+	err := a.Sessions.Export(r.Context(), in.ID, out, o)
+	if err == nil && !lines {
+		out.quoted = false
+		_, err = io.WriteString(out, "\"}\n")
+	}
+	return err
+}
+
+// downloadTimeout is how long a client may take for one piece of a download.
+const downloadTimeout = 30 * time.Second
+
+// A download is a long answer. Its header is sent with the first piece, so an error before that can still be told.
+type download struct {
+	w           http.ResponseWriter
+	rc          *http.ResponseController
+	contentType string
+	before      string // comes first
+	quoted      bool   // escape for the inside of a JSON string
+	begun       bool
+	buf         []byte
+}
+
+func (d *download) Write(p []byte) (int, error) {
+	d.buf = d.buf[:0]
+	if !d.begun {
+		d.begun = true
+		d.w.Header().Set("Content-Type", d.contentType)
+		d.buf = append(d.buf, d.before...)
+	}
+	if d.quoted {
+		d.buf = appendEscaped(d.buf, p)
+	} else {
+		d.buf = append(d.buf, p...)
+	}
+	d.rc.SetWriteDeadline(time.Now().Add(downloadTimeout)) //nolint:errcheck // a recorder in a test has none
+	defer d.rc.SetWriteDeadline(time.Time{})               //nolint:errcheck
+	if _, err := d.w.Write(d.buf); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// appendEscaped appends UTF-8 text as it stands inside a JSON string (RFC 8259, section 7). The text may end within a
+// character.
+func appendEscaped(to, text []byte) []byte {
+	const digits = "0123456789abcdef"
+	for _, c := range text {
+		switch {
+		case c == '"' || c == '\\':
+			to = append(to, '\\', c)
+		case c == '\n':
+			to = append(to, '\\', 'n')
+		case c < ' ':
+			to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
+		default:
+			to = append(to, c)
+		}
+	}
+	return to
+}

@@ -1,0 +1,252 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+const (
+	// MaxImport is how many bytes an export may have to be imported. All of it is held in memory and stored in one
+	// transaction, and other writers wait meanwhile.
+	MaxImport = 64 << 20
+
+	maxLine     = 16 << 20
+	maxProblems = 20
+	maxSequence = 1 << 53 // JSON numbers are exact up to there
+)
+
+// An archive is an export that was read whole and found sound.
+type archive struct {
+	session  store.Session
+	messages []store.Message
+	handoffs []store.Handoff
+	warnings []string
+}
+
+// An archiveReader takes an export line by line.
+type archiveReader struct {
+	archive
+	line     int
+	sum      checksum
+	body     int // lines
+	found    counts
+	footer   *footerLine
+	problems []fault.Issue
+	notes    map[string]int // how often something is not as it is in the file, by what that is
+
+	sequence int64              // of the latest message
+	at       int64              // its time
+	open     []message.ToolCall // of the latest assistant message, without an answer so far
+}
+
+func readArchive(r io.Reader) (*archive, error) {
+	a := &archiveReader{sum: newChecksum(), notes: map[string]int{}}
+	for lines := newLineReader(r); ; {
+		line, err := lines.next()
+		if err == io.EOF {
+			break
+		}
+		a.line++
+		if err == nil {
+			err = a.take(line)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(a.problems) >= maxProblems {
+			return nil, a.invalid()
+		}
+	}
+	if err := a.finish(); err != nil {
+		return nil, err
+	}
+	return &a.archive, nil
+}
+
+// problem notes what is wrong with the present line.
+func (a *archiveReader) problem(format string, args ...any) {
+	if len(a.problems) >= maxProblems {
+		return
+	}
+	a.problems = append(a.problems, fault.At(fmt.Sprintf(format, args...), "line", a.line))
+}
+
+func (a *archiveReader) invalid() error {
+	e := fault.New(fault.ExportFormat, "This is no session export that can be imported.")
+	e.Issues = a.problems
+	return e
+}
+
+// take takes one line with its end. Its error is one that no other line can make better or worse; what is wrong with
+// the line itself is noted.
+func (a *archiveReader) take(line []byte) error {
+	if a.footer != nil {
+		if len(bytes.TrimSpace(line)) > 0 {
+			a.problem("comes after the footer")
+		}
+		return nil
+	}
+	var head struct {
+		Kind string
+		Enc  *string
+	}
+	broken := ""
+	if err := json.Unmarshal(line, &head); err != nil {
+		broken = misread(err)
+	} else if !utf8.Valid(line) {
+		broken = "is not UTF-8 text"
+	}
+	switch {
+	case head.Enc != nil && head.Kind == "":
+		return fault.New(fault.ExportEncrypted, "Line %d of the session export is encrypted.", a.line)
+	case a.line == 1:
+		return a.meta(line, head.Kind)
+	case head.Kind == "footer":
+		return a.end(line)
+	}
+	a.body++
+	a.sum.Write(line)
+	if broken != "" {
+		a.problem("%s", broken)
+		return nil
+	}
+	switch head.Kind {
+	case "session":
+		record(a, line, a.takeSession)
+	case "agent":
+		a.found.Agents++
+		record(a, line, a.takeAgent)
+	case "message":
+		a.found.Messages++
+		record(a, line, a.takeMessage)
+	case "handoff":
+		a.found.Handoffs++
+		record(a, line, a.takeHandoff)
+	case "audit":
+		a.notes["Audit entries left out, since this version keeps none"]++
+	case "":
+		a.problem("has no kind")
+	default:
+		reason := fmt.Sprintf("Records left out of the unknown kind %.40q", head.Kind)
+		if len(a.notes) >= maxProblems && a.notes[reason] == 0 {
+			reason = "Records left out of more unknown kinds"
+		}
+		a.notes[reason]++
+	}
+	return nil
+}
+
+// record decodes a line for take, or notes what is wrong with it.
+func record[T any](a *archiveReader, line []byte, take func(T)) {
+	var v T
+	if err := json.Unmarshal(line, &v); err != nil {
+		a.problem("%s", misread(err))
+		return
+	}
+	take(v)
+}
+
+// misread tells what keeps a line from being a record of its kind.
+func misread(err error) string {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case ok && wrong.Field == "":
+		return "is no JSON object"
+	case ok:
+		return fmt.Sprintf("has a wrong type in %q: %s", wrong.Field, wrong.Value)
+	}
+	return "is not a record of its kind: " + err.Error()
+}
+
+// meta takes the first line. Without it, nothing else is worth reading.
+func (a *archiveReader) meta(line []byte, kind string) error {
+	var m metaLine
+	if err := json.Unmarshal(line, &m); err != nil {
+		a.problem("%s", misread(err))
+		return a.invalid()
+	}
+	switch {
+	case kind != "meta":
+		a.problem("is not the meta record of a session export")
+	case m.Format != exportFormat:
+		a.problem("names the format %.60q, want %s", m.Format, exportFormat)
+	}
+	if a.problems != nil {
+		return a.invalid()
+	}
+	text, minor, _ := strings.Cut(m.Version, ".")
+	major, err := strconv.ParseUint(text, 10, 32)
+	if _, minorErr := strconv.ParseUint(minor, 10, 32); err != nil || minorErr != nil || major < oldestMajor {
+		return fault.New(fault.ExportUnsupported, "The session export has the version %.40q, want %d to %d.x.", m.Version, oldestMajor, exportMajor)
+	}
+	if major > exportMajor {
+		return fault.New(fault.ExportTooNew, "The session export has the version %.40q, this program reads up to %d.x.", m.Version, exportMajor)
+	}
+	return nil
+}
+
+func (a *archiveReader) end(line []byte) error {
+	a.footer = &footerLine{}
+	record(a, line, func(f footerLine) { a.footer = &f })
+	if c := a.footer.Cipher; c != nil && string(c) != "null" {
+		return fault.New(fault.ExportEncrypted, "The session export is encrypted.")
+	}
+	return nil
+}
+
+// finish checks what only the whole file tells.
+func (a *archiveReader) finish() error {
+	if a.footer == nil {
+		a.line++
+		a.problem("is missing: a session export ends with a footer, and this one was cut off")
+		return a.invalid()
+	}
+	if a.session.ID == "" {
+		a.problem("ends a file without a session")
+	}
+	if a.problems != nil { // counts differ then, which tells nothing more
+		return a.invalid()
+	}
+	f := a.footer
+	for _, n := range []struct {
+		name string
+		told *int
+		want []int
+	}{
+		{"recordCount", f.RecordCount, []int{a.body + 2, a.body}}, // some writers count the body only
+		{"messageCount", f.MessageCount, []int{a.found.Messages}},
+		{"handoffCount", f.HandoffCount, []int{a.found.Handoffs}},
+		{"agentCount", f.AgentCount, []int{a.found.Agents}},
+	} {
+		switch {
+		case n.told == nil:
+			a.problem("has no %s", n.name)
+		case !slices.Contains(n.want, *n.told):
+			a.problem("has the %s %d, but the file holds %d", n.name, *n.told, n.want[0])
+		}
+	}
+	if a.problems != nil {
+		return a.invalid()
+	}
+	if f.Checksum != "" && f.Checksum != a.sum.String() {
+		return fault.New(fault.ExportChecksum, "The records of the session export have another checksum than its footer tells.")
+	}
+	a.settle()
+	a.warnings = []string{}
+	for _, reason := range slices.Sorted(maps.Keys(a.notes)) {
+		a.warnings = append(a.warnings, fmt.Sprintf("%s: %d.", reason, a.notes[reason]))
+	}
+	return nil
+}

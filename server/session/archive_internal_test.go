@@ -1,0 +1,64 @@
+package session
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"agentd/server/transcript"
+)
+
+// FuzzArchive feeds files to the reader: what it takes can be stored and read.
+func FuzzArchive(f *testing.F) {
+	const meta = `{"kind":"meta","version":"1.0","format":"svc-session-export"}` + "\n"
+	const session = `{"kind":"session","id":"s","userId":"u","agentId":"a","createdAt":"2026-01-01T00:00:00Z"}` + "\n"
+	message := func(sequence, msg string) string {
+		return `{"kind":"message","sessionId":"s","sequence":` + sequence + `,"createdAt":"2026-01-01T00:00:00Z","message":` + msg + "}\n"
+	}
+	f.Add([]byte(meta + session + `{"kind":"footer","recordCount":1,"messageCount":0,"handoffCount":0,"agentCount":0}`))
+	f.Add([]byte(meta + session + message("1", `{"role":"user","content":[{"type":"image","image":{"enc":"base64","data":"AA=="}}]}`) +
+		message("2", `{"role":"assistant","content":null,"toolCalls":[{"toolCallId":"c","toolName":"t","args":{}}]}`) +
+		`{"kind":"footer","recordCount":5,"messageCount":2,"handoffCount":0,"agentCount":0}` + "\n"))
+	f.Add([]byte(meta + session + message("1", `{"role":"tool","toolCallId":"c","content":"x"}`) +
+		`{"kind":"handoff","sessionId":"s","fromAgentId":"a","toAgentId":"b","at":"2026-01-01T00:00:00+02:00","inputFilter":{"a":1}}` + "\n" +
+		`{"kind":"footer","recordCount":5,"messageCount":1,"handoffCount":1,"agentCount":0,"checksum":""}` + "\n\n"))
+	f.Add([]byte(`{"enc":"AA=="}`))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		a, err := readArchive(bytes.NewReader(file))
+		if err != nil {
+			if a != nil {
+				t.Errorf("readArchive = %v and %v, want one of them", a, err)
+			}
+			return
+		}
+		if a.session.ID == "" || a.session.User == "" || a.session.Agent == "" || a.warnings == nil {
+			t.Errorf("readArchive = %+v, want a session and warnings", a)
+		}
+		var sequence int64
+		for i, m := range a.messages {
+			if m.Index != i || m.Sequence <= sequence || m.Role == "system" || m.Private {
+				t.Errorf("message %d = %+v after sequence %d", i, m, sequence)
+			}
+			sequence = m.Sequence
+			msg, _, err := transcript.Decode(m)
+			if err != nil || string(msg.Role) != m.Role {
+				t.Errorf("Decode(%s) = %v, %v; want a %s", m.Body, msg, err, m.Role)
+			}
+		}
+		for _, h := range a.handoffs {
+			if v, err := handoffOf("s", h); err != nil || v.FromAgentID == "" || v.ToAgentID == "" {
+				t.Errorf("handoffOf(%s) = %v, %v", h.Body, v, err)
+			}
+		}
+	})
+}
+
+func TestLineReader(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	l := newLineReader(strings.NewReader("a\n\n" + long + "\nend"))
+	for _, want := range []string{"a\n", "\n", long + "\n", "end"} {
+		if got, err := l.next(); err != nil || string(got) != want {
+			t.Errorf("next() = %.20q (%d bytes), %v; want %.20q", got, len(got), err, want)
+		}
+	}
+}

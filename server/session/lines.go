@@ -1,0 +1,102 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"hash"
+
+	"agentd/server/message"
+)
+
+// An export is JSON Lines: one record a line, told apart by kind, each line ended by a line feed.
+//
+//	meta      what kind of file it is
+//	session   the session's record                                     --+
+//	agent     each agent that the session, a message or a hand-off names | the body: what the checksum covers
+//	message   each message, in the order of sequence                     |
+//	handoff   each hand-off, in order                                  --+
+//	footer    counts and the checksum; a file without it is not whole
+const (
+	exportFormat  = "svc-session-export"
+	exportVersion = "1.0"
+	exportMajor   = 1
+	oldestMajor   = 0       // files of two major versions back are read
+	oldestReader  = "0.1.0" // the first version of the program that reads this format
+)
+
+type metaLine struct {
+	Kind              string  `json:"kind"`
+	Version           string  `json:"version"`
+	Format            string  `json:"format"`
+	CreatedAt         string  `json:"createdAt"`
+	Writer            string  `json:"writer"`
+	MinRuntimeVersion string  `json:"minRuntimeVersion"`
+	Counts            *counts `json:"counts,omitempty"`
+}
+
+type counts struct {
+	Messages int `json:"messages"`
+	Handoffs int `json:"handoffs"`
+	Agents   int `json:"agents"`
+}
+
+type sessionLine struct {
+	Kind      string   `json:"kind"`
+	ID        string   `json:"id"`
+	UserID    string   `json:"userId"`
+	AgentID   string   `json:"agentId"`
+	Title     string   `json:"title,omitempty"`
+	CreatedAt string   `json:"createdAt"`
+	UpdatedAt string   `json:"updatedAt,omitempty"`
+	ClosedAt  string   `json:"closedAt,omitempty"`
+	Tags      []string `json:"tags,omitempty"`
+}
+
+// agentLine names an agent. Agents are declared, not registered one by one, so it is of the session's own time.
+type agentLine struct {
+	Kind         string `json:"kind"`
+	ID           string `json:"id"`
+	DisplayName  string `json:"displayName"`
+	RegisteredAt string `json:"registeredAt"`
+}
+
+// messageLine holds a message. Of a tool message it also holds the outcome of the call, from which the message is made;
+// other writers leave that out.
+type messageLine struct {
+	Kind        string           `json:"kind"`
+	SessionID   string           `json:"sessionId"`
+	MessageID   string           `json:"messageId"`
+	Sequence    int64            `json:"sequence"`
+	CreatedAt   string           `json:"createdAt"`
+	PersistedAt string           `json:"persistedAt,omitempty"` // of other writers
+	DeletedAt   string           `json:"deletedAt,omitempty"`   // of other writers
+	Role        message.Role     `json:"role"`
+	AgentID     string           `json:"agentId,omitempty"`
+	TokenCount  int              `json:"tokenCount,omitempty"` // an estimate
+	Message     message.Message  `json:"message"`
+	Outcome     *message.Outcome `json:"outcome,omitempty"`
+}
+
+type handoffLine struct {
+	Kind string `json:"kind"`
+	Handoff
+}
+
+type footerLine struct {
+	Kind         string          `json:"kind"`
+	RecordCount  *int            `json:"recordCount"` // lines of the body, and two for meta and footer
+	MessageCount *int            `json:"messageCount"`
+	HandoffCount *int            `json:"handoffCount"`
+	AgentCount   *int            `json:"agentCount"`
+	Checksum     string          `json:"checksum,omitempty"`
+	WrittenAt    string          `json:"writtenAtIso"`
+	Cipher       json.RawMessage `json:"cipher,omitempty"` // of encrypted files
+}
+
+// checksum is that of the body so far.
+type checksum struct{ hash.Hash }
+
+func newChecksum() checksum { return checksum{sha256.New()} }
+
+func (c checksum) String() string { return "sha256:" + hex.EncodeToString(c.Sum(nil)) }

@@ -1,0 +1,178 @@
+package session
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/message"
+	"agentd/server/transcript"
+	"agentd/store"
+)
+
+func (a *archiveReader) takeSession(l sessionLine) {
+	if a.session.ID != "" {
+		a.problem("is a second session")
+		return
+	}
+	if !event.ValidID(l.ID) {
+		a.problem("has an id that is none: want 1 to 128 characters of A-Z a-z 0-9 _ -")
+	}
+	if l.UserID == "" || l.AgentID == "" {
+		a.problem("has no userId or no agentId")
+	}
+	a.session = store.Session{ID: cmp.Or(l.ID, "-"), User: l.UserID, Agent: l.AgentID, Title: l.Title, Tags: l.Tags,
+		Created: a.time("createdAt", l.CreatedAt), Updated: a.timeOrNone("updatedAt", l.UpdatedAt), Closed: a.timeOrNone("closedAt", l.ClosedAt)}
+}
+
+func (a *archiveReader) takeAgent(l agentLine) {
+	if l.ID == "" {
+		a.problem("has no id")
+	}
+}
+
+func (a *archiveReader) takeHandoff(l handoffLine) {
+	a.of(l.SessionID)
+	if l.FromAgentID == "" || l.ToAgentID == "" {
+		a.problem("has no fromAgentId or no toAgentId")
+	}
+	at := a.time("at", l.At)
+	body, err := message.Encode(l.Transfer)
+	if err != nil {
+		a.problem("cannot be kept: %v", err)
+	}
+	a.handoffs = append(a.handoffs, store.Handoff{Index: len(a.handoffs), At: at, Body: body})
+}
+
+// of checks that a record belongs to the session.
+func (a *archiveReader) of(sessionID string) {
+	switch {
+	case a.session.ID == "":
+		a.problem("comes before the session")
+	case sessionID != a.session.ID:
+		a.problem("belongs to another session")
+	}
+}
+
+// time reads a time. What is none, and a time before 1970 or after 9999, is a problem.
+func (a *archiveReader) time(name, text string) int64 {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
+		a.problem("has a %s that is no time: %.40q", name, text)
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func (a *archiveReader) timeOrNone(name, text string) int64 {
+	if text == "" {
+		return 0
+	}
+	return a.time(name, text)
+}
+
+func (a *archiveReader) takeMessage(l messageLine) {
+	a.of(l.SessionID)
+	if l.Sequence <= a.sequence || l.Sequence >= maxSequence {
+		a.problem("has the sequence %d after %d", l.Sequence, a.sequence)
+	}
+	a.sequence = max(a.sequence, l.Sequence)
+	a.at = a.time("createdAt", cmp.Or(l.CreatedAt, l.PersistedAt))
+	msg := l.Message
+	if l.Role != "" && l.Role != msg.Role {
+		a.problem("has the role %.20q, but its message %.20q", l.Role, msg.Role)
+	}
+	switch {
+	case l.DeletedAt != "":
+		a.notes["Messages left out, since they were deleted"]++
+		return
+	case msg.Role == message.System:
+		a.notes["System messages left out, since they belong to agents and not to sessions"]++
+		return
+	case msg.Role == message.Tool:
+		a.takeAnswer(l)
+		return
+	case msg.Role != message.User && msg.Role != message.Assistant:
+		a.problem("has a message of the role %.20q, want user, assistant or tool", msg.Role)
+		return
+	}
+	a.checkParts(msg.Content.Parts)
+	a.unanswered("without an answer before the next message, from where a model may refuse to go on")
+	for i := range msg.ToolCalls {
+		c := &msg.ToolCalls[i]
+		if c.ID == "" || c.Name == "" {
+			a.problem("has a tool call without toolCallId or toolName")
+		}
+		c.Args = message.Args(string(c.Args))
+	}
+	a.open = slices.Clone(msg.ToolCalls)
+	a.keep(msg, msg)
+}
+
+// takeAnswer takes a tool message, which is stored as the outcome of its call.
+func (a *archiveReader) takeAnswer(l messageLine) {
+	id := l.Message.ToolCallID
+	asked := slices.IndexFunc(a.open, func(c message.ToolCall) bool { return c.ID == id })
+	o := l.Outcome
+	if o == nil {
+		o = &message.Outcome{ToolCallID: id, ContentParts: l.Message.Content.Parts}
+		if asked >= 0 {
+			o.ToolName = a.open[asked].Name
+		}
+		if o.ContentParts == nil {
+			o.Output, _ = message.Encode(l.Message.Content.Text)
+		}
+	}
+	if id == "" || o.ToolCallID != id {
+		a.problem("has a tool message without toolCallId, or with the outcome of another call")
+	}
+	a.checkParts(o.ContentParts)
+	if asked >= 0 {
+		a.open = slices.Delete(a.open, asked, asked+1)
+	} else {
+		a.notes["Answers of tools without a call before them, from where a model may refuse to go on"]++
+	}
+	a.keep(transcript.Answer(o), o)
+}
+
+// keep adds a message; body is what is stored of it.
+func (a *archiveReader) keep(msg message.Message, body any) {
+	b, err := message.Encode(body)
+	if err != nil {
+		a.problem("cannot be kept: %v", err)
+		return
+	}
+	a.messages = append(a.messages, store.Message{Index: len(a.messages), Sequence: a.sequence, Role: string(msg.Role),
+		Tokens: transcript.Tokens(msg), At: a.at, Body: b})
+}
+
+// settle answers the calls that are open in the end: a model wants an answer to each, and no run is there to give it.
+func (a *archiveReader) settle() {
+	for _, c := range a.open {
+		a.sequence++
+		o := &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.AbortedCall, Message: "The run had not ended when its session was exported."}
+		a.keep(transcript.Answer(o), o)
+	}
+	a.unanswered("without an answer in the end, which are told as aborted")
+}
+
+// unanswered notes what becomes of the calls that are open, and closes them.
+func (a *archiveReader) unanswered(what string) {
+	if len(a.open) > 0 {
+		a.notes["Tool calls "+what] += len(a.open)
+	}
+	a.open = nil
+}
+
+func (a *archiveReader) checkParts(parts []message.Part) {
+	for _, p := range parts {
+		media, known := map[string]*message.Bytes{"image": p.Image, "audio": p.Audio, "file": p.File}[p.Type]
+		switch {
+		case known && (media == nil || media.Enc != "base64" && media.Enc != "url"):
+			a.problem(`has a part of type %s without {"enc": "base64", ...} or {"enc": "url", ...}`, p.Type)
+		case !known && p.Type != "text" && p.Type != "reasoning":
+			a.problem("has a part of the unknown type %.20q", p.Type)
+		}
+	}
+}
