@@ -48,8 +48,8 @@ var rulesRooms = map[string]string{
 	"auth":              "store server/fault server/id",
 	"server/trace":      "store server/event server/fault server/message server/transcript",
 	"server/transcript": "store server/message server/provider server/tool",
-	"server/agent": "metrics store server/event server/fault server/hub server/id server/message server/provider server/schema server/tool " +
-		"server/trace server/transcript",
+	"server/agent": "metrics store server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
+		"server/tool server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 

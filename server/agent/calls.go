@@ -410,7 +410,7 @@ func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
 	}
 	var list []Approval
 	for _, p := range parked.rec.pending {
-		list = append(list, p.under(c.ID))
+		list = append(list, p.Under(c.ID))
 	}
 	return list
 }

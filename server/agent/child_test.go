@@ -63,7 +63,7 @@ func TestChainParkedOnAGrandchild(t *testing.T) {
 			t.Fatalf("parked state: current %s, %d hand-offs, sub-runs %+v", st.CurrentAgentID, len(st.Handoffs), st.PendingSubRuns)
 		}
 		sub := st.PendingSubRuns[0].State
-		if sub.AgentID != "clerk" || sub.Status != store.Awaiting || sub.ID == st.ID || len(sub.PendingSubRuns) != 1 ||
+		if sub.AgentID != "clerk" || sub.Status != string(store.Awaiting) || sub.ID == st.ID || len(sub.PendingSubRuns) != 1 ||
 			sub.PendingSubRuns[0].State.PendingApprovals[0].SubRunToolCallID != "" {
 			t.Fatalf("sub-run state = %+v", sub)
 		}

@@ -104,12 +104,12 @@ func (d *ruling) vote(a *Approval, by string) (more bool) {
 			With("toolCallId", a.ToolCallID)
 		return true
 	case slices.Contains(a.GrantedBy, by):
-		d.refused = fault.New(fault.ApproverRefused, "The principal %s has granted the call %s already; %d are needed.", by, a.ToolCallID, a.Approvers).
+		d.refused = fault.New(fault.ApproverRefused, "The principal %s has granted the call %s already; %d are needed.", by, a.ToolCallID, a.ApproversNeeded).
 			With("toolCallId", a.ToolCallID)
 		return true
 	}
 	a.GrantedBy = append(slices.Clip(a.GrantedBy), by)
-	if len(a.GrantedBy) < a.Approvers {
+	if len(a.GrantedBy) < a.ApproversNeeded {
 		d.votes = true
 		return true
 	}
@@ -130,7 +130,7 @@ func (d *ruling) wait(a Approval, c *store.Call, step int) {
 func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, step int) {
 	m, unknown := d.move, call.Reason == outcomeUnknown
 	kept := Decided{By: by, At: message.Millis(m.at), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(call.ArgsHash)}
-	if a.Approvers > 1 {
+	if a.ApproversNeeded > 1 {
 		kept.GrantedBy = a.GrantedBy
 	}
 	call.Decision, _ = message.Encode(kept)
@@ -165,7 +165,7 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 		words := below[call.ID]
 		if len(words) == 0 {
 			for _, a := range k.rec.pending {
-				d.pending = append(d.pending, a.under(call.ID))
+				d.pending = append(d.pending, a.Under(call.ID))
 			}
 			m.calls = append(m.calls, call)
 			continue
@@ -181,7 +181,7 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 		}
 		for _, word := range words {
 			what := Approval{ToolCallID: word.ToolCallID, SubRunToolCallID: word.SubRunToolCallID}
-			path := what.under(call.ID).SubRunToolCallID
+			path := what.Under(call.ID).SubRunToolCallID
 			switch {
 			case slices.ContainsFunc(sub.pending, what.Same): // more approvers are needed
 			case word.Granted:
@@ -200,7 +200,7 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 			d.children = append(d.children, sub)
 		}
 		for _, a := range sub.pending {
-			d.pending = append(d.pending, a.under(call.ID))
+			d.pending = append(d.pending, a.Under(call.ID))
 		}
 		if !sub.moves && sub.votes {
 			sub.keep(kid)

@@ -37,7 +37,7 @@ func (p *Policy) terms(a Approval, at int64, startedBy string) Approval {
 		a.ExpiresAt = message.Millis(at + t.Expires.Milliseconds())
 	}
 	if t.Approvers > 1 {
-		a.Approvers = t.Approvers
+		a.ApproversNeeded = t.Approvers
 	}
 	if t.Different {
 		a.NotBy = cmp.Or(startedBy, anonymous)

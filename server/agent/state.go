@@ -10,94 +10,20 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/runstate"
 	"agentd/server/transcript"
 	"agentd/store"
 )
 
-// StateVersion labels the JSON form of [State].
-const StateVersion = "svc-run-state/1.2"
-
-// State is the full state of a run, as the API shows it.
-type State struct {
-	Version          string                        `json:"version"`
-	ID               string                        `json:"id"`
-	AgentID          string                        `json:"agentId"`
-	CurrentAgentID   string                        `json:"currentAgentId"`
-	SessionID        string                        `json:"sessionId"`
-	UserID           string                        `json:"userId,omitempty"`
-	Status           store.Status                  `json:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
-	Steps            []StepState                   `json:"steps"`
-	Messages         []message.Message             `json:"messages"`
-	PendingApprovals []Approval                    `json:"pendingApprovals"`
-	Handoffs         []json.RawMessage             `json:"handoffs"`
-	Usage            message.Usage                 `json:"usage"`
-	UsageByModel     map[string]message.ModelUsage `json:"usageByModel,omitempty"`
-	PendingSubRuns   []SubRun                      `json:"pendingSubRuns,omitempty"`
-	StartedAt        string                        `json:"startedAt"`
-	FinishedAt       string                        `json:"finishedAt,omitempty"`
-	Error            *RunError                     `json:"error,omitempty"`
-}
-
-// SubRun is a child that waits for a decision on one of its calls.
-type SubRun struct {
-	ToolCallID      string `json:"toolCallId"`
-	ToolName        string `json:"toolName"`
-	TargetAgentName string `json:"targetAgentName"`
-	State           State  `json:"state"`
-}
-
-// StepState is one step of a run: a model call and the tool calls it asked for.
-type StepState struct {
-	StepNumber int             `json:"stepNumber"`
-	StartedAt  string          `json:"startedAt"`
-	EndedAt    string          `json:"endedAt,omitempty"`
-	Usage      *message.Usage  `json:"usage,omitempty"`
-	ToolCalls  []CompletedCall `json:"toolCalls"`
-	AgentID    string          `json:"agentId"`
-}
-
-// CompletedCall is a tool call with its outcome.
-type CompletedCall struct {
-	Call       message.ToolCall `json:"call"`
-	Outcome    message.Outcome  `json:"outcome"`
-	StepNumber int              `json:"stepNumber"`
-}
-
-// Approval is a tool call that waits for a person's decision.
-type Approval struct {
-	ToolCallID  string          `json:"toolCallId"`
-	ToolName    string          `json:"toolName"`
-	Args        json.RawMessage `json:"args"`
-	Reason      string          `json:"reason,omitempty"`
-	RequestedAt string          `json:"requestedAt"`
-	// SubRunToolCallID is the path to the child run that waits: ids of tool calls, outermost first, joined by "/".
-	SubRunToolCallID string   `json:"subRunToolCallId,omitempty" doc:"Of a child run's call: the ids of the calls that lead to it, outermost first, joined by /. Send it back with the decision."`
-	ExpiresAt        string   `json:"expiresAt,omitempty" doc:"When the call is denied by itself."`
-	Approvers        int      `json:"approversNeeded,omitempty" doc:"How many different principals must grant it; absent: one."`
-	GrantedBy        []string `json:"grantedBy,omitempty" doc:"Those who have, while more are needed."`
-	NotBy            string   `json:"notBy,omitempty" doc:"The principal that started the run and must not grant it."`
-}
-
-// under is the approval as the parent of a child shows it, whose call has the given id.
-func (a Approval) under(callID string) Approval {
-	if a.SubRunToolCallID != "" {
-		callID += "/" + a.SubRunToolCallID
-	}
-	a.SubRunToolCallID = callID
-	return a
-}
-
-// Same reports whether two approvals are for the same call.
-func (a Approval) Same(b Approval) bool {
-	return a.ToolCallID == b.ToolCallID && a.SubRunToolCallID == b.SubRunToolCallID
-}
-
-// RunError says why a run failed or was aborted. Code is one of the codes of the fault table.
-type RunError struct {
-	Message string `json:"message"`
-	Code    string `json:"code"`
-	Hint    string `json:"hint,omitempty"`
-}
+// What runs look like from outside.
+type (
+	State         = runstate.State
+	StepState     = runstate.Step
+	SubRun        = runstate.SubRun
+	CompletedCall = runstate.CompletedCall
+	Approval      = runstate.Approval
+	RunError      = runstate.Error // its code is one of the fault table
+)
 
 func runError(err error) *RunError {
 	f := fault.Of(err)
@@ -330,9 +256,9 @@ func ending(row *store.Run, rec *record, at int64) end {
 // result builds what the run looked like at the given end.
 func result(row *store.Run, rec *record, at end) (RunResult, error) {
 	st := State{
-		Version: StateVersion, ID: row.ID, AgentID: row.Owner, CurrentAgentID: at.Agent, SessionID: row.Session, UserID: row.User,
-		Status: at.Status, Steps: []StepState{}, Messages: slices.Clone(rec.history), PendingApprovals: at.Pending,
-		Handoffs: []json.RawMessage{}, StartedAt: message.Millis(max(row.Started, row.Created)), FinishedAt: isoOrNone(at.Finished),
+		Version: runstate.Version, ID: row.ID, AgentID: row.Owner, CurrentAgentID: at.Agent, SessionID: row.Session, UserID: row.User,
+		Status: string(at.Status), Steps: []StepState{}, Messages: slices.Clone(rec.history), PendingApprovals: at.Pending,
+		Handoffs: []runstate.Handoff{}, StartedAt: message.Millis(max(row.Started, row.Created)), FinishedAt: isoOrNone(at.Finished),
 	}
 	if st.PendingApprovals == nil {
 		st.PendingApprovals = []Approval{}
@@ -343,15 +269,23 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 	if err := json.Unmarshal(at.Models, &st.UsageByModel); err != nil {
 		return RunResult{}, err
 	}
+	if len(st.UsageByModel) == 0 {
+		st.UsageByModel = nil
+	}
 	if at.Error != nil {
 		if err := json.Unmarshal(at.Error, &st.Error); err != nil {
 			return RunResult{}, err
 		}
 	}
 	for _, h := range rec.handoffs {
-		if h.At <= at.At {
-			st.Handoffs = append(st.Handoffs, h.Body)
+		if h.At > at.At {
+			continue
 		}
+		var shown runstate.Handoff
+		if err := json.Unmarshal(h.Body, &shown); err != nil {
+			return RunResult{}, err
+		}
+		st.Handoffs = append(st.Handoffs, shown)
 	}
 	for _, p := range at.Parked {
 		k := rec.parked[p.Call]
@@ -366,7 +300,7 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 			return RunResult{}, err
 		}
 		c := &rec.calls[p.Call]
-		st.PendingSubRuns = append(st.PendingSubRuns, SubRun{c.ID, c.Name, k.row.Owner, res.State})
+		st.PendingSubRuns = append(st.PendingSubRuns, SubRun{ToolCallID: c.ID, ToolName: c.Name, TargetAgentName: k.row.Owner, State: res.State})
 	}
 	then := record{steps: rec.steps, calls: rec.calls}
 	for _, e := range rec.messages {
@@ -388,7 +322,7 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 	for _, s := range rec.steps[:min(at.Steps, len(rec.steps))] {
 		st.Steps = append(st.Steps, then.step(s, at.At))
 	}
-	res := RunResult{Usage: st.Usage, Status: st.Status, Error: st.Error, Output: rec.output, State: st}
+	res := RunResult{Usage: st.Usage, Status: at.Status, Error: st.Error, Output: rec.output, State: st}
 	if res.Output == nil && at.Status != store.Running {
 		if text := then.lastText(row.Owner); text != "" {
 			res.Output, _ = message.Encode(text)
@@ -423,10 +357,14 @@ func endEvent(row *store.Run, rec *record, at end) (event.Event, error) {
 	if err != nil {
 		return event.Event{}, err
 	}
+	type shown struct {
+		RunResult
+		State any `json:"state"` // hides the one of the result, and encodes faster
+	}
 	return event.New(event.AgentEnd, struct {
-		RunID  string    `json:"runId"`
-		Result RunResult `json:"result"`
-	}{row.ID, res}), nil
+		RunID  string `json:"runId"`
+		Result shown  `json:"result"`
+	}{row.ID, shown{res, res.State.Plain()}}), nil
 }
 
 func isoOrNone(ms int64) string {

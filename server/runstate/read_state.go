@@ -136,6 +136,7 @@ func (r *reader) approval(v value) (a Approval) {
 		a.ExpiresAt = may(r, f, "expiresAt", r.text)
 		a.GrantedBy = orNil(may(r, f, "grantedBy", r.texts))
 		a.ApproversNeeded = may(r, f, "approversNeeded", r.whole)
+		a.NotBy = may(r, f, "notBy", r.text)
 	})
 	return a
 }

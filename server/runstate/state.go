@@ -82,6 +82,21 @@ type Approval struct {
 	ExpiresAt        string          `json:"expiresAt,omitempty"`
 	GrantedBy        []string        `json:"grantedBy,omitempty" doc:"Who has granted it so far."`
 	ApproversNeeded  int             `json:"approversNeeded,omitempty" doc:"How many grants it takes; one where absent."`
+	NotBy            string          `json:"notBy,omitempty" doc:"The principal that started the run and must not grant it."`
+}
+
+// Under is the approval as the parent of a child shows it, whose call has the given id.
+func (a Approval) Under(callID string) Approval {
+	if a.SubRunToolCallID != "" {
+		callID += "/" + a.SubRunToolCallID
+	}
+	a.SubRunToolCallID = callID
+	return a
+}
+
+// Same reports whether two approvals are for the same call.
+func (a Approval) Same(b Approval) bool {
+	return a.ToolCallID == b.ToolCallID && a.SubRunToolCallID == b.SubRunToolCallID
 }
 
 // Handoff is the record of a child agent that took over for a while.
