@@ -50,17 +50,18 @@ var rulesRooms = map[string]string{
 		"server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
+	"server/trace":    "store server/fault server/message server/transcript",
 
 	// Transport.
 	"server/gate":   "auth metrics server/fault server/id server/message",
 	"server/stream": "auth server/event server/fault server/hub server/message",
 	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
-		"server/session server/stream",
+		"server/session server/stream server/trace",
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
 	"server": "auth metrics store server/agent server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
-		"server/secret server/session server/stream",
+		"server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/config server/event server/fault server/hub server/manifest server/message " +
 		"server/rest server/sse",
 	"main": "server/cli",
