@@ -46,8 +46,8 @@ var rulesRooms = map[string]string{
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
-	"server/trace":      "store server/event server/fault server/message server/transcript",
 	"server/transcript": "store server/message server/provider server/tool",
+	"server/trace":      "store server/fault server/message server/transcript",
 	"server/agent": "metrics store server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
 		"server/tool server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
@@ -57,12 +57,12 @@ var rulesRooms = map[string]string{
 	"server/gate":   "auth metrics server/fault server/id server/message",
 	"server/stream": "auth server/event server/fault server/hub server/message",
 	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
-		"server/session server/stream",
+		"server/session server/stream server/trace",
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
 	"server": "auth metrics store server/agent server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
-		"server/secret server/session server/stream",
+		"server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/config server/event server/fault server/hub server/manifest server/message " +
 		"server/rest server/session server/sse",
 	"main": "server/cli",

@@ -35,6 +35,8 @@ type need struct {
 	scope       string // resource:action, or with the target that every request needs
 	ofID        bool   // the scope needs the id of what the request is about
 	some        bool   // the scope may have any target
+	flagged     string // the scope that is needed instead when the body has the flag
+	flag        string
 }
 
 func needOf(rt rest.Route) need {
@@ -43,6 +45,10 @@ func needOf(rt rest.Route) need {
 		return need{public: true}
 	case text == "any token":
 		return need{any: true}
+	case strings.Contains(text, " with "):
+		scope, other, _ := strings.Cut(text, "; ")
+		flagged, flag, _ := strings.Cut(other, " with ")
+		return need{scope: scope, flagged: flagged, flag: strings.TrimSuffix(flag, ": true")}
 	case strings.Contains(text, " or "):
 		scope, _, _ := strings.Cut(text, " or ")
 		return need{scope: scope, some: true}
@@ -146,6 +152,53 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		case strings.Count(n.scope, ":") == 1:
 			want("the scope for one id only", s.token(n.scope+":"+cmp.Or(id, "other")), 403, "scope-denied")
 		}
+	}
+}
+
+// Where a flag of the body chooses the scope, neither scope stands in for the other, and what is wrong with the body
+// comes before what is wrong with the token.
+func TestScopesByFlagAreGuarded(t *testing.T) {
+	t.Parallel()
+	s := newSweep(t)
+	asked := 0
+	for _, rt := range table() {
+		n := needOf(rt)
+		if n.flag == "" {
+			continue
+		}
+		asked++
+		path, _ := s.path(rt)
+		want := func(token, body string, status int, code string) {
+			t.Helper()
+			if ans := s.do(rt.Method, path, token, body); ans.StatusCode != status || ans.code() != code {
+				t.Errorf("%s %s %.60s = %d %s, want %d %s", rt.Method, path, body, ans.StatusCode, ans.body, status, code)
+			}
+		}
+		on, off := fmt.Sprintf(`{%q: true}`, n.flag), fmt.Sprintf(`{%q: false}`, n.flag)
+		large := `{"x": "` + strings.Repeat("a", 100<<10) + `"}`
+		usual, flagged := s.token(n.scope), s.token(n.flagged)
+		for _, token := range []string{s.admin, usual} {
+			want(token, "", 200, "")
+			want(token, off, 200, "")
+		}
+		for _, token := range []string{s.admin, flagged} {
+			want(token, on, 200, "")
+		}
+		want(usual, on, 403, "scope-denied")
+		want(flagged, off, 403, "scope-denied")
+		want(flagged, "", 403, "scope-denied")
+		for token, code := range map[string]string{"": "auth-required", "garbage": "auth-invalid"} {
+			want(token, "", 401, code)
+			want(token, on, 401, code)
+			want(token, large, 401, code) // not worth reading
+			want(token, `{"no": 1}`, 400, "config-invalid")
+		}
+		want(s.token("secrets:read"), on, 403, "scope-denied")
+		want(s.token("secrets:read"), `{"no": 1}`, 400, "config-invalid")
+		want(s.admin, large, 400, "config-invalid")
+	}
+	if asked == 0 {
+		t.Error("no row of the table has a scope by a flag")
 	}
 }
 

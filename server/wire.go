@@ -16,6 +16,7 @@ import (
 	"agentd/server/rest"
 	"agentd/server/session"
 	"agentd/server/stream"
+	"agentd/server/trace"
 	"agentd/store"
 )
 
@@ -76,7 +77,7 @@ func (s *Server) open(ctx context.Context) error {
 	rollup := s.health(p)
 	p.closers = append(p.closers, rollup.Wait)
 	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version,
-		BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
+		Traces: trace.New(p.db.Runs(), p.db.Sessions()), BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
 		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl}
 	if cfg.Metrics.Enabled {
 		api.Metrics = p.metrics

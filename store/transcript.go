@@ -194,17 +194,7 @@ func (tx *Tx) handoffs(query string, args ...any) ([]Handoff, error) {
 
 // Spans returns the batches of spans of run n in the order in which they were written.
 func (r *Runs) Spans(tx *Tx, n int64) ([]SpanBatch, error) {
-	var out []SpanBatch
-	err := tx.collect(func(s scanner) error {
-		var b SpanBatch
-		var k int64
-		var body string
-		err := s.Scan(&k, &b.At, &body)
-		b.Run, b.First, b.Body = k>>24, index(k), json.RawMessage(body)
-		out = append(out, b)
-		return err
-	}, "SELECT key, at, body FROM spans WHERE key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
-	return out, err
+	return tx.spans("key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
 }
 
 // Exchanges returns what is recorded about the model calls of run n, in the order of its steps.

@@ -38,14 +38,21 @@ type Options struct {
 type Gate struct {
 	opts     Options
 	public   map[string]bool // patterns that need no token
+	late     map[string]bool // patterns whose routes tell themselves of a refused token
 	draining atomic.Bool
 }
 
 // New makes a gate. A nil Verifier lets everybody in as anonymous with all scopes (auth.kind=none).
-func New(o Options) *Gate { return &Gate{opts: o, public: map[string]bool{}} }
+func New(o Options) *Gate { return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}} }
 
 // Public exempts a mux pattern from authentication. It must be called before the gate serves.
 func (g *Gate) Public(pattern string) { g.public[pattern] = true }
+
+// Late lets requests for a mux pattern pass with a token that is missing or wrong, which is [Request.Refused] then: the
+// route refuses them once it has looked at their body. The principal is nobody. Everything else is as for other
+// patterns: a wrong token counts towards a lockout, and who is locked out does not pass. It must be called before the
+// gate serves.
+func (g *Gate) Late(pattern string) { g.late[pattern] = true }
 
 // Drain makes the gate tell [Draining] from now on.
 func (g *Gate) Drain() { g.draining.Store(true) }
@@ -63,6 +70,7 @@ type Request struct {
 	ID        string
 	IP        netip.Addr // zero when unknown
 	Principal auth.Principal
+	Refused   error // why there is none; only where a pattern is late
 }
 
 type requestKey struct{}
@@ -91,18 +99,17 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		handler, pattern := mux.Handler(r)
 		defer g.finish(w, r, q, pattern, start)
 		defer g.caught(w, r)
+		found := pattern != "" && r.URL.Path == clean(r.URL.Path)
+		err := g.authenticate(r, q, pattern)
+		if err != nil && found && g.late[pattern] && fault.Of(err).Kind.Status == http.StatusUnauthorized {
+			q.Refused, err = err, nil
+		}
 		switch {
-		case pattern == "" || r.URL.Path != clean(r.URL.Path):
-			if err := g.authenticate(r, q, pattern); err != nil {
-				g.Fail(w, r, err)
-				return
-			}
+		case err != nil:
+			g.Fail(w, r, err)
+		case !found:
 			g.Fail(w, r, unmatched(handler, w, r))
 		default:
-			if err := g.authenticate(r, q, pattern); err != nil {
-				g.Fail(w, r, err)
-				return
-			}
 			mux.ServeHTTP(w, r)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"agentd/server/openapi"
 	"agentd/server/session"
 	"agentd/server/stream"
+	"agentd/server/trace"
 )
 
 // API is what the endpoints work with.
@@ -22,6 +23,7 @@ type API struct {
 	Agents   *agent.Registry
 	Engine   *agent.Engine
 	Sessions *session.Service
+	Traces   *trace.Service
 	Issuer   *auth.Issuer // nil with auth.kind=none: there are no token routes
 	Health   *health.Rollup
 	Metrics  *metrics.Inventory // nil: no metrics route
@@ -43,6 +45,7 @@ func (a *API) Routes() []Route {
 	routes = append(routes, a.runRoutes()...)
 	routes = append(routes, a.approvalRoutes()...)
 	routes = append(routes, a.sessionRoutes()...)
+	routes = append(routes, a.replayRoutes()...)
 	if a.Issuer != nil {
 		routes = append(routes, a.tokenRoutes()...)
 	}
@@ -88,7 +91,7 @@ func errorsOf(rt Route, input bool) []*fault.Kind {
 	if rt.Access.kind != public {
 		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
 	}
-	if rt.Access.kind == scoped || rt.Access.kind == partly || rt.Access.kind == runOwner {
+	if rt.Access.kind != public {
 		kinds = append(kinds, fault.ScopeDenied)
 	}
 	if rt.Access.kind == runOwner {

@@ -112,8 +112,8 @@ func span(low, high *int64) string {
 // duplicate and missing keys, wrong types, null where a value is needed, texts that are too short; of more than 100, the
 // first 100. An empty body is {}.
 //
-// Field tags: `json` names the key; `min` is the least length of a text or list, or the least number; `required` says
-// that the key must be there. A field of type json.RawMessage takes any value without duplicate keys.
+// Field tags: `json` names the key; `min` is the least length of a text or list, or the least number, and `max` the
+// greatest number; `required` says that the key must be there. A field of type json.RawMessage takes any value without duplicate keys.
 func Decode(data []byte, into any) []fault.Issue {
 	if len(bytes.TrimSpace(data)) == 0 {
 		data = []byte("{}")
@@ -199,13 +199,14 @@ func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag, pat
 			d.fail(path, "is not %s", noun(v))
 			return
 		}
-		low := bound(tag, "min")
+		low, high := bound(tag, "min"), bound(tag, "max")
 		switch {
-		case low == nil:
-		case v.Kind() == reflect.String && int64(len(v.String())) < *low:
+		case low != nil && v.Kind() == reflect.String && int64(len(v.String())) < *low:
 			d.fail(path, "has at least %d character(s)", *low)
-		case v.CanInt() && v.Int() < *low:
+		case low != nil && v.CanInt() && v.Int() < *low:
 			d.fail(path, "is at least %d", *low)
+		case high != nil && v.CanInt() && v.Int() > *high:
+			d.fail(path, "is at most %d", *high)
 		}
 		if allowed := tag.Get("enum"); allowed != "" && v.Kind() == reflect.String && !slices.Contains(strings.Split(allowed, "|"), v.String()) {
 			d.fail(path, "is one of %s", strings.ReplaceAll(allowed, "|", ", "))

@@ -12,7 +12,7 @@ import (
 type decoded struct {
 	Text  string          `json:"text" required:"true" min:"1"`
 	Kind  string          `json:"kind" enum:"a|b"`
-	N     int64           `json:"n" min:"1"`
+	N     int64           `json:"n" min:"1" max:"9"`
 	Flag  bool            `json:"flag"`
 	List  []string        `json:"list" min:"1"`
 	Inner struct{ X int } `json:"inner"`
@@ -37,6 +37,7 @@ func TestDecode(t *testing.T) {
 		`{"text":1,"flag":0}`:                `[text] is not a string, [flag] is not true or false`,
 		`{"text":"x","n":1.5,"list":[]}`:     `[n] is not a whole number, [list] has at least 1 item(s)`,
 		`{"text":"x","n":0,"kind":"c"}`:      `[n] is at least 1, [kind] is one of a, b`,
+		`{"text":"x","n":10}`:                `[n] is at most 9`,
 		`{"text":"x","list":["a",2,null]}`:   `[list 1] is not a string, [list 2] is null`,
 		`{"text":"x","Text":"y","text":"z"}`: `[Text] is not a known key, [text] is there twice`,
 		`{"text":"x","any":{"deep":[1,{"a":"}]"}]},"zzz":1}`:                             `[zzz] is not a known key`,

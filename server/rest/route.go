@@ -24,6 +24,8 @@ type Access struct {
 	resource, action string
 	param            string // path parameter with the id of the resource
 	target           string // instead of a parameter: the same for all requests
+	flag             string // member of the body that chooses between this and other
+	other            *Access
 }
 
 type accessKind int
@@ -33,6 +35,7 @@ const (
 	scoped
 	partly
 	runOwner
+	byFlag
 )
 
 // Public routes need no token.
@@ -63,6 +66,34 @@ func ScopeOfSome(resource, action string) Access {
 // before any scope is looked at.
 func Owner(action string) Access { return Access{kind: runOwner, resource: "agents", action: action} }
 
+// ScopeByFlag needs the scope of off or, when a flag of the body is true, that of on. What is wrong with the body is told
+// before who sent it is looked at.
+func ScopeByFlag(off Access, flag string, on Access) Access {
+	off.kind, off.flag, off.other = byFlag, flag, &on
+	return off
+}
+
+// chosen is the access that an input of a route with a flag asks for.
+func (a Access) chosen(in reflect.Value) Access {
+	if flagOf(in, a.flag).Bool() {
+		return *a.other
+	}
+	return a
+}
+
+// flagOf finds a flag in the body of an input. It is not valid when there is none.
+func flagOf(in reflect.Value, name string) reflect.Value {
+	body := in.FieldByName("Body")
+	if body.IsValid() && body.Kind() == reflect.Struct {
+		for f, v := range body.Fields() {
+			if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key == name && v.Kind() == reflect.Bool {
+				return v
+			}
+		}
+	}
+	return reflect.Value{}
+}
+
 func (a Access) required(r *http.Request) auth.Scope {
 	s := auth.Scope{Resource: a.resource, Action: a.action, Target: a.target}
 	if a.param != "" {
@@ -74,6 +105,10 @@ func (a Access) required(r *http.Request) auth.Scope {
 // String is for documents.
 func (a Access) String() string {
 	switch {
+	case a.kind == byFlag:
+		off := a
+		off.kind = scoped
+		return off.String() + "; " + a.other.String() + " with " + a.flag + ": true"
 	case a.kind == runOwner:
 		return a.resource + ":" + a.action + ":{agentId of the run}"
 	case a.kind == partly:
@@ -109,14 +144,14 @@ func (rt Route) Pattern(base string) string { return rt.Method + " " + base + rt
 // Call is what an endpoint knows beside its input.
 type Call struct {
 	Principal auth.Principal
-	Run       agent.Identity // of routes with {runId}
+	Run       agent.Identity // where the scope is that of its owner
 }
 
-// Endpoint answers a route's requests.
+// Endpoint answers a route's requests, once their input is read and checked.
 type Endpoint struct {
 	in, out reflect.Type
 	status  int
-	serve   func(w http.ResponseWriter, r *http.Request, c Call) error
+	answer  func(w http.ResponseWriter, r *http.Request, c Call, in any) error
 }
 
 // none is the output of an endpoint that answers 204.
@@ -128,12 +163,8 @@ type none struct{}
 // type for documents.
 func call[In, Out any](status int, fn func(ctx context.Context, c Call, in In) (Out, error)) Endpoint {
 	return Endpoint{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), status: status,
-		serve: func(w http.ResponseWriter, r *http.Request, c Call) error {
-			var in In
-			if err := read(w, r, &in); err != nil {
-				return err
-			}
-			out, err := fn(r.Context(), c, in)
+		answer: func(w http.ResponseWriter, r *http.Request, c Call, in any) error {
+			out, err := fn(r.Context(), c, in.(In))
 			if err != nil {
 				return err
 			}
@@ -150,13 +181,7 @@ func call[In, Out any](status int, fn func(ctx context.Context, c Call, in In) (
 // first byte breaks the connection.
 func streamed[In any](fn func(w http.ResponseWriter, r *http.Request, c Call, in In) error) Endpoint {
 	return Endpoint{in: reflect.TypeFor[In](), status: http.StatusOK,
-		serve: func(w http.ResponseWriter, r *http.Request, c Call) error {
-			var in In
-			if err := read(w, r, &in); err != nil {
-				return err
-			}
-			return fn(w, r, c, in)
-		}}
+		answer: func(w http.ResponseWriter, r *http.Request, c Call, in any) error { return fn(w, r, c, in.(In)) }}
 }
 
 // Mount puts the table's routes on a mux, each behind its checks. It panics on a row that is not sound, since that is
@@ -168,6 +193,9 @@ func (a *API) Mount(mux *http.ServeMux, g *gate.Gate, base string) {
 		}
 		if rt.Access.kind == public {
 			g.Public(rt.Pattern(base))
+		}
+		if rt.Access.kind == byFlag {
+			g.Late(rt.Pattern(base))
 		}
 		mux.HandleFunc(rt.Pattern(base), func(w http.ResponseWriter, r *http.Request) {
 			if err := a.serve(w, r, g, rt); err != nil {
@@ -181,49 +209,85 @@ func (rt Route) check() error {
 	switch {
 	case rt.Access.kind == 0:
 		return fmt.Errorf("it says not who may use it")
-	case rt.Endpoint.serve == nil:
+	case rt.Endpoint.answer == nil:
 		return fmt.Errorf("it has no endpoint")
 	case rt.Effects != (rt.Method != http.MethodGet):
 		return fmt.Errorf("%s and Effects=%v do not go together", rt.Method, rt.Effects)
 	case rt.Access.param != "" && !strings.Contains(rt.Path, "{"+rt.Access.param+"}"):
 		return fmt.Errorf("its path has no {%s}", rt.Access.param)
+	case rt.Access.kind == byFlag && !flagOf(reflect.Zero(rt.Endpoint.in), rt.Access.flag).IsValid():
+		return fmt.Errorf("its body has no flag %s", rt.Access.flag)
 	}
 	return nil
 }
 
-// serve checks one request: draining, run and scope, existence; then the endpoint reads its input and answers.
+// serve checks one request: draining, run and scope, existence; then it reads the input, which the endpoint answers.
+// Where the scope depends on the body, the input is read before the scope is checked.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Route) error {
 	if rt.Starts {
 		if err := g.Draining(); err != nil {
 			return err
 		}
 	}
-	c := Call{Principal: gate.Of(r).Principal}
-	switch rt.Access.kind {
-	case scoped:
-		if err := gate.Covered(c.Principal, rt.Access.required(r)); err != nil {
+	c, in := Call{Principal: gate.Of(r).Principal}, reflect.New(rt.Endpoint.in)
+	early := rt.Access.kind == byFlag
+	if early {
+		if err := a.readEarly(w, r, in.Interface()); err != nil {
 			return err
 		}
-	case partly:
-		if all, ids := c.Principal.Grant.Targets(rt.Access.resource, rt.Access.action); !all && len(ids) == 0 {
-			return gate.Covered(c.Principal, rt.Access.required(r))
-		}
-	case runOwner:
-		run, err := a.Engine.Identify(r.Context(), r.PathValue("runId"))
-		if err != nil {
-			return err
-		}
-		required := auth.Scope{Resource: rt.Access.resource, Action: rt.Access.action, Target: run.Owner}
-		if err := gate.Covered(c.Principal, required); err != nil {
-			return err
-		}
-		c.Run = run
+		rt.Access = rt.Access.chosen(in.Elem())
+	}
+	if err := a.admit(r, rt.Access, &c); err != nil {
+		return err
 	}
 	if rt.Exists != nil {
 		if err := rt.Exists(r); err != nil {
 			return err
 		}
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, a.MaxBody)
-	return rt.Endpoint.serve(w, r, c)
+	if !early {
+		r.Body = http.MaxBytesReader(w, r.Body, a.MaxBody)
+		if err := read(w, r, in.Interface()); err != nil {
+			return err
+		}
+	}
+	return rt.Endpoint.answer(w, r, c, in.Elem().Interface())
+}
+
+// strangerBody is how many bytes of a body are read for a caller whose token was refused.
+const strangerBody = 64 << 10
+
+// readEarly reads the input of a caller who may yet be refused. What is wrong with it comes before the refusal, which
+// comes before everything else.
+func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any) error {
+	refused, limit := gate.Of(r).Refused, a.MaxBody
+	if refused != nil {
+		limit = min(limit, strangerBody)
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	err := read(w, r, in)
+	if refused != nil && !fault.Is(err, fault.ConfigInvalid) {
+		return refused
+	}
+	return err
+}
+
+// admit checks who calls. It finds the run of a route that is for its owner.
+func (a *API) admit(r *http.Request, access Access, c *Call) error {
+	switch access.kind {
+	case scoped, byFlag:
+		return gate.Covered(c.Principal, access.required(r))
+	case partly:
+		if all, ids := c.Principal.Grant.Targets(access.resource, access.action); !all && len(ids) == 0 {
+			return gate.Covered(c.Principal, access.required(r))
+		}
+	case runOwner:
+		run, err := a.Engine.Identify(r.Context(), r.PathValue("runId"))
+		if err != nil {
+			return err
+		}
+		c.Run = run
+		return gate.Covered(c.Principal, auth.Scope{Resource: access.resource, Action: access.action, Target: run.Owner})
+	}
+	return nil
 }

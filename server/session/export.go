@@ -96,7 +96,7 @@ func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *
 			if err != nil {
 				return err
 			}
-			out.body(messageLine{Kind: "message", SessionID: id, MessageID: messageID(m), Sequence: m.Sequence, CreatedAt: message.Millis(m.At),
+			out.body(messageLine{Kind: "message", SessionID: id, MessageID: transcript.ID(m.Run, m.Index), Sequence: m.Sequence, CreatedAt: message.Millis(m.At),
 				Role: msg.Role, AgentID: msg.AgentID, TokenCount: m.Tokens, Message: msg, Outcome: outcome})
 			after = m.Sequence
 		}

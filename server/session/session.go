@@ -83,12 +83,10 @@ func (s *Service) Messages(ctx context.Context, sessionID string, limit int) ([]
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Message{Message: msg, MessageID: messageID(m), Sequence: m.Sequence, CreatedAt: message.Millis(m.At)})
+		out = append(out, Message{Message: msg, MessageID: transcript.ID(m.Run, m.Index), Sequence: m.Sequence, CreatedAt: message.Millis(m.At)})
 	}
 	return out, err
 }
-
-func messageID(m store.Message) string { return "msg-" + place(m.Run, m.Index) }
 
 // SearchSession finds the newest messages of a session that hold a text, for the session_search tool.
 func (s *Service) SearchSession(ctx context.Context, sessionID, query string, limit int) ([]tool.SessionHit, error) {

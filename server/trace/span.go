@@ -4,6 +4,7 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"agentd/server/message"
@@ -90,6 +91,17 @@ const (
 // ID is the id of a span: the run's number in the store, the part and its number.
 func ID(run int64, part Part, number int) string {
 	return fmt.Sprintf("%08x%x%07x", uint32(run), int(part), number&0xfffffff)
+}
+
+// runOf is the number of the run that a span belongs to, by the span's id. ok is false for a text that [ID] does not
+// make.
+func runOf(id string) (run int64, ok bool) {
+	if len(id) != 16 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(id, 16, 64)
+	run, part, number := int64(n>>32), Part(n>>28&0xf), int(n&0xfffffff)
+	return run, err == nil && run > 0 && part <= Other && id == ID(run, part, number)
 }
 
 // Encode makes the stored form of a batch of spans.

@@ -3,6 +3,8 @@ package transcript
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 
 	"agentd/server/message"
 	"agentd/server/provider"
@@ -36,4 +38,20 @@ func Tokens(m message.Message) int {
 		size += provider.Estimate(string(c.Args))
 	}
 	return size + 4
+}
+
+// ID is the id of a stored message: msg-<number of its run in base 36>-<its index>.
+func ID(run int64, index int) string {
+	return "msg-" + strconv.FormatInt(run, 36) + "-" + strconv.Itoa(index)
+}
+
+// ParseID takes apart an id that [ID] has made; ok is false for every other text.
+func ParseID(id string) (run int64, index int, ok bool) {
+	number, place, _ := strings.Cut(strings.TrimPrefix(id, "msg-"), "-")
+	run, err := strconv.ParseInt(number, 36, 64)
+	if err != nil {
+		return 0, 0, false
+	}
+	index, err = strconv.Atoi(place)
+	return run, index, err == nil && run > 0 && index >= 0 && id == ID(run, index)
 }

@@ -1,0 +1,48 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"agentd/server/fault"
+	"agentd/server/trace"
+)
+
+// ReplayBody says how recorded spans are replayed.
+type ReplayBody struct {
+	Raw           bool   `json:"raw,omitempty" doc:"Everything, with what was said in the spans. Default: only what is public."`
+	FromMessageID string `json:"fromMessageId,omitempty" min:"1" doc:"Begin with the first span that is not older than this message of the run or session."`
+	Provider      string `json:"provider,omitempty" min:"1" doc:"Of the spans of model calls, only those to this provider."`
+	Cursor        string `json:"cursor,omitempty" min:"1" doc:"nextCursor of the page before."`
+	Limit         int    `json:"limit,omitempty" min:"1" max:"1000" doc:"Spans in the answer. Default 1000."`
+}
+
+func (a *API) replayRoutes() []Route {
+	access := ScopeByFlag(ScopeTo("traces", "read", "sanitized"), "raw", ScopeTo("traces", "read", "raw"))
+	return []Route{
+		{Method: "POST", Path: "/runs/{runId}/replay", Access: access, Effects: true,
+			Summary: "Replay the recorded spans of a run and its descendants. Nothing is called or changed.",
+			Errors:  []*fault.Kind{fault.RunNotFound},
+			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
+				RunID string `path:"runId"`
+				Body  ReplayBody
+			}) (trace.Replay, error) {
+				return a.replay(ctx, c, trace.Target{RunID: in.RunID}, in.Body)
+			})},
+		{Method: "POST", Path: "/sessions/{id}/replay", Access: access, Effects: true,
+			Summary: "Replay the recorded spans of all runs of a session. Nothing is called or changed.",
+			Errors:  []*fault.Kind{fault.SessionNotFound},
+			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
+				ID   string `path:"id"`
+				Body ReplayBody
+			}) (trace.Replay, error) {
+				return a.replay(ctx, c, trace.Target{SessionID: in.ID}, in.Body)
+			})},
+	}
+}
+
+// replay answers both routes: here is known who has asked for what in which mode, and how many events they get. Of one
+// whose scope does not suffice that is known in [API.serve], where admit refuses them.
+func (a *API) replay(ctx context.Context, _ Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
+	return a.Traces.Replay(ctx, target, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
+}

@@ -1,0 +1,149 @@
+package trace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+
+	"agentd/server/message"
+	"agentd/server/transcript"
+	"agentd/store"
+)
+
+// joiner completes spans with what the transcripts hold of them. It is for the spans of one page.
+type joiner struct {
+	runs  *store.Runs
+	calls map[int64]map[int]store.Call // of each run, by the index of the tool message
+	bytes int                          // of messages read so far
+}
+
+// event is what a replay tells of a span.
+func (j *joiner) event(ctx context.Context, f *found, raw bool) (ReplayEvent, error) {
+	if raw {
+		record, err := j.record(ctx, f)
+		return ReplayEvent{Type: ReplaySpan, Span: &record, Sanitized: new(false)}, err
+	}
+	record, reason := Sanitize(&f.Span, TierPublic)
+	if reason != "" {
+		return ReplayEvent{Type: ReplaySkipped, Reason: reason, SpanID: f.ID}, nil
+	}
+	return ReplayEvent{Type: ReplaySpan, Span: &record, Sanitized: new(true)}, nil
+}
+
+// record is the span with what was said in it: of a model's answer the attributes output.text and output.toolCalls, of a
+// tool call tool.arguments and, of its outcome, tool.result or tool.error, and tool.contentParts. A message that is no
+// longer there adds nothing.
+func (j *joiner) record(ctx context.Context, f *found) (SpanRecord, error) {
+	out := f.record()
+	if f.Message == nil {
+		return out, nil
+	}
+	var said map[string]any
+	err := j.runs.View(ctx, func(tx *store.Tx) error {
+		stored, err := j.runs.Message(tx, f.run, *f.Message)
+		if err != nil {
+			return err
+		}
+		j.bytes += len(stored.Body)
+		msg, outcome, err := transcript.Decode(stored)
+		if err != nil {
+			return err
+		}
+		if outcome == nil {
+			said = saidByModel(msg)
+			return nil
+		}
+		said = saidByTool(outcome)
+		args, err := j.arguments(tx, f.run, *f.Message)
+		if args != nil {
+			said["tool.arguments"] = args
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return out, err
+	}
+	if len(said) > 0 {
+		out.Attributes = maps.Clone(out.Attributes)
+		maps.Copy(out.Attributes, said)
+	}
+	return out, nil
+}
+
+func saidByModel(m message.Message) map[string]any {
+	said := map[string]any{}
+	if text := m.Content.String(); text != "" {
+		said["output.text"] = text
+	}
+	if m.ToolCalls != nil {
+		said["output.toolCalls"] = m.ToolCalls
+	}
+	return said
+}
+
+// toolError is an outcome that is an error.
+type toolError struct {
+	Kind         message.ErrorKind    `json:"kind"`
+	Message      string               `json:"message"`
+	Hint         string               `json:"hint,omitempty"`
+	Recoverable  bool                 `json:"recoverable"`
+	RecoveryHint message.RecoveryHint `json:"recoveryHint,omitempty"`
+}
+
+func saidByTool(o *message.Outcome) map[string]any {
+	if o.Failed() {
+		return map[string]any{"tool.error": toolError{o.Kind, o.Message, o.Hint, o.Recoverable, o.RecoveryHint}}
+	}
+	said := map[string]any{"tool.result": nil}
+	switch {
+	case o.ResultHandle != nil: // too large for the transcript
+		said["tool.result"] = o.ResultHandle
+	case len(o.Output) > 0:
+		said["tool.result"] = o.Output
+	}
+	if o.ContentParts != nil {
+		said["tool.contentParts"] = o.ContentParts
+	}
+	return said
+}
+
+// arguments finds what a call was asked for with, by the tool message that answers it: the ids that models give to their
+// calls may repeat within a run. It is nil when there is no such call.
+func (j *joiner) arguments(tx *store.Tx, run int64, answered int) (json.RawMessage, error) {
+	if j.calls[run] == nil {
+		list, err := j.runs.Calls(tx, run)
+		if err != nil {
+			return nil, err
+		}
+		byAnswer := map[int]store.Call{}
+		for _, c := range list {
+			if c.Answered >= 0 {
+				byAnswer[c.Answered] = c
+			}
+		}
+		if j.calls == nil {
+			j.calls = map[int64]map[int]store.Call{}
+		}
+		j.calls[run] = byAnswer
+	}
+	call, ok := j.calls[run][answered]
+	if !ok {
+		return nil, nil
+	}
+	stored, err := j.runs.Message(tx, run, call.Asked)
+	if err != nil {
+		return nil, err
+	}
+	asked, _, err := transcript.Decode(stored)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range asked.ToolCalls {
+		if c.ID == call.ID {
+			j.bytes += len(c.Args)
+			return c.Args, nil
+		}
+	}
+	return nil, nil
+}

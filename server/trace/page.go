@@ -1,0 +1,162 @@
+package trace
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"agentd/store"
+)
+
+// found is a span and the number of its run.
+type found struct {
+	Span
+	run int64
+}
+
+func (f *found) position() position { return position{f.Start, f.ID} }
+
+// page returns the first spans that the query asks for, one more than its limit if there is one, and how many the trees
+// that it looked at have past MaxTree.
+func (s *Service) page(ctx context.Context, q *query) (spans []found, omitted int, err error) {
+	for root, err := range s.roots(ctx, q) {
+		if err != nil {
+			return nil, 0, err
+		}
+		w := window{query: q, need: q.limit + 1 - len(spans)}
+		if root == q.root || q.run != 0 {
+			w.after = q.after
+		}
+		left, err := s.tree(ctx, root, &w)
+		if err != nil {
+			return nil, 0, err
+		}
+		w.cut()
+		omitted += left
+		if spans = append(spans, w.spans...); len(spans) > q.limit {
+			break
+		}
+	}
+	return spans, omitted, nil
+}
+
+// tree shows a window the spans of a run and its descendants. It returns how many it has left out.
+func (s *Service) tree(ctx context.Context, root int64, w *window) (omitted int, err error) {
+	var branches []store.Branch
+	err = s.view(ctx, func(tx *store.Tx) error {
+		if branches, err = s.runs.Tree(tx, root, MaxTree); err != nil {
+			return err
+		}
+		top, err := s.runs.Number(tx, root)
+		for err == nil && top.Parent != 0 {
+			top, err = s.runs.Number(tx, top.Parent)
+		}
+		if err == nil {
+			w.trace = TraceID(top.ID)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	total, seen := 0, 0
+	for _, b := range branches {
+		total += b.Spans
+	}
+	for _, b := range branches {
+		if b.Spans == 0 {
+			continue
+		}
+		for batch, err := range s.batches(ctx, b.N) {
+			if err != nil {
+				return 0, err
+			}
+			heads, err := headsOf(batch)
+			if err != nil {
+				return 0, err
+			}
+			if seen+len(heads) > MaxTree {
+				return max(total-seen, len(heads)), nil
+			}
+			seen += len(heads)
+			if err := w.offer(batch, heads); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return 0, nil
+}
+
+// head is what tells a span's place. Most spans of a tree are not on the page, and this much of one is read faster.
+type head struct {
+	ID    string `json:"id"`
+	Start int64  `json:"startUnixNano"`
+}
+
+func headsOf(b store.SpanBatch) (heads []head, err error) {
+	if err := json.Unmarshal(b.Body, &heads); err != nil {
+		return nil, fmt.Errorf("spans %d of run %d: %w", b.First, b.Run, err)
+	}
+	return heads, nil
+}
+
+// window keeps the first spans of a tree that a query asks for and that come after a place. It holds no more than twice
+// as many as it needs.
+type window struct {
+	query *query
+	trace string    // id of the trace that the tree belongs to; stored spans leave it out
+	after *position // nil: from the beginning
+	need  int
+	spans []found
+	last  *position // nothing from here on is needed; nil: everything is
+}
+
+func (w *window) wants(p position) bool {
+	return p.start >= w.query.from && (w.after == nil || p.compare(*w.after) > 0) && (w.last == nil || p.compare(*w.last) < 0)
+}
+
+// offer takes of a batch what is wanted.
+func (w *window) offer(b store.SpanBatch, heads []head) error {
+	if !slices.ContainsFunc(heads, func(h head) bool { return w.wants(position{h.Start, h.ID}) }) {
+		return nil
+	}
+	var spans []Span
+	dec := json.NewDecoder(bytes.NewReader(b.Body))
+	dec.UseNumber() // an attribute is shown as it was written
+	if err := dec.Decode(&spans); err != nil {
+		return fmt.Errorf("spans %d of run %d: %w", b.First, b.Run, err)
+	}
+	for i := range spans {
+		spans[i].TraceID = w.trace
+		f := found{spans[i], b.Run}
+		if !w.wants(f.position()) || !w.query.takes(&f.Span) {
+			continue
+		}
+		if w.spans = append(w.spans, f); len(w.spans) >= 2*w.need {
+			w.cut()
+		}
+	}
+	return nil
+}
+
+// cut sorts what the window holds and drops what is not needed.
+func (w *window) cut() {
+	slices.SortFunc(w.spans, func(a, b found) int { return a.position().compare(b.position()) })
+	if len(w.spans) >= w.need {
+		clear(w.spans[w.need:])
+		w.spans = w.spans[:w.need]
+		w.last = new(w.spans[w.need-1].position())
+	}
+}
+
+// takes reports whether a span is of the provider that is asked for, or of none. Who may not see the attribute cannot
+// find it out by asking for it either.
+func (q *query) takes(s *Span) bool {
+	if q.provider == "" || !strings.HasPrefix(s.Type, "provider.") {
+		return true
+	}
+	return s.Attributes["provider"] == q.provider && (q.raw || s.Sensitivity["provider"] == "public")
+}
