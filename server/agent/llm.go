@@ -32,6 +32,7 @@ type LLM struct {
 	HistoryTokens int       // of the session's transcript; 0: none
 	Output        *Output   // nil: text
 	Budget        Budget
+	Record        bool // keep what [Engine.Cassette] needs beside the transcript
 }
 
 // Model is a model and who serves it.

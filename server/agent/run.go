@@ -35,6 +35,7 @@ type run struct {
 	claimed map[int]bool  // the calls that this process has claimed, by index
 	last    *move         // settles the only call of a step; committed with its events
 	held    *move         // begins the commit of a model's answer
+	tape    tape          // records model calls
 
 	mu    sync.Mutex // guards the fields below: what others may ask of the run, and the order of its events
 	abort *AbortOptions
@@ -60,6 +61,7 @@ type move struct {
 	calls    []store.Call
 	slots    map[store.Slot]json.RawMessage
 	spills   []store.Spill
+	recorded []store.Exchange
 	seed     []message.Message // history, when the move loads it
 }
 
@@ -77,7 +79,7 @@ func (r *run) move() *move {
 }
 
 func (m *move) change() *store.Change {
-	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills}
+	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills, Exchanges: m.recorded}
 }
 
 // emit adds a durable event. What message index holds is left out of the stored form, which then is kept; -1 and
@@ -224,6 +226,7 @@ func (r *run) input() json.RawMessage {
 // the server stops; the run stands still meanwhile. Any other error is a conflict or a defect, and ends the run's
 // goroutine with errLeft.
 func (r *run) commit(m *move) error {
+	m.recorded = r.tape.take()
 	var n int64
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {

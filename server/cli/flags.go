@@ -25,6 +25,7 @@ type options struct {
 	reason        string // runs approve, deny
 	drain         bool   // runs abort
 	onPending     string
+	output        string // runs cassette
 
 	scopes  list // token
 	label   string
@@ -78,6 +79,14 @@ func reasonFlag(fs *flag.FlagSet, o *options) {
 func abortFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.drain, "drain", false, "let the current step finish")
 	fs.StringVar(&o.onPending, "on-pending", "deny", "what `BECOMES` of calls that wait for approval: deny, hold (they stay as they are) or fail (so does the run)")
+}
+
+func outputFlag(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; nobody else may read it")
+}
+
+func replayFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.agent, "agent", "", "replay with the agent with this `ID`; default: the one that was recorded")
 }
 
 func mintFlags(fs *flag.FlagSet, o *options) {

@@ -75,7 +75,11 @@ func (cmd *command) help() string {
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		fs.VisitAll(func(f *flag.Flag) {
 			value, doc := flag.UnquoteUsage(f)
-			fmt.Fprintf(w, "  --%s\t%s\n", strings.TrimSpace(f.Name+" "+value), doc)
+			dashes := "--"
+			if len(f.Name) == 1 {
+				dashes = "-"
+			}
+			fmt.Fprintf(w, "  %s%s\t%s\n", dashes, strings.TrimSpace(f.Name+" "+value), doc)
 		})
 		w.Flush()
 	}
