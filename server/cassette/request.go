@@ -105,14 +105,8 @@ func Delta(before, now []message.Message) (kept int, rest []message.Message) {
 	return kept, now[kept:]
 }
 
-// Requests rebuilds the requests of all model calls.
-func (r *Recording) Requests() []Request {
-	requests := make([]Request, len(r.ModelCalls))
-	var before Request
-	for i, c := range r.ModelCalls {
-		kept := before.Messages[:min(c.Kept, len(before.Messages))]
-		before = Request{slices.Concat(kept, c.Messages), *cmp.Or(c.Terms, &before.Terms)}
-		requests[i] = before
-	}
-	return requests
+// Request rebuilds the request of a call from that of the call before it; of the first one, from the zero value.
+func (c *ModelCall) Request(before Request) Request {
+	kept := before.Messages[:min(c.Kept, len(before.Messages))]
+	return Request{slices.Concat(kept, c.Messages), *cmp.Or(c.Terms, &before.Terms)}
 }

@@ -18,15 +18,15 @@ import (
 
 // A player answers in the place of models and tools as the recording tells, and compares what it is asked.
 type player struct {
-	rec      *cassette.Recording
-	requests []cassette.Request
-	calls    map[string]int        // index of a tool call in the recording, by its id
-	asked    map[string]bool       // calls about which a person was asked
-	due      [][]cassette.Approval // decisions that are yet to come: those of one moment lie together
+	rec   *cassette.Recording
+	calls map[string]int        // index of a tool call in the recording, by its id
+	asked map[string]bool       // calls about which a person was asked
+	due   [][]cassette.Approval // decisions that are yet to come: those of one moment lie together
 
-	mu      sync.Mutex // guards the fields below: tools are called side by side
-	next    int        // model call
-	attempt int        // of it
+	mu      sync.Mutex       // guards the fields below: tools are called side by side
+	next    int              // model call
+	attempt int              // of it
+	request cassette.Request // recorded, of the latest model call
 	granted map[string]bool
 	notes   []string
 	first   *Divergence
@@ -41,7 +41,7 @@ const outcomeUnknown = "outcome-unknown"
 const multipleHandoffs = "multiple-handoffs-in-step"
 
 func newPlayer(rec *cassette.Recording) *player {
-	p := &player{rec: rec, requests: rec.Requests(), calls: map[string]int{}, asked: map[string]bool{}, granted: map[string]bool{}}
+	p := &player{rec: rec, calls: map[string]int{}, asked: map[string]bool{}, granted: map[string]bool{}}
 	for i, c := range rec.ToolCalls {
 		p.calls[c.ToolCallID] = i
 	}
@@ -157,9 +157,10 @@ func (p *player) answer(by string, req *provider.Request) (*provider.Response, e
 	c := &p.rec.ModelCalls[p.next]
 	if p.attempt == 0 {
 		now := agent.RequestOf(req, nil)
+		p.request = c.Request(p.request)
 		ids := []string{p.rec.Meta.RunID, req.Meta.RunID}
 		if hash := now.Hash(ids...); hash != c.RequestSHA256 {
-			d := difference(&p.requests[p.next], &now, ids)
+			d := difference(&p.request, &now, ids)
 			if d == nil {
 				d = &Divergence{Kind: "request", Where: "the request, in what the recording does not tell", Recorded: c.RequestSHA256, Now: hash}
 			}

@@ -260,8 +260,9 @@ func TestUnchangedAgentsDoNotDiverge(t *testing.T) {
 			if rec.Result.Status != string(tc.status) {
 				t.Fatalf("the recorded run is %s %+v, want %s", rec.Result.Status, rec.Result.Error, tc.status)
 			}
-			for i, q := range rec.Requests() {
-				if c := rec.ModelCalls[i]; q.Hash(rec.Meta.RunID) != c.RequestSHA256 || len(q.Messages) != c.MessageCount {
+			var q cassette.Request
+			for i, c := range rec.ModelCalls {
+				if q = c.Request(q); q.Hash(rec.Meta.RunID) != c.RequestSHA256 || len(q.Messages) != c.MessageCount {
 					t.Errorf("request %d as the cassette tells it is not the one that was sent: %+v", i, q)
 				}
 			}
