@@ -82,7 +82,7 @@ func abortFlags(fs *flag.FlagSet, o *options) {
 }
 
 func outputFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; nobody else may read it")
+	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; a new one only its owner may read")
 }
 
 func replayFlags(fs *flag.FlagSet, o *options) {
