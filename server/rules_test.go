@@ -33,6 +33,7 @@ var rulesRooms = map[string]string{
 	"server/sse":     "",
 
 	// Vocabulary and documents.
+	"server/cassette": "server/fault server/message",
 	"server/config":   "server/fault",
 	"server/event":    "server/fault server/message",
 	"server/openapi":  "server/fault",
@@ -48,9 +49,10 @@ var rulesRooms = map[string]string{
 	"auth":              "store server/fault server/id",
 	"server/transcript": "store server/message server/provider server/tool",
 	"server/trace":      "store server/fault server/message server/transcript",
-	"server/agent": "metrics store server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
+	"server/agent": "metrics store server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
 		"server/tool server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
+	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
@@ -63,8 +65,8 @@ var rulesRooms = map[string]string{
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
 	"server": "auth metrics store server/agent server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
 		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/config server/event server/fault server/hub server/manifest server/message " +
-		"server/rest server/session server/sse",
+	"server/cli": "auth store server server/agent server/cassette server/config server/event server/fault server/hub server/manifest server/message " +
+		"server/replay server/rest server/session server/sse",
 	"main": "server/cli",
 
 	// Help for tests.

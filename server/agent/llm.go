@@ -35,6 +35,7 @@ type LLM struct {
 	Budget        Budget
 	Forward       string        // events of children that it forwards: none, all, or lifecycle (the zero value)
 	Filter        HandoffFilter // of what a hand-off passes on
+	Record        bool          // keep what [Engine.Cassette] needs beside the transcript
 }
 
 // Model is a model and who serves it.

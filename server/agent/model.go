@@ -71,7 +71,11 @@ func (a *LLM) stream(r *run, model Model, step int) (*provider.Response, error) 
 		req.Output = &a.Output.Spec
 	}
 	h := &holder{r: r}
+	begun := time.Now()
 	res, err := model.Provider.Stream(r.ctx, req, h.take)
+	if a.Record {
+		a.record(r, model, req, begun, res, err)
+	}
 	if h.failed != nil {
 		return nil, h.failed
 	}

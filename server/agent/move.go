@@ -25,6 +25,7 @@ type move struct {
 	spills   []store.Spill
 	handoffs []store.Handoff
 	spans    []trace.Span
+	recorded []store.Exchange
 	seed     []message.Message // history, when the move loads it
 }
 
@@ -43,7 +44,7 @@ func (r *run) move() *move {
 
 func (m *move) change() *store.Change {
 	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills,
-		Handoffs: m.handoffs, Spans: m.batch()}
+		Handoffs: m.handoffs, Spans: m.batch(), Exchanges: m.recorded}
 }
 
 // emit adds a durable event. What message index holds is left out of the stored form, which then is kept; -1 and

@@ -37,6 +37,7 @@ type run struct {
 	last    *move         // settles the only call of a step; committed with its events
 	held    *move         // begins the commit of a model's answer
 	ended   []trace.Span  // that the next commit writes
+	tape    tape          // records model calls
 
 	parent  *run           // whose call this run is; nil: a root
 	callID  string         // of that call
@@ -151,6 +152,7 @@ func (r *run) input() json.RawMessage {
 // goroutine with errLeft.
 func (r *run) commit(m *move) error {
 	m.adopt(r)
+	m.recorded = r.tape.take()
 	var n int64
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {

@@ -36,6 +36,9 @@ func (c *call) exit(err error) int {
 		doc.Message, doc.Hint = err.Error(), ""
 	}
 	code := exitFailed
+	if c.cmd != nil && c.cmd.fails != 0 {
+		code = c.cmd.fails
+	}
 	if f.Kind == fault.Usage {
 		code = exitUsage
 	}

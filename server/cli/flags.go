@@ -105,6 +105,14 @@ func yesFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.yes, "yes", false, "do not ask")
 }
 
+func outputFlag(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; a new one only its owner may read")
+}
+
+func replayFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.agent, "agent", "", "replay with the agent with this `ID`; default: the one that was recorded")
+}
+
 func mintFlags(fs *flag.FlagSet, o *options) {
 	fs.Var(&o.scopes, "scope", "what the token may do, as `resource:action[:target]`; repeat it, or separate by commas")
 	fs.StringVar(&o.label, "label", "", "a `NAME` to recognise the token by")

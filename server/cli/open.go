@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net/url"
 	"strconv"
@@ -62,6 +63,7 @@ type records interface {
 	list(context.Context, store.RunFilter) ([]agent.Snapshot, error)
 	show(ctx context.Context, runID string) (agent.Snapshot, error)
 	waiting(context.Context) ([]agent.Waiting, error)
+	cassette(ctx context.Context, runID string, w io.Writer) error
 }
 
 // reading gives fn the records: through the server that holds the store or, where none does, from the store itself.
@@ -97,7 +99,7 @@ func runHint(err error) error {
 	switch {
 	case fault.Is(err, fault.RunNotFound):
 		return advised(err, "List the runs with `agentd runs list`.")
-	case fault.Is(err, fault.RunNotSuspended), fault.Is(err, fault.RunConflict):
+	case fault.Is(err, fault.RunNotSuspended), fault.Is(err, fault.RunConflict), fault.Is(err, fault.RunNotEnded):
 		return advised(err, "Ask how it stands with `agentd runs show RUN`.")
 	}
 	return err
@@ -117,6 +119,10 @@ func (s stored) show(ctx context.Context, runID string) (agent.Snapshot, error) 
 
 func (s stored) waiting(ctx context.Context) ([]agent.Waiting, error) {
 	return s.engine.Approvals(ctx, nil)
+}
+
+func (s stored) cassette(ctx context.Context, runID string, w io.Writer) error {
+	return s.engine.Cassette(ctx, runID, w)
 }
 
 func runPath(runID string) string { return "/runs/" + url.PathEscape(runID) }

@@ -16,6 +16,7 @@ type command struct {
 	examples    []string
 	exits       string // what its exit codes mean, when not the usual
 	lines       bool   // with --json it writes one document per line
+	fails       int    // the exit code of errors, when not 1
 	run         func(*call, context.Context) error
 }
 
@@ -76,6 +77,20 @@ func commands() []command {
 			about: "Ends a run, also one that waits. What its tools have done is not undone." + throughServer,
 			flags: []flagDecl{configFlag, abortFlags, devFlag, jsonFlag}, run: (*call).abortRun,
 			examples: []string{"agentd runs abort RUN", "agentd runs abort RUN --drain --on-pending fail"}},
+		{name: "runs cassette", args: "RUN", least: 1, most: 1, summary: "Write a recorded run to stdout or a file.",
+			about: "Writes a run that has ended, and whose agent has `record: true`, as lines of JSON that `agentd replay`\n" +
+				"reads. They hold everything that was said in the run. A server gives them to tokens with the scope\n" +
+				"traces:read:raw." + throughServer,
+			flags: []flagDecl{configFlag, outputFlag, devFlag, jsonFlag}, lines: true, run: (*call).cassette,
+			examples: []string{"agentd runs cassette RUN -o refund.jsonl", "agentd runs cassette RUN | jq -c 'select(.kind == \"tool-call\")'"}},
+		{name: "replay", args: "FILE|-", least: 1, most: 1, summary: "Run a recorded run again, offline, and tell the first difference.",
+			about: "Runs a recorded run again with the agent of the present configuration, and compares what it asks its model,\n" +
+				"which tools it calls, when it asks for approval and how it ends. Models give the recorded answers, tools\n" +
+				"have the recorded outcomes, approvals are decided as they were: nothing is dialled, no program runs, no\n" +
+				"secret is read, and no database but a temporary one is opened.",
+			flags: []flagDecl{configFlag, replayFlags, jsonFlag}, fails: exitUsage, run: (*call).replay,
+			examples: []string{"agentd replay refund.jsonl", "agentd runs cassette RUN | agentd replay - --agent clerk-next --json"},
+			exits:    "0 no divergence; 1 there is one; 2 wrong usage, or the file, the agent or the configuration is of no use"},
 		{name: "approvals", summary: "List the tool calls that wait for approval.",
 			about: "Lists what waits for a person's decision across all runs, oldest run first." + throughServer,
 			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).approvals,

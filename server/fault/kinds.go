@@ -114,6 +114,12 @@ var (
 	RunIsChild = declare("run-is-child", 409,
 		"The run is a tool call of another run, which alone can be resumed or aborted while it waits.",
 		"Use the run that `rootRunId` names; decisions carry the `subRunToolCallId` of the pending approval.")
+	RunNotEnded = declare("run-not-ended", 409,
+		"What was asked for exists only of runs that have ended.",
+		"Wait until the run has ended; `GET /runs/{runId}/state` tells.")
+	RunNotRecorded = declare("run-not-recorded", 409,
+		"The run was not recorded, or not from its beginning.",
+		"Set `record` to true for its agent, and run it again.")
 
 	BodyTooLarge = declare("body-too-large", 413,
 		"The body is larger than server.maxBodyBytes.",
@@ -197,6 +203,22 @@ var (
 	ServerUnreachable = declare("server-unreachable", 0,
 		"The server that holds the database does not answer.",
 		"Check that it runs, and that AGENTD_TOKEN holds a token for it.")
+
+	CassetteInvalid = declare("cassette-invalid", 0,
+		"The file is not a recording of a run, or is damaged.",
+		"Write it again with `agentd runs cassette`.")
+	CassetteTooNew = declare("cassette-schema-too-new", 0,
+		"A newer version of the program wrote this recording.",
+		"Use that version or a later one.")
+	CassetteUnsupported = declare("cassette-schema-unsupported", 0,
+		"The recording is of a version that is no longer read.",
+		"Record the run again with this version.")
+	CassetteCursorViolation = declare("cassette-cursor-violation", 0,
+		"The lines of the recording are not in order: a step goes backwards, or a call is told twice.",
+		"Write it again with `agentd runs cassette`.")
+	CassetteChecksum = declare("cassette-checksum-mismatch", 0,
+		"The recording was changed after it was written.",
+		"Write it again with `agentd runs cassette`.")
 )
 
 // Codes that a failed or aborted run carries in its error.

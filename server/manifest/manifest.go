@@ -26,6 +26,9 @@ type Options struct {
 	Spills   tool.SpillReader
 	Sessions tool.SessionSearcher
 	Logger   *slog.Logger
+	// Offline leaves secrets unread. What is built then may be looked at, and called only where others have been put in
+	// the place of its providers and tools.
+	Offline bool
 }
 
 // Build makes the registrations of the declared agents, in the order of their ids. It dials nothing. Errors are
@@ -95,6 +98,9 @@ func (b *builder) note(err error, path ...any) {
 
 // resolve reads every secret that the file refers to, so that none can be found missing later.
 func (b *builder) resolve() error {
+	if b.Offline {
+		return nil
+	}
 	for _, r := range b.Config.Refs() {
 		v, err := b.Secrets.Resolve(string(r.Ref))
 		if err != nil {
@@ -194,7 +200,7 @@ func (b *builder) tools() {
 
 func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	a := &agent.LLM{Instructions: string(c.Instructions), Temperature: c.Temperature, MaxTokens: c.MaxOutputTokens, MaxSteps: c.MaxSteps,
-		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens,
+		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens, Record: c.Record,
 		Budget: agent.Budget{Tokens: int64(c.Budget.Tokens), CostUSD: c.Budget.CostUSD, ToolCalls: c.Budget.ToolCalls, Wall: c.Budget.Wall.Duration()}}
 	switch c.ToolChoice.Mode {
 	case "required", "none":

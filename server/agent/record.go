@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"agentd/server/cassette"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/provider"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// exchange is how a model call of a recorded run is kept: what the transcript does not tell. The answer itself, its
+// usage and the outcomes of its calls are in the transcript, which [Engine.Cassette] joins with this.
+type exchange struct {
+	Step       int                `json:"-"`
+	Provider   string             `json:"provider"` // of the last attempt, and so is Model
+	Model      string             `json:"model"`
+	Failed     []cassette.Attempt `json:"failed,omitempty"`
+	SHA256     string             `json:"sha256"`          // of the request
+	Messages   int                `json:"messages"`        // in the request
+	First      int                `json:"first"`           // index of the input's first message in the run
+	Next       int                `json:"next"`            // index of the answer in the run
+	Terms      *cassette.Terms    `json:"terms,omitempty"` // nil: those of the exchange before
+	Reasoning  string             `json:"reasoning,omitempty"`
+	Finish     string             `json:"finish,omitempty"` // empty: there was no answer
+	Cut        bool               `json:"cut,omitempty"`    // the call was ended from outside
+	At         int64              `json:"at"`
+	DurationMS int64              `json:"durationMs"`
+}
+
+// A tape records the model calls of one run. Its zero value has recorded nothing.
+type tape struct {
+	step  int // that the exchange belongs to
+	open  exchange
+	terms string          // hash of those that were told last
+	due   *store.Exchange // waits for the next commit
+}
+
+// take hands over what is to be part of a commit.
+func (t *tape) take() []store.Exchange {
+	if t.due == nil {
+		return nil
+	}
+	due := *t.due
+	t.due = nil
+	return []store.Exchange{due}
+}
+
+// record keeps an attempt of a model call, which goes into the next commit: that of the answer, of the fallback, or of
+// the run's end. A later attempt of the same step replaces it.
+func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time, res *provider.Response, err error) {
+	t := &r.tape
+	if step := req.Meta.StepNumber; t.step != step {
+		asked := RequestOf(req, a.Tools)
+		t.step = step
+		t.open = exchange{SHA256: asked.Hash(r.row.ID), Messages: len(req.Messages), Next: r.row.Messages, At: begun.UnixMilli()}
+		if a.Instructions != "" {
+			t.open.First = 1
+		}
+		if terms := cassette.Hash(asked.Terms); terms != t.terms {
+			t.terms, t.open.Terms = terms, &asked.Terms
+		}
+	}
+	x := &t.open
+	x.Provider, x.Model, x.DurationMS = model.Provider.Name(), model.Model, time.Now().UnixMilli()-x.At
+	switch {
+	case err == nil:
+		x.Reasoning, x.Finish = res.Reasoning, string(cmp.Or(res.Finish, provider.FinishStop))
+	case r.ctx.Err() != nil:
+		x.Cut = true
+	default:
+		x.Failed = append(x.Failed, attempt(x.Provider, x.Model, err))
+	}
+	body, err := message.Encode(x)
+	if err != nil { // only a tool's schema could be at fault, and that was compiled
+		r.e.log.Error("a model call could not be recorded", "run", r.row.ID, "step", t.step, "error", err)
+		return
+	}
+	t.due = &store.Exchange{Step: t.step, Body: body}
+}
+
+func attempt(by, model string, err error) cassette.Attempt {
+	if pe, ok := errors.AsType[*provider.Error](err); ok {
+		return cassette.Attempt{Provider: by, Model: model, Code: string(pe.Kind), Message: pe.Message}
+	}
+	f := fault.Of(err)
+	return cassette.Attempt{Provider: by, Model: model, Code: f.Kind.Code, Message: f.Message}
+}
+
+// RequestOf is a request as cassettes tell it. The tools tell what side effects there are; they may be nil.
+func RequestOf(req *provider.Request, tools *tool.Set) cassette.Request {
+	q := cassette.Request{Messages: req.Messages, Terms: cassette.Terms{ToolChoice: req.ToolChoice.Mode, Temperature: req.Temperature, MaxTokens: req.MaxTokens}}
+	if req.ToolChoice.Tool != "" {
+		q.ToolChoice = "tool:" + req.ToolChoice.Tool
+	}
+	for _, s := range req.Tools {
+		t := cassette.Tool{Name: s.Name, Description: s.Description, Input: s.Input}
+		if len(s.Input) > 0 {
+			t.InputSHA256 = cassette.Hash(s.Input)
+		}
+		if tools != nil {
+			if known, ok := tools.Get(s.Name); ok {
+				t.SideEffect = string(cmp.Or(known.Spec().SideEffect, tool.SideEffecting))
+			}
+		}
+		q.Tools = append(q.Tools, t)
+	}
+	if o := req.Output; o != nil {
+		q.Output = &cassette.Output{Description: o.Description, Schema: o.Schema}
+	}
+	return q
+}
+
+// exchanges reads what is recorded of a run, in the order of its steps.
+func exchanges(tx *store.Tx, runs *store.Runs, n int64) (all []exchange, err error) {
+	stored, err := runs.Exchanges(tx, n)
+	for _, s := range stored {
+		x := exchange{Step: s.Step}
+		if err := json.Unmarshal(s.Body, &x); err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	return all, err
+}

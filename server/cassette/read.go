@@ -1,0 +1,240 @@
+package cassette
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strconv"
+	"strings"
+
+	"agentd/server/fault"
+)
+
+// Limits of a file that is read, in bytes.
+const (
+	maxLine = 64 << 20
+	maxFile = 256 << 20
+)
+
+// Versions that are read.
+const (
+	newestMajor = 1
+	oldestMajor = newestMajor - 2
+)
+
+// Read reads a file whole and checks it. Errors: cassette-invalid, cassette-schema-too-new, cassette-schema-unsupported,
+// cassette-cursor-violation, cassette-checksum-mismatch, and those of src.
+func Read(src io.Reader) (*Recording, error) {
+	r := &reader{src: bufio.NewReaderSize(src, 64<<10), sum: sha256.New(), seen: map[string]bool{}}
+	for {
+		line, err := r.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		if err := r.take(line); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case r.rec.Meta.Kind == "":
+		return nil, r.invalid("It is empty.")
+	case r.footer.Kind == "":
+		return nil, r.invalid("It is cut off: its last line is missing.")
+	}
+	return &r.rec, nil
+}
+
+type reader struct {
+	src    *bufio.Reader
+	number int // of the line
+	read   int // bytes
+	rec    Recording
+	footer Footer
+
+	sum     hash.Hash // of the body
+	records int       // of the body
+	step    int
+	seen    map[string]bool // calls of that step
+	kept    int             // messages of the model call before
+}
+
+// next reads one line with its end. io.EOF comes alone.
+func (r *reader) next() ([]byte, error) {
+	var line []byte
+	r.number++
+	for {
+		part, err := r.src.ReadSlice('\n')
+		line = append(line, part...)
+		switch r.read += len(part); {
+		case len(line) > maxLine:
+			return nil, r.invalid("Line %d is longer than %d MiB.", r.number, maxLine>>20)
+		case r.read > maxFile:
+			return nil, r.invalid("It is larger than %d MiB.", maxFile>>20)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err == io.EOF && len(line) > 0:
+			return line, nil
+		}
+		return line, err
+	}
+}
+
+func (r *reader) invalid(format string, args ...any) error {
+	return fault.New(fault.CassetteInvalid, "The file is no usable cassette. "+format, args...)
+}
+
+// take reads a line by its kind.
+func (r *reader) take(line []byte) error {
+	var head struct{ Kind string }
+	if err := json.Unmarshal(line, &head); err != nil || head.Kind == "" {
+		return r.invalid("Line %d is no JSON object with a kind.", r.number)
+	}
+	switch {
+	case r.footer.Kind != "":
+		return r.invalid("Line %d comes after the footer.", r.number)
+	case r.rec.Meta.Kind == "" && head.Kind != "meta":
+		return r.invalid("Its first line is a %.40q, want meta.", head.Kind)
+	case r.rec.Meta.Kind == "":
+		if err := r.decode(line, &r.rec.Meta); err != nil {
+			return err
+		}
+		return r.rec.Meta.check(r)
+	case head.Kind == "footer":
+		if err := r.decode(line, &r.footer); err != nil {
+			return err
+		}
+		return r.close()
+	}
+	r.records++
+	r.sum.Write(line)
+	return r.body(head.Kind, line)
+}
+
+func (r *reader) body(kind string, line []byte) error {
+	rec := &r.rec
+	switch kind {
+	case "meta":
+		return r.invalid("Line %d is a second meta line.", r.number)
+	case "input":
+		if rec.Input != nil {
+			return r.invalid("Line %d is a second input line.", r.number)
+		}
+		rec.Input = new(Input)
+		return r.decode(line, rec.Input)
+	case "result":
+		if rec.Result != nil {
+			return r.invalid("Line %d is a second result line.", r.number)
+		}
+		rec.Result = new(Result)
+		return r.decode(line, rec.Result)
+	case "model-call":
+		var c ModelCall
+		if err := r.decode(line, &c); err != nil {
+			return err
+		}
+		if c.Kept < 0 || c.Kept > r.kept {
+			return r.invalid("Line %d keeps %d messages of the %d before.", r.number, c.Kept, r.kept)
+		}
+		r.kept = c.Kept + len(c.Messages)
+		rec.ModelCalls = append(rec.ModelCalls, c)
+		return r.cursor(c.StepNumber, "the model call")
+	case "tool-call":
+		var c ToolCall
+		if err := r.decode(line, &c); err != nil {
+			return err
+		}
+		if c.ToolCallID == "" || c.ToolName == "" {
+			return r.invalid("Line %d names no tool call.", r.number)
+		}
+		rec.ToolCalls = append(rec.ToolCalls, c)
+		return r.cursor(c.StepNumber, fmt.Sprintf("the call %.130q", c.ToolCallID))
+	case "approval":
+		var a Approval
+		if err := r.decode(line, &a); err != nil {
+			return err
+		}
+		rec.Approvals = append(rec.Approvals, a)
+		return r.cursor(a.StepNumber, "")
+	case "tool-search-resolved", "model-fallback", "compaction", "progress-artifact-ref", "audit":
+		return nil // known, and of no use to us
+	}
+	const most = 20
+	if len(rec.Warnings) < most {
+		rec.Warnings = append(rec.Warnings, fmt.Sprintf("line %d is of the kind %.40q, which this version does not know, and is skipped", r.number, kind))
+	}
+	return nil
+}
+
+func (r *reader) decode(line []byte, to any) error {
+	if err := json.Unmarshal(line, to); err != nil {
+		why := "is not what its kind needs"
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			why = fmt.Sprintf("has a %.60q that cannot be a %s", t.Field, t.Value)
+		}
+		return r.invalid("Line %d %s.", r.number, why)
+	}
+	return nil
+}
+
+// check refuses other formats and versions.
+func (m *Meta) check(r *reader) error {
+	if m.Format != Format {
+		return r.invalid("Its format is %.60q, want %q.", m.Format, Format)
+	}
+	major, _, _ := strings.Cut(m.Version, ".")
+	n, err := strconv.Atoi(major)
+	switch {
+	case err != nil || n < 0:
+		return r.invalid("Its version is %.40q.", m.Version)
+	case n > newestMajor:
+		return fault.New(fault.CassetteTooNew, "The cassette has version %.40q; this program reads up to %d.", m.Version, newestMajor)
+	case n < oldestMajor:
+		return fault.New(fault.CassetteUnsupported, "The cassette has version %.40q; this program reads from %d on.", m.Version, oldestMajor)
+	}
+	return nil
+}
+
+// cursor checks that steps do not go backwards and that a call is told once in a step.
+func (r *reader) cursor(step int, call string) error {
+	switch {
+	case step < r.step:
+		return fault.New(fault.CassetteCursorViolation, "Line %d of the cassette goes back from step %d to step %d.", r.number, r.step, step)
+	case step > r.step:
+		r.step = step
+		clear(r.seen)
+	}
+	if call != "" && r.seen[call] {
+		return fault.New(fault.CassetteCursorViolation, "Line %d of the cassette tells %s of step %d again.", r.number, call, step)
+	}
+	r.seen[call] = true
+	return nil
+}
+
+// close compares the footer with the lines. Some writers count the lines between the first and the last only.
+func (r *reader) close() error {
+	f := r.footer
+	if f.RecordCount != r.records+2 && f.RecordCount != r.records {
+		return r.invalid("It has %d lines, and its footer tells of %d.", r.records+2, f.RecordCount)
+	}
+	if f.ToolCallCount != len(r.rec.ToolCalls) {
+		return r.invalid("It has %d tool calls, and its footer tells of %d.", len(r.rec.ToolCalls), f.ToolCallCount)
+	}
+	sum := "sha256:" + hex.EncodeToString(r.sum.Sum(nil))
+	if cmp.Or(f.Checksum, sum) != sum {
+		return fault.New(fault.CassetteChecksum, "The cassette was changed after it was written: its checksum is another.")
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"agentd/server/agent"
+	"agentd/server/cassette"
+	"agentd/server/config"
+	"agentd/server/fault"
+	"agentd/server/manifest"
+	"agentd/server/replay"
+)
+
+func (c *call) replay(ctx context.Context) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	rec, err := c.recording(c.args[0])
+	if err != nil {
+		return err
+	}
+	regs, done, err := manifest.Build(manifest.Options{Config: cfg, Logger: c.log(), Offline: true})
+	if err != nil {
+		return err
+	}
+	defer done()
+	reg, err := c.actor(cfg, regs, rec)
+	if err != nil {
+		return err
+	}
+	return interruptible(ctx, func(ctx context.Context) error {
+		report, err := replay.Run(ctx, reg, rec)
+		if err != nil {
+			return err
+		}
+		return c.tellReplay(report)
+	})
+}
+
+// recording reads a cassette from a file or, for -, from stdin.
+func (c *call) recording(name string) (*cassette.Recording, error) {
+	var src io.Reader = c.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fault.New(fault.CassetteInvalid, "The cassette cannot be read: %v.", err).Advise("Check the path; `agentd runs cassette` writes one.")
+		}
+		defer f.Close()
+		src = f
+	}
+	return cassette.Read(src)
+}
+
+// actor is the agent to replay with.
+func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *cassette.Recording) (agent.Registration, error) {
+	id := cmp.Or(c.flags.agent, rec.Meta.AgentID)
+	if id == "" {
+		return agent.Registration{}, c.cmd.misused("the cassette names no agent: give one with --agent.")
+	}
+	i := slices.IndexFunc(regs, func(r agent.Registration) bool { return r.ID == id })
+	if i < 0 {
+		return agent.Registration{}, localHint(fault.New(fault.RouteHandlerMissing, "No agent %q.", id), cfg, agent.StartRequest{AgentID: id})
+	}
+	return regs[i], nil
+}
+
+// tellReplay tells what came of a replay. A divergence is exit code 1.
+func (c *call) tellReplay(r replay.Report) error {
+	if c.flags.json {
+		if err := c.printJSON(r); err != nil {
+			return err
+		}
+	} else {
+		for _, note := range r.Notes {
+			fmt.Fprintf(c.stderr, "agentd: %s\n", printable(note))
+		}
+		text := fmt.Sprintf("no divergence: %s, %s\n", many(r.ModelCalls, "model call"), many(r.ToolCalls, "tool call"))
+		if d := r.Divergence; d != nil {
+			text = fmt.Sprintf("divergence in step %d: %s\n  recorded: %s\n  now:      %s\n", d.Step, printable(d.Where), printable(d.Recorded), printable(d.Now))
+		}
+		if _, err := io.WriteString(c.stdout, text); err != nil {
+			return err
+		}
+	}
+	if r.Divergence != nil {
+		return exitCode(exitFailed)
+	}
+	return nil
+}
+
+func many(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
