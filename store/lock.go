@@ -59,6 +59,8 @@ func (l *fileLock) describe(h Holder) error {
 
 func (l *fileLock) release() error {
 	l.f.Truncate(0) //nolint:errcheck // what it says no longer holds; the lock itself is what counts
+	// Closing alone is not enough: a process that is being started has a copy of the descriptor until it executes.
+	syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN) //nolint:errcheck // then closing gives it back
 	return l.f.Close()
 }
 

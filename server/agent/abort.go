@@ -163,10 +163,7 @@ func (r *run) abortKids(opts *AbortOptions) (map[int]*run, error) {
 		if k == nil {
 			continue
 		}
-		reg := r.e.opts.Agents.Agent(k.row.Owner)
-		if reg == nil {
-			reg = &Registration{ID: k.row.Owner, Agent: gone{k.row.Owner}}
-		}
+		reg := r.e.registration(k.row.Owner)
 		kid := r.newChild(*k.row, k.rec, reg, c.ID)
 		kids[c.Index] = kid
 		if kid.row.Status.Terminal() {

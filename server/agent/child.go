@@ -161,10 +161,7 @@ func (r *run) runChild(c store.Call, j *childJob) (w work) {
 
 // openChild finds the child of a call, or makes it. drive is nil when there is nothing to move: it has ended or waits.
 func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error, err error) {
-	reg := r.e.opts.Agents.Agent(j.tool.agent)
-	if reg == nil {
-		reg = &Registration{ID: j.tool.agent, Agent: gone{j.tool.agent}}
-	}
+	reg := r.e.registration(j.tool.agent)
 	d := reg.driver()
 	if kid = j.kid; kid != nil { // decided on a moment ago
 		r.e.admitChild(kid)

@@ -170,10 +170,7 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 			m.calls = append(m.calls, call)
 			continue
 		}
-		reg := r.e.opts.Agents.Agent(k.row.Owner)
-		if reg == nil {
-			reg = &Registration{ID: k.row.Owner, Agent: gone{k.row.Owner}}
-		}
+		reg := r.e.registration(k.row.Owner)
 		kid := r.newChild(*k.row, k.rec, reg, call.ID)
 		sub := kid.decide(words, by)
 		if sub.refused != nil && d.refused == nil {

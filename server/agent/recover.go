@@ -60,10 +60,7 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 
 // takeUp makes a run of a row, with a place among those that move.
 func (e *Engine) takeUp(ctx context.Context, row *store.Run, force bool) (*run, error) {
-	reg := e.opts.Agents.Agent(row.Owner)
-	if reg == nil {
-		reg = &Registration{ID: row.Owner, Agent: gone{row.Owner}}
-	}
+	reg := e.registration(row.Owner)
 	var rec *record
 	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
 		if row, err = e.opts.Runs.Find(tx, row.ID); err == nil {
@@ -79,6 +76,14 @@ func (e *Engine) takeUp(ctx context.Context, row *store.Run, force bool) (*run, 
 		return nil, err
 	}
 	return r, nil
+}
+
+// registration finds an agent; one that is not registered any more has a stand-in whose runs fail.
+func (e *Engine) registration(id string) *Registration {
+	if reg := e.opts.Agents.Agent(id); reg != nil {
+		return reg
+	}
+	return &Registration{ID: id, Agent: gone{id}}
 }
 
 // gone stands for an agent that is no longer registered.
