@@ -202,20 +202,46 @@ func TestAbortOfAParkedRun(t *testing.T) {
 	}
 }
 
+// What a held run would say belongs before the messages of the runs that came after it.
+func TestHeldRunOfASessionThatHasGoneOn(t *testing.T) {
+	pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
+	gated := llm(t, `{"turns":[{"when":{"lastUser":"pay","step":0},"toolCalls":[{"name":"pay","args":{}}]},{"text":"ok"}]}`, pay)
+	gated.Policy.Tools = map[string]agent.Gate{"pay": {Always: true}}
+	r := newRig(t, single(gated))
+	held := r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Input: json.RawMessage(`"pay"`)})
+	waits := r.wait(held)
+	if _, err := r.engine.Abort(t.Context(), held.ID, agent.AbortOptions{OnPending: "hold"}); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Input: json.RawMessage(`"on"`)}))
+	_, _, err := r.engine.Resume(t.Context(), held.ID, []agent.Decision{{ToolCallID: waits.State.PendingApprovals[0].ToolCallID, Granted: true}}, "")
+	if !fault.Is(err, fault.RunConflict) || pay.count() != 0 {
+		t.Errorf("Resume of a held run whose session went on = %v with %d payments, want run-conflict and none", err, pay.count())
+	}
+	if s := r.settled(held.ID); s.Status != store.Aborted || len(s.PendingApprovals) != 1 {
+		t.Errorf("the run is %s with %d approvals, want it as it was", s.Status, len(s.PendingApprovals))
+	}
+}
+
 func TestCrashLoopEnds(t *testing.T) {
 	r := newRig(t, single(llm(t, `{"turns":[{"text":"x","delayMs":60000}]}`)))
 	h := r.start(agent.StartRequest{AgentID: "a"})
-	for range 2 {
+	going := func() bool { return len(r.events("a", h.ID)) > 0 }
+	for range 5 { // stops in good order are not its fault
 		if n := r.restart(); n != 1 {
 			t.Fatalf("restart took up %d runs, want 1", n)
 		}
-		for len(r.events("a", h.ID)) == 0 {
-			<-time.After(time.Millisecond)
-		}
+		waitFor(t, going)
 	}
-	r.restart()
+	for range 2 {
+		if n := r.crash(); n != 1 {
+			t.Fatalf("the start after a crash took up %d runs, want 1", n)
+		}
+		waitFor(t, going)
+	}
+	r.crash()
 	if s := r.settled(h.ID); s.Status != store.Failed || s.Error.Code != "crash-loop" {
-		t.Errorf("after the third restart: %s %+v, want failed with crash-loop", s.Status, s.Error)
+		t.Errorf("after the third crash: %s %+v, want failed with crash-loop", s.Status, s.Error)
 	}
 	r.checkNumbers(h.ID)
 }

@@ -80,6 +80,20 @@ func (r *rig) restart() int {
 	return n
 }
 
+// crash opens what a kill at this moment would leave on disk, with a new engine, and recovers.
+func (r *rig) crash() int {
+	r.t.Helper()
+	im := takeImage(r.t, r, "crash", nil)
+	r.close()
+	r.path = im.path
+	r.open()
+	n, err := r.engine.Recover(r.t.Context())
+	if err != nil {
+		r.t.Fatalf("Recover: %v", err)
+	}
+	return n
+}
+
 func (r *rig) start(req agent.StartRequest) *agent.Handle {
 	r.t.Helper()
 	h, err := r.engine.Start(r.t.Context(), req)

@@ -128,7 +128,7 @@ func TestCrashAtEveryStepOfAChain(t *testing.T) {
 	}
 }
 
-func takeImage(t *testing.T, r *rig, name string, counts map[string]int) image {
+func takeImage(t testing.TB, r *rig, name string, counts map[string]int) image {
 	im := image{name: name, path: filepath.Join(t.TempDir(), "data.db"), counts: map[string]int{}}
 	for k, v := range counts {
 		im.counts[k] = v

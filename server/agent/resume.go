@@ -61,8 +61,13 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 	}
 	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
 		if row.Status == store.Aborted && row.Session != "" {
-			if open, err := e.opts.Runs.Open(tx, row.Session); err != nil || len(open) > 0 {
-				return errors.Join(err, fault.New(fault.SessionBusy, "Another run of the session has not ended."))
+			newest, err := e.opts.Runs.List(tx, store.RunFilter{Session: row.Session, Limit: 1})
+			if err != nil {
+				return err
+			}
+			if len(newest) > 0 && newest[0].N != row.N {
+				return fault.New(fault.RunConflict, "The session has gone on: run %s came after this one.", newest[0].ID).
+					Advise("Start another run in the session; what this run would say belongs before messages that are there already.")
 			}
 		}
 		return d.apply(tx, e.opts.Runs)

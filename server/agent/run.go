@@ -306,7 +306,7 @@ func (r *run) advance(drive func() error) {
 	defer close(r.done)
 	defer r.cancel(nil)
 	err := guard(r, drive)
-	if errors.Is(err, errLeft) {
+	if errors.Is(err, errLeft) && !r.stopped() {
 		r.e.log.Warn("run left as it is on disk", "run", r.row.ID, "error", err)
 		return
 	}
@@ -330,9 +330,9 @@ func (r *run) settle(err error) error {
 		return r.settleAbort(opts)
 	}
 	cause := context.Cause(r.ctx)
-	if errors.Is(cause, errShutdown) {
+	if r.stopped() {
 		if r.reg.driver().resumable(r) {
-			return nil // it stays running on disk, and goes on after the restart
+			return r.leave()
 		}
 		return r.finish(r.move(), store.Aborted, errShutdown)
 	}
@@ -340,6 +340,21 @@ func (r *run) settle(err error) error {
 		err = cause // a budget of time, for instance
 	}
 	return r.finish(r.move(), store.Failed, err)
+}
+
+// stopped reports whether the server's stop has cancelled the run.
+func (r *run) stopped() bool { return errors.Is(context.Cause(r.ctx), errShutdown) }
+
+// leave parks a run that goes on with the next start of the server: on disk it stays running. A stop in good order is
+// not the run's fault, so it does not count towards a crash loop.
+func (r *run) leave() error {
+	m := r.move()
+	m.row.Attempt = 0
+	err := r.commit(m)
+	if err == nil {
+		r.e.log.Info("run left for the next start", "run", r.row.ID, "step", r.row.Step)
+	}
+	return err
 }
 
 // finish adds the end to a move and commits it: the status, the error and agent.end.

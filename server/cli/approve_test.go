@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // gatedSite is a configuration whose agent writes a line to a file, and another, each after an approval of its own.
@@ -175,7 +176,13 @@ func TestApproveAfterAKill(t *testing.T) {
 	if got := s.status(run); got != "awaiting_approval" {
 		t.Errorf("status %s after the restart, want awaiting_approval", got)
 	}
+	ready := time.Now()
 	got := spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 0, "", "")
+	if took := time.Since(ready); took > 2*time.Second {
+		t.Errorf("from ready to the end of the approved run: %v, want at most 2s", took)
+	} else {
+		t.Logf("from ready to the end of the approved run: %v", took)
+	}
 	if got.stdout != "Done: paid\n" || s.status(run) != "completed" || payments(t, dir) != 1 {
 		t.Errorf("approve after the kill: stdout %q, status %s and %d payments, want one", got.stdout, s.status(run), payments(t, dir))
 	}
