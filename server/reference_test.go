@@ -14,14 +14,13 @@ import (
 	"agentd/server/fault"
 	"agentd/server/openapi"
 	"agentd/server/rest"
-	"agentd/server/stream"
 )
 
 var updateReference = flag.Bool("update-reference", false, "write REFERENCE.md")
 
 // reference is REFERENCE.md: every table of the program as documentation.
 func reference() string {
-	api := &rest.API{Issuer: &auth.Issuer{}, Metrics: metrics.New(""), SSE: &stream.SSE{}, BasePath: "/v1", MetricsPath: "/metrics", SSESessions: "/sessions"}
+	api := &rest.API{Issuer: &auth.Issuer{}, Metrics: metrics.New(""), SSE: true, BasePath: "/v1", MetricsPath: "/metrics", SSESessions: "/sessions"}
 	var b strings.Builder
 	section := func(title, intro, body string) {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s\n", title, intro, strings.TrimSpace(body))

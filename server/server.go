@@ -27,6 +27,7 @@ import (
 	"agentd/server/gate"
 	"agentd/server/hub"
 	"agentd/server/secret"
+	"agentd/server/stream"
 	"agentd/store"
 )
 
@@ -82,6 +83,7 @@ type parts struct {
 	issuer   *auth.Issuer
 	metrics  *metrics.Inventory
 	gate     *gate.Gate
+	streams  *stream.Service
 	http     *http.Server
 	listener net.Listener
 	closers  []func()
@@ -250,7 +252,12 @@ func (s *Server) unwind(p *parts) error {
 		errs = append(errs, p.engine.Drain(ended))
 	}
 	if p.stop != nil {
-		p.stop() // ends the hub, and with it every event stream
+		p.stop() // ends the hub
+	}
+	if p.streams != nil {
+		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		p.streams.Shutdown(limit)
+		cancel()
 	}
 	if p.http != nil {
 		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)

@@ -14,7 +14,6 @@ import (
 	"agentd/metrics"
 	"agentd/server/agent"
 	"agentd/server/rest"
-	"agentd/server/stream"
 )
 
 // sweepConfig has every route there is, with every kind of access. Nobody is locked out, since most attempts are to
@@ -25,7 +24,7 @@ const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureTh
 // work with.
 func table() []rest.Route {
 	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
-		SSE: &stream.SSE{}, SSESessions: "/sessions", BasePath: "/v1"}
+		SSE: true, SSESessions: "/sessions", BasePath: "/v1"}
 	return api.Routes()
 }
 

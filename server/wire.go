@@ -82,9 +82,12 @@ func (s *Server) open(ctx context.Context) error {
 	if cfg.Metrics.Enabled {
 		api.Metrics = p.metrics
 	}
-	if cfg.Server.SSE.Enabled {
-		api.SSE = &stream.SSE{Hub: p.hub, KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit}
+	p.streams = stream.New(stream.Options{Hub: p.hub, Feed: api.Feed, KeepAlive: cfg.Server.SSE.KeepAlive.Duration(),
+		Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version, Logger: s.log})
+	if p.verifier != nil {
+		p.verifier.OnRevoke(p.streams.Revoked)
 	}
+	api.Streams, api.SSE = p.streams, cfg.Server.SSE.Enabled
 	mux := http.NewServeMux()
 	api.Mount(mux, p.gate, cfg.Server.BasePath)
 	p.http = &http.Server{Handler: p.gate.Handler(mux), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,

@@ -390,6 +390,7 @@ type RunFilter struct {
 	Owners  []string // any of these agents; nil for all
 	Parent  int64    // only children of the run with this number; 0: only runs that are nobody's child
 	Before  int64    // only runs whose number is below; 0 for all
+	From    int64    // only runs whose number is not below, oldest first; 0 for all, newest first
 	Limit   int      // at most 1000
 }
 
@@ -424,13 +425,18 @@ func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 	if f.Before > 0 {
 		add("n < ?", f.Before)
 	}
+	order := "DESC"
+	if f.From > 0 {
+		add("n >= ?", f.From)
+		order = "ASC"
+	}
 	args = append(args, min(cmp.Or(f.Limit, 100), 1000))
 	var runs []*Run
 	err := tx.collect(func(s scanner) error {
 		run, err := scanRun(s)
 		runs = append(runs, run)
 		return err
-	}, "SELECT "+runColumns+" FROM runs WHERE "+strings.Join(where, " AND ")+" ORDER BY n DESC LIMIT ?", args...)
+	}, "SELECT "+runColumns+" FROM runs WHERE "+strings.Join(where, " AND ")+" ORDER BY n "+order+" LIMIT ?", args...)
 	return runs, err
 }
 

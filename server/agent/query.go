@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"sync"
 
 	"agentd/server/event"
@@ -236,6 +235,9 @@ func (e *Engine) page(ctx context.Context, runID string, v event.View, after int
 					return err
 				}
 				entry.Lifecycle = lifecycleOf(at.Status)
+				if at.Status.Terminal() && s.Seq < row.Events { // it was held, and has gone on
+					entry.Lifecycle = lifecycleOf(store.Awaiting)
+				}
 			}
 			entries = append(entries, entry)
 		}
@@ -247,35 +249,81 @@ func (e *Engine) page(ctx context.Context, runID string, v event.View, after int
 	return entries, err
 }
 
-// ReplaySession yields the durable events of a session's runs, in order. With a cursor it begins after it; without,
-// with the runs that were made since the given time (milliseconds since 1970), at most 100 of them.
-func (e *Engine) ReplaySession(ctx context.Context, session string, after *event.Cursor, since int64, yield func(*hub.Entry) error) error {
-	var runs []*store.Run
-	err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-		runs, err = e.opts.Runs.List(tx, store.RunFilter{Session: session, Limit: 100})
-		return err
-	})
+// Backlog counts the durable events of a run after a number and before an entry of the same view, or all when that is
+// nil, and tells the id of the last.
+func (e *Engine) Backlog(ctx context.Context, runID string, v event.View, after int, before *hub.Entry) (n int, last string, err error) {
+	row, err := e.Find(ctx, runID)
 	if err != nil {
-		return err
+		return 0, "", err
 	}
-	slices.Reverse(runs)
-	from := 0
-	for i, row := range runs {
-		if after != nil && row.ID == after.Run || after == nil && row.Created < since {
-			from = i
-			if after == nil {
-				from++
+	n, last = backlog(row, v, after, before)
+	return n, last, nil
+}
+
+func backlog(row *store.Run, v event.View, after int, before *hub.Entry) (int, string) {
+	end := row.Events
+	if before != nil && before.Pos.Epoch <= row.N {
+		end = 0 // a later run's
+		if before.Pos.Epoch == row.N {
+			if end = before.Pos.Seq; before.Pos.Sub == 0 {
+				end--
 			}
 		}
 	}
-	for _, row := range runs[min(from, len(runs)):] {
-		seq := 0
-		if after != nil && row.ID == after.Run {
-			seq = after.Seq
+	if end <= after {
+		return 0, ""
+	}
+	return end - after, event.Cursor{View: v, Run: row.ID, Seq: end}.String()
+}
+
+// ReplaySession yields the durable events of a session's runs, in order: those after a position or, when that is zero,
+// those of the runs that were made since the given time (milliseconds since 1970).
+func (e *Engine) ReplaySession(ctx context.Context, session string, after hub.Position, since int64, yield func(*hub.Entry) error) error {
+	return e.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
+		return e.Replay(ctx, row.ID, event.SessionView, seq, yield)
+	})
+}
+
+// SessionBacklog counts what ReplaySession would yield before an entry, or at all when that is nil, and tells the id of
+// the last.
+func (e *Engine) SessionBacklog(ctx context.Context, session string, after hub.Position, since int64, before *hub.Entry) (n int, last string, err error) {
+	err = e.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
+		if more, id := backlog(row, event.SessionView, seq, before); more > 0 {
+			n, last = n+more, id
 		}
-		if err := e.Replay(ctx, row.ID, event.SessionView, seq, yield); err != nil {
+		return nil
+	})
+	return n, last, err
+}
+
+// eachOfSession calls fn for the runs of a session from the position's on, with the number of the event after which to
+// begin.
+func (e *Engine) eachOfSession(ctx context.Context, session string, after hub.Position, since int64, fn func(row *store.Run, seq int) error) error {
+	from := max(after.Epoch, 1)
+	for {
+		var runs []*store.Run
+		err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+			runs, err = e.opts.Runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
+			return err
+		})
+		if err != nil {
 			return err
 		}
+		for _, row := range runs {
+			seq := 0
+			switch {
+			case row.N == after.Epoch:
+				seq = after.Seq
+			case after.Epoch == 0 && row.Created < since:
+				continue
+			}
+			if err := fn(row, seq); err != nil {
+				return err
+			}
+		}
+		if len(runs) < replayPage {
+			return nil
+		}
+		from = runs[len(runs)-1].N + 1
 	}
-	return nil
 }

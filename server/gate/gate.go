@@ -264,5 +264,8 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
+// SetStatus notes what an endpoint has answered that took the connection over.
+func (w *recorder) SetStatus(status int) { w.status = status }
+
 // Unwrap gives http.ResponseController the writer below.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

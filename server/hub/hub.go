@@ -11,8 +11,8 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
-	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,6 +47,21 @@ type Entry struct {
 
 	at   time.Time
 	size int
+
+	memo atomic.Pointer[any]
+}
+
+// Memo returns the form in which all subscribers get the entry. The first call makes it; calls at the same time may make
+// it again, but all return the same.
+func (e *Entry) Memo(form func() any) any {
+	if m := e.memo.Load(); m != nil {
+		return *m
+	}
+	made := form()
+	if !e.memo.CompareAndSwap(nil, &made) {
+		return *e.memo.Load()
+	}
+	return made
 }
 
 const overhead = 200 // bytes that an entry costs beside its payload
@@ -77,7 +92,7 @@ type subject struct {
 	mu    sync.Mutex // guards the fields below
 	ring  []*Entry   // oldest first
 	bytes int
-	subs  map[*Sub]struct{}
+	subs  []*Sub
 }
 
 // New makes an empty hub.
@@ -115,8 +130,8 @@ func (h *Hub) Publish(name string, e *Entry) {
 	h.bytes -= s.trimLocked(&h.opts, e.at)
 	h.evictLocked(s)
 	h.mu.Unlock()
-	for sub := range s.subs {
-		sub.offer(e)
+	for _, sub := range s.subs {
+		sub.queue.offer(sub, e)
 	}
 	s.mu.Unlock()
 }
@@ -176,26 +191,29 @@ func (h *Hub) forgetLocked(s *subject) {
 	}
 }
 
-// Subscribe attaches a subscriber and returns it together with what the ring holds, oldest first: no entry is missing
-// between the two and none is in both. Limit bounds the subscriber's queue; what the ring holds does not count.
-// Close must be called.
+// Subscribe attaches a subscriber with a queue of its own and returns it together with what the ring holds, oldest
+// first: no entry is missing between the two and none is in both. Limit bounds the queue; what the ring holds does not
+// count. Close must be called.
 func (h *Hub) Subscribe(name string, limit int) (*Sub, []*Entry) {
-	sub := &Sub{hub: h, limit: limit, wake: make(chan struct{}, 1)}
+	return h.SubscribeTo(name, NewQueue(limit, 0, nil), nil)
+}
+
+// SubscribeTo is Subscribe for a queue that several subscriptions share. The owner is what the queue's owner knows the
+// subscription by.
+func (h *Hub) SubscribeTo(name string, q *Queue, owner any) (*Sub, []*Entry) {
+	sub := &Sub{Owner: owner, hub: h, queue: q}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		sub.fail(ErrClosed)
+		q.end(sub, ErrClosed)
 		return sub, nil
 	}
 	s := h.subjectLocked(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.bytes -= s.trimLocked(&h.opts, time.Now())
-	if s.subs == nil {
-		s.subs = map[*Sub]struct{}{}
-	}
-	s.subs[sub] = struct{}{}
-	sub.subject = s
+	sub.subject, sub.at = s, len(s.subs)
+	s.subs = append(s.subs, sub)
 	return sub, append([]*Entry(nil), s.ring...)
 }
 
@@ -211,8 +229,8 @@ func (h *Hub) Drop(name string) {
 	defer s.mu.Unlock()
 	h.bytes -= s.bytes
 	s.ring, s.bytes = nil, 0
-	for sub := range s.subs {
-		sub.fail(ErrClosed)
+	for _, sub := range s.subs {
+		sub.queue.end(sub, ErrErased)
 	}
 	s.subs = nil
 	h.forgetLocked(s)
@@ -252,8 +270,8 @@ func (h *Hub) close() {
 	h.closed = true
 	for _, s := range h.subjects {
 		s.mu.Lock()
-		for sub := range s.subs {
-			sub.fail(ErrClosed)
+		for _, sub := range s.subs {
+			sub.queue.end(sub, ErrClosed)
 		}
 		s.mu.Unlock()
 	}
@@ -278,89 +296,4 @@ func (h *Hub) Stats() Stats {
 		s.mu.Unlock()
 	}
 	return st
-}
-
-var (
-	// ErrOverflow tells a subscriber that it was cut off because its queue was full.
-	ErrOverflow = errors.New("hub: subscriber too slow")
-	// ErrClosed tells a subscriber that the hub has closed or the subject was erased.
-	ErrClosed = errors.New("hub: closed")
-)
-
-// Sub is a subscription. One goroutine at a time may call Next.
-type Sub struct {
-	hub     *Hub
-	subject *subject
-	limit   int
-	wake    chan struct{} // holds a token while queue or err may have changed
-
-	mu    sync.Mutex // guards the fields below
-	queue []*Entry
-	err   error
-}
-
-func (s *Sub) offer(e *Entry) {
-	s.mu.Lock()
-	switch {
-	case s.err != nil:
-	case len(s.queue) >= s.limit:
-		s.err, s.queue = ErrOverflow, nil
-	default:
-		s.queue = append(s.queue, e)
-	}
-	s.mu.Unlock()
-	s.signal()
-}
-
-func (s *Sub) fail(err error) {
-	s.mu.Lock()
-	if s.err == nil {
-		s.err = err
-	}
-	s.mu.Unlock()
-	s.signal()
-}
-
-func (s *Sub) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Next returns all entries that wait, at least one, or blocks until there are some. After the last entry the error
-// is ErrOverflow, ErrClosed or the cause of ctx.
-func (s *Sub) Next(ctx context.Context) ([]*Entry, error) {
-	for {
-		s.mu.Lock()
-		batch, err := s.queue, s.err
-		s.queue = nil
-		s.mu.Unlock()
-		if len(batch) > 0 {
-			return batch, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// Close detaches the subscriber.
-func (s *Sub) Close() {
-	if s.subject == nil {
-		return
-	}
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	s.subject.mu.Lock()
-	defer s.subject.mu.Unlock()
-	delete(s.subject.subs, s)
-	if s.hub.subjects[s.subject.name] == s.subject {
-		s.hub.forgetLocked(s.subject)
-	}
 }

@@ -120,8 +120,8 @@ func TestDropForgets(t *testing.T) {
 	if got, _ := sub.Next(t.Context()); len(got) != 1 {
 		t.Errorf("Next = %d entries, want the one delivered before", len(got))
 	}
-	if _, err := sub.Next(t.Context()); !errors.Is(err, hub.ErrClosed) {
-		t.Errorf("Next of a dropped subject = %v, want ErrClosed", err)
+	if _, err := sub.Next(t.Context()); !errors.Is(err, hub.ErrErased) {
+		t.Errorf("Next of a dropped subject = %v, want ErrErased", err)
 	}
 	sub.Close()
 }

@@ -12,7 +12,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/openapi"
-	"agentd/server/stream"
 	"agentd/store"
 )
 
@@ -156,13 +155,15 @@ func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in run
 		return err
 	}
 	subject := event.OfAgentRun(in.ID, h.ID)
-	if a.SSE != nil && wantsEvents(r) {
+	if a.SSE && wantsEvents(r) {
 		w.Header().Set("X-Run-Id", h.ID)
 		r.Header.Del("Last-Event-ID") // a new run has no event that could have been seen
-		return a.SSE.Serve(w, r, a.runFeed(subject, h.Number(), true))
+		feed := a.runFeed(subject, event.RunView, h.Number())
+		feed.EndOnPause = true
+		return a.Streams.ServeSSE(w, r, c.Principal, feed)
 	}
 	started := RunStarted{RunID: h.ID, Status: h.Status(), Subscribe: Subscribe{WebSocket: subject.String()}}
-	if a.SSE != nil {
+	if a.SSE {
 		started.Subscribe.SSE = a.BasePath + "/runs/" + h.ID + "/events"
 	}
 	gate.JSON(w, http.StatusAccepted, started)
@@ -183,9 +184,4 @@ func accepts(r *http.Request, wanted string) bool {
 		}
 	}
 	return false
-}
-
-// runFeed shows one run on its own subject.
-func (a *API) runFeed(subject event.Subject, number int64, endOnPause bool) stream.Feed {
-	return stream.OfRun(subject, number, stream.Feed{EndOnPause: endOnPause, Replay: a.replayRun(subject.Run), Ended: a.ended(subject.Run)})
 }

@@ -27,7 +27,8 @@ type API struct {
 	Issuer   *auth.Issuer // nil with auth.kind=none: there are no token routes
 	Health   *health.Rollup
 	Metrics  *metrics.Inventory // nil: no metrics route
-	SSE      *stream.SSE        // nil: no event streams
+	Streams  *stream.Service
+	SSE      bool // there are event streams
 	Version  string
 	BasePath string
 	MaxBody  int64

@@ -8,7 +8,6 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/hub"
 	"agentd/server/openapi"
 	"agentd/store"
 )
@@ -62,7 +61,7 @@ func (a *API) runRoutes() []Route {
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
 		a.cassetteRoute(),
 	}
-	if a.SSE == nil {
+	if !a.SSE {
 		return routes
 	}
 	return append(routes, Route{Method: "GET", Path: "/runs/{runId}/events", Access: Owner("read"),
@@ -118,22 +117,5 @@ func (a *API) abortRun(ctx context.Context, _ Call, in abortInput) (AbortAnswer,
 }
 
 func (a *API) runEvents(w http.ResponseWriter, r *http.Request, c Call, _ runInputID) error {
-	return a.SSE.Serve(w, r, a.runFeed(event.OfAgentRun(c.Run.Owner, c.Run.ID), c.Run.Number, false))
-}
-
-func (a *API) replayRun(runID string) func(context.Context, hub.Position, func(*hub.Entry) error) error {
-	return func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
-		return a.Engine.Replay(ctx, runID, event.RunView, after.Seq, yield)
-	}
-}
-
-// ended is the lifecycle status of a run that has ended, "" while it has not.
-func (a *API) ended(runID string) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		row, err := a.Engine.Find(ctx, runID)
-		if err != nil || !row.Status.Terminal() {
-			return "", err
-		}
-		return string(row.Status), nil
-	}
+	return a.Streams.ServeSSE(w, r, c.Principal, a.runFeed(event.OfAgentRun(c.Run.Owner, c.Run.ID), event.RunView, c.Run.Number))
 }

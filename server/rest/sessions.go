@@ -3,15 +3,12 @@ package rest
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/hub"
 	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/session"
-	"agentd/server/stream"
 	"agentd/store"
 )
 
@@ -129,7 +126,7 @@ func (a *API) sessionRoutes() []Route {
 			})},
 	}
 	routes = append(routes, a.archiveRoutes()...)
-	if a.SSE == nil {
+	if !a.SSE {
 		return routes
 	}
 	return append(routes, Route{Method: "GET", Path: a.SSESessions + "/{id}/events", Access: ScopeOf("sessions", "read", "id"),
@@ -139,30 +136,9 @@ func (a *API) sessionRoutes() []Route {
 		Endpoint: streamed(a.sessionEvents)})
 }
 
-func (a *API) sessionEvents(w http.ResponseWriter, r *http.Request, _ Call, in sessionInput) error {
+func (a *API) sessionEvents(w http.ResponseWriter, r *http.Request, c Call, in sessionInput) error {
 	if !event.ValidID(in.ID) {
 		return fault.New(fault.SessionNotFound, "No session has such an id.")
 	}
-	var cursor *event.Cursor
-	f := stream.Feed{Subject: event.OfSession(in.ID).String()}
-	f.Resolve = func(ctx context.Context, text string) (hub.Position, bool, error) {
-		c, ok := event.ParseCursor(text)
-		if !ok || c.View != event.SessionView {
-			return hub.Position{}, false, nil
-		}
-		row, err := a.Engine.Find(ctx, c.Run)
-		if fault.Is(err, fault.RunNotFound) || err == nil && row.Session != in.ID {
-			return hub.Position{}, false, nil
-		}
-		if err != nil {
-			return hub.Position{}, false, err
-		}
-		cursor = &c
-		return hub.Position{Epoch: row.N, Seq: c.Seq, Sub: c.Sub}, true, nil
-	}
-	f.Replay = func(ctx context.Context, _ hub.Position, yield func(*hub.Entry) error) error {
-		return a.Engine.ReplaySession(ctx, in.ID, cursor, time.Now().Add(-a.BufferTTL).UnixMilli(), yield)
-	}
-	f.Whole = func(*hub.Entry) bool { return false }
-	return a.SSE.Serve(w, r, f)
+	return a.Streams.ServeSSE(w, r, c.Principal, a.sessionFeed(in.ID))
 }

@@ -1,337 +1,278 @@
-// Package stream delivers events to clients. In this version: as Server-Sent Events.
-//
-// A client that comes back names the last event it has seen. What follows that event is taken from the hub's ring
-// and, where the ring does not reach back that far, from the durable events of the run; positions decide, so that
-// nothing is delivered twice and no durable event is missed, also after a restart.
 package stream
 
 import (
+	"bufio"
 	"bytes"
-	"context"
-	"encoding/json"
+	"encoding/hex"
 	"errors"
+	"net"
 	"net/http"
-	"strconv"
+	"sync"
 	"time"
 
-	"agentd/server/event"
+	"agentd/auth"
 	"agentd/server/hub"
-	"agentd/server/message"
 )
-
-// SSE serves event streams.
-type SSE struct {
-	Hub       *hub.Hub
-	KeepAlive time.Duration // a comment after so much silence
-	Queue     int           // entries that may wait for one client; beyond, the stream ends with flow.throttled
-}
 
 // writeTimeout is how long one write to a client may take.
 const writeTimeout = 30 * time.Second
 
-// Feed is what one stream shows.
-type Feed struct {
-	Subject string
-	// Resolve finds the position of the client's cursor; ok is false when the cursor is unknown here.
-	Resolve func(ctx context.Context, cursor string) (pos hub.Position, ok bool, err error)
-	// Replay yields durable events after a position, oldest first; the zero position asks for all that is to be shown
-	// to a client without a cursor.
-	Replay func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error
-	// Whole reports whether a ring that begins with this entry holds all that Replay would yield for the zero position.
-	Whole func(first *hub.Entry) bool
-	// Ended is the lifecycle status to close with when all has been delivered already; nil or "" to stay.
-	Ended func(ctx context.Context) (string, error)
-	// EndOnPause ends the stream also when the run waits for an approval.
-	EndOnPause bool
-}
-
-// Serve streams until the subject ends, the client leaves or the hub closes. The answer's headers must not have been
-// written. An error is returned only while the status can still be chosen.
-func (s *SSE) Serve(w http.ResponseWriter, r *http.Request, f Feed) error {
-	var from hub.Position
-	unknown := false
-	if cursor := r.Header.Get("Last-Event-ID"); cursor != "" {
-		pos, ok, err := f.Resolve(r.Context(), cursor)
-		if err != nil {
-			return err
-		}
-		from, unknown = pos, !ok
-	}
-	sub, ring := s.Hub.Subscribe(f.Subject, s.Queue)
-	defer sub.Close()
-
+// ServeSSE streams a feed until its subject ends, the client leaves or the service shuts down. The answer's headers must
+// not have been written; those that are set are sent. An error is returned only while the status can still be chosen.
+// On a connection that can be taken over it returns at once, so that an idle stream costs no more than an idle socket.
+func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Principal, feed Feed) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache, no-transform")
 	h.Set("Connection", "keep-alive")
 	h.Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	c := &client{w: w, rc: http.NewResponseController(w), feed: &f, last: from, unknown: unknown}
-	if err := c.flush(); err != nil || r.Method == http.MethodHead {
+	if r.Method == http.MethodHead {
+		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	c.serve(r.Context(), s, sub, ring)
-	return nil
-}
-
-// client is one stream being written.
-type client struct {
-	w    http.ResponseWriter
-	rc   *http.ResponseController
-	feed *Feed
-	last hub.Position // of the latest entry that was written
-	id   string       // its event id
-	buf  bytes.Buffer
-	over bool // a final lifecycle frame has been written
-
-	unknown bool // the cursor was, and the client has not been told yet
-}
-
-// errOver ends a replay because the stream has ended.
-var errOver = errors.New("stream: over")
-
-func (c *client) serve(ctx context.Context, s *SSE, sub *hub.Sub, ring []*hub.Entry) {
-	var early []*hub.Entry // have come while durable events were read
-	if !c.covered(ring) {
-		err := c.feed.Replay(ctx, c.last, func(e *hub.Entry) error {
-			if len(early) == 0 {
-				early = waiting(sub)
-			}
-			// From here the ring goes on or, where that was empty, the queue. Either has what is not stored, too.
-			if reached(ring, e) || reached(early, e) {
-				return errOver
-			}
-			return c.write(e)
-		})
-		if err != nil && !errors.Is(err, errOver) || c.over {
-			return
+	f := &follower{feed: &feed, id: "sse"}
+	out := &sseWire{f: f}
+	c := s.newClient(p, out, s.opts.KeepAlive)
+	out.client = c
+	followers := func(yield func(*follower) bool) { yield(f) }
+	unused := func(err error) error {
+		for _, name := range []string{"Content-Type", "Cache-Control", "Connection", "X-Accel-Buffering"} {
+			h.Del(name)
 		}
-	}
-	if c.all(ring) != nil {
-		return
-	}
-	c.marker()
-	if c.all(early) != nil {
-		return
-	}
-	if c.feed.Ended != nil && !c.over {
-		if status, err := c.feed.Ended(ctx); err != nil {
-			return
-		} else if status != "" {
-			// What ended the run is committed, though perhaps not published yet. All that came before it is in
-			// the queue.
-			if c.all(waiting(sub)) != nil || c.feed.Replay(ctx, c.last, c.write) != nil {
-				return
-			}
-			c.lifecycle(status, "")
-		}
-	}
-	if c.flush() != nil || c.over {
-		return
-	}
-	c.live(ctx, s, sub)
-}
-
-// reached reports whether entries begin at e or before it.
-func reached(entries []*hub.Entry, e *hub.Entry) bool {
-	return len(entries) > 0 && !entries[0].Pos.After(e.Pos)
-}
-
-// waiting takes what the queue of a subscriber holds already.
-func waiting(sub *hub.Sub) []*hub.Entry {
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
-	entries, _ := sub.Next(now) // an error comes again with the next call
-	return entries
-}
-
-// all writes entries, until one ends the stream.
-func (c *client) all(entries []*hub.Entry) error {
-	for _, e := range entries {
-		if err := c.write(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// covered reports whether the ring holds everything after the position to begin from.
-func (c *client) covered(ring []*hub.Entry) bool {
-	if len(ring) == 0 || c.feed.Replay == nil {
-		return c.feed.Replay == nil
-	}
-	if c.last == (hub.Position{}) {
-		return c.feed.Whole(ring[0])
-	}
-	for _, e := range ring {
-		if e.Pos == c.last {
-			return true
-		}
-	}
-	return false
-}
-
-var errQuiet = errors.New("stream: nothing happened")
-
-func (c *client) live(ctx context.Context, s *SSE, sub *hub.Sub) {
-	for {
-		wait, cancel := context.WithTimeoutCause(ctx, s.KeepAlive, errQuiet)
-		batch, err := sub.Next(wait)
-		cancel()
-		switch {
-		case errors.Is(err, errQuiet):
-			c.buf.WriteString(": keep-alive\n\n")
-		case errors.Is(err, hub.ErrOverflow):
-			c.lifecycle("failed", "flow.throttled")
-		case errors.Is(err, hub.ErrClosed):
-			c.lifecycle("aborted", "server-shutdown")
-		case err != nil:
-			return
-		}
-		for _, e := range batch {
-			if c.write(e) != nil {
-				break
-			}
-		}
-		if c.flush() != nil || c.over {
-			return
-		}
-	}
-}
-
-// write adds an entry to the buffer unless it has been written, and its lifecycle frame after it.
-func (c *client) write(e *hub.Entry) error {
-	if c.over {
-		return errOver
-	}
-	if !e.Pos.After(c.last) {
-		return nil
-	}
-	c.last, c.id = e.Pos, e.ID
-	c.field("event", e.Type)
-	c.field("id", e.ID)
-	c.buf.WriteString(`data: {"v":"1","kind":"event","eventId":`)
-	c.quote(e.ID)
-	c.buf.WriteString(`,"subscriptionId":"sse","subject":`)
-	c.quote(c.feed.Subject)
-	c.buf.WriteString(`,"type":`)
-	c.quote(e.Type)
-	c.buf.WriteString(`,"payload":`)
-	c.buf.Write(oneLine(e.Payload))
-	c.buf.WriteString("}\n\n")
-	switch {
-	case e.Lifecycle == "":
-	case e.Lifecycle == "paused":
-		c.frame("paused", "")
-		c.over = c.feed.EndOnPause
-	default:
-		c.lifecycle(e.Lifecycle, "")
-	}
-	if c.over {
-		return c.flush()
-	}
-	if c.buf.Len() > 64<<10 {
-		return c.flush()
-	}
-	return nil
-}
-
-// oneLine is the payload without line breaks, which JSON has between tokens only.
-func oneLine(p json.RawMessage) []byte {
-	if !bytes.ContainsAny(p, "\r\n") {
-		return p
-	}
-	var b bytes.Buffer
-	if json.Compact(&b, p) != nil {
-		return []byte("null")
-	}
-	return b.Bytes()
-}
-
-// lifecycle writes the last frame of a stream.
-func (c *client) lifecycle(status, reason string) {
-	if !c.over {
-		c.marker() // nobody reads on after the last frame
-		c.frame(status, reason)
-		c.over = true
-	}
-}
-
-func (c *client) frame(status, reason string) {
-	body, _ := message.Encode(struct {
-		V              string `json:"v"`
-		Kind           string `json:"kind"`
-		SubscriptionID string `json:"subscriptionId"`
-		Status         string `json:"status"`
-		Reason         string `json:"reason,omitempty"`
-	}{"1", "lifecycle", "sse", status, reason})
-	c.field("event", "lifecycle")
-	c.field("data", string(body))
-	c.buf.WriteByte('\n')
-}
-
-// marker tells a client once, after what is replayed, that its cursor was unknown, so that it may have missed or
-// doubled something.
-func (c *client) marker() {
-	if !c.unknown {
-		return
-	}
-	c.unknown = false
-	id := c.id
-	if id == "" {
-		id = "evt-replay-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
-	}
-	body, _ := message.Encode(struct {
-		V              string `json:"v"`
-		Kind           string `json:"kind"`
-		SubscriptionID string `json:"subscriptionId"`
-		EventID        string `json:"eventId"`
-		DroppedCount   int    `json:"droppedCount"`
-	}{"1", "replay-marker", "sse", id, 1})
-	c.field("event", "replay-marker")
-	if c.id != "" {
-		c.field("id", c.id)
-	}
-	c.field("data", string(body))
-	c.buf.WriteByte('\n')
-}
-
-func (c *client) field(name, value string) {
-	c.buf.WriteString(name)
-	c.buf.WriteString(": ")
-	c.buf.WriteString(value)
-	c.buf.WriteByte('\n')
-}
-
-func (c *client) quote(s string) {
-	b, _ := message.Encode(s)
-	c.buf.Write(b)
-}
-
-// flush sends what the buffer holds. Every write has a deadline of its own, so a stream may last and a client that
-// stopped reading may not.
-func (c *client) flush() error {
-	c.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // a recorder in a test has none
-	defer c.rc.SetWriteDeadline(time.Time{})            //nolint:errcheck
-	if _, err := c.w.Write(c.buf.Bytes()); err != nil {
+		h.Set("Cache-Control", "no-store")
+		c.close(func(func(*follower) bool) {})
 		return err
 	}
-	if c.buf.Reset(); c.buf.Cap() > 256<<10 {
-		c.buf = bytes.Buffer{}
+	if err := s.enter(c); err != nil {
+		return unused(err)
 	}
-	return c.rc.Flush()
+	if _, _, err := f.begin(r.Context(), s.opts.Hub, c.queue, r.Header.Get("Last-Event-ID")); err != nil {
+		s.leave(c)
+		return unused(err)
+	}
+	read, err := out.open(w, r)
+	if err != nil { // the client has gone
+		c.close(followers)
+		s.leave(c)
+		return nil
+	}
+	c.do(func() { c.attach(f) })
+	serve := func() {
+		read()
+		out.shut()
+		c.close(followers)
+		s.leave(c)
+	}
+	if out.conn != nil {
+		go serve()
+		return nil
+	}
+	serve()
+	return nil
 }
 
-// OfRun is the feed of one run on its own subject.
-func OfRun(subject event.Subject, number int64, f Feed) Feed {
-	f.Subject = subject.String()
-	f.Resolve = func(_ context.Context, cursor string) (hub.Position, bool, error) {
-		c, ok := event.ParseCursor(cursor)
-		if !ok || c.View != event.RunView || c.Run != subject.Run {
-			return hub.Position{}, false, nil
+// sseWire writes the frames of one stream. Data is on one line.
+type sseWire struct {
+	client *client
+	conn   net.Conn // taken over from the HTTP server, or nil: then
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	done   chan struct{} // closed when the stream is over; only without conn
+	once   sync.Once
+
+	f   *follower
+	out *buffer // what flush sends, a chunk with its head; nil: nothing
+}
+
+// chunkHead is a chunk's size with leading zeros (RFC 9112 section 7.1), to be filled in.
+const chunkHead = "00000000\r\n"
+
+// open sends the head of the answer, and returns what waits until the client has left or the stream is over.
+func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (read func(), err error) {
+	o.rc = http.NewResponseController(w)
+	if r.ProtoMajor == 1 && r.ProtoMinor == 1 {
+		conn, rw, err := o.rc.Hijack()
+		if err == nil {
+			if s, ok := w.(interface{ SetStatus(int) }); ok {
+				s.SetStatus(http.StatusOK)
+			}
+			o.conn = conn
+			if o.f.feed.Ended != nil {
+				w.Header().Set("Connection", "close") // an end is to be expected, and with it that of the connection
+			}
+			return func() { discard(conn, rw.Reader) }, o.head(w.Header())
 		}
-		return hub.Position{Epoch: number, Seq: c.Seq, Sub: c.Sub}, true, nil
+		if !errors.Is(err, http.ErrNotSupported) {
+			return nil, err
+		}
 	}
-	f.Whole = func(first *hub.Entry) bool { return first.Pos.Seq == 1 && first.Pos.Sub == 0 }
-	return f
+	o.w, o.done = w, make(chan struct{})
+	w.WriteHeader(http.StatusOK)
+	ctx := r.Context()
+	return func() {
+		select {
+		case <-o.done:
+		case <-ctx.Done():
+		}
+	}, o.rc.Flush()
+}
+
+// head writes what net/http would have written.
+func (o *sseWire) head(h http.Header) error {
+	o.conn.SetDeadline(time.Time{}) //nolint:errcheck // the write tells
+	var b bytes.Buffer
+	b.WriteString("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nTransfer-Encoding: chunked\r\n")
+	h.Write(&b) //nolint:errcheck // a buffer takes everything
+	b.WriteString("\r\n")
+	return o.write(b.Bytes())
+}
+
+// discard reads until the client has gone. It sends nothing that would mean anything.
+func discard(conn net.Conn, early *bufio.Reader) {
+	if n := early.Buffered(); n > 0 {
+		early.Discard(n) //nolint:errcheck // it is there
+	}
+	var b [64]byte
+	for {
+		if _, err := conn.Read(b[:]); err != nil {
+			return
+		}
+	}
+}
+
+// shut ends the connection at once.
+func (o *sseWire) shut() {
+	if o.conn != nil {
+		o.conn.Close()
+		return
+	}
+	o.once.Do(func() { close(o.done) })
+}
+
+// add returns the output, to add to.
+func (o *sseWire) add() *buffer {
+	if o.out == nil {
+		o.out = buffers.Get().(*buffer)
+		if o.conn != nil {
+			o.out.b = append(o.out.b, chunkHead...)
+		}
+	}
+	return o.out
+}
+
+func (b *buffer) field(name, value string) {
+	b.b = append(b.b, name...)
+	b.b = append(b.b, ": "...)
+	b.b = append(b.b, value...)
+	b.b = append(b.b, '\n')
+}
+
+func (o *sseWire) event(f *follower, e *hub.Entry, body *body) {
+	out := o.add()
+	out.field("event", e.Type)
+	out.field("id", e.ID)
+	out.b = append(out.b, "data: "...)
+	out.b = body.append(out.b, f.id)
+	out.b = append(out.b, "\n\n"...)
+}
+
+func (o *sseWire) frame(name, id string, frame any) {
+	out := o.add()
+	out.field("event", name)
+	if id != "" {
+		out.field("id", id)
+	}
+	out.b = append(out.b, "data: "...)
+	out.b = append(out.b, encode(frame)...)
+	out.b = append(out.b, "\n\n"...)
+}
+
+func (o *sseWire) lifecycle(f *follower, status, reason string) {
+	o.frame("lifecycle", "", lifecycleFrame{"1", "lifecycle", f.id, status, reason})
+}
+
+func (o *sseWire) marker(f *follower, eventID string) {
+	o.frame("replay-marker", f.eventID, markerFrame{"1", "replay-marker", f.id, eventID, 1})
+}
+
+func (o *sseWire) failure(f *follower, code, message string) {
+	o.frame("error", "", errorFrame{"1", "error", code, message, f.id})
+}
+
+func (o *sseWire) idle() {
+	out := o.add()
+	out.b = append(out.b, ": keep-alive\n\n"...)
+}
+
+func (o *sseWire) buffered() int {
+	if o.out == nil {
+		return 0
+	}
+	return len(o.out.b)
+}
+
+// flush sends what was added. Every write has a deadline of its own, so a stream may last and a client that stopped
+// reading may not.
+func (o *sseWire) flush() error {
+	out := o.out
+	o.out = nil
+	defer out.free()
+	var err error
+	if o.conn != nil {
+		n := len(out.b) - len(chunkHead)
+		hex.Encode(out.b, []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+		out.b = append(out.b, "\r\n"...)
+		err = o.write(out.b)
+	} else {
+		o.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // a recorder in a test has none
+		if _, err = o.w.Write(out.b); err == nil {
+			err = o.rc.Flush()
+		}
+		o.rc.SetWriteDeadline(time.Time{}) //nolint:errcheck
+	}
+	if err != nil {
+		o.shut()
+	}
+	return err
+}
+
+func (o *sseWire) write(b []byte) error {
+	o.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // the write tells
+	_, err := o.conn.Write(b)
+	return err
+}
+
+func (o *sseWire) ended(*follower) { o.client.finish(ending{}) }
+
+// bye ends the stream. A client whose run goes on is told so, and why it gets no more of it.
+func (o *sseWire) bye(e ending) {
+	switch {
+	case o.f.over:
+	case e == endShutdown:
+		o.lifecycle(o.f, "paused", "server-shutdown")
+	default:
+		o.lifecycle(o.f, "failed", e.reason)
+	}
+	if (o.out == nil || o.flush() == nil) && o.conn != nil {
+		o.write([]byte("0\r\n\r\n")) //nolint:errcheck // it is over either way
+	}
+	o.shut()
+}
+
+// buffer is output that is shared by all clients: one that has nothing to write holds none.
+type buffer struct{ b []byte }
+
+var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 4<<10)} }}
+
+func (b *buffer) free() {
+	if cap(b.b) <= 4*flushAt {
+		b.b = b.b[:0]
+		buffers.Put(b)
+	}
+}
+
+// cut ends the connection at once.
+func (c *client) cut() {
+	c.cancel()
+	c.wire.shut()
 }

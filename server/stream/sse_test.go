@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/auth"
 	"agentd/server/hub"
 	"agentd/server/stream"
 )
@@ -24,10 +25,16 @@ func entry(seq, sub int, lifecycle string) *hub.Entry {
 		Payload: json.RawMessage(`{"type":"` + typ + `"}`), Lifecycle: lifecycle}
 }
 
+// again is the same entry, not published yet.
+func again(e *hub.Entry) *hub.Entry {
+	return &hub.Entry{Pos: e.Pos, ID: e.ID, Type: e.Type, Payload: e.Payload, Lifecycle: e.Lifecycle}
+}
+
 // serve runs a stream to its end and returns the ids of its events and the names of its other frames.
 func serve(t *testing.T, h *hub.Hub, cursor string, f stream.Feed) string {
 	t.Helper()
 	f.Subject = "s"
+	f.Backlog = func(context.Context, hub.Position, *hub.Entry) (int, string, error) { return 0, "", nil }
 	f.Resolve = func(context.Context, string) (hub.Position, bool, error) { return hub.Position{}, false, nil }
 	f.Whole = func(first *hub.Entry) bool { return first.Pos.Seq == 1 && first.Pos.Sub == 0 }
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -35,9 +42,9 @@ func serve(t *testing.T, h *hub.Hub, cursor string, f stream.Feed) string {
 	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 	r.Header.Set("Last-Event-ID", cursor)
 	w := httptest.NewRecorder()
-	s := &stream.SSE{Hub: h, KeepAlive: time.Minute, Queue: 100}
-	if err := s.Serve(w, r, f); err != nil {
-		t.Fatalf("Serve() = %v, want none", err)
+	s := stream.New(stream.Options{Hub: h, KeepAlive: time.Minute, Queue: 100})
+	if err := s.ServeSSE(w, r, auth.Anonymous(), f); err != nil {
+		t.Fatalf("ServeSSE() = %v, want none", err)
 	}
 	if ctx.Err() != nil {
 		t.Fatalf("the stream did not end; it is\n%s", w.Body)
@@ -76,7 +83,7 @@ func TestNothingIsLostWhileAStreamBegins(t *testing.T) {
 			published := 0
 			publish := func(n int) {
 				for _, e := range run[published : published+n] {
-					h.Publish("s", new(*e))
+					h.Publish("s", again(e))
 				}
 				published += n
 			}
@@ -113,7 +120,7 @@ func TestMarkerComesBeforeTheEnd(t *testing.T) {
 	} {
 		h := hub.New(hub.Options{})
 		for _, e := range published {
-			h.Publish("s", new(*e))
+			h.Publish("s", again(e))
 		}
 		f := stream.Feed{
 			Replay: func(_ context.Context, after hub.Position, yield func(*hub.Entry) error) error {

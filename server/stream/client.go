@@ -1,0 +1,362 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"agentd/auth"
+	"agentd/server/hub"
+)
+
+const (
+	// flushAt is how many bytes are gathered for one write to a client, about.
+	flushAt = 32 << 10
+	// replayBurst is how many entries of one replay are written before what is live comes between.
+	replayBurst = 64
+	// maxTasks is how many answers may wait for a client's writer; beyond, its reader waits too.
+	maxTasks = 64
+)
+
+// A wire is how one transport writes to a client. Its methods are called by the client's writer only.
+type wire interface {
+	// event, lifecycle, marker and failure add frames to what the next flush sends.
+	event(f *follower, e *hub.Entry, b *body)
+	lifecycle(f *follower, status, reason string)
+	marker(f *follower, eventID string)
+	failure(f *follower, code, message string)
+	// idle adds what tells a silent client that it is not forgotten.
+	idle()
+	// buffered is how many bytes wait for flush.
+	buffered() int
+	// flush sends what was added. An error means that the client is lost.
+	flush() error
+	// ended is called when a subscription is over. The last of an SSE client ends the connection.
+	ended(f *follower)
+	// bye ends the connection for a reason; after it nothing is written any more.
+	bye(e ending)
+	// shut cuts the connection. Any goroutine may call it, also while others write.
+	shut()
+}
+
+// An ending is why the server ends a connection.
+type ending struct {
+	code   int // of the close frame
+	reason string
+}
+
+var (
+	endRevoked   = ending{4003, "auth.revoked"}
+	endExpired   = ending{4002, "auth.invalid"}
+	endThrottled = ending{4006, "flow.throttled"}
+	endShutdown  = ending{4007, "server.shutdown"}
+	endProtocol  = ending{4008, "protocol.violation"}
+)
+
+// client is one connection with its subscriptions. It has a reader, who notices that the client has gone and calls
+// close, and while there is something to write a writer.
+type client struct {
+	s         *Service
+	principal auth.Principal
+	ctx       context.Context // ends with close
+	cancel    context.CancelFunc
+	wire      wire
+	queue     *hub.Queue
+	silence   *time.Timer // until something idle is written
+	expiry    *time.Timer // of the token; nil when it has none
+
+	mu      sync.Mutex // guards the fields below
+	changed *sync.Cond // tasks have been taken, or the writer has ended
+	tasks   []func()   // for the writer, in order
+	dirty   bool       // the writer has something to look at
+	writing bool
+	closed  bool
+	wrote   time.Time
+	end     *ending // to be told to the client
+
+	replaying []*follower // the writer's: those that are not live
+	gone      bool        // the writer's: bye has been said, or the client is lost
+}
+
+func (s *Service) newClient(p auth.Principal, w wire, silence time.Duration) *client {
+	c := &client{s: s, principal: p, wire: w, wrote: time.Now()}
+	c.changed = sync.NewCond(&c.mu)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.queue = hub.NewQueue(s.opts.Queue, s.opts.Queue*1024, c.wake)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silence = time.AfterFunc(silence, func() { c.beat(silence) })
+	if !p.Expires.IsZero() {
+		c.expiry = time.AfterFunc(time.Until(p.Expires), func() { c.finish(endExpired) })
+	}
+	return c
+}
+
+// beat lets the writer say something after a silence.
+func (c *client) beat(silence time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	rest := silence - time.Since(c.wrote)
+	if rest <= 0 {
+		rest = silence
+		c.tasks = append(c.tasks, c.wire.idle)
+		c.startLocked()
+	}
+	c.silence.Reset(rest)
+}
+
+// wake makes the writer look at what there is to do. It never blocks for long: publishers call it.
+func (c *client) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startLocked()
+}
+
+func (c *client) startLocked() {
+	c.dirty = true
+	if c.writing || c.closed {
+		return
+	}
+	c.writing = true
+	c.s.group.Add(1)
+	go c.write()
+}
+
+// do lets the writer run a task, after those before it. It waits while too many wait; it does nothing once the client
+// is closed.
+func (c *client) do(task func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.tasks) >= maxTasks && !c.closed {
+		c.changed.Wait()
+	}
+	if c.closed {
+		return
+	}
+	c.tasks = append(c.tasks, task)
+	c.startLocked()
+}
+
+// finish ends the connection for a reason, after what is being written. The first reason counts.
+func (c *client) finish(e ending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end == nil {
+		c.end = &e
+		c.startLocked()
+	}
+}
+
+// close gives up the client, waits for its writer and detaches its subscriptions. The wire must be shut before, so that
+// the writer does not block.
+func (c *client) close(followers func(yield func(*follower) bool)) {
+	c.cancel()
+	c.silence.Stop()
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
+	c.mu.Lock()
+	c.closed, c.tasks = true, nil
+	c.changed.Broadcast()
+	for c.writing {
+		c.changed.Wait()
+	}
+	c.mu.Unlock()
+	for f := range followers {
+		f.close()
+	}
+}
+
+// write is the writer. It ends when there is nothing more to do.
+func (c *client) write() {
+	defer c.s.group.Done()
+	for {
+		c.mu.Lock()
+		if !c.dirty || c.closed {
+			c.writing = false
+			c.changed.Broadcast()
+			c.mu.Unlock()
+			return
+		}
+		tasks, end := c.tasks, c.end
+		c.tasks, c.dirty = nil, len(c.replaying) > 0
+		c.changed.Broadcast()
+		c.mu.Unlock()
+		c.round(tasks, end)
+	}
+}
+
+// round does what there is to do now: the tasks, what is live, a burst of each replay; then all is sent.
+func (c *client) round(tasks []func(), end *ending) {
+	if c.gone {
+		return
+	}
+	for _, task := range tasks {
+		task()
+		if c.wire.buffered() > flushAt {
+			c.send()
+		}
+	}
+	c.take()
+	kept := c.replaying[:0]
+	for _, f := range c.replaying {
+		if !c.replay(f) {
+			kept = append(kept, f)
+		}
+	}
+	clear(c.replaying[len(kept):])
+	c.replaying = kept
+	if len(kept) == 0 {
+		c.replaying = nil
+	} else {
+		c.again()
+	}
+	c.send()
+	if end != nil && !c.gone {
+		c.gone = true
+		c.wire.bye(*end)
+	}
+}
+
+// again makes the writer come round once more.
+func (c *client) again() {
+	c.mu.Lock()
+	c.dirty = true
+	c.mu.Unlock()
+}
+
+// send flushes the wire. A client that is lost needs nothing more: its reader notices.
+func (c *client) send() {
+	if c.gone || c.wire.buffered() == 0 {
+		return
+	}
+	if c.wire.flush() != nil {
+		c.gone = true
+		c.replaying = nil
+		c.cancel()
+		return
+	}
+	c.mu.Lock()
+	c.wrote = time.Now()
+	c.mu.Unlock()
+}
+
+// take hands what was published to the subscriptions.
+func (c *client) take() {
+	items, err := c.queue.Take()
+	for _, d := range items {
+		f := d.Sub.Owner.(*follower)
+		switch {
+		case f.over:
+		case d.Err != nil:
+			c.endOf(f, d.Err)
+		case f.phase != live:
+			if len(f.held) >= c.s.opts.Queue {
+				err = hub.ErrOverflow
+				break
+			}
+			f.held = append(f.held, d.Entry)
+		default:
+			c.show(f, d.Entry)
+		}
+	}
+	c.queue.Give(items)
+	if err != nil {
+		c.finish(endThrottled)
+	}
+}
+
+// endOf tells a subscription that its subject has ended.
+func (c *client) endOf(f *follower, err error) {
+	if errors.Is(err, hub.ErrErased) {
+		c.wire.failure(f, "subject.erased", "What the subject told of has been erased.")
+	} else {
+		c.finish(endShutdown)
+		return
+	}
+	c.over(f)
+}
+
+// attach begins to show a subscription.
+func (c *client) attach(f *follower) { c.replaying = append(c.replaying, f) }
+
+// replay writes a burst of what came before the live entries, and reports whether that is done.
+func (c *client) replay(f *follower) (done bool) {
+	for range replayBurst {
+		if f.over || f.phase == live {
+			return true
+		}
+		e, left, err := f.pull(c.ctx, c.take)
+		switch {
+		case err != nil:
+			if c.ctx.Err() == nil {
+				c.s.opts.Logger.Error("replay failed", "subject", f.feed.Subject, "error", err)
+				c.wire.failure(f, "replay.failed", "The stored events could not be read; subscribe again.")
+			}
+			c.over(f)
+		case e != nil:
+			c.show(f, e)
+		case left == ring:
+			c.mark(f)
+		case f.phase == live && f.status != "":
+			c.lifecycle(f, f.status)
+		}
+		if c.wire.buffered() > flushAt {
+			c.send()
+		}
+	}
+	return f.over || f.phase == live
+}
+
+// show writes an entry unless it has been written, and its lifecycle frame after it.
+func (c *client) show(f *follower, e *hub.Entry) {
+	if f.over || !e.Pos.After(f.pos) {
+		return
+	}
+	f.pos, f.eventID = e.Pos, e.ID
+	c.wire.event(f, e, c.s.bodyOf(f.feed.Subject, e))
+	if e.Lifecycle != "" {
+		c.lifecycle(f, e.Lifecycle)
+	}
+	if c.wire.buffered() > flushAt {
+		c.send()
+	}
+}
+
+// lifecycle tells the status that a run has reached, which ends the subscription unless the run only waits.
+func (c *client) lifecycle(f *follower, status string) {
+	paused := status == "paused"
+	if !paused || f.feed.EndOnPause {
+		c.mark(f) // nobody reads on after the last frame
+	}
+	c.wire.lifecycle(f, status, "")
+	if !paused || f.feed.EndOnPause {
+		c.over(f)
+	}
+}
+
+// mark tells a client once, after what is replayed, that its cursor was unknown, so that it may have missed or doubled
+// something.
+func (c *client) mark(f *follower) {
+	if !f.unknown {
+		return
+	}
+	f.unknown = false
+	id := f.eventID
+	if id == "" {
+		id = noEvent()
+	}
+	c.wire.marker(f, id)
+}
+
+// over ends a subscription.
+func (c *client) over(f *follower) {
+	if !f.over {
+		f.close()
+		c.wire.ended(f)
+	}
+}

@@ -1,0 +1,41 @@
+package stream
+
+import (
+	"context"
+
+	"agentd/server/event"
+	"agentd/server/hub"
+)
+
+// Feed is what a subscription shows: a subject's live events and, where they are stored, those before.
+type Feed struct {
+	Subject string
+	// Resolve finds the position of the client's cursor; ok is false when the cursor is unknown here. Nil: the ring
+	// knows all cursors that there are.
+	Resolve func(ctx context.Context, cursor string) (pos hub.Position, ok bool, err error)
+	// Replay yields durable events after a position, oldest first; the zero position asks for all that is to be shown
+	// to a client without a cursor. Nil: there are none.
+	Replay func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error
+	// Backlog counts what Replay would yield before the given entry, or at all when that is nil, and names the last.
+	Backlog func(ctx context.Context, after hub.Position, before *hub.Entry) (n int, last string, err error)
+	// Whole reports whether a ring that begins with this entry holds all that Replay would yield for the zero position.
+	Whole func(first *hub.Entry) bool
+	// Ended is the lifecycle status to close with when all has been delivered already; nil or "" to stay.
+	Ended func(ctx context.Context) (string, error)
+	// EndOnPause ends the subscription also when the run waits for an approval.
+	EndOnPause bool
+}
+
+// OfRun is the feed of one run on a subject that shows nothing else.
+func OfRun(subject event.Subject, view event.View, number int64, f Feed) Feed {
+	f.Subject = subject.String()
+	f.Resolve = func(_ context.Context, cursor string) (hub.Position, bool, error) {
+		c, ok := event.ParseCursor(cursor)
+		if !ok || c.View != view || c.Run != subject.Run {
+			return hub.Position{}, false, nil
+		}
+		return hub.Position{Epoch: number, Seq: c.Seq, Sub: c.Sub}, true, nil
+	}
+	f.Whole = func(first *hub.Entry) bool { return first.Pos.Seq == 1 && first.Pos.Sub == 0 }
+	return f
+}

@@ -1,0 +1,108 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"agentd/server/hub"
+	"agentd/server/message"
+)
+
+// Every frame is a JSON object with `"v":"1"`; clients refuse members that they do not know, and null.
+
+// A body is how all subscribers get an entry: their frames differ only in the id of the subscription.
+type body struct {
+	head    []byte // `"eventId":"...","subject":"...","type":"...","payload":`
+	payload json.RawMessage
+}
+
+const eventHead = `{"v":"1","kind":"event","subscriptionId":"`
+
+// Size of the frame for a subscription.
+func (b *body) size(subscription string) int {
+	return len(eventHead) + len(subscription) + len(`",`) + len(b.head) + len(b.payload) + len(`}`)
+}
+
+// append adds the event frame for a subscription, whose id needs no quoting.
+func (b *body) append(buf []byte, subscription string) []byte {
+	buf = append(buf, eventHead...)
+	buf = append(buf, subscription...)
+	buf = append(buf, `",`...)
+	buf = append(buf, b.head...)
+	buf = append(buf, b.payload...)
+	return append(buf, '}')
+}
+
+// bodyOf makes the form of an entry. The payload is on one line and, where a policy wants that, sanitised.
+func (s *Service) bodyOf(subject string, e *hub.Entry) *body {
+	return e.Memo(func() any {
+		b := &body{payload: oneLine(e.Payload)}
+		if s.opts.Sanitise != nil {
+			b.payload = s.opts.Sanitise(e.Type, b.payload)
+		}
+		b.head = append(b.head, `"eventId":`...)
+		b.head = appendQuoted(b.head, e.ID)
+		b.head = append(b.head, `,"subject":`...)
+		b.head = appendQuoted(b.head, subject)
+		b.head = append(b.head, `,"type":`...)
+		b.head = appendQuoted(b.head, e.Type)
+		b.head = append(b.head, `,"payload":`...)
+		return b
+	}).(*body)
+}
+
+// oneLine is the payload without line breaks, which JSON has between tokens only.
+func oneLine(p json.RawMessage) json.RawMessage {
+	if !bytes.ContainsAny(p, "\r\n") {
+		return p
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, p) != nil {
+		return json.RawMessage("null")
+	}
+	return b.Bytes()
+}
+
+// appendQuoted adds a JSON string.
+func appendQuoted(buf []byte, s string) []byte {
+	b, _ := message.Encode(s)
+	return append(buf, b...)
+}
+
+type lifecycleFrame struct {
+	V              string `json:"v"`
+	Kind           string `json:"kind"`
+	SubscriptionID string `json:"subscriptionId"`
+	Status         string `json:"status"`
+	Reason         string `json:"reason,omitempty"`
+}
+
+type markerFrame struct {
+	V              string `json:"v"`
+	Kind           string `json:"kind"`
+	SubscriptionID string `json:"subscriptionId"`
+	EventID        string `json:"eventId"`
+	DroppedCount   int    `json:"droppedCount"`
+}
+
+type errorFrame struct {
+	V              string `json:"v"`
+	Kind           string `json:"kind"`
+	Code           string `json:"code"`
+	Message        string `json:"message"`
+	SubscriptionID string `json:"subscriptionId,omitempty"`
+}
+
+// encode encodes a frame of ours, which cannot fail.
+func encode(frame any) []byte {
+	b, err := message.Encode(frame)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// noEvent stands for the id of the latest event where none was replayed.
+func noEvent() string { return "evt-replay-" + strconv.FormatInt(time.Now().UnixMilli(), 36) }

@@ -1,0 +1,116 @@
+// Package stream delivers events to clients, over WebSocket (svc.protocol.v1) and as Server-Sent Events.
+//
+// A client that comes back names the last event it has seen. What follows that event is taken from the hub's ring
+// and, where the ring does not reach back that far, from the durable events of the run; positions decide, so that
+// nothing is delivered twice and no durable event is missed, also after a restart.
+//
+//	hub --> queue of the client --> writer --> wire (WebSocket or SSE) --> connection
+//	         store --> replay ------^  ^-------- tasks <-- reader <-------------'
+//
+// A client has one goroutine, its reader, and a writer only while there is something to write.
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+)
+
+// Options are what a service works with.
+type Options struct {
+	Hub       *hub.Hub
+	Feed      func(ctx context.Context, s event.Subject) (Feed, error) // what a subject shows
+	KeepAlive time.Duration                                            // silence after which an SSE client gets a comment
+	Queue     int                                                      // entries that may wait for one client, and KiB; beyond, it is cut off with flow.throttled
+	Version   string
+	Sanitise  func(typ string, payload json.RawMessage) json.RawMessage // nil: nothing is sanitised
+	Logger    *slog.Logger                                              // nil: silence
+}
+
+// Service is all clients that watch events. It is safe for concurrent use.
+type Service struct {
+	opts  Options
+	group sync.WaitGroup // readers and writers of clients
+
+	mu      sync.Mutex // guards the fields below
+	clients map[*client]struct{}
+	closing bool
+}
+
+// New makes a service. [Service.Shutdown] ends it.
+func New(o Options) *Service {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{opts: o, clients: map[*client]struct{}{}}
+}
+
+// enter counts a client, whose reader calls leave.
+func (s *Service) enter(c *client) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
+	}
+	s.clients[c] = struct{}{}
+	s.group.Add(1)
+	return nil
+}
+
+func (s *Service) leave(c *client) {
+	s.mu.Lock()
+	delete(s.clients, c)
+	s.mu.Unlock()
+	s.group.Done()
+}
+
+// Clients is how many connections there are.
+func (s *Service) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
+}
+
+// Revoked ends the connections of a token.
+func (s *Service) Revoked(tokenID string) {
+	s.each(func(c *client) {
+		if c.principal.TokenID == tokenID {
+			c.finish(endRevoked)
+		}
+	})
+}
+
+func (s *Service) each(do func(*client)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.clients {
+		do(c)
+	}
+}
+
+// Shutdown refuses new clients, tells all that there are that the server stops, and waits for them to go. When ctx ends
+// first, their connections are cut.
+func (s *Service) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.each(func(c *client) { c.finish(endShutdown) })
+	gone := make(chan struct{})
+	go func() {
+		s.group.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return
+	case <-ctx.Done():
+	}
+	s.each(func(c *client) { c.cut() })
+	<-gone
+}
