@@ -31,6 +31,7 @@ var rulesRooms = map[string]string{
 	"server/proc":    "",
 	"server/schema":  "",
 	"server/sse":     "",
+	"server/strict":  "server/fault",
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
@@ -57,9 +58,9 @@ var rulesRooms = map[string]string{
 
 	// Transport.
 	"server/gate":   "auth metrics server/fault server/id server/message",
-	"server/stream": "auth server/event server/fault server/hub server/message",
+	"server/stream": "auth ws server/event server/fault server/hub server/message server/strict",
 	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
-		"server/session server/stream server/trace",
+		"server/session server/stream server/strict server/trace",
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",

@@ -1,4 +1,4 @@
-package rest_test
+package strict_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentd/server/rest"
+	"agentd/server/strict"
 )
 
 // required has more than one field that must be there, and one that takes any value.
@@ -19,7 +19,7 @@ type required struct {
 
 func problems(body string) string {
 	var all []string
-	for _, is := range rest.Decode([]byte(body), new(required)) {
+	for _, is := range strict.Decode([]byte(body), new(required)) {
 		all = append(all, fmt.Sprint(is.Path, " ", is.Message))
 	}
 	return strings.Join(all, ", ")
@@ -51,7 +51,7 @@ func TestKeysAreUniqueAtEveryDepth(t *testing.T) {
 
 func TestProblemsAreBounded(t *testing.T) {
 	body := "{" + strings.Repeat(`"x":1,`, 100_000) + `"y":1}`
-	if got := len(rest.Decode([]byte(body), new(required))); got != 100 {
+	if got := len(strict.Decode([]byte(body), new(required))); got != 100 {
 		t.Errorf("Decode(100000 unknown keys) = %d problems, want 100", got)
 	}
 }

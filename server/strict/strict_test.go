@@ -1,4 +1,4 @@
-package rest_test
+package strict_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentd/server/rest"
+	"agentd/server/strict"
 )
 
 type decoded struct {
@@ -45,7 +45,7 @@ func TestDecode(t *testing.T) {
 	} {
 		var got []string
 		var v decoded
-		for _, is := range rest.Decode([]byte(in), &v) {
+		for _, is := range strict.Decode([]byte(in), &v) {
 			got = append(got, fmt.Sprint(is.Path, " ", is.Message))
 		}
 		if s := strings.Join(got, ", "); s != want {
@@ -59,7 +59,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"text":"x"`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var v decoded
-		if rest.Decode(in, &v) == nil && len(strings.TrimSpace(string(in))) > 0 && !json.Valid(in) {
+		if strict.Decode(in, &v) == nil && len(strings.TrimSpace(string(in))) > 0 && !json.Valid(in) {
 			t.Errorf("Decode(%q) accepted what is not JSON", in)
 		}
 	})
