@@ -90,7 +90,7 @@ func (c *Conn) readMessage() ([]byte, error) {
 			}
 			return p, nil
 		}
-		if err := c.readPayload(h.key, length); err != nil {
+		if err := c.readPayload(h.key, length, h.fin); err != nil {
 			return nil, err
 		}
 		if !h.fin {
@@ -126,16 +126,20 @@ func (c *Conn) readHeader() (header, error) {
 	return h, nil
 }
 
-// readPayload adds a payload, or a part of one, to the message.
-func (c *Conn) readPayload(key uint32, length int) error {
+// readPayload adds the payload of a frame, the last one or not, to the message.
+func (c *Conn) readPayload(key uint32, length int, last bool) error {
 	m := &c.msg
+	most := c.options.MaxMessage
+	if last {
+		most = m.size
+	}
 	for length > 0 {
 		if c.in.buffered() == 0 && length < largeInput/2 {
 			if err := c.fill(); err != nil { // reads ahead: the next message may be there as well
 				return err
 			}
 		}
-		p := m.room(length)
+		p := m.room(length, most)
 		var n int
 		if ready := c.in.buffered(); ready > 0 {
 			n = copy(p, c.in.peek(min(ready, len(p))))
@@ -160,16 +164,16 @@ func (c *Conn) readPayload(key uint32, length int) error {
 	return nil
 }
 
-// room returns some free memory behind the payload so far, at most n bytes. What a peer announces does not count, only
-// what it has sent: memory grows to four times that, beyond 8 KiB.
-func (m *message) room(n int) []byte {
+// room returns some free memory behind the payload so far, at most n bytes, of a message that has at most so many. What a
+// peer announces does not count, only what it has sent: memory grows to four times that, beyond 8 KiB.
+func (m *message) room(n, most int) []byte {
 	if m.buf == nil {
 		m.buf = getBuffer(min(n, largeInput))
 	}
 	have := len(m.buf.b)
 	if have == cap(m.buf.b) {
 		old := m.buf
-		m.buf = getBuffer(min(have+n, 4*have))
+		m.buf = getBuffer(min(4*have, most))
 		m.buf.b = append(m.buf.b, old.b...)
 		old.free()
 	}
