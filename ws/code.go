@@ -1,0 +1,120 @@
+package ws
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Code tells why a connection ends (RFC 6455, section 7.4, and the IANA registry of close codes). Codes 4000 to 4999
+// are for applications.
+type Code uint16
+
+const (
+	CodeNormal           Code = 1000
+	CodeGoingAway        Code = 1001
+	CodeProtocol         Code = 1002 // a rule of framing is broken
+	CodeUnsupported      Code = 1003 // a type of message that the receiver does not take
+	CodeNone             Code = 1005 // never sent: the peer's close frame had no code
+	CodeAbnormal         Code = 1006 // never sent: there was no close frame
+	CodeInvalidPayload   Code = 1007 // text that is not UTF-8
+	CodePolicy           Code = 1008
+	CodeTooBig           Code = 1009
+	CodeMissingExtension Code = 1010
+	CodeInternal         Code = 1011
+	CodeRestart          Code = 1012
+	CodeTryLater         Code = 1013
+	CodeBadGateway       Code = 1014
+)
+
+// canBeSent reports whether the code may stand in a close frame: section 7.4.1 keeps 1004, 1005, 1006 and 1015 out of
+// it, and section 7.4.2 leaves the ranges below 1000, up to 2999 and from 5000 to nobody.
+func (c Code) canBeSent() bool {
+	switch {
+	case c >= 1000 && c <= 1003, c >= 1007 && c <= 1014, c >= 3000 && c <= 4999:
+		return true
+	}
+	return false
+}
+
+// ErrClosed is the error of a connection that this side has closed.
+var ErrClosed = errors.New("ws: connection closed")
+
+// CloseError is the error of a connection that the peer has closed by a close frame.
+type CloseError struct {
+	Code   Code   // CodeNone if the frame had none
+	Reason string // valid UTF-8 of at most 123 bytes
+}
+
+func (e *CloseError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("ws: closed by the peer with code %d", e.Code)
+	}
+	return fmt.Sprintf("ws: closed by the peer with code %d: %q", e.Code, e.Reason)
+}
+
+// ProtocolError is the error of a connection whose peer broke a rule or exceeded a limit. The peer has been sent a close
+// frame with this code and reason.
+type ProtocolError struct {
+	Code   Code // CodeProtocol, CodeInvalidPayload, CodeTooBig or CodePolicy
+	Reason string
+}
+
+func (e *ProtocolError) Error() string { return fmt.Sprintf("ws: %s (code %d)", e.Reason, e.Code) }
+
+// CodeOf tells the code that err, an error of Read, stands for (section 7.1.5): the one that the peer sent or CodeNone,
+// the one that it was sent for breaking a rule, or CodeAbnormal for all else. It is 0 for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*CloseError](err); ok {
+		return e.Code
+	}
+	if e, ok := errors.AsType[*ProtocolError](err); ok {
+		return e.Code
+	}
+	return CodeAbnormal
+}
+
+// maxReason is what a control frame has room for beside the code (section 5.5).
+const maxReason = maxControl - 2
+
+// closePayload makes the payload of a close frame (section 5.5.1), of a reason cut to what there is room for.
+func closePayload(code Code, reason string) ([]byte, error) {
+	if code == CodeNone {
+		return nil, nil
+	}
+	if !code.canBeSent() {
+		return nil, fmt.Errorf("ws: code %d cannot be sent", code)
+	}
+	reason = strings.ToValidUTF8(reason, "\uFFFD")
+	if len(reason) > maxReason {
+		end := maxReason
+		for !utf8.RuneStart(reason[end]) {
+			end--
+		}
+		reason = reason[:end]
+	}
+	return append(binary.BigEndian.AppendUint16(nil, uint16(code)), reason...), nil
+}
+
+// parseClose reads the payload of a close frame (section 5.5.1). Of the results, one is nil.
+func parseClose(p []byte) (*CloseError, *ProtocolError) {
+	switch {
+	case len(p) == 0:
+		return &CloseError{Code: CodeNone}, nil
+	case len(p) == 1:
+		return nil, &ProtocolError{CodeProtocol, "close frame with half a code"}
+	}
+	code, reason := Code(binary.BigEndian.Uint16(p)), p[2:]
+	if !code.canBeSent() {
+		return nil, &ProtocolError{CodeProtocol, fmt.Sprintf("close frame with code %d", code)}
+	}
+	if !utf8.Valid(reason) {
+		return nil, &ProtocolError{CodeInvalidPayload, "close frame with a reason that is not UTF-8"}
+	}
+	return &CloseError{Code: code, Reason: string(reason)}, nil
+}

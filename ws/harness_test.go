@@ -1,0 +1,289 @@
+package ws_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"agentd/ws"
+)
+
+// The first bytes of frames.
+const (
+	fin   = 0x80
+	more  = 0
+	cont  = 0
+	text  = 1
+	bin   = 2
+	shut  = 8
+	ping  = 9
+	pong  = 10
+	ended = time.Minute // longer than anything takes
+)
+
+// hijacked is a response whose connection can be taken over, as that of net/http.
+type hijacked struct {
+	nc    net.Conn
+	early string // what has been read of the connection already
+}
+
+func (h hijacked) Header() http.Header         { return http.Header{} }
+func (h hijacked) Write(p []byte) (int, error) { return 0, http.ErrHijacked }
+func (h hijacked) WriteHeader(int)             {}
+func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	br := bufio.NewReaderSize(io.MultiReader(strings.NewReader(h.early), h.nc), max(4096, len(h.early)))
+	if h.early != "" {
+		if _, err := br.Peek(len(h.early)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return h.nc, bufio.NewReadWriter(br, bufio.NewWriter(h.nc)), nil
+}
+
+// handshake is a proper one.
+func handshake() *http.Request {
+	r, err := http.NewRequest(http.MethodGet, "http://localhost/ws", nil)
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("Upgrade", "websocket")
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Sec-WebSocket-Version", "13")
+	r.Header.Set("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==") // of section 1.3
+	return r
+}
+
+// peer is the other side of a connection: it sends what a test wants, be it allowed or not. Its code is its own, so that
+// an error of package ws does not hide in it.
+type peer struct {
+	nc     net.Conn
+	br     *bufio.Reader
+	client bool // it plays the client
+}
+
+// accepted opens a connection whose server is under test, over two connected ends.
+func accepted(t testing.TB, o ws.Options, near, far net.Conn) (*ws.Conn, *peer) {
+	t.Helper()
+	type result struct {
+		c   *ws.Conn
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		c, err := ws.Accept(hijacked{nc: near}, handshake(), &ws.AcceptOptions{Options: o})
+		done <- result{c, err}
+	}()
+	p := &peer{nc: far, br: bufio.NewReader(far), client: true}
+	answer, err := http.ReadResponse(p.br, nil)
+	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("Accept answers %v, %v, want 101", answer, err)
+	}
+	r := <-done
+	if r.err != nil {
+		t.Fatalf("Accept() = %v", r.err)
+	}
+	t.Cleanup(func() { r.c.CloseNow(); far.Close() })
+	return r.c, p
+}
+
+// dialled opens a connection whose client is under test, over two connected ends.
+func dialled(t testing.TB, o ws.Options, near, far net.Conn) (*ws.Conn, *peer) {
+	t.Helper()
+	p := &peer{nc: far, br: bufio.NewReader(far)}
+	failed := make(chan error, 1)
+	go func() {
+		r, err := http.ReadRequest(p.br)
+		if err == nil {
+			sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+			_, err = fmt.Fprintf(far, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+				"Sec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
+		}
+		failed <- err
+	}()
+	dial := func(context.Context, string, string) (net.Conn, error) { return near, nil }
+	c, err := ws.Dial(t.Context(), "ws://localhost/ws", &ws.DialOptions{Options: o, Dial: dial})
+	if err != nil {
+		t.Fatalf("Dial() = %v", err)
+	}
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.CloseNow(); far.Close() })
+	return c, p
+}
+
+// opened opens a connection over net.Pipe whose side under test is named by its role, client or server.
+func opened(t testing.TB, role string, o ws.Options) (*ws.Conn, *peer) {
+	near, far := net.Pipe()
+	if role == "client" {
+		return dialled(t, o, near, far)
+	}
+	return accepted(t, o, near, far)
+}
+
+// tcp returns the two ends of a TCP connection.
+func tcp(t testing.TB) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if far, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if near, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}
+
+// header makes that of a frame, with the length in the shortest form.
+func (p *peer) header(b0 byte, length int) []byte {
+	var mask byte
+	if p.client {
+		mask = 0x80
+	}
+	b := []byte{b0}
+	switch {
+	case length <= 125:
+		b = append(b, mask|byte(length))
+	case length <= 65535:
+		b = binary.BigEndian.AppendUint16(append(b, mask|126), uint16(length))
+	default:
+		b = binary.BigEndian.AppendUint64(append(b, mask|127), uint64(length))
+	}
+	if p.client {
+		b = append(b, 0x1A, 0x2B, 0x3C, 0x4D)
+	}
+	return b
+}
+
+// frame makes one.
+func (p *peer) frame(b0 byte, payload string) []byte {
+	b := p.header(b0, len(payload))
+	at := len(b)
+	b = append(b, payload...)
+	if p.client {
+		for i := range b[at:] {
+			b[at+i] ^= b[at-4+i%4]
+		}
+	}
+	return b
+}
+
+func (p *peer) send(t testing.TB, b ...[]byte) {
+	t.Helper()
+	for _, b := range b {
+		if _, err := p.nc.Write(b); err != nil {
+			t.Fatalf("peer.send() = %v", err)
+		}
+	}
+}
+
+// next reads a frame and tells it as "text hello", "more binary xy", "close 1000 reason" or "pong x"; a long payload is
+// told by its length and its sum.
+func (p *peer) next() (string, error) {
+	var h [2]byte
+	if _, err := io.ReadFull(p.br, h[:]); err != nil {
+		return "", err
+	}
+	if masked := h[1]&0x80 != 0; masked == p.client {
+		return "", fmt.Errorf("frame with masked=%v", masked)
+	}
+	length := uint64(h[1] & 0x7F)
+	if extended := map[uint64]int{126: 2, 127: 8}[length]; extended > 0 {
+		b := make([]byte, 8)
+		if _, err := io.ReadFull(p.br, b[8-extended:]); err != nil {
+			return "", err
+		}
+		length = binary.BigEndian.Uint64(b)
+	}
+	var key [4]byte
+	if !p.client {
+		if _, err := io.ReadFull(p.br, key[:]); err != nil {
+			return "", err
+		}
+	}
+	payload := make([]byte, length)
+	if _, err := io.ReadFull(p.br, payload); err != nil {
+		return "", err
+	}
+	for i := range payload {
+		payload[i] ^= key[i%4]
+	}
+	s := ""
+	if h[0]&0x80 == 0 {
+		s = "more "
+	}
+	switch h[0] & 0x7F {
+	case cont:
+		s += "continuation"
+	case text:
+		s += "text"
+	case bin:
+		s += "binary"
+	case ping:
+		s += "ping"
+	case pong:
+		s += "pong"
+	case shut:
+		s += "close"
+		if len(payload) >= 2 {
+			s += fmt.Sprint(" ", binary.BigEndian.Uint16(payload))
+			payload = payload[2:]
+		}
+		if len(payload) == 0 {
+			return s, nil
+		}
+	default:
+		return "", fmt.Errorf("first byte %#x", h[0])
+	}
+	return s + " " + short(payload), nil
+}
+
+// short tells a payload.
+func short[T string | []byte](p T) string {
+	if len(p) <= 130 {
+		return string(p)
+	}
+	return fmt.Sprintf("%d bytes, sum %x", len(p), sha1.Sum([]byte(p)))
+}
+
+// want reads frames and compares them.
+func (p *peer) want(t testing.TB, frames ...string) {
+	t.Helper()
+	for _, want := range frames {
+		if got, err := p.next(); got != want || err != nil {
+			t.Fatalf("peer.next() = %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+// closing is the payload of a close frame.
+func closing(code uint16, reason string) string {
+	return string(binary.BigEndian.AppendUint16(nil, code)) + reason
+}
+
+// echo sends back what it reads, and returns why it ended.
+func echo(c *ws.Conn) error {
+	for {
+		typ, p, err := c.Read(context.Background())
+		if err == nil {
+			err = c.Write(context.Background(), typ, p)
+		}
+		if err != nil {
+			c.Close(context.Background(), ws.CodeNormal, "") //nolint:errcheck // it has ended already
+			return err
+		}
+	}
+}

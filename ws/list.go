@@ -1,0 +1,146 @@
+package ws
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// A scanner takes a header value apart (RFC 9110, section 5.6).
+type scanner struct{ s string }
+
+func (s *scanner) space() { s.s = strings.TrimLeft(s.s, " \t") }
+
+// accept skips the byte, if it is the next.
+func (s *scanner) accept(b byte) bool {
+	if s.s == "" || s.s[0] != b {
+		return false
+	}
+	s.s = s.s[1:]
+	return true
+}
+
+// token takes what is a token (section 5.6.2), which may be nothing.
+func (s *scanner) token() string {
+	n := 0
+	for n < len(s.s) && isTokenByte(s.s[n]) {
+		n++
+	}
+	token := s.s[:n]
+	s.s = s.s[n:]
+	return token
+}
+
+func isTokenByte(b byte) bool {
+	switch {
+	case b >= '0' && b <= '9', b >= 'A' && b <= 'Z', b >= 'a' && b <= 'z':
+		return true
+	}
+	return strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+}
+
+var errList = errors.New("malformed list")
+
+// tokens reads a list of tokens, of all fields of that name. Empty elements do not count (RFC 9110, section 5.6.1.2).
+func tokens(h http.Header, name string) ([]string, error) {
+	var list []string
+	for _, value := range h.Values(name) {
+		for s := (scanner{value}); ; {
+			s.space()
+			if token := s.token(); token != "" {
+				list = append(list, token)
+			}
+			s.space()
+			if s.s == "" {
+				break
+			}
+			if !s.accept(',') {
+				return nil, errList
+			}
+		}
+	}
+	return list, nil
+}
+
+// hasToken reports whether a list of tokens has one, which is in lower case, in any case.
+func hasToken(h http.Header, name, token string) bool {
+	list, err := tokens(h, name)
+	return err == nil && slices.ContainsFunc(list, func(t string) bool { return strings.EqualFold(t, token) })
+}
+
+// Protocols returns the subprotocols that a client offers in Sec-WebSocket-Protocol, in their order. The error is a
+// *HandshakeError with status 400 if they are malformed or one is offered twice (section 4.1, item 10).
+func Protocols(h http.Header) ([]string, error) {
+	list, err := tokens(h, headerProtocol)
+	if err != nil || len(list) == 0 && len(h.Values(headerProtocol)) > 0 {
+		return nil, badRequest("%s is not a list of tokens", headerProtocol)
+	}
+	for i, p := range list {
+		if slices.Contains(list[:i], p) {
+			// It does not say which one, as some clients put a secret there.
+			return nil, badRequest("%s has an element twice", headerProtocol)
+		}
+	}
+	return list, nil
+}
+
+// checkExtensions checks the form of Sec-WebSocket-Extensions (section 9.1), of which no extension is ever accepted:
+//
+//	extension-list = 1#extension
+//	extension      = token *( ";" token [ "=" ( token | quoted-string ) ] )
+//
+// A quoted string has to contain a token.
+func checkExtensions(h http.Header) error {
+	for _, value := range h.Values(headerExtensions) {
+		for s := (scanner{value}); ; {
+			s.space()
+			if name := s.token(); name != "" {
+				if err := s.parameters(); err != nil {
+					return badRequest("%s: %v", headerExtensions, err)
+				}
+			}
+			s.space()
+			if s.s == "" {
+				break
+			}
+			if !s.accept(',') {
+				return badRequest("%s: %v", headerExtensions, errList)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *scanner) parameters() error {
+	for s.space(); s.accept(';'); s.space() {
+		s.space()
+		if s.token() == "" {
+			return errors.New("parameter without a name")
+		}
+		s.space()
+		if !s.accept('=') {
+			continue
+		}
+		s.space()
+		quoted := s.accept('"')
+		if s.token() == "" || quoted && !s.accept('"') {
+			return errors.New("parameter without a proper value")
+		}
+	}
+	return nil
+}
+
+// HandshakeError is a request that is no proper opening handshake. Nothing has been sent: the caller answers.
+type HandshakeError struct {
+	Status  int         // of HTTP
+	Header  http.Header // fields that the answer must have; nil: none
+	Message string      // what is wrong, without values of the request
+}
+
+func (e *HandshakeError) Error() string { return "ws: handshake: " + e.Message }
+
+func badRequest(format string, args ...any) *HandshakeError {
+	return &HandshakeError{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,274 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// message is one that is being read.
+type message struct {
+	typ    Type // 0: none is
+	size   int  // bytes of payload so far
+	frames int
+	text   textCheck
+	buf    *buffer // of the payload; nil: none needed yet
+	timed  bool    // nc has a read deadline for it
+}
+
+// Read returns the next message, which may come in any number of frames. Its payload is valid until the next call of
+// Read; of the type Text it is valid UTF-8. Pings are answered, and pongs noted, while Read waits.
+//
+// The error is *CloseError if the peer has closed, and *ProtocolError if it broke a rule; both have been answered by a
+// close frame. Otherwise it tells how the connection was lost. CodeOf tells the code. Every later call returns the same.
+// A context that ends while Read waits shuts the connection, since a frame may have been read in part; one that
+// has ended before does no harm.
+func (c *Conn) Read(ctx context.Context) (Type, []byte, error) {
+	if err := c.acquire(ctx, c.reading); err != nil {
+		return 0, nil, err
+	}
+	defer func() { <-c.reading }()
+	if c.readErr != nil {
+		return 0, nil, c.readErr
+	}
+	if err := c.readWatch.begin(ctx, c); err != nil {
+		return 0, nil, err
+	}
+	defer c.readWatch.end()
+	if c.msg.buf != nil {
+		c.msg.buf.free()
+		c.msg.buf = nil
+	}
+	p, err := c.readMessage()
+	if err != nil {
+		c.readErr = err
+		return 0, nil, err
+	}
+	typ := c.msg.typ
+	c.msg = message{buf: c.msg.buf}
+	return typ, p, nil
+}
+
+// readMessage reads frames until a message is complete.
+func (c *Conn) readMessage() ([]byte, error) {
+	m := &c.msg
+	for {
+		h, err := c.readHeader()
+		if err != nil {
+			return nil, err
+		}
+		if h.op.control() {
+			if err := c.readControl(h); err != nil {
+				return nil, err
+			}
+			m.timed = m.timed && m.typ != 0
+			continue
+		}
+		switch {
+		case h.op == opContinuation && m.typ == 0: // section 5.4
+			return nil, c.refuse(CodeProtocol, "continuation of nothing")
+		case h.op != opContinuation && m.typ != 0: // section 5.4
+			return nil, c.refuse(CodeProtocol, "new message inside another")
+		case h.length > uint64(c.options.MaxMessage-m.size):
+			return nil, c.refuse(CodeTooBig, fmt.Sprintf("message longer than %d bytes", c.options.MaxMessage))
+		case m.frames == maxFrames:
+			return nil, c.refuse(CodePolicy, fmt.Sprintf("message of more than %d frames", maxFrames))
+		}
+		m.frames++
+		if h.op != opContinuation {
+			m.typ = Type(h.op)
+		}
+		length := int(h.length)
+		m.size += length
+		if h.fin && m.buf == nil && length <= c.in.buffered() {
+			p := c.in.peek(length) // all of the message is here: no need to copy it
+			c.in.skip(length)
+			mask(p, h.key)
+			if m.typ == Text && !(m.text.add(p) && m.text.done()) {
+				return nil, c.refuse(CodeInvalidPayload, notUTF8)
+			}
+			return p, nil
+		}
+		if err := c.readPayload(h.key, length, h.fin); err != nil {
+			return nil, err
+		}
+		if !h.fin {
+			continue
+		}
+		if m.typ == Text && !m.text.done() {
+			return nil, c.refuse(CodeInvalidPayload, notUTF8)
+		}
+		return m.buf.b, nil
+	}
+}
+
+const notUTF8 = "text that is not UTF-8"
+
+// readHeader reads the next header.
+func (c *Conn) readHeader() (header, error) {
+	if err := c.want(2); err != nil {
+		return header{}, err
+	}
+	b := c.in.peek(2)
+	size, broken := headerSize(b[0], b[1], c.client)
+	if broken != "" {
+		return header{}, c.refuse(CodeProtocol, broken)
+	}
+	if err := c.want(size); err != nil {
+		return header{}, err
+	}
+	h, broken := parseHeader(c.in.peek(size))
+	if broken != "" {
+		return header{}, c.refuse(CodeProtocol, broken)
+	}
+	c.in.skip(size)
+	return h, nil
+}
+
+// readPayload adds the payload of a frame, the last one or not, to the message.
+func (c *Conn) readPayload(key uint32, length int, last bool) error {
+	m := &c.msg
+	most := c.options.MaxMessage
+	if last {
+		most = m.size
+	}
+	for length > 0 {
+		if c.in.buffered() == 0 && length < largeInput/2 {
+			if err := c.fill(); err != nil { // reads ahead: the next message may be there as well
+				return err
+			}
+		}
+		p := m.room(length, most)
+		var n int
+		if ready := c.in.buffered(); ready > 0 {
+			n = copy(p, c.in.peek(min(ready, len(p))))
+			c.in.skip(n)
+		} else {
+			if err := c.hurry(); err != nil {
+				return err
+			}
+			var err error
+			if n, err = c.nc.Read(p); n == 0 && err != nil {
+				return c.readFailed(err)
+			}
+		}
+		p = p[:n]
+		key = mask(p, key)
+		if m.typ == Text && !m.text.add(p) {
+			return c.refuse(CodeInvalidPayload, notUTF8)
+		}
+		m.buf.b = m.buf.b[:len(m.buf.b)+n]
+		length -= n
+	}
+	return nil
+}
+
+// room returns some free memory behind the payload so far, at most n bytes, of a message that has at most so many. What a
+// peer announces does not count, only what it has sent: memory grows to four times that, beyond 8 KiB.
+func (m *message) room(n, most int) []byte {
+	if m.buf == nil {
+		m.buf = getBuffer(min(n, largeInput))
+	}
+	have := len(m.buf.b)
+	if have == cap(m.buf.b) {
+		old := m.buf
+		m.buf = getBuffer(min(4*have, most))
+		m.buf.b = append(m.buf.b, old.b...)
+		old.free()
+	}
+	return m.buf.b[have:min(have+n, cap(m.buf.b))]
+}
+
+// want makes sure that n bytes are buffered.
+func (c *Conn) want(n int) error {
+	for c.in.buffered() < n {
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill reads ahead once. Between messages it waits for any time.
+func (c *Conn) fill() error {
+	idle := c.in.buffered() == 0 && c.msg.typ == 0
+	if !idle {
+		if err := c.hurry(); err != nil {
+			return err
+		}
+	} else if c.hurried {
+		c.hurried = false
+		if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
+			return c.lost("read", err)
+		}
+	}
+	if err := c.in.fill(c.nc); err != nil {
+		return c.readFailed(err)
+	}
+	return nil
+}
+
+// hurry limits the time of a message whose beginning has come and whose end has not.
+func (c *Conn) hurry() error {
+	if c.msg.timed {
+		return nil
+	}
+	c.msg.timed, c.hurried = true, true
+	if err := c.nc.SetReadDeadline(time.Now().Add(c.options.MessageTimeout)); err != nil {
+		return c.lost("read", err)
+	}
+	return nil
+}
+
+// readFailed tells what it means that a read from the network has failed.
+func (c *Conn) readFailed(err error) error {
+	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() && c.failure() == nil {
+		return c.refuse(CodePolicy, "message slower than "+c.options.MessageTimeout.String())
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF // section 7.1.5: without a close frame it is no proper end
+	}
+	return c.lost("read", err)
+}
+
+// lost ends a connection that does not work any more.
+func (c *Conn) lost(what string, err error) error {
+	c.shut(fmt.Errorf("ws: %s: %w", what, err))
+	return c.failure()
+}
+
+// refuse ends a connection whose peer broke a rule, and tells it so (section 7.1.7).
+func (c *Conn) refuse(code Code, reason string) error {
+	err := c.fail(&ProtocolError{code, reason})
+	c.answerClose(code, reason)
+	return err
+}
+
+// readControl reads and serves a control frame (section 5.5).
+func (c *Conn) readControl(h header) error {
+	n := int(h.length)
+	if err := c.want(n); err != nil {
+		return err
+	}
+	p := c.in.peek(n)
+	c.in.skip(n)
+	mask(p, h.key)
+	switch h.op {
+	case opPing:
+		return c.answerPing(p)
+	case opPong:
+		c.mu.Lock()
+		c.lastPong = max(time.Since(c.born), 1)
+		c.mu.Unlock()
+		return nil
+	}
+	c.peerDone = true
+	closed, broken := parseClose(p)
+	if broken != nil {
+		return c.refuse(broken.Code, broken.Reason)
+	}
+	err := c.fail(closed)
+	c.answerClose(closed.Code, "")
+	return err
+}
