@@ -22,16 +22,18 @@ import (
 // come first, then the store and policy, then the wiring. A new package needs a row, a new arrow a good reason.
 var rulesRooms = map[string]string{
 	// Leaves: they know nothing of each other.
-	"metrics":        "",
-	"server/fault":   "",
-	"server/health":  "",
-	"server/hub":     "",
-	"server/id":      "",
-	"server/message": "",
-	"server/proc":    "",
-	"server/schema":  "",
-	"server/sse":     "",
-	"server/strict":  "server/fault",
+	"metrics":           "",
+	"server/commentary": "",
+	"server/fault":      "",
+	"server/health":     "",
+	"server/hub":        "",
+	"server/id":         "",
+	"server/message":    "",
+	"server/proc":       "",
+	"server/schema":     "",
+	"server/sse":        "",
+	"server/strict":     "server/fault",
+	"ws":                "",
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
@@ -58,7 +60,7 @@ var rulesRooms = map[string]string{
 
 	// Transport.
 	"server/gate":   "auth metrics server/fault server/id server/message",
-	"server/stream": "auth ws server/event server/fault server/hub server/message server/strict",
+	"server/stream": "auth ws server/commentary server/event server/fault server/hub server/message server/strict",
 	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
 		"server/session server/stream server/strict server/trace",
 
@@ -85,7 +87,7 @@ var rulesReserved = map[string]string{
 	"golang.org/x/crypto": "*",
 	"golang.org/x/net":    "*",
 	// The servers' side, the clients' side, and two that need its names of statuses and methods only.
-	"net/http": "server server/gate server/rest server/stream server/cli server/external server/provider server/tool server/health server/openapi",
+	"net/http": "ws server server/gate server/rest server/stream server/cli server/external server/provider server/tool server/health server/openapi",
 }
 
 // rulesModules are the modules that go.mod may require for ourselves.
