@@ -45,6 +45,11 @@ func newRig(t testing.TB, overlay string, files fs.FS) *rig {
 	if err := os.WriteFile(filepath.Join(dir, "pepper"), []byte("0123456789abcdef0123456789ABCDEF"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if files != nil { // for programs that the configuration starts
+		if err := os.CopyFS(dir, files); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var base, over map[string]any
 	if err := json.Unmarshal([]byte(rigConfig), &base); err != nil {
 		t.Fatal(err)

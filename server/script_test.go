@@ -9,7 +9,7 @@ package server_test
 // At the top, before everything else:
 //
 //	config JSON         laid over the runner's own configuration, member by member
-//	file NAME TEXT      a file that the configuration can name
+//	file NAME TEXT      a file that the configuration can name, in the server's folder
 //
 // Single lines:
 //

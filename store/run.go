@@ -154,6 +154,7 @@ const (
 	CheckpointSlot Slot = 2
 	PendingSlot    Slot = 3
 	InputSlot      Slot = 4 // of a run that waits for its turn
+	GrantedSlot    Slot = 5 // approvals that were granted to an agent and that it has not acted upon
 )
 
 // Spill is a result that was too large for the transcript.

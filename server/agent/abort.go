@@ -143,6 +143,10 @@ func (r *run) settleAbort(opts *AbortOptions) error {
 					m.spanApproval(r, a, c.Step, Decided{By: "abort", Reason: deniedByAbort})
 				}
 			}
+			if requested(c) {
+				m.calls = append(m.calls, acknowledged(c, m.at)) // no message asked for it, so none answers
+				continue
+			}
 			m.settle(&c, r.rec.place(&c), &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ApprovalDenied,
 				Message: "Approval " + deniedByAbort + ".", RecoveryHint: message.ReportToUser})
 			c.Reported = true

@@ -65,9 +65,28 @@ type Sink interface {
 	// Checkpoint stores the agent's opaque state, at most 1 MiB of JSON, replacing the one before. It is on disk
 	// when Checkpoint returns.
 	Checkpoint(state json.RawMessage) error
+	// RequestApproval asks a person to allow what the agent wants to do. Only a [Resumer] may ask. Having asked, it
+	// returns an empty Result: the run waits, and goes on with Resume when all is decided. A request becomes durable
+	// with the Checkpoint that follows it, or with the agent's return; a run that is interrupted before that goes on
+	// from the checkpoint before, and asks again. The error is agent-protocol when the request cannot be made.
+	RequestApproval(ApprovalRequest) error
+}
+
+// An ApprovalRequest is a call that an agent wants to make itself and that a person must allow. At most 100 can wait
+// in a run at once, their arguments and reasons together at most 1 MiB.
+type ApprovalRequest struct {
+	ToolCallID string          // 1 to 256 bytes, used for nothing else in the run
+	ToolName   string          // 1 to 256 bytes
+	Args       json.RawMessage // any JSON: what the person decides on
+	Reason     string          // why a person is asked; may be empty
 }
 
 // Resumption is where a run goes on from.
+//
+// A grant is handed over once. When the process ends after that and before the agent's next Checkpoint or return,
+// nobody knows whether the agent has acted on it: the run waits again, with the reason outcome-unknown, and a person
+// decides once more. Denials may be handed over again.
 type Resumption struct {
-	State json.RawMessage // the last checkpoint; nil if there was none
+	State     json.RawMessage // the last checkpoint; nil if there was none
+	Approvals []Decision      // on what was asked for and is not acted upon yet, in the order of the requests
 }

@@ -27,6 +27,7 @@ type ruling struct {
 	move      *move
 	pending   []Approval
 	unmatched []Decision
+	granted   []Approval // to an agent that asked for them itself, and not acted upon
 	children  []*ruling
 	moves     bool  // a call was decided for good, here or in a child
 	votes     bool  // an approval counts, but more are needed
@@ -39,9 +40,12 @@ func (r *run) decide(decisions []Decision, by string) *ruling {
 	m := d.move
 	m.row.Status, m.row.Finished, m.row.Error, m.row.Attempt = store.Running, 0, nil, 1
 	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
-	step := store.Step{Number: m.row.Step + 1, Agent: m.row.Owner, Started: m.at, Resumed: true}
-	m.row.Step = step.Number
-	m.steps = append(m.steps, step)
+	var step store.Step // of an opaque agent, no step: it counts its own
+	if !slices.ContainsFunc(r.rec.calls, openRequest) {
+		step = store.Step{Number: m.row.Step + 1, Agent: m.row.Owner, Started: m.at, Resumed: true}
+		m.row.Step = step.Number
+		m.steps = append(m.steps, step)
+	}
 	m.spanResumed(r, "decided")
 	last, below := d.sort(decisions)
 	for _, a := range r.rec.pending {
@@ -62,7 +66,7 @@ func (r *run) decide(decisions []Decision, by string) *ruling {
 	}
 	d.descend(below, by, step.Number)
 	for _, c := range m.calls {
-		if c.Phase == store.CallDispatching && c.Step == step.Number && !d.isParked(c.Index) {
+		if c.Phase == store.CallDispatching && c.Step == step.Number && !d.isParked(c.Index) && !requested(c) {
 			m.say(event.ToolStart, callHead{c.ID, c.Name})
 		}
 	}
@@ -70,6 +74,9 @@ func (r *run) decide(decisions []Decision, by string) *ruling {
 	slices.SortStableFunc(d.pending, func(a, b Approval) int { return strings.Compare(a.RequestedAt, b.RequestedAt) })
 	kept, _ := message.Encode(d.pending)
 	m.slot(store.PendingSlot, kept)
+	if len(d.granted) > 0 {
+		m.keepGranted(append(slices.Clip(r.rec.granted), d.granted...))
+	}
 	return d
 }
 
@@ -139,13 +146,22 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 	d.moves = true
 	if word.Granted {
 		m.say(event.ApprovalGranted, approvalFields{ToolCallID: call.ID})
+	} else {
+		m.say(event.ApprovalDenied, approvalFields{ToolCallID: call.ID, Reason: word.Reason})
+	}
+	switch {
+	case requested(call): // the agent is told, whatever the word
+		call.Phase = store.CallDispatching
+		if word.Granted {
+			d.granted = append(d.granted, a)
+		}
+	case word.Granted:
 		call.Phase = store.CallDispatching
 		if !unknown {
 			call.Attempts = 0
 		}
 		call.Attempts++
-	} else {
-		m.say(event.ApprovalDenied, approvalFields{ToolCallID: call.ID, Reason: word.Reason})
+	default:
 		m.settle(&call, d.run.rec.place(&call), denied(&call, word.Reason, unknown))
 		call.Reported = true
 	}

@@ -27,6 +27,8 @@ type move struct {
 	spans    []trace.Span
 	recorded []store.Exchange
 	seed     []message.Message // history, when the move loads it
+	pending  []Approval        // when a checkpoint makes requests durable
+	granted  []Approval        // what its slot holds, when the move sets that
 }
 
 // published is an event as subscribers see it.

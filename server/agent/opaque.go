@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,13 +29,20 @@ func (opaque) accept(input json.RawMessage) (string, error) {
 
 func (opaque) open(*run, *move) {}
 
-// resumable: only a checkpoint tells an opaque agent where it was.
+// resumable: only a checkpoint, or a decision, tells an opaque agent where it was.
 func (o opaque) resumable(r *run) bool {
 	_, can := o.agent.(Resumer)
-	return can && r.rec.checkpoint != nil
+	return can && (r.rec.checkpoint != nil || slices.ContainsFunc(r.rec.calls, openRequest))
 }
 
 func (o opaque) drive(r *run) error {
+	if waits, err := r.waitOn(); waits || err != nil {
+		return err
+	}
+	from, err := o.deliver(r)
+	if err != nil {
+		return err
+	}
 	in := Input{RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, Input: r.input(),
 		Messages: r.rec.history}
 	out := &sink{r: r}
@@ -46,7 +54,7 @@ func (o opaque) drive(r *run) error {
 	r.e.moving.Go(func() {
 		var a answer
 		a.err = guard(r, func() (err error) {
-			a.res, err = o.call(r.ctx, in, out, r.rec.checkpoint)
+			a.res, err = o.call(r.ctx, in, out, from)
 			return err
 		})
 		answered <- a
@@ -70,12 +78,16 @@ func (o opaque) drive(r *run) error {
 	if a.err != nil {
 		return a.err
 	}
+	if len(r.rec.pending)+len(out.asked) > 0 {
+		return r.await(out.asked, a.res)
+	}
 	return o.finish(r, a.res)
 }
 
-func (o opaque) call(ctx context.Context, in Input, out *sink, checkpoint json.RawMessage) (Result, error) {
-	if s, ok := o.agent.(Resumer); ok && checkpoint != nil {
-		return s.Resume(ctx, in, Resumption{State: checkpoint}, out)
+// call lets the agent go on; from is nil for a run that begins, or that left nothing to go on from.
+func (o opaque) call(ctx context.Context, in Input, out *sink, from *Resumption) (Result, error) {
+	if s, ok := o.agent.(Resumer); ok && from != nil {
+		return s.Resume(ctx, in, *from, out)
 	}
 	if s, ok := o.agent.(Streamer); ok {
 		return s.Stream(ctx, in, out)
@@ -86,6 +98,7 @@ func (o opaque) call(ctx context.Context, in Input, out *sink, checkpoint json.R
 // finish records the answer. A text that the agent has said already is not kept again.
 func (o opaque) finish(r *run, res Result) error {
 	m := r.move()
+	m.acknowledge(r)
 	output, err := message.Encode(res.Output)
 	if err != nil {
 		return r.finish(m, store.Failed, fault.New(fault.AgentProtocol, "The agent's output does not encode as JSON."))
@@ -120,6 +133,7 @@ type sink struct {
 	r      *run
 	closed bool
 	err    error
+	asked  []Approval // requests that are not durable yet
 }
 
 var errClosed = errors.New("agent: the run has gone on without this agent")
@@ -208,7 +222,16 @@ func (s *sink) Checkpoint(state json.RawMessage) error {
 	if len(state) > maxCheckpoint || !json.Valid(state) {
 		return fault.New(fault.AgentProtocol, "A checkpoint is JSON of at most %d bytes.", maxCheckpoint)
 	}
-	return s.record(func(m *move) { m.slot(store.CheckpointSlot, state) })
+	return s.record(func(m *move) {
+		m.slot(store.CheckpointSlot, state)
+		m.acknowledge(s.r)
+		if len(s.asked) > 0 {
+			m.pending = m.request(s.r, s.asked)
+			kept, _ := message.Encode(m.pending)
+			m.slot(store.PendingSlot, kept)
+			s.asked = nil
+		}
+	})
 }
 
 // guard turns a panic into an error: a run is one of the two edges at which panics stop.

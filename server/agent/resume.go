@@ -20,7 +20,8 @@ type Decision struct {
 }
 
 // Resume applies decisions to a run that waits for them, and sets it going: granted calls run, denied ones are told to
-// the model. Approvals that are not decided keep waiting; then the run waits again once the others are through. h is
+// the model. Approvals that are not decided keep waiting; then the run waits again once the others are through. An
+// agent that has asked for its approvals itself is told the decisions once there is one on each. h is
 // nil when no call was decided for good: a further approver is needed, or nothing matched. unmatched lists the
 // decisions for calls that do not wait. A run that was aborted while its approvals were held goes on only when all are
 // decided. Errors: run-not-found, run-not-suspended, run-is-child, approver-refused, agent-not-found, session-busy,

@@ -202,6 +202,12 @@ func (r *run) committed(m *move, n int64) {
 	if v, ok := m.slots[store.CheckpointSlot]; ok {
 		r.rec.checkpoint = v
 	}
+	if m.pending != nil {
+		r.rec.pending = m.pending
+	}
+	if _, ok := m.slots[store.GrantedSlot]; ok {
+		r.rec.granted = m.granted
+	}
 	if lifecycleOf(m.row.Status) != "" {
 		r.e.vacate(r)
 	}

@@ -164,7 +164,11 @@ func (m *move) spanApproval(r *run, a Approval, step int, d Decided) {
 	s.Public("approval.denied", !d.Granted)
 	s.Internal("approval.by", d.By)
 	s.Internal("approval.reason", d.Reason)
-	m.span(trace.ID(m.row.N, trace.OfStep, step), s)
+	parent := trace.ID(m.row.N, trace.OfStep, step)
+	if step == 0 { // an opaque agent's
+		parent = trace.ID(m.row.N, trace.OfRun, 0)
+	}
+	m.span(parent, s)
 }
 
 // spanResumed adds the spans of a pause that ends and of the moment in which it does.

@@ -61,6 +61,7 @@ type record struct {
 	output     json.RawMessage // nil: the last text of the assistant
 	checkpoint json.RawMessage // of an opaque agent
 	pending    []Approval
+	granted    []Approval // to an opaque agent that has not acted upon them
 	handoffs   []store.Handoff
 	parked     map[int]*child    // children that wait, by the index of their call
 	children   map[string]*child // others that an agent.end tells of, by their ids; filled in where that is read
@@ -140,6 +141,9 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 	rec.output, rec.checkpoint = slots[store.OutputSlot], slots[store.CheckpointSlot]
 	if pending := slots[store.PendingSlot]; pending != nil {
 		err = json.Unmarshal(pending, &rec.pending)
+	}
+	if granted := slots[store.GrantedSlot]; granted != nil && err == nil {
+		err = json.Unmarshal(granted, &rec.granted)
 	}
 	return rec, err
 }

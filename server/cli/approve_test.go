@@ -21,7 +21,8 @@ const gatedSite = `{
 		"same": {"kind": "exec", "command": ["cat"]},
 		"clerk": {"kind": "llm", "provider": "script", "model": "m", "tools": ["pay"]},
 		"pair": {"kind": "llm", "provider": "script", "model": "pair", "tools": ["pay"]},
-		"slow": {"kind": "llm", "provider": "script", "model": "slow", "tools": ["wait"]}
+		"slow": {"kind": "llm", "provider": "script", "model": "slow", "tools": ["wait"]},
+		"program": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "program.sh"]}
 	}
 }`
 
@@ -32,11 +33,21 @@ const gatedScript = `{"turns": [
 	{"text": "Done: {{lastTool}}"}
 ]}`
 
+// gatedProgram asks for an approval itself.
+const gatedProgram = `read -r line
+case "$line" in
+*'"type":"run"'*) echo '{"type":"approval.request","toolCallId":"c1","toolName":"pay","args":{"to":"ann"},"reason":"over the limit"}' ;;
+*'"granted":true'*) echo ann >> paid.txt; echo '{"type":"result","output":"Paid."}' ;;
+*'"reason":"too much"'*) echo '{"type":"result","output":"Not paid."}' ;;
+esac
+`
+
 func newGatedSite(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), gatedSite)
 	write(t, filepath.Join(dir, "script.json"), gatedScript)
+	write(t, filepath.Join(dir, "program.sh"), gatedProgram)
 	return dir
 }
 

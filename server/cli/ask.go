@@ -50,7 +50,7 @@ func (a *asker) ask(ctx context.Context, pending []agent.Approval) (decisions []
 		case 'y':
 			decisions = append(decisions, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		case 'n':
-			reason, err := a.line(ctx, "Why? The model is told (empty: no reason): ")
+			reason, err := a.line(ctx, "Why? The agent is told (empty: no reason): ")
 			if err != nil {
 				fmt.Fprintln(a.out)
 				return nil, false

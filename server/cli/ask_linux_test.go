@@ -120,6 +120,29 @@ func TestAskOnATerminal(t *testing.T) {
 	})
 }
 
+// TestAskForAProgram: what a program asks for itself is a question like that for a tool.
+func TestAskForAProgram(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		for _, tc := range []struct{ answer, result string }{{"y", "Paid."}, {"n", "Not paid."}} {
+			who, p := sit(t, dir, "run", "program", "x")
+			who.sees("pay waits for your approval:\r\n  {\r\n    \"to\": \"ann\"\r\n  }\r\n  because: over the limit\r\n")
+			who.sees(question)
+			who.types(tc.answer)
+			if tc.answer == "n" {
+				who.sees("Why?")
+				who.types("too much")
+			}
+			who.sees(tc.result)
+			p.wait().want(t, 0, "", "")
+		}
+		if n := payments(t, dir); n != 1 {
+			t.Errorf("%d payments after one approval and one denial, want one", n)
+		}
+		run := park(t, dir, "program", "x")[0].RunID
+		spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 0, "Paid.", "")
+	})
+}
+
 // TestSomebodyElseDecides approves from another terminal what a person is asked for.
 func TestSomebodyElseDecides(t *testing.T) {
 	dir := newGatedSite(t)

@@ -32,7 +32,8 @@ const killConfig = `{
 		"a": {"kind": "llm", "provider": "p", "model": "m", "tools": ["once", "look"]},
 		"g": {"kind": "llm", "provider": "p", "model": "gated", "tools": ["gate"]},
 		"desk": {"kind": "llm", "provider": "p", "model": "desk", "handoffs": ["clerk"]},
-		"clerk": {"kind": "llm", "provider": "p", "model": "clerk", "subAgents": ["g"], "tools": ["once"]}
+		"clerk": {"kind": "llm", "provider": "p", "model": "clerk", "subAgents": ["g"], "tools": ["once"]},
+		"asks": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "asks.sh"]}
 	}
 }`
 
@@ -46,6 +47,18 @@ const killScript = `{"turns": [
 	{"when": {"step": 2}, "toolCalls": [{"name": "once", "args": {}}]},
 	{"text": "the end", "chunkSize": 2, "chunkDelayMs": 5}]}`
 
+// asks.sh asks for two approvals, and has an effect for each that is granted.
+const killAsks = `read -r line
+ask() { echo '{"type":"approval.request","toolCallId":"'$1'","toolName":"pay","args":{}}'; }
+case "$line" in
+*'"type":"run"'*) ask c1; echo '{"type":"checkpoint","state":1}'; ask c2 ;;
+*) for c in c1 c2; do
+	case "$line" in *'"'$c'","granted":true'*) echo "$AGENTD_RUN_ID $c" >> effects; sleep 0.02 ;; esac
+done
+echo '{"type":"result","output":"paid"}' ;;
+esac
+`
+
 // TestKill kills the server at random moments while it starts and moves runs, and starts it again each time. Then every
 // run that was acknowledged must end truthfully, its events be numbered without gap or repeat, and no call of the tool
 // with an effect have been made twice.
@@ -53,6 +66,7 @@ func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), killConfig)
 	write(t, filepath.Join(dir, "script.json"), killScript)
+	write(t, filepath.Join(dir, "asks.sh"), killAsks)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	t.Logf("seed %d", seed)
@@ -109,7 +123,7 @@ func TestKill(t *testing.T) {
 		s := serve(t, dir)
 		stop := make(chan struct{})
 		var clients sync.WaitGroup
-		for _, agent := range []string{"g", "desk"} {
+		for _, agent := range []string{"g", "desk", "asks"} {
 			clients.Go(func() { approve(s.url, agent, stop) })
 		}
 		for range 2 {

@@ -69,7 +69,7 @@ func commands() []command {
 			flags: []flagDecl{configFlag, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
 			examples: []string{"agentd runs approve RUN", "agentd runs approve RUN CALL --reason 'Checked with Ann.'"}},
 		{name: "runs deny", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Refuse the tool calls that a run waits for.",
-			about: "Refuses the calls that are named or, without any, all that wait. The model is told so, with the reason, and\n" +
+			about: "Refuses the calls that are named or, without any, all that wait. The agent is told so, with the reason, and\n" +
 				"the run goes on as with `agentd runs approve`." + throughServer,
 			flags: []flagDecl{configFlag, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).deny, exits: decideExits,
 			examples: []string{"agentd runs deny RUN --reason 'Not on a Friday.'", "agentd runs deny RUN CALL"}},

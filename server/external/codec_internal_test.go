@@ -104,6 +104,11 @@ func TestParseRecord(t *testing.T) {
 		{"", `{"type":"result"}`, `error has no "output"`},
 		{"", `{"type":"result","output":1,"usage":7}`, `error has a "usage" that is not an object of counts`},
 		{"", `{"type":"result","output":1,"usage":{"reasoningTokens":-1}}`, `error has a "usage" with a negative count`},
+		{"", `{"type":"approval.request","toolCallId":"c1","toolName":"pay","args":{ "to": 1 },"reason":"much","more":1}`, `approval c1 pay { "to": 1 } much`},
+		{"", `{"type":"approval.request","toolCallId":"c1","toolName":"pay","args":null}`, `approval c1 pay null `},
+		{"", `{"type":"approval.request"}`, `error asks for an approval but has no "toolCallId" and has no "toolName" and has no "args"`},
+		{"", `{"type":"approval.request","toolCallId":1,"toolName":"pay","args":{},"reason":[]}`,
+			`error asks for an approval but has a "toolCallId" that is not text and has a "reason" that is not text`},
 		{"", `{"delta":"a"}`, `error is no event: an event has a "type": 1 to 64 characters of A-Z a-z 0-9 . _ - :`},
 		{"", `{"type":7}`, `error has a "type" that is not text`},
 		{"", `{"type":null}`, `error has a "type" that is not text`},
@@ -122,6 +127,9 @@ func TestParseRecord(t *testing.T) {
 			got = "error " + err.Error()
 		case rec.event.Type == sayCheckpoint:
 			got = "checkpoint state " + string(rec.state)
+		case rec.event.Type == sayApproval:
+			q := rec.approval
+			got = fmt.Sprintf("approval %s %s %s %s", q.ToolCallID, q.ToolName, q.Args, q.Reason)
 		case rec.event.Type == sayResult:
 			u := rec.result.Usage
 			got = fmt.Sprintf("result %s %d %d %d", rec.result.Output, u.PromptTokens, u.CompletionTokens, u.TotalTokens)
@@ -180,7 +188,9 @@ func TestRequestShape(t *testing.T) {
 	first.Type = "run"
 	again := requestOf(in)
 	again.Type = "resume"
-	again.resumption = &resumption{State: nil, Approvals: []json.RawMessage{}}
+	again.resumption = &resumption{State: nil, Approvals: []decision{}}
+	decided := again
+	decided.resumption = &resumption{State: json.RawMessage(`[1]`), Approvals: []decision{{"c1", true, ""}, {"c2", false, "no"}}}
 	for _, tc := range []struct {
 		r    request
 		want string
@@ -188,6 +198,8 @@ func TestRequestShape(t *testing.T) {
 		{requestOf(in), `{"runId":"r","agentId":"a","input":"","messages":[]}`},
 		{first, `{"type":"run","runId":"r","agentId":"a","input":"","messages":[]}`},
 		{again, `{"type":"resume","runId":"r","agentId":"a","input":"","messages":[],"state":null,"approvals":[]}`},
+		{decided, `{"type":"resume","runId":"r","agentId":"a","input":"","messages":[],"state":[1],` +
+			`"approvals":[{"toolCallId":"c1","granted":true},{"toolCallId":"c2","granted":false,"reason":"no"}]}`},
 	} {
 		if got, err := tc.r.encode(); string(got) != tc.want || err != nil {
 			t.Errorf("encode(%+v) = %s, %v; want %s", tc.r, got, err, tc.want)
@@ -221,11 +233,15 @@ func checkRecord(t *testing.T, f frame) {
 	if rec.event.Type == sayCheckpoint && !json.Valid(rec.state) {
 		t.Errorf("parseRecord(%q): state %s is not JSON", f.data, rec.state)
 	}
+	if rec.event.Type == sayApproval && !json.Valid(rec.approval.Args) {
+		t.Errorf("parseRecord(%q): arguments %s are not JSON", f.data, rec.approval.Args)
+	}
 }
 
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"type\":\"text.delta\",\"delta\":\"a\"}\n\r\n{\"type\":\"checkpoint\",\"state\":1}\n{\"type\":\"result\",\"output\":\"x\"}"))
 	f.Add([]byte("{\"type\":\"a\",\"Type\":\"b\"}\n[]\nnull\n"))
+	f.Add([]byte("{\"type\":\"approval.request\",\"toolCallId\":\"c\",\"toolName\":\"t\",\"args\":{}}\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		l := newLines(bytes.NewReader(in))
 		seen := 0

@@ -36,6 +36,12 @@ type ExecOptions struct {
 // the run is aborted one of type "abort". It answers lines of at most 1 MiB with one JSON object each: events,
 // "checkpoint" with a state, and at last "result" with an output and an optional usage. What it writes after that is
 // ignored, its stdin ends, and it has two seconds to exit.
+//
+// In place of a result, the program can write "approval.request", with toolCallId, toolName, args and perhaps a reason,
+// as often as [agent.ApprovalRequest] allows, and exit with 0. It must not wait for the answer: once all is decided, the
+// program is started again with a line of type "resume", the state of its last checkpoint, null if it has none, and
+// approvals, a list of {toolCallId, granted, reason?} in the order of the requests. They are told until the program's
+// next checkpoint, request or result; a grant is told no second time without a person's word, see [agent.Resumption].
 func NewExec(opts ExecOptions) (agent.Streamer, error) {
 	limits, issues := limitsOf(opts.Timeout, opts.MaxOutput)
 	issues = append(issues, idIssues(opts.ID)...)

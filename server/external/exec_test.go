@@ -162,6 +162,40 @@ esac`).(agent.Resumer)
 	}
 }
 
+const ask = `echo '{"type":"approval.request","toolCallId":"c","toolName":"t","args":{}}'; `
+
+// TestLinesAskForApprovals: a program that asks ends without a result, and is told the decisions when it is started again.
+func TestLinesAskForApprovals(t *testing.T) {
+	a := shell(t, "jsonl", `read -r first
+case "$first" in
+*'"type":"run"'*) `+ask+`echo '{"type":"approval.request","toolCallId":"d","toolName":"u","args":[1],"reason":"why"}'
+	echo '{"type":"checkpoint","state":2}' ;;
+*'"state":2,"approvals":[{"toolCallId":"c","granted":true},{"toolCallId":"d","granted":false,"reason":"no"}]}') echo '{"type":"result","output":"told"}' ;;
+esac`).(agent.Resumer)
+	sink := &recorder{}
+	res, err := a.Stream(t.Context(), input("hi"), sink)
+	if err != nil || res.Output != nil {
+		t.Errorf("Stream() = %v, %v; want an empty result", res.Output, err)
+	}
+	if want := "approval c t {} \napproval d u [1] why\ncheckpoint 2"; sink.String() != want {
+		t.Errorf("said = %s, want %s", sink, want)
+	}
+	res, err = a.Resume(t.Context(), input("hi"), agent.Resumption{State: sink.state,
+		Approvals: []agent.Decision{{ToolCallID: "c", Granted: true, Reason: "of the person"}, {ToolCallID: "d", Reason: "no"}}}, sink)
+	if err != nil || output(t, res) != `"told"` {
+		t.Errorf("Resume() = %s, %v; want told", output(t, res), err)
+	}
+	refused := &recorder{no: fault.New(fault.AgentProtocol, "It was asked before.")}
+	_, err = a.Stream(t.Context(), input("hi"), refused)
+	wantFault(t, "Stream()", err, fault.AgentProtocol, "line 1 cannot ask for an approval: It was asked before.")
+	_, err = a.Stream(t.Context(), input("hi"), &recorder{no: errSink})
+	if err != errSink {
+		t.Errorf("Stream() error = %v, want %v", err, errSink)
+	}
+	_, err = a.Run(t.Context(), input("hi"))
+	wantFault(t, "Run()", err, fault.AgentProtocol, "Nobody can be asked")
+}
+
 func TestProgramFailures(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -176,13 +210,23 @@ func TestProgramFailures(t *testing.T) {
 		{"end without result", "jsonl", `echo '{"type":"a"}'`, fault.AgentProtocol, []string{"without a result"}},
 		{"bad line", "jsonl", `echo; echo '{"type":"a"}'; echo oops; exec sleep 100`, fault.AgentProtocol, []string{"line 3 is not JSON"}},
 		{"no type", "jsonl", `echo '{}'; exec sleep 100`, fault.AgentProtocol, []string{"line 1 is no event"}},
-		{"approval", "jsonl", `echo '{"type":"approval.request","toolCallId":"c","toolName":"t","args":{}}'`, fault.AgentProtocol, []string{"line 1", "not available in this version"}},
+		{"bad request for an approval", "jsonl", `echo '{"type":"approval.request","toolCallId":"c"}'; exec sleep 100`, fault.AgentProtocol,
+			[]string{`line 1 asks for an approval but has no "toolName" and has no "args"`}},
+		{"result while an approval is pending", "jsonl", ask + `echo '{"type":"a"}'; echo '{"type":"result","output":1}'; exec sleep 100`, fault.AgentProtocol,
+			[]string{"line 3 is a result, but the approval that its line 1 asks for is pending", "End without a result"}},
+		{"exit status after a request", "jsonl", ask + `echo trouble >&2; exit 4`, fault.AgentExited, []string{"exit status 4: trouble"}},
+		{"request without an exit", "jsonl", ask + `exec >&-; exec sleep 100`, fault.AgentProtocol, []string{"asked for approvals and did not exit"}},
+		{"waiting for the answer", "jsonl", ask + `read -r first; read -r answer`, fault.AgentTimeout, []string{"did not exit within 1s", "comes to a new process"}},
 		{"too many lines", "jsonl", `yes '{"type":"a"}'`, fault.OutputTooLarge, []string{"100000 bytes"}},
 		{"stdout closed", "jsonl", `exec >&-; exec sleep 100`, fault.AgentProtocol, []string{"without a result"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			a := newExec(t, external.ExecOptions{Command: []string{"sh", "-c", tc.script}, Protocol: tc.protocol, MaxOutput: 100_000})
+			timeout := time.Minute
+			if tc.kind == fault.AgentTimeout {
+				timeout = time.Second
+			}
+			a := newExec(t, external.ExecOptions{Command: []string{"sh", "-c", tc.script}, Protocol: tc.protocol, MaxOutput: 100_000, Timeout: timeout})
 			_, err := a.Stream(t.Context(), input(""), &recorder{})
 			wantFault(t, "Stream()", err, tc.kind, tc.says...)
 		})

@@ -2,7 +2,8 @@
 //
 // A program is told its input on stdin and answers on stdout, as text or as JSON lines; a server gets a POST and
 // answers JSON or a stream of server-sent events. What they say in JSON is the same in both worlds: events of the
-// catalogue, and a last object of type "result".
+// catalogue, and a last object of type "result". Programs that speak JSON lines can also leave checkpoints and ask for
+// approvals.
 //
 // Whatever a program or server does wrong fails its run with a code of its own: agent-unreachable (it could not be
 // started or dialled, or the connection broke), agent-timeout, agent-exited, agent-protocol and output-too-large.
@@ -85,8 +86,15 @@ type request struct {
 
 // A resumption is what a request to go on has besides. State is null when the run never reached a checkpoint.
 type resumption struct {
-	State     json.RawMessage   `json:"state"`
-	Approvals []json.RawMessage `json:"approvals"` // programs cannot ask for any, so it is always empty
+	State     json.RawMessage `json:"state"`
+	Approvals []decision      `json:"approvals"`
+}
+
+// A decision is the answer to an approval.request.
+type decision struct {
+	ToolCallID string `json:"toolCallId"`
+	Granted    bool   `json:"granted"`
+	Reason     string `json:"reason,omitempty"` // of a denial
 }
 
 func requestOf(in agent.Input) request {
@@ -116,3 +124,6 @@ type discard struct{}
 
 func (discard) Emit(event.Event) error           { return nil }
 func (discard) Checkpoint(json.RawMessage) error { return nil }
+func (discard) RequestApproval(agent.ApprovalRequest) error {
+	return fault.New(fault.AgentProtocol, "Nobody can be asked while the agent runs outside an engine.")
+}

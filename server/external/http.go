@@ -38,7 +38,7 @@ type HTTPOptions struct {
 // HTTP is an agent behind a URL. A run is one POST of {runId, agentId, sessionId?, userId?, input, messages} with
 // the run's id as Idempotency-Key; redirects are not followed. The answer is {output, usage?} or an event stream
 // that ends with an event of type "result"; see [HTTPOptions]. A server cannot go on with a run after a restart of
-// this process, so HTTP is a Streamer and no Resumer.
+// this process, nor after an approval, so HTTP is a Streamer and no Resumer.
 //
 // With a key, X-Timestamp is the time in Unix seconds and X-Signature is "sha256=" and the hex HMAC-SHA256 of the
 // timestamp, a dot and the body.
@@ -174,7 +174,7 @@ func (a *HTTP) answer(resp *http.Response, out agent.Sink) (agent.Result, error)
 		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
 			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer is %q, not text/event-stream.", clip(media, 80))
 		}
-		result, err := relay("event", newEvents(body).next, out, nil)
+		result, err := relay("event", newEvents(body).next, out, false)
 		if err == errNoResult {
 			err = cutOff()
 		}

@@ -2,7 +2,6 @@ package external
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"time"
@@ -21,7 +20,8 @@ const (
 // A lineAgent is a program with protocol "jsonl".
 //
 //	Start ─ "run" or "resume" ─┬─ events, checkpoints ─┬─ "result": stdin ends, it exits, or is ended after 2 s
-//	                           │                       └─ exit without result, or something wrong: the run fails
+//	                           │                       ├─ "approval.request", once or more, then exit 0: the run waits
+//	                           │                       └─ exit without either, or something wrong: the run fails
 //	                           └─ ctx ends: "abort", then SIGTERM, then SIGKILL: the run fails with the cause
 type lineAgent struct{ program }
 
@@ -40,7 +40,14 @@ func (a *lineAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 func (a *lineAgent) Resume(ctx context.Context, in agent.Input, from agent.Resumption, out agent.Sink) (agent.Result, error) {
 	first := requestOf(in)
 	first.Type = "resume"
-	first.resumption = &resumption{State: from.State, Approvals: []json.RawMessage{}}
+	first.resumption = &resumption{State: from.State, Approvals: []decision{}}
+	for _, d := range from.Approvals {
+		told := decision{ToolCallID: d.ToolCallID, Granted: d.Granted}
+		if !d.Granted {
+			told.Reason = d.Reason
+		}
+		first.resumption.Approvals = append(first.resumption.Approvals, told)
+	}
 	return a.converse(ctx, in, first, out)
 }
 
@@ -69,11 +76,16 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 		end(context.Cause(ctx))
 	}()
 
-	result, err := relay("line", newLines(p).next, out, out.Checkpoint)
+	result, err := relay("line", newLines(p).next, out, true)
 	switch {
 	case ctx.Err() != nil: // tell ends the program; what it answered to the abort is no result
+		asked := err == errAsks
 		result, err = agent.Result{}, context.Cause(ctx)
-	case err == nil, err == errNoResult:
+		if asked && fault.Is(err, fault.AgentTimeout) {
+			err = fault.New(fault.AgentTimeout, "The agent asked for an approval and did not exit within %v.", a.limits.timeout).
+				Advise("Exit with 0 after `approval.request`; the answer comes to a new process, in its `resume` line.")
+		}
+	case err == nil, err == errNoResult, err == errAsks:
 		p.Stdin.Close()
 		defer time.AfterFunc(linger, func() { end(errLingers) }).Stop()
 	default:
@@ -83,7 +95,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	aborted := context.Cause(ctx) // before cancel, which is a cause too
 	cancel()
 	<-told
-	if err != errNoResult {
+	if err != errNoResult && err != errAsks {
 		return result, a.classify(err)
 	}
 	switch {
@@ -91,8 +103,12 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 		return agent.Result{}, aborted
 	case failure == nil && !status.OK():
 		return agent.Result{}, exited(status)
+	case err == errNoResult:
+		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's program ended without a result.")
+	case failure != nil:
+		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's program asked for approvals and did not exit.")
 	}
-	return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's program ended without a result.")
+	return agent.Result{}, nil
 }
 
 var errLingers = errors.New("the agent's program did not exit")

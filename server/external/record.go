@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"agentd/server/agent"
@@ -27,14 +28,22 @@ type frame struct {
 	data   []byte // valid until the next frame is read
 }
 
-// errNoResult is what relay returns when the agent has said all, but no result.
-var errNoResult = errors.New("no result")
+// What relay returns when the agent has said all, but no result: with and without requests for approvals.
+var (
+	errNoResult = errors.New("no result")
+	errAsks     = errors.New("no result, but requests for approvals")
+)
 
 // relay gives to out what an agent says, until its result. unit is the word for one frame in messages. next returns
-// io.EOF at the end of what the agent says. checkpoint takes the agent's states; nil where it can have none.
-func relay(unit string, next func() (frame, error), out agent.Sink, checkpoint func(json.RawMessage) error) (agent.Result, error) {
+// io.EOF at the end of what the agent says. resumes tells whether the agent can go on with a run, and so may have
+// checkpoints and ask for approvals.
+func relay(unit string, next func() (frame, error), out agent.Sink, resumes bool) (agent.Result, error) {
+	asked := 0 // the frame that last asked for an approval
 	for {
 		f, err := next()
+		if err == io.EOF && asked > 0 {
+			return agent.Result{}, errAsks
+		}
 		if err == io.EOF {
 			return agent.Result{}, errNoResult
 		}
@@ -45,18 +54,26 @@ func relay(unit string, next func() (frame, error), out agent.Sink, checkpoint f
 		if err != nil {
 			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d %v.", unit, f.number, err)
 		}
-		switch {
-		case rec.event.Type == sayResult:
+		switch typ := rec.event.Type; {
+		case typ == sayResult && asked > 0:
+			return agent.Result{}, fault.New(fault.AgentProtocol,
+				"The agent's %s %d is a result, but the approval that its %[1]s %[3]d asks for is pending.", unit, f.number, asked).
+				Advise("End without a result after asking for approvals; the run goes on with `resume` when they are decided.")
+		case typ == sayResult:
 			return rec.result, nil
-		case rec.event.Type == sayApproval:
-			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d asks for an approval.", unit, f.number).
-				Advise("Decide inside the agent: approvals that programs and servers ask for are not available in this version.")
-		case rec.event.Type != sayCheckpoint:
-			err = out.Emit(rec.event)
-		case checkpoint == nil:
+		case typ == sayCheckpoint && !resumes:
 			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d is a checkpoint, but a run of a server cannot go on from one.", unit, f.number)
+		case typ == sayApproval && !resumes:
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d asks for an approval, but a run of a server cannot go on after one.", unit, f.number)
+		case typ == sayCheckpoint:
+			err = out.Checkpoint(rec.state)
+		case typ == sayApproval:
+			asked = f.number
+			if err = out.RequestApproval(rec.approval); fault.Is(err, fault.AgentProtocol) {
+				err = fault.New(fault.AgentProtocol, "The agent's %s %d cannot ask for an approval: %s", unit, f.number, fault.Of(err).Message)
+			}
 		default:
-			err = checkpoint(rec.state)
+			err = out.Emit(rec.event)
 		}
 		if err != nil {
 			return agent.Result{}, err
@@ -64,11 +81,13 @@ func relay(unit string, next func() (frame, error), out agent.Sink, checkpoint f
 	}
 }
 
-// A record is what a frame means. Its event's type tells which: state belongs to sayCheckpoint, result to sayResult.
+// A record is what a frame means. Its event's type tells which: state belongs to sayCheckpoint, result to sayResult,
+// approval to sayApproval.
 type record struct {
-	event  event.Event
-	state  json.RawMessage
-	result agent.Result
+	event    event.Event
+	state    json.RawMessage
+	result   agent.Result
+	approval agent.ApprovalRequest
 }
 
 // parseRecord reads a frame. Its errors go on after "line 7 ".
@@ -105,8 +124,35 @@ func parseRecord(f frame) (record, error) {
 		if rec.state = members["state"]; rec.state == nil {
 			err = errors.New(`is a checkpoint without "state"`)
 		}
+	case sayApproval:
+		rec.approval, err = approvalOf(members)
 	}
 	return rec, err
+}
+
+// approvalOf reads {toolCallId, toolName, args, reason?}; other members are ignored.
+func approvalOf(members map[string]json.RawMessage) (q agent.ApprovalRequest, err error) {
+	q.Args = members["args"]
+	var problems []string
+	for _, m := range []struct {
+		name     string
+		value    *string
+		required bool
+	}{{"toolCallId", &q.ToolCallID, true}, {"toolName", &q.ToolName, true}, {"reason", &q.Reason, false}} {
+		switch raw := members[m.name]; {
+		case raw == nil && m.required:
+			problems = append(problems, fmt.Sprintf("has no %q", m.name))
+		case raw != nil && json.Unmarshal(raw, m.value) != nil:
+			problems = append(problems, fmt.Sprintf("has a %q that is not text", m.name))
+		}
+	}
+	if q.Args == nil {
+		problems = append(problems, `has no "args"`)
+	}
+	if problems != nil {
+		err = fmt.Errorf("asks for an approval but %s", strings.Join(problems, " and "))
+	}
+	return q, err
 }
 
 // object splits a JSON object into its members. Its errors go on after "line 7 ".

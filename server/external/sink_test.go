@@ -21,6 +21,7 @@ type recorder struct {
 	state json.RawMessage
 	said  func(string)
 	fail  error // what Emit returns
+	no    error // what RequestApproval returns
 }
 
 func (r *recorder) Emit(ev event.Event) error {
@@ -32,6 +33,11 @@ func (r *recorder) Checkpoint(state json.RawMessage) error {
 	r.state = state
 	r.add("checkpoint " + string(state))
 	return nil
+}
+
+func (r *recorder) RequestApproval(q agent.ApprovalRequest) error {
+	r.add(fmt.Sprintf("approval %s %s %s %s", q.ToolCallID, q.ToolName, q.Args, q.Reason))
+	return r.no
 }
 
 func (r *recorder) add(entry string) {
