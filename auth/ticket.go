@@ -44,6 +44,9 @@ func NewTickets(ttl time.Duration) *Tickets {
 	return &Tickets{ttl: cmp.Or(ttl, ticketTTL), byHash: map[digest]ticket{}}
 }
 
+// TTL is how long a ticket is valid.
+func (t *Tickets) TTL() time.Duration { return t.ttl }
+
 // Issue makes a ticket that stands for p, and tells until when: for the time given to [NewTickets], but not past the
 // expiry of p. The value is a secret of 32 characters, each of A-Z a-z 0-9 - and _. When there are too many tickets,
 // those that have expired make room, or else the oldest. A ticket for a token that has just been revoked is never valid.

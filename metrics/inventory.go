@@ -17,6 +17,8 @@ type Inventory struct {
 	ToolCalls          *Counters
 	ProviderTokens     *Counters
 	ProviderCost       *Counters
+	RedactionDrops     *Counter
+	Connections        *Gauge
 	HTTPRequests       *Counters
 	HTTPDuration       *Summary
 }
@@ -48,6 +50,10 @@ func New(version string) *Inventory {
 			"Tokens that model calls consumed, by model and direction: input or output.", "model", "direction"),
 		ProviderCost: r.Counters("svc_provider_cost_usd_total",
 			"Cost of model calls in US dollars, by model; calls priced in another currency do not count.", "model"),
+		RedactionDrops: r.Counter("svc_redaction_drops_total",
+			"Events that were delivered with commentary marked or removed."),
+		Connections: r.Gauge("svc_realtime_connections",
+			"WebSocket and event-stream connections that are open."),
 		HTTPRequests: r.Counters("svc_http_requests_total",
 			"Requests answered, by route pattern, method and status.", "route", "method", "status"),
 		HTTPDuration: r.Summary("svc_http_request_duration_seconds",

@@ -66,7 +66,7 @@ var rulesRooms = map[string]string{
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
-	"server": "auth metrics store server/agent server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
+	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
 		"server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/cassette server/config server/event server/fault server/hub server/manifest server/message " +
 		"server/replay server/rest server/session server/sse",

@@ -24,13 +24,14 @@ const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureTh
 // work with.
 func table() []rest.Route {
 	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
-		SSE: true, SSESessions: "/sessions", BasePath: "/v1"}
+		SSE: true, SSESessions: "/sessions", WSPath: "/ws", BasePath: "/v1"}
 	return api.Routes()
 }
 
 // need is what a row's access asks for.
 type need struct {
 	public, any bool
+	upgrade     bool   // who calls is found out after a handshake
 	scope       string // resource:action, or with the target that every request needs
 	ofID        bool   // the scope needs the id of what the request is about
 	some        bool   // the scope may have any target
@@ -42,6 +43,8 @@ func needOf(rt rest.Route) need {
 	switch text := rt.Access.String(); {
 	case text == "none":
 		return need{public: true}
+	case text == "a token or a ticket, in the handshake":
+		return need{upgrade: true}
 	case text == "any token":
 		return need{any: true}
 	case strings.Contains(text, " with "):
@@ -124,6 +127,10 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 			if ans := s.ask(rt.Method, path, token); ans.StatusCode == 401 || ans.StatusCode == 403 || ans.StatusCode >= 500 {
 				t.Errorf("%s %s with %s = %d %s, want it let in", rt.Method, path, what, ans.StatusCode, ans.body)
 			}
+		}
+		if n.upgrade { // see TestUpgradeIsGuarded
+			want("no handshake", "", 426, "upgrade-required")
+			continue
 		}
 		if n.public {
 			passes("no token", "")

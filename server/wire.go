@@ -8,6 +8,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/commentary"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/health"
@@ -82,12 +83,21 @@ func (s *Server) open(ctx context.Context) error {
 	if cfg.Metrics.Enabled {
 		api.Metrics = p.metrics
 	}
-	p.streams = stream.New(stream.Options{Hub: p.hub, Feed: api.Feed, KeepAlive: cfg.Server.SSE.KeepAlive.Duration(),
-		Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version, Logger: s.log})
+	tickets := auth.NewTickets(cfg.Server.WS.TicketTTL.Duration())
+	redact := cfg.Server.WS.CommentarySanitization
+	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel,
+		KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version,
+		Sanitiser: commentary.New(commentary.Policy(redact.Policy), redact.ApplyToEvents),
+		Redacted:  func(string, *commentary.Decision) { p.metrics.RedactionDrops.Inc() }, Logger: s.log})
+	p.metrics.Connections.Sample(func() (float64, error) { return float64(p.streams.Clients()), nil })
 	if p.verifier != nil {
+		p.verifier.OnRevoke(tickets.Revoke)
 		p.verifier.OnRevoke(p.streams.Revoked)
 	}
-	api.Streams, api.SSE = p.streams, cfg.Server.SSE.Enabled
+	api.Streams, api.Tickets, api.SSE = p.streams, tickets, cfg.Server.SSE.Enabled
+	if cfg.Server.WS.Enabled {
+		api.WSPath = cfg.Server.WS.Path
+	}
 	mux := http.NewServeMux()
 	api.Mount(mux, p.gate, cfg.Server.BasePath)
 	p.http = &http.Server{Handler: p.gate.Handler(mux), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,

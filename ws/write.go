@@ -54,6 +54,21 @@ func (c *Conn) WritePrepared(ctx context.Context, messages ...*Prepared) error {
 	return err
 }
 
+// AppendHead adds to b what stands before the payload of a server's message, which has size bytes. With the payload behind
+// it, b is one more message for WriteEncoded: so a server can put messages together from parts that many peers share.
+func AppendHead(b []byte, t Type, size int) []byte { return appendHeader(b, opcode(t), size, false) }
+
+// WriteEncoded sends messages that were put together with AppendHead, with one write to the network. Only a server may
+// call it. Errors are those of Write; some of the messages may have been sent.
+func (c *Conn) WriteEncoded(ctx context.Context, messages []byte) error {
+	if err := c.beginWrite(ctx); err != nil {
+		return err
+	}
+	err := c.send(messages)
+	c.endWrite()
+	return err
+}
+
 // Ping sends a ping, and does not wait for the pong: see LastPong. Errors are those of Write.
 func (c *Conn) Ping(ctx context.Context) error {
 	if err := c.beginWrite(ctx); err != nil {

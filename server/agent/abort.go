@@ -24,6 +24,8 @@ type AbortOptions struct {
 	OnPending string
 	// Reason goes into the log.
 	Reason string
+	// NoWait returns as soon as the abort is asked for.
+	NoWait bool
 }
 
 var errAborted = fault.New(fault.RunAborted, "The run was aborted.")
@@ -38,6 +40,9 @@ func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (st
 	if r := e.moved(runID); r != nil {
 		e.log.Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)
 		r.askAbort(opts)
+		if opts.NoWait {
+			return store.Running, nil
+		}
 		select {
 		case <-r.done:
 		case <-time.After(abortWait):

@@ -21,6 +21,12 @@ var (
 	ConfigInvalid = declare("config-invalid", 400,
 		"A body, a query or the configuration is not valid.",
 		"Correct the fields that `issues` names and send it again.").closes(4008)
+	HandshakeInvalid = declare("handshake-invalid", 400,
+		"A request for a WebSocket breaks a rule of the opening handshake.",
+		"Use a WebSocket client, and a proxy that passes `Upgrade` and `Connection` on.")
+	UpgradeRequired = declare("upgrade-required", 426,
+		"The path is for WebSockets, and the request asks for none of version 13.",
+		"Connect with a WebSocket client and the subprotocol `svc.protocol.v1`.")
 	RunStateMalformed = declare("run-state-malformed", 400,
 		"A run state is not one: it is no JSON, or a member is missing, of a wrong type or there twice.",
 		"Correct the places that `issues` names, or export the run state again.")

@@ -38,12 +38,15 @@ type Options struct {
 type Gate struct {
 	opts     Options
 	public   map[string]bool // patterns that need no token
+	upgrades map[string]bool // patterns whose routes find out themselves who calls
 	late     map[string]bool // patterns whose routes tell themselves of a refused token
 	draining atomic.Bool
 }
 
 // New makes a gate. A nil Verifier lets everybody in as anonymous with all scopes (auth.kind=none).
-func New(o Options) *Gate { return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}} }
+func New(o Options) *Gate {
+	return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}, upgrades: map[string]bool{}}
+}
 
 // Public exempts a mux pattern from authentication. It must be called before the gate serves.
 func (g *Gate) Public(pattern string) { g.public[pattern] = true }
@@ -53,6 +56,10 @@ func (g *Gate) Public(pattern string) { g.public[pattern] = true }
 // patterns: a wrong token counts towards a lockout, and who is locked out does not pass. It must be called before the
 // gate serves.
 func (g *Gate) Late(pattern string) { g.late[pattern] = true }
+
+// Upgrade leaves it to a mux pattern's route to find out who calls. Without tokens the origin is checked as for others. It
+// must be called before the gate serves.
+func (g *Gate) Upgrade(pattern string) { g.upgrades[pattern] = true }
 
 // Drain makes the gate tell [Draining] from now on.
 func (g *Gate) Drain() { g.draining.Store(true) }
@@ -207,7 +214,10 @@ func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) error {
 		q.Principal = auth.Anonymous()
 		return nil
 	}
-	raw, ok := bearer(r.Header.Get("Authorization"))
+	if g.upgrades[pattern] {
+		return nil
+	}
+	raw, ok := Bearer(r)
 	if !ok {
 		return fault.New(fault.AuthRequired, "The request carries no bearer token.")
 	}
@@ -216,9 +226,9 @@ func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) error {
 	return err
 }
 
-// bearer takes the token out of an Authorization header.
-func bearer(header string) (token string, ok bool) {
-	scheme, rest, _ := strings.Cut(strings.TrimSpace(header), " ")
+// Bearer is the token in a request's Authorization header.
+func Bearer(r *http.Request) (token string, ok bool) {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	token = strings.TrimSpace(rest)
 	return token, strings.EqualFold(scheme, "bearer") && token != ""
 }

@@ -28,7 +28,9 @@ type API struct {
 	Health   *health.Rollup
 	Metrics  *metrics.Inventory // nil: no metrics route
 	Streams  *stream.Service
-	SSE      bool // there are event streams
+	SSE      bool   // there are event streams
+	WSPath   string // of the upgrade; empty: there is none
+	Tickets  *auth.Tickets
 	Version  string
 	BasePath string
 	MaxBody  int64
@@ -47,6 +49,7 @@ func (a *API) Routes() []Route {
 	routes = append(routes, a.approvalRoutes()...)
 	routes = append(routes, a.sessionRoutes()...)
 	routes = append(routes, a.replayRoutes()...)
+	routes = append(routes, a.realtimeRoutes()...)
 	if a.Issuer != nil {
 		routes = append(routes, a.tokenRoutes()...)
 	}
@@ -89,11 +92,11 @@ func (a *API) operations() []openapi.Operation {
 // errorsOf adds to a row's own errors those that follow from its access and input.
 func errorsOf(rt Route, input bool) []*fault.Kind {
 	var kinds []*fault.Kind
-	if rt.Access.kind != public {
+	if rt.Access.kind != public && rt.Access.kind != upgrade {
 		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
-	}
-	if rt.Access.kind != public {
-		kinds = append(kinds, fault.ScopeDenied)
+		if rt.Access.kind != anyone {
+			kinds = append(kinds, fault.ScopeDenied)
+		}
 	}
 	if rt.Access.kind == runOwner {
 		kinds = append(kinds, fault.RunNotFound)

@@ -36,6 +36,8 @@ const (
 	partly
 	runOwner
 	byFlag
+	anyone
+	upgrade
 )
 
 // Public routes need no token.
@@ -65,6 +67,12 @@ func ScopeOfSome(resource, action string) Access {
 // Owner needs the scope of the agent that the run {runId} belongs to: agents:<action>:<agentId>. An unknown run is 404
 // before any scope is looked at.
 func Owner(action string) Access { return Access{kind: runOwner, resource: "agents", action: action} }
+
+// Anyone needs a principal, whatever it may do.
+func Anyone() Access { return Access{kind: anyone} }
+
+// Upgrade is for an endpoint that finds out itself who calls, after the handshake that it answers.
+func Upgrade() Access { return Access{kind: upgrade} }
 
 // ScopeByFlag needs the scope of off or, when a flag of the body is true, that of on. What is wrong with the body is told
 // before who sent it is looked at.
@@ -119,6 +127,10 @@ func (a Access) String() string {
 		return a.resource + ":" + a.action + ":" + a.target
 	case a.kind == scoped:
 		return a.resource + ":" + a.action
+	case a.kind == anyone:
+		return "any token"
+	case a.kind == upgrade:
+		return "a token or a ticket, in the handshake"
 	}
 	return "none"
 }
@@ -196,6 +208,9 @@ func (a *API) Mount(mux *http.ServeMux, g *gate.Gate, base string) {
 		}
 		if rt.Access.kind == byFlag {
 			g.Late(rt.Pattern(base))
+		}
+		if rt.Access.kind == upgrade {
+			g.Upgrade(rt.Pattern(base))
 		}
 		mux.HandleFunc(rt.Pattern(base), func(w http.ResponseWriter, r *http.Request) {
 			if err := a.serve(w, r, g, rt); err != nil {

@@ -36,6 +36,8 @@ type wire interface {
 	ended(f *follower)
 	// bye ends the connection for a reason; after it nothing is written any more.
 	bye(e ending)
+	// transport is its name in the audit log.
+	transport() string
 	// shut cuts the connection. Any goroutine may call it, also while others write.
 	shut()
 }
@@ -153,7 +155,7 @@ func (c *client) finish(e ending) {
 
 // close gives up the client, waits for its writer and detaches its subscriptions. The wire must be shut before, so that
 // the writer does not block.
-func (c *client) close(followers func(yield func(*follower) bool)) {
+func (c *client) close(followers []*follower) {
 	c.cancel()
 	c.silence.Stop()
 	if c.expiry != nil {
@@ -166,7 +168,7 @@ func (c *client) close(followers func(yield func(*follower) bool)) {
 		c.changed.Wait()
 	}
 	c.mu.Unlock()
-	for f := range followers {
+	for _, f := range followers {
 		f.close()
 	}
 }
@@ -318,7 +320,11 @@ func (c *client) show(f *follower, e *hub.Entry) {
 		return
 	}
 	f.pos, f.eventID = e.Pos, e.ID
-	c.wire.event(f, e, c.s.bodyOf(f.feed.Subject, e))
+	b := c.s.bodyOf(f.feed.Subject, e)
+	if b.decision != nil && b.told.CompareAndSwap(false, true) && c.s.opts.Redacted != nil {
+		c.s.opts.Redacted(c.wire.transport(), b.decision)
+	}
+	c.wire.event(f, e, b)
 	if e.Lifecycle != "" {
 		c.lifecycle(f, e.Lifecycle)
 	}

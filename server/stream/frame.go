@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"agentd/server/commentary"
 	"agentd/server/hub"
 	"agentd/server/message"
 )
@@ -16,6 +18,9 @@ import (
 type body struct {
 	head    []byte // `"eventId":"...","subject":"...","type":"...","payload":`
 	payload json.RawMessage
+
+	decision *commentary.Decision // why the payload is not as the entry has it; nil: it is
+	told     atomic.Bool          // Redacted has been called for it
 }
 
 const eventHead = `{"v":"1","kind":"event","subscriptionId":"`
@@ -39,8 +44,8 @@ func (b *body) append(buf []byte, subscription string) []byte {
 func (s *Service) bodyOf(subject string, e *hub.Entry) *body {
 	return e.Memo(func() any {
 		b := &body{payload: oneLine(e.Payload)}
-		if s.opts.Sanitise != nil {
-			b.payload = s.opts.Sanitise(e.Type, b.payload)
+		if s.opts.Sanitiser != nil {
+			b.payload, b.decision = s.opts.Sanitiser.Payload(e.Type, b.payload)
 		}
 		b.head = append(b.head, `"eventId":`...)
 		b.head = appendQuoted(b.head, e.ID)

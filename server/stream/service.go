@@ -12,11 +12,13 @@ package stream
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"agentd/auth"
+	"agentd/server/commentary"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
@@ -24,13 +26,28 @@ import (
 
 // Options are what a service works with.
 type Options struct {
-	Hub       *hub.Hub
-	Feed      func(ctx context.Context, s event.Subject) (Feed, error) // what a subject shows
-	KeepAlive time.Duration                                            // silence after which an SSE client gets a comment
-	Queue     int                                                      // entries that may wait for one client, and KiB; beyond, it is cut off with flow.throttled
-	Version   string
-	Sanitise  func(typ string, payload json.RawMessage) json.RawMessage // nil: nothing is sanitised
-	Logger    *slog.Logger                                              // nil: silence
+	Hub      *hub.Hub
+	Verifier *auth.Verifier // nil: nobody has to tell who calls
+	Tickets  *auth.Tickets  // where there is a Verifier
+	// Feed finds what a subject shows.
+	Feed func(ctx context.Context, s event.Subject) (Feed, error)
+	// Cancel aborts a run, without waiting for its end, and reports whether there was something to abort.
+	Cancel func(ctx context.Context, p auth.Principal, runID string, c Cancellation) (bool, error)
+
+	KeepAlive time.Duration         // silence after which an SSE client gets a comment
+	Queue     int                   // entries that may wait for one client, and KiB; beyond, it is cut off with flow.throttled
+	Version   string                // of the server
+	Sanitiser *commentary.Sanitiser // nil: nothing is sanitised
+	// Redacted is told of each event that is delivered sanitised, once. It must not block.
+	Redacted func(transport string, d *commentary.Decision)
+	Logger   *slog.Logger // nil: silence
+}
+
+// A Cancellation says how a client wants a run to be aborted.
+type Cancellation struct {
+	Reason             string
+	Drain              bool
+	OnPendingApprovals string // deny, hold or fail; empty: deny
 }
 
 // Service is all clients that watch events. It is safe for concurrent use.
@@ -40,8 +57,12 @@ type Service struct {
 
 	mu      sync.Mutex // guards the fields below
 	clients map[*client]struct{}
+	revoked []string // the latest tokens: one whose check was under way is refused, too
 	closing bool
 }
+
+// maxRevoked is how many revoked tokens are remembered.
+const maxRevoked = 1000
 
 // New makes a service. [Service.Shutdown] ends it.
 func New(o Options) *Service {
@@ -60,6 +81,9 @@ func (s *Service) enter(c *client) error {
 	}
 	s.clients[c] = struct{}{}
 	s.group.Add(1)
+	if id := c.principal.TokenID; id != "" && slices.Contains(s.revoked, id) {
+		c.finish(endRevoked)
+	}
 	return nil
 }
 
@@ -77,8 +101,14 @@ func (s *Service) Clients() int {
 	return len(s.clients)
 }
 
-// Revoked ends the connections of a token.
+// Revoked ends the connections of a token. It suits [auth.Verifier.OnRevoke].
 func (s *Service) Revoked(tokenID string) {
+	s.mu.Lock()
+	if len(s.revoked) == maxRevoked {
+		s.revoked = slices.Delete(s.revoked, 0, 1)
+	}
+	s.revoked = append(s.revoked, tokenID)
+	s.mu.Unlock()
 	s.each(func(c *client) {
 		if c.principal.TokenID == tokenID {
 			c.finish(endRevoked)

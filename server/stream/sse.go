@@ -34,13 +34,13 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 	out := &sseWire{f: f}
 	c := s.newClient(p, out, s.opts.KeepAlive)
 	out.client = c
-	followers := func(yield func(*follower) bool) { yield(f) }
+	followers := []*follower{f}
 	unused := func(err error) error {
 		for _, name := range []string{"Content-Type", "Cache-Control", "Connection", "X-Accel-Buffering"} {
 			h.Del(name)
 		}
 		h.Set("Cache-Control", "no-store")
-		c.close(func(func(*follower) bool) {})
+		c.close(nil)
 		return err
 	}
 	if err := s.enter(c); err != nil {
@@ -241,6 +241,8 @@ func (o *sseWire) write(b []byte) error {
 	_, err := o.conn.Write(b)
 	return err
 }
+
+func (o *sseWire) transport() string { return "sse" }
 
 func (o *sseWire) ended(*follower) { o.client.finish(ending{}) }
 

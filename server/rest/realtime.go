@@ -1,0 +1,60 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"agentd/auth"
+	"agentd/server/agent"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/openapi"
+	"agentd/server/stream"
+)
+
+// TicketAnswer is the answer of POST /session/ws-ticket.
+type TicketAnswer struct {
+	Ticket    string `json:"ticket" doc:"Offer it as the subprotocol ticket.<value>. It is good for one connection."`
+	ExpiresAt int64  `json:"expiresAt" doc:"Milliseconds since 1970."`
+	TTLMS     int64  `json:"ttlMs"`
+}
+
+func (a *API) realtimeRoutes() []Route {
+	if a.WSPath == "" {
+		return nil
+	}
+	return []Route{
+		{Method: "GET", Path: a.WSPath, Access: Upgrade(), Starts: true,
+			Summary: "Upgrade to a WebSocket with the subprotocol `svc.protocol.v1`. A token or a ticket is checked after the handshake: a refusal is a close code.",
+			Errors:  []*fault.Kind{fault.HandshakeInvalid, fault.UpgradeRequired, fault.OriginDenied, fault.Overloaded},
+			Answers: []openapi.Response{{Status: 101, Description: "The connection speaks svc.protocol.v1."}},
+			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
+				bearer, _ := gate.Bearer(r)
+				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
+			})},
+		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true,
+			Summary: "A single-use ticket with which a browser opens a WebSocket.",
+			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
+				value, expires := a.Tickets.Issue(c.Principal)
+				return TicketAnswer{Ticket: value, ExpiresAt: expires.UnixMilli(), TTLMS: a.Tickets.TTL().Milliseconds()}, nil
+			})},
+	}
+}
+
+// Cancel aborts a run for a client of the realtime protocol, if the client may. It reports whether the run had not ended
+// yet.
+func (a *API) Cancel(ctx context.Context, p auth.Principal, runID string, c stream.Cancellation) (bool, error) {
+	run, err := a.Engine.Identify(ctx, runID)
+	if err != nil {
+		return false, err
+	}
+	if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "invoke", Target: run.Owner}); err != nil {
+		return false, err
+	}
+	row, err := a.Engine.Find(ctx, runID)
+	if err != nil || row.Status.Terminal() {
+		return false, err
+	}
+	_, err = a.Engine.Abort(ctx, runID, agent.AbortOptions{Drain: c.Drain, OnPending: c.OnPendingApprovals, Reason: c.Reason, NoWait: true})
+	return err == nil, err
+}

@@ -1,0 +1,260 @@
+package stream
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+
+	"agentd/server/fault"
+	"agentd/server/strict"
+)
+
+// Codes of RPC errors.
+const (
+	codeParse            = -32700 // the connection is closed
+	codeInvalidRequest   = -32600 // the connection is closed
+	codeUnknownSubject   = -32601
+	codeInvalidParams    = -32602
+	codeInternal         = -32603
+	codeScopeDenied      = -32003
+	codeLimited          = -32004
+	codeTooEarly         = -32005
+	codeRunNotFound      = -32010
+	codeSubscriptionGone = -32011
+)
+
+// A request is one frame of a client, checked.
+type request struct {
+	id     json.RawMessage // as it was sent; nil for a notification
+	method string
+	params any // a pointer to the struct of the method
+}
+
+type initializeParams struct {
+	ClientInfo struct {
+		Name    string `json:"name" required:"true" min:"1"`
+		Version string `json:"version" required:"true" min:"1"`
+	} `json:"clientInfo" required:"true"`
+	Capabilities json.RawMessage `json:"capabilities"` // an object of any members, which nothing depends on
+}
+
+type subscribeParams struct {
+	Subject      string `json:"subject" required:"true" min:"1"`
+	SinceEventID string `json:"sinceEventId" min:"1"`
+}
+
+type unsubscribeParams struct {
+	SubscriptionID string `json:"subscriptionId" required:"true" min:"1"`
+}
+
+type cancelParams struct {
+	RunID              string `json:"runId" required:"true" min:"1"`
+	Reason             string `json:"reason" min:"1"`
+	Drain              bool   `json:"drain"`
+	OnPendingApprovals string `json:"onPendingApprovals" enum:"deny|preserve|hold|fail"`
+}
+
+type pingParams struct {
+	Nonce string `json:"nonce" min:"1"`
+}
+
+type cancelledParams struct {
+	RequestID string `json:"requestId" required:"true" min:"1"`
+}
+
+const (
+	methodInitialize  = "initialize"
+	methodSubscribe   = "subscription.subscribe"
+	methodUnsubscribe = "subscription.unsubscribe"
+	methodCancel      = "run.cancel"
+	methodPing        = "ping"
+	methodCancelled   = "notifications/cancelled"
+)
+
+// paramsOf makes the struct of a method's parameters; optional ones may be absent.
+func paramsOf(method string) (params any, optional bool) {
+	switch method {
+	case methodInitialize:
+		return new(initializeParams), false
+	case methodSubscribe:
+		return new(subscribeParams), false
+	case methodUnsubscribe:
+		return new(unsubscribeParams), false
+	case methodCancel:
+		return new(cancelParams), false
+	case methodPing:
+		return new(pingParams), true
+	case methodCancelled:
+		return new(cancelledParams), false
+	}
+	return nil, false
+}
+
+// parseRequest reads a frame. What is wrong with it is an rpcError, with the id where that can be told.
+func parseRequest(frame []byte) (*request, *rpcError) {
+	if !json.Valid(frame) {
+		return nil, &rpcError{Code: codeParse, Message: "Frame is not valid JSON."}
+	}
+	var envelope struct {
+		V       string          `json:"v" required:"true" enum:"1"`
+		JSONRPC string          `json:"jsonrpc" required:"true" enum:"2.0"`
+		ID      json.RawMessage `json:"id"`
+		Method  string          `json:"method" required:"true"`
+		Params  json.RawMessage `json:"params"`
+	}
+	issues := strict.Decode(frame, &envelope)
+	r := &request{method: envelope.Method}
+	if legalID(envelope.ID) {
+		r.id = envelope.ID
+	}
+	params, optional := paramsOf(envelope.Method)
+	switch {
+	case params == nil && envelope.Method != "":
+		issues = append(issues, fault.At("is not a method", "method"))
+	case params == nil:
+	case envelope.Method == methodCancelled && envelope.ID != nil:
+		issues = append(issues, fault.At("is not for notifications", "id"))
+	case envelope.Method != methodCancelled && r.id == nil:
+		issues = append(issues, fault.At("is a string that is not empty, or a whole number", "id"))
+	}
+	if params != nil {
+		r.params = params
+		switch {
+		case envelope.Params != nil:
+			for _, issue := range strict.Decode(envelope.Params, params) {
+				issues = append(issues, fault.At(issue.Message, append([]any{"params"}, issue.Path...)...))
+			}
+		case !optional:
+			issues = append(issues, fault.At("is required", "params"))
+		}
+		if p, ok := params.(*initializeParams); ok && p.Capabilities != nil && p.Capabilities[0] != '{' {
+			issues = append(issues, fault.At("is an object", "params", "capabilities"))
+		}
+	}
+	if issues != nil {
+		return r, &rpcError{Code: codeInvalidRequest, Message: "The frame is no valid request.", Data: issuesData{issues}}
+	}
+	return r, nil
+}
+
+// legalID reports whether a JSON value may be the id of a request: it is echoed as it was sent.
+func legalID(id json.RawMessage) bool {
+	if len(id) == 0 {
+		return false
+	}
+	if id[0] == '"' {
+		return len(id) > 2
+	}
+	n, err := strconv.ParseFloat(string(id), 64)
+	return err == nil && n == math.Trunc(n) && math.Abs(n) <= 1<<53
+}
+
+// Answers. The id stands as it was sent.
+
+type rpcResult struct {
+	V       string          `json:"v"`
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  any             `json:"result"`
+}
+
+type rpcFailure struct {
+	V       string          `json:"v"`
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Error   *rpcError       `json:"error"`
+}
+
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+}
+
+type issuesData struct {
+	Issues []fault.Issue `json:"issues"`
+}
+
+type faultData struct {
+	Error string `json:"error"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// failed is the RPC error for a fault.
+func failed(err error) *rpcError {
+	f := fault.Of(err)
+	e := &rpcError{Code: codeInternal, Message: f.Message, Data: faultData{f.Kind.Code, f.NextStep()}}
+	switch f.Kind {
+	case fault.RunNotFound:
+		e.Code = codeRunNotFound
+	case fault.ScopeDenied:
+		e.Code = codeScopeDenied
+	case fault.ConfigInvalid:
+		if e.Code = codeInvalidParams; f.Extra["reason"] == "subject-unknown" {
+			e.Code = codeUnknownSubject
+		}
+	case fault.Overloaded:
+		e.Code = codeLimited
+	}
+	if e.Message == "" {
+		e.Message = strings.ReplaceAll(f.Kind.Code, "-", " ")
+	}
+	return e
+}
+
+type serverInfo struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+type initialized struct {
+	ServerInfo   serverInfo `json:"serverInfo"`
+	Capabilities struct {
+		Subscriptions bool `json:"subscriptions"`
+		ReplayBuffer  bool `json:"replayBuffer"`
+		SSEFallback   bool `json:"sseFallback"`
+	} `json:"capabilities"`
+}
+
+type subscribed struct {
+	SubscriptionID  string `json:"subscriptionId"`
+	Subject         string `json:"subject"`
+	SnapshotEventID string `json:"snapshotEventId,omitempty"`
+	ReplayedCount   int    `json:"replayedCount"`
+}
+
+type subscribedFrame struct {
+	V               string `json:"v"`
+	Kind            string `json:"kind"`
+	SubscriptionID  string `json:"subscriptionId"`
+	Subject         string `json:"subject"`
+	SnapshotEventID string `json:"snapshotEventId,omitempty"`
+}
+
+type unsubscribed struct {
+	SubscriptionID string `json:"subscriptionId"`
+	Unsubscribed   bool   `json:"unsubscribed"`
+}
+
+type unsubscribedFrame struct {
+	V              string `json:"v"`
+	Kind           string `json:"kind"`
+	SubscriptionID string `json:"subscriptionId"`
+}
+
+type cancelled struct {
+	RunID                 string `json:"runId"`
+	Cancelled             bool   `json:"cancelled"`
+	PartialStateAvailable bool   `json:"partialStateAvailable"`
+}
+
+type pongFrame struct {
+	V     string `json:"v"`
+	Kind  string `json:"kind"`
+	Nonce string `json:"nonce,omitempty"`
+}
+
+type ponged struct {
+	OK bool `json:"ok"`
+}

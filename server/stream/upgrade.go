@@ -1,0 +1,117 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"agentd/auth"
+	"agentd/server/fault"
+	"agentd/ws"
+)
+
+// ticketPrefix marks the offered subprotocol that is a ticket.
+const ticketPrefix = "ticket."
+
+// ServeWS answers an upgrade. Who calls is found here: a refusal is a close frame after the handshake, because a browser
+// tells its page nothing of an HTTP status, and clients stop trying at these codes. The order:
+//
+//	handshake (RFC 6455 section 4.2.1) 400, 426 -> store or verifier unable 503 -> 101
+//	-> subprotocol 4008 -> ticket 4002 -> bearer 4002 -> neither 4001 -> the protocol
+//
+// Errors are returned while the status can still be chosen.
+func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr, bearer string) error {
+	if err := ws.CheckHandshake(r); err != nil {
+		return handshakeFault(w, err)
+	}
+	offered, err := ws.Protocols(r.Header)
+	if err != nil {
+		return handshakeFault(w, err)
+	}
+	var principal auth.Principal
+	refused, protocol := endProtocol, ""
+	for _, p := range offered {
+		if p == Subprotocol {
+			protocol = Subprotocol
+			if principal, err = s.recognise(r.Context(), ip, offered, bearer); err == nil {
+				refused = ending{}
+				break
+			}
+			f := fault.Of(err)
+			if f.Kind.Close == 0 && !fault.Is(err, fault.AuthLockedOut) {
+				return err
+			}
+			if refused = endExpired; fault.Is(err, fault.AuthRequired) {
+				refused = ending{4001, "auth.required"}
+			}
+			break
+		}
+	}
+	s.mu.Lock()
+	closing := s.closing
+	s.mu.Unlock()
+	if closing {
+		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
+	}
+	h := w.Header().Clone()
+	h.Del("Cache-Control")
+	conn, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: protocol, Header: h, Options: ws.Options{MaxMessage: maxFrame, WriteTimeout: writeTimeout}})
+	if err != nil {
+		if _, ok := errors.AsType[*ws.HandshakeError](err); ok {
+			return handshakeFault(w, err)
+		}
+		return nil // the client has gone
+	}
+	if rec, ok := w.(interface{ SetStatus(int) }); ok {
+		rec.SetStatus(http.StatusSwitchingProtocols)
+	}
+	k := &socket{conn: conn, prefix: prefixOf(), subs: map[string]*follower{}}
+	k.c = s.newClient(principal, k, pingEvery)
+	if s.enter(k.c) != nil { // it began to stop a moment ago
+		conn.CloseNow()
+		k.c.close(nil)
+		return nil
+	}
+	if refused != (ending{}) {
+		k.c.finish(refused)
+	}
+	go k.run(refused != (ending{})) // not here: this goroutine holds what the HTTP server needed
+	return nil
+}
+
+// recognise finds out who calls. A ticket that is no good is not made up for by a good token.
+func (s *Service) recognise(ctx context.Context, ip netip.Addr, offered []string, bearer string) (auth.Principal, error) {
+	if s.opts.Verifier == nil {
+		return auth.Anonymous(), nil
+	}
+	for _, p := range offered {
+		if value, ok := strings.CutPrefix(p, ticketPrefix); ok && value != "" {
+			return s.opts.Tickets.Take(value)
+		}
+	}
+	if bearer == "" {
+		return auth.Principal{}, fault.New(fault.AuthRequired, "The upgrade carries neither a ticket nor a bearer token.")
+	}
+	return s.opts.Verifier.Verify(ctx, ip, auth.Raw(bearer))
+}
+
+// handshakeFault is the answer to a handshake that is not one.
+func handshakeFault(w http.ResponseWriter, err error) error {
+	e, ok := errors.AsType[*ws.HandshakeError](err)
+	if !ok {
+		return err
+	}
+	for name, values := range e.Header {
+		w.Header()[name] = values
+	}
+	switch e.Status {
+	case http.StatusUpgradeRequired:
+		return fault.New(fault.UpgradeRequired, "The request asks for no WebSocket: %s.", e.Message)
+	case http.StatusInternalServerError:
+		return err
+	}
+	return fault.New(fault.HandshakeInvalid, "The WebSocket handshake is not valid: %s.", e.Message)
+}
