@@ -29,12 +29,6 @@ func Warnings(cfg *config.Config) []string {
 	if cfg.Server.Idempotency.RequireKey == "enforce" {
 		warn("server.idempotency.requireKey has no effect in this version: Idempotency-Key is not read yet")
 	}
-	if cfg.Server.RateLimit.Enabled && !loopback(cfg.Server.Host) {
-		warn("server.rateLimit has no effect in this version: requests are not limited yet")
-	}
-	if len(cfg.Server.CORS.AllowOrigins) > 0 && cfg.Auth.Kind == "token" {
-		warn("server.cors.allowOrigins has no effect in this version: no CORS headers are sent yet")
-	}
 	if os.Geteuid() == 0 {
 		warn("the process runs as root: give it a user of its own")
 	}

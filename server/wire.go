@@ -73,7 +73,16 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
+	cors, csrf := cfg.Server.CORS, cfg.Server.CSRF
+	var limiter *gate.Limiter
+	if rate := cfg.Server.RateLimit; rate.Enabled {
+		limiter = gate.NewLimiter(rate.Window.Duration(), rate.PerIPRequests)
+	}
 	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Metrics: p.metrics, Logger: s.log,
+		Limiter: limiter,
+		CORS: gate.CORS{AllowOrigins: cors.AllowOrigins, AllowCredentials: cors.AllowCredentials, AllowMethods: cors.AllowMethods,
+			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
+		CSRF:    gate.CSRF{Enabled: csrf.Enabled, CookieName: csrf.CookieName, HeaderName: csrf.HeaderName, SafeMethods: csrf.SafeMethods},
 		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
 	rollup := s.health(p)
 	p.closers = append(p.closers, rollup.Wait)

@@ -66,6 +66,9 @@ var (
 	ScopeDenied = declare("scope-denied", 403,
 		"The token's scopes do not cover this operation.",
 		"Use a token whose scopes cover the one that the message names.").closes(4004)
+	CSRFDenied = declare("csrf-denied", 403,
+		"A browser sent a request without a token that does not prove which page made it.",
+		"Send a bearer token, or repeat the CSRF cookie in the header; a GET sets the cookie.")
 	OriginDenied = declare("origin-denied", 403,
 		"With auth.kind=none: a web page of another origin, or a name that is not the server's, was used.",
 		"Add the origin to `server.cors.allowOrigins`, or switch `auth.kind` to token.")
@@ -145,6 +148,9 @@ var (
 	ServerDraining = declare("server-draining", 503,
 		"The server is stopping and takes no new work.",
 		"Try again after `Retry-After`.").closes(4007)
+	RateLimited = declare("rate-limit-exceeded", 429,
+		"More requests come from the address than `server.rateLimit` allows.",
+		"Try again after `Retry-After`, or raise `server.rateLimit.perIpRequests`.").closes(4005)
 	Overloaded = declare("overloaded", 503,
 		"More work is waiting than the server accepts.",
 		"Try again after `Retry-After`.")

@@ -1,6 +1,7 @@
 // Package gate is the ordered stages that every request passes before an endpoint.
 //
-//	recover and request id -> log -> authenticate (without tokens: origin) -> mux -> draining -> scope -> body limit -> endpoint
+//	recover and request id -> log -> CORS (answers preflight) -> rate limit -> authenticate -> CSRF and, without tokens,
+//	origin -> mux -> draining -> scope -> body limit -> endpoint
 //
 // Each stage is a decision, a function from a request to an error, and a small handler around it. The stages before
 // the mux are the gate's; those after it belong to the route that the mux has found.
@@ -30,6 +31,9 @@ type Options struct {
 	TrustProxy bool   // take the client's address from X-Forwarded-For
 	Verifier   *auth.Verifier
 	Origins    Origins // checked when there is no Verifier
+	CORS       CORS
+	CSRF       CSRF
+	Limiter    *Limiter // nil: addresses may send as much as they like
 	Metrics    *metrics.Inventory
 	Logger     *slog.Logger
 }
@@ -38,6 +42,7 @@ type Options struct {
 type Gate struct {
 	opts     Options
 	public   map[string]bool // patterns that need no token
+	probes   map[string]bool // patterns that are not limited
 	upgrades map[string]bool // patterns whose routes find out themselves who calls
 	late     map[string]bool // patterns whose routes tell themselves of a refused token
 	draining atomic.Bool
@@ -45,11 +50,18 @@ type Gate struct {
 
 // New makes a gate. A nil Verifier lets everybody in as anonymous with all scopes (auth.kind=none).
 func New(o Options) *Gate {
-	return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}, upgrades: map[string]bool{}}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}, upgrades: map[string]bool{}, probes: map[string]bool{}}
 }
 
 // Public exempts a mux pattern from authentication. It must be called before the gate serves.
 func (g *Gate) Public(pattern string) { g.public[pattern] = true }
+
+// Probe exempts a mux pattern from the rate limit, so that no probe is ever refused. It must be called before the gate
+// serves.
+func (g *Gate) Probe(pattern string) { g.probes[pattern] = true }
 
 // Late lets requests for a mux pattern pass with a token that is missing or wrong, which is [Request.Refused] then: the
 // route refuses them once it has looked at their body. The principal is nobody. Everything else is as for other
@@ -106,10 +118,23 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		handler, pattern := mux.Handler(r)
 		defer g.finish(w, r, q, pattern, start)
 		defer g.caught(w, r)
+		for name, values := range g.opts.CORS.headers(r) {
+			h[name] = values
+		}
+		if preflight(r) {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		found := pattern != "" && r.URL.Path == clean(r.URL.Path)
-		err := g.authenticate(r, q, pattern)
-		if err != nil && found && g.late[pattern] && fault.Of(err).Kind.Status == http.StatusUnauthorized {
-			q.Refused, err = err, nil
+		err := g.limit(h, q, pattern)
+		if err == nil {
+			err = g.authenticate(r, q, pattern)
+			if err != nil && found && g.late[pattern] && fault.Of(err).Kind.Status == http.StatusUnauthorized {
+				q.Refused, err = err, nil
+			}
+		}
+		if err == nil {
+			err = g.protect(w, r, pattern)
 		}
 		switch {
 		case err != nil:
@@ -120,6 +145,31 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 		}
 	})
+}
+
+// limit counts the request of an address.
+func (g *Gate) limit(h http.Header, q *Request, pattern string) error {
+	if g.opts.Limiter == nil || g.probes[pattern] {
+		return nil
+	}
+	return g.opts.Limiter.Take(q.IP).tell(h)
+}
+
+// protect refuses what a web page may have made its reader's browser send.
+func (g *Gate) protect(w http.ResponseWriter, r *http.Request, pattern string) error {
+	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
+		return nil
+	}
+	if g.opts.Verifier == nil {
+		if err := g.opts.Origins.Check(r); err != nil {
+			return err
+		}
+	}
+	if err := g.opts.CSRF.Check(r); err != nil {
+		return err
+	}
+	g.opts.CSRF.offer(w, r)
+	return nil
 }
 
 func clean(p string) string {
@@ -208,9 +258,6 @@ func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) error {
 		return nil
 	}
 	if g.opts.Verifier == nil {
-		if err := g.opts.Origins.Check(r); err != nil {
-			return err
-		}
 		q.Principal = auth.Anonymous()
 		return nil
 	}

@@ -98,6 +98,12 @@ func errorsOf(rt Route, input bool) []*fault.Kind {
 			kinds = append(kinds, fault.ScopeDenied)
 		}
 	}
+	if !rt.Probe {
+		kinds = append(kinds, fault.RateLimited)
+	}
+	if rt.Access.kind != public && rt.Effects {
+		kinds = append(kinds, fault.CSRFDenied)
+	}
 	if rt.Access.kind == runOwner {
 		kinds = append(kinds, fault.RunNotFound)
 	}
@@ -154,7 +160,7 @@ func tag(path string) string {
 
 func (a *API) systemRoutes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/health", Access: Public(), Summary: "Health of every part; 503 when one fails.",
+		{Method: "GET", Path: "/health", Access: Public(), Probe: true, Summary: "Health of every part; 503 when one fails.",
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[health.Report](), Description: "All parts work, or one warns."},
 				{Status: 503, Type: reflect.TypeFor[health.Report](), Description: "A part fails."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
@@ -177,7 +183,7 @@ func (a *API) systemRoutes() []Route {
 	if a.MetricsScoped {
 		access = ScopeTo("admin", "metrics", "read")
 	}
-	return append(routes, Route{Method: "GET", Path: a.MetricsPath, Access: access, Summary: "Metrics in text format 0.0.4.",
+	return append(routes, Route{Method: "GET", Path: a.MetricsPath, Access: access, Probe: true, Summary: "Metrics in text format 0.0.4.",
 		Answers: []openapi.Response{{Status: 200, ContentType: metrics.ContentType, Description: "The metrics."}},
 		Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
 			w.Header().Set("Content-Type", metrics.ContentType)

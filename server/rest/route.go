@@ -142,6 +142,7 @@ type Route struct {
 	Access  Access
 	Effects bool // changes something; false: only reads
 	Starts  bool // makes new work, and so is refused while the server drains
+	Probe   bool // is asked for by probes, and so is not limited in rate
 	Summary string
 	Errors  []*fault.Kind // beside those that follow from access and input
 	Answers []openapi.Response
@@ -208,6 +209,9 @@ func (a *API) Mount(mux *http.ServeMux, g *gate.Gate, base string) {
 		}
 		if rt.Access.kind == byFlag {
 			g.Late(rt.Pattern(base))
+		}
+		if rt.Probe {
+			g.Probe(rt.Pattern(base))
 		}
 		if rt.Access.kind == upgrade {
 			g.Upgrade(rt.Pattern(base))

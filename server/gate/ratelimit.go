@@ -1,0 +1,128 @@
+package gate
+
+import (
+	"container/list"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"agentd/server/fault"
+)
+
+// Limits of what a limiter remembers.
+const (
+	maxWindows = 10_000  // addresses
+	maxStamps  = 1 << 20 // requests, over all addresses
+)
+
+// Limiter lets each address make so many requests within any stretch of time of the window's length: an exact sliding
+// window. It remembers when each admitted request of the last window came; a refused one does not count, so whoever
+// waits as told is let in. IPv6 addresses of one /64 count as one, since that is what one client has.
+//
+// When there are too many addresses, those that have been silent longest are forgotten. It is safe for concurrent use.
+type Limiter struct {
+	window time.Duration
+	limit  int
+	start  time.Time
+
+	mu      sync.Mutex // guards the fields below
+	windows map[netip.Prefix]*window
+	recent  *list.List // of *window; the one that was used last is in front
+	stamps  int        // capacity of all windows together
+}
+
+// window is a ring of the times of an address's latest requests, since the limiter's start.
+type window struct {
+	key   netip.Prefix
+	elem  *list.Element
+	times []time.Duration
+	first int // index of the oldest
+	n     int
+}
+
+// NewLimiter makes a limiter.
+func NewLimiter(length time.Duration, limit int) *Limiter {
+	return &Limiter{window: length, limit: limit, start: time.Now(), windows: map[netip.Prefix]*window{}, recent: list.New()}
+}
+
+// Rate is what an address may still do.
+type Rate struct {
+	Limit     int
+	Remaining int
+	Reset     time.Duration // until one more request is possible than now, or all are
+	Refused   bool
+}
+
+// Take counts a request of an address; the zero address is one that is not known.
+func (l *Limiter) Take(ip netip.Addr) Rate {
+	now := time.Since(l.start)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.windowLocked(keyOf(ip))
+	for w.n > 0 && now-w.times[w.first] >= l.window {
+		w.first = (w.first + 1) % len(w.times)
+		w.n--
+	}
+	rate := Rate{Limit: l.limit, Refused: w.n >= l.limit}
+	if !rate.Refused {
+		l.pushLocked(w, now)
+	}
+	rate.Remaining = l.limit - w.n
+	rate.Reset = w.times[w.first] + l.window - now
+	return rate
+}
+
+func keyOf(ip netip.Addr) netip.Prefix {
+	bits := 128
+	switch {
+	case ip.Is4():
+		bits = 32
+	case ip.Is6():
+		bits = 64
+	}
+	p, _ := ip.WithZone("").Prefix(bits) // the zero address has the zero prefix
+	return p
+}
+
+func (l *Limiter) windowLocked(key netip.Prefix) *window {
+	w := l.windows[key]
+	if w == nil {
+		w = &window{key: key}
+		w.elem = l.recent.PushFront(w)
+		l.windows[key] = w
+	}
+	l.recent.MoveToFront(w.elem)
+	for len(l.windows) > maxWindows || l.stamps > maxStamps && len(l.windows) > 1 {
+		old := l.recent.Remove(l.recent.Back()).(*window)
+		delete(l.windows, old.key)
+		l.stamps -= len(old.times)
+	}
+	return w
+}
+
+func (l *Limiter) pushLocked(w *window, now time.Duration) {
+	if w.n == len(w.times) {
+		grown := make([]time.Duration, min(max(4, 2*len(w.times)), l.limit))
+		for i := range w.n {
+			grown[i] = w.times[(w.first+i)%len(w.times)]
+		}
+		l.stamps += len(grown) - len(w.times)
+		w.times, w.first = grown, 0
+	}
+	w.times[(w.first+w.n)%len(w.times)] = now
+	w.n++
+}
+
+// tell writes a rate into the headers of an answer, and refuses where the limit is reached.
+func (r Rate) tell(h http.Header) error {
+	seconds := strconv.FormatInt(int64((r.Reset+time.Second-1)/time.Second), 10)
+	h.Set("X-RateLimit-Limit", strconv.Itoa(r.Limit))
+	h.Set("X-RateLimit-Remaining", strconv.Itoa(r.Remaining))
+	h.Set("X-RateLimit-Reset", seconds)
+	if r.Refused {
+		return fault.New(fault.RateLimited, "More than %d requests came from this address.", r.Limit).After(r.Reset)
+	}
+	return nil
+}
