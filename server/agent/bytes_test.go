@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/event"
+	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/tool"
 	"agentd/store"
@@ -182,6 +183,17 @@ func TestEnvelopesInEvents(t *testing.T) {
 			t.Errorf("messages of pendingSubRuns of pendingSubRuns = %s, want the media in them", messages)
 		}
 	})
+}
+
+func TestMediaOutsideAnEnvelopeAreRefused(t *testing.T) {
+	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", LLM: llm(t, photoScript)}} })
+	for _, image := range []string{`null`, `{}`, `{"0":137,"1":80}`, `{"data":"AA=="}`, `{"enc":"gzip","data":"AA=="}`, `{"enc":"url"}`} {
+		input := `[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image","image":` + image + `}]}]`
+		_, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", Input: json.RawMessage(input)})
+		if !fault.Is(err, fault.ConfigInvalid) || fmt.Sprint(fault.Of(err).Issues[0].Path) != "[input 0 content 1 image]" {
+			t.Errorf("Start(%s) = %v, want config-invalid with an issue of the image", input, err)
+		}
+	}
 }
 
 // maker is an agent that makes a file.

@@ -98,6 +98,19 @@ type Part struct {
 	Meta     json.RawMessage `json:"meta,omitempty"` // reasoning: opaque, goes back to the provider as it came
 }
 
+// Media is what a part of a media type holds, nil where that is missing. ok tells whether the type is one.
+func (p *Part) Media() (b *Bytes, ok bool) {
+	switch p.Type {
+	case "image":
+		return p.Image, true
+	case "audio":
+		return p.Audio, true
+	case "file":
+		return p.File, true
+	}
+	return nil, false
+}
+
 // Bytes is a binary value in its JSON-safe envelope: {"enc":"base64","data":...} for bytes (standard alphabet,
 // padded), {"enc":"url","href":...} for a reference. Where Enc is empty, Href decides which of the two it is.
 type Bytes struct {
