@@ -87,6 +87,12 @@ func (a *LLM) accept(input json.RawMessage) (string, error) {
 		default:
 			issues = append(issues, fault.At("is system, user, assistant or tool", "input", i, "role"))
 		}
+		for j, p := range m.Content.Parts {
+			b, ok := p.Media()
+			if ok && (b == nil || b.Enc != "base64" && (b.Enc != "url" || b.Href == "")) {
+				issues = append(issues, fault.At(`is {"enc": "base64", "data": ...} or {"enc": "url", "href": ...}`, "input", i, "content", j, p.Type))
+			}
+		}
 	}
 	if issues != nil {
 		return "", fault.Invalid("The input's messages are not valid.", issues...)

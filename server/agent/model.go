@@ -209,27 +209,36 @@ func paired(msgs []message.Message) []message.Message {
 
 // chunkFields is the payload of tool.execute.partial.
 type chunkFields struct {
-	ToolName   string    `json:"toolName"`
-	ToolCallID string    `json:"toolCallId"`
-	Chunk      wireChunk `json:"chunk"`
-	ChunkIndex int       `json:"chunkIndex"`
-	StepNumber int       `json:"stepNumber"`
-	TS         int64     `json:"ts"`
+	ToolName   string `json:"toolName"`
+	ToolCallID string `json:"toolCallId"`
+	Chunk      any    `json:"chunk"`
+	ChunkIndex int    `json:"chunkIndex"`
+	StepNumber int    `json:"stepNumber"`
+	TS         int64  `json:"ts"`
 }
 
-type wireChunk struct {
-	Kind      string          `json:"kind"`
-	Text      string          `json:"text,omitempty"`
-	Path      string          `json:"path,omitempty"`
-	Value     json.RawMessage `json:"value,omitempty"`
-	Data      *message.Bytes  `json:"data,omitempty"`
-	MediaType string          `json:"mediaType,omitempty"`
-}
-
-func wire(c tool.Chunk) wireChunk {
-	w := wireChunk{Kind: c.Kind, Text: c.Text, Path: c.Path, Value: c.Value, MediaType: c.MediaType}
-	if c.Data != nil {
-		w.Data = &message.Bytes{Enc: "base64", Data: c.Data}
+// wire is a chunk as clients see it: with the members of its kind, all of them.
+func wire(c tool.Chunk) any {
+	switch c.Kind {
+	case tool.Image:
+		return struct {
+			Kind      string        `json:"kind"`
+			Data      message.Bytes `json:"data"`
+			MediaType string        `json:"mediaType"`
+		}{c.Kind, message.Bytes{Enc: "base64", Data: c.Data}, c.MediaType}
+	case tool.JSONDelta:
+		value := c.Value
+		if !json.Valid(value) { // a result that is made of it will fail for that; the event must not
+			value = json.RawMessage("null")
+		}
+		return struct {
+			Kind  string          `json:"kind"`
+			Path  string          `json:"path"`
+			Value json.RawMessage `json:"value"`
+		}{c.Kind, c.Path, value}
 	}
-	return w
+	return struct {
+		Kind string `json:"kind"`
+		Text string `json:"text"`
+	}{c.Kind, c.Text}
 }

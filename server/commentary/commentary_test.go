@@ -222,9 +222,11 @@ func TestTime(t *testing.T) {
 		{"", `{"type":"tool.call.end",` + closer},
 		{"", `{"ty` + closed},
 	} {
+		body := func(text string) string { q := quote(t, text); return string(q[1 : len(q)-1]) }
+		payload := json.RawMessage(`"` + body(tc.start) + strings.Repeat(body(tc.unit), n) + `"`)
 		for _, policy := range []commentary.Policy{commentary.Wrap, commentary.Strip} {
 			began := time.Now()
-			treat(t, policy, tc.start+strings.Repeat(tc.unit, n))
+			commentary.New(policy, defaults).Payload("text.delta", payload)
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("%s: treating %q and %d times %q took %v, want much less", policy, tc.start, n, tc.unit, took)
 			}

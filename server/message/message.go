@@ -7,6 +7,7 @@ package message
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -97,13 +98,46 @@ type Part struct {
 	Meta     json.RawMessage `json:"meta,omitempty"` // reasoning: opaque, goes back to the provider as it came
 }
 
+// Media is what a part of a media type holds, nil where that is missing. ok tells whether the type is one.
+func (p *Part) Media() (b *Bytes, ok bool) {
+	switch p.Type {
+	case "image":
+		return p.Image, true
+	case "audio":
+		return p.Audio, true
+	case "file":
+		return p.File, true
+	}
+	return nil, false
+}
+
 // Bytes is a binary value in its JSON-safe envelope: {"enc":"base64","data":...} for bytes (standard alphabet,
-// padded), {"enc":"url","href":...} for a reference.
+// padded), {"enc":"url","href":...} for a reference. Where Enc is empty, Href decides which of the two it is.
 type Bytes struct {
 	Enc  string `json:"enc"`
 	Data []byte `json:"data,omitempty"`
 	Href string `json:"href,omitempty"`
 }
+
+// MarshalJSON writes an envelope that is whole: no bytes are "data" too.
+func (b Bytes) MarshalJSON() ([]byte, error) {
+	if b.Enc == "url" || b.Enc == "" && b.Href != "" {
+		return Encode(struct {
+			Enc  string `json:"enc"`
+			Href string `json:"href"`
+		}{"url", b.Href})
+	}
+	if b.Data == nil {
+		b.Data = []byte{} // nil would be null
+	}
+	return Encode(struct {
+		Enc  string `json:"enc"`
+		Data []byte `json:"data"`
+	}{cmp.Or(b.Enc, "base64"), b.Data})
+}
+
+// OpenAPIFields tells the generator of the OpenAPI document that the fields describe the JSON, in spite of MarshalJSON.
+func (Bytes) OpenAPIFields() {}
 
 // A ToolCall is a model's wish to call a tool. Args is the JSON that the model wrote; where it wrote none or broken
 // JSON, Args is {} or the broken text as a JSON string, so that argument validation refuses it with a clear message.

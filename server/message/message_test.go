@@ -28,6 +28,27 @@ func TestContentRoundTrip(t *testing.T) {
 	}
 }
 
+func TestBytesAreAWholeEnvelope(t *testing.T) {
+	for _, tc := range []struct {
+		in   message.Bytes
+		want string
+	}{
+		{message.Bytes{Enc: "base64", Data: []byte("\x89PNG\xff")}, `{"enc":"base64","data":"iVBOR/8="}`},
+		{message.Bytes{Enc: "base64", Data: []byte{}}, `{"enc":"base64","data":""}`},
+		{message.Bytes{Enc: "base64"}, `{"enc":"base64","data":""}`},
+		{message.Bytes{Data: []byte{0}}, `{"enc":"base64","data":"AA=="}`},
+		{message.Bytes{}, `{"enc":"base64","data":""}`},
+		{message.Bytes{Enc: "url", Href: "https://x.test/?a&b"}, `{"enc":"url","href":"https://x.test/?a&b"}`},
+		{message.Bytes{Href: "https://x.test/"}, `{"enc":"url","href":"https://x.test/"}`},
+	} {
+		for _, v := range []any{tc.in, &tc.in} {
+			if got, err := message.Encode(v); err != nil || string(got) != tc.want {
+				t.Errorf("Encode(%+v) = %s, %v, want %s", tc.in, got, err, tc.want)
+			}
+		}
+	}
+}
+
 func TestArgs(t *testing.T) {
 	for in, want := range map[string]string{"": "{}", "  ": "{}", `{"a":1}`: `{"a":1}`, `{"a":`: `"{\"a\":"`} {
 		if got := string(message.Args(in)); got != want {

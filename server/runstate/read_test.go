@@ -344,7 +344,7 @@ func TestByteRepair(t *testing.T) {
 		`{"0":104,"1":105}`:             `{"enc":"base64","data":"aGk="}`,
 		`{"1":105,"0":104}`:             `{"enc":"base64","data":"aGk="}`,
 		`{"0":0}`:                       `{"enc":"base64","data":"AA=="}`,
-		`{"enc":"base64","data":""}`:    `{"enc":"base64"}`,
+		`{"enc":"base64","data":""}`:    `{"enc":"base64","data":""}`,
 		`{"enc":"url","href":"ftp://"}`: `{"enc":"url","href":"ftp://"}`,
 		// None of these is a byte array.
 		`{}`:                                     `{}`,

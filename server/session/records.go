@@ -167,7 +167,7 @@ func (a *archiveReader) unanswered(what string) {
 
 func (a *archiveReader) checkParts(parts []message.Part) {
 	for _, p := range parts {
-		media, known := map[string]*message.Bytes{"image": p.Image, "audio": p.Audio, "file": p.File}[p.Type]
+		media, known := p.Media()
 		switch {
 		case known && (media == nil || media.Enc != "base64" && media.Enc != "url"):
 			a.problem(`has a part of type %s without {"enc": "base64", ...} or {"enc": "url", ...}`, p.Type)
