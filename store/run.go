@@ -154,6 +154,7 @@ const (
 	CheckpointSlot Slot = 2
 	PendingSlot    Slot = 3
 	InputSlot      Slot = 4 // of a run that waits for its turn
+	ImportedSlot   Slot = 5 // of a run that was begun elsewhere: what of its state has no other place
 )
 
 // Spill is a result that was too large for the transcript.
