@@ -65,7 +65,7 @@ func TestImportOfAnything(t *testing.T) {
 
 const (
 	anything = 1000 // how many states
-	often    = 10    // one of how many goes on
+	often    = 10   // one of how many goes on
 )
 
 // goOn grants all that a run waits for. It ends, and what was said before is still there.
