@@ -13,6 +13,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/fault"
 	"agentd/server/rest"
 )
 
@@ -266,6 +267,10 @@ func TestMalformedBodiesHaveNoEffect(t *testing.T) {
 			continue
 		}
 		path, _ := s.path(rt)
+		want := fault.ConfigInvalid
+		if slices.Contains(rt.Errors, fault.RunStateMalformed) {
+			want = fault.RunStateMalformed
+		}
 		for _, text := range malformed(body) {
 			asked++
 			ans := s.do(rt.Method, path, s.admin, text)
@@ -274,8 +279,8 @@ func TestMalformedBodiesHaveNoEffect(t *testing.T) {
 			}
 			var e struct{ Issues []json.RawMessage }
 			json.Unmarshal([]byte(ans.body), &e) //nolint:errcheck // then there are none
-			if ans.StatusCode != 400 || ans.code() != "config-invalid" || len(e.Issues) == 0 {
-				t.Errorf("%s %s %.80q = %d %s, want 400 config-invalid with issues", rt.Method, path, text, ans.StatusCode, ans.body)
+			if ans.StatusCode != 400 || ans.code() != want.Code || len(e.Issues) == 0 {
+				t.Errorf("%s %s %.80q = %d %s, want 400 %s with issues", rt.Method, path, text, ans.StatusCode, ans.body, want.Code)
 			}
 		}
 		for name, text := range map[string]string{"JSON": `{"x":"` + strings.Repeat("a", 5<<20) + `"}`, "white space": strings.Repeat(" ", 5<<20)} {

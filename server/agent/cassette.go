@@ -80,6 +80,9 @@ func (d *dubbing) load(tx *store.Tx, runs *store.Runs) (err error) {
 
 // complete reports whether every model call that was answered is recorded.
 func (d *dubbing) complete() bool {
+	if d.rec.imported != nil { // its beginning was elsewhere
+		return false
+	}
 	recorded := map[int]bool{}
 	for _, x := range d.exchanges {
 		recorded[x.Step] = true

@@ -68,7 +68,11 @@ func (m *move) say(typ string, fields any) { m.emit(event.New(typ, fields), -1, 
 func (m *move) message(msg message.Message) int {
 	i := m.row.Messages
 	m.row.Messages++
-	m.messageAt(i, msg, nil)
+	if msg.Role == message.Tool {
+		m.told(i, msg, transcript.Outcome(msg, ""))
+	} else {
+		m.messageAt(i, msg, nil)
+	}
 	return i
 }
 
@@ -81,12 +85,39 @@ func (m *move) messageAt(index int, msg message.Message, o *message.Outcome) {
 	} else {
 		body, err = message.Encode(msg)
 	}
+	m.put(index, msg, o, body, err)
+}
+
+// told adds a tool message that somebody else worded, with the outcome that it tells.
+func (m *move) told(index int, msg message.Message, o *message.Outcome) {
+	body, err := transcript.Body(msg, o)
+	m.put(index, msg, o, body, err)
+}
+
+func (m *move) put(index int, msg message.Message, o *message.Outcome, body []byte, err error) {
 	if err != nil {
 		panic(fmt.Sprintf("agent: message does not encode: %v", err))
 	}
 	m.messages = append(m.messages, store.Message{Index: index, Role: string(msg.Role), Tokens: transcript.Tokens(msg), At: m.at, Body: body,
 		Private: msg.Role == message.System})
 	m.entries = append(m.entries, entry{index: index, at: m.at, msg: msg, outcome: o})
+}
+
+// conclude adds agent.end, which tells what the run looks like after the move, as its record then is.
+func (m *move) conclude(after *record) error {
+	at := ending(&m.row, after, m.at)
+	ev, err := endEvent(&m.row, after, at)
+	if err != nil {
+		return err
+	}
+	stored, err := message.Encode(at)
+	if err != nil {
+		return err
+	}
+	m.row.Events++
+	m.stored = append(m.stored, store.Event{Seq: m.row.Events, Type: ev.Type, At: m.at, Message: -1, Payload: stored})
+	m.events = append(m.events, published{seq: m.row.Events, ev: ev, lifecycle: lifecycleOf(m.row.Status)})
+	return nil
 }
 
 func (m *move) slot(s store.Slot, v json.RawMessage) {

@@ -155,7 +155,7 @@ func (e *Engine) next(session string) {
 		return err
 	})
 	if err != nil || len(open) == 0 || open[0].Status != store.Pending {
-		if err != nil {
+		if err != nil && e.ctx.Err() == nil { // else the next start takes it up
 			e.log.Error("the next run of a session could not be read", "session", session, "error", err)
 		}
 		return

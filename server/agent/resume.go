@@ -152,13 +152,14 @@ func pendingOf(tx *store.Tx, runs *store.Runs, row *store.Run) (pending []Approv
 	return pending, err
 }
 
-func (rec *record) callByID(callID string) *store.Call {
+// callByID finds a call; one that waits, where the run was begun by a program that uses ids again.
+func (rec *record) callByID(callID string) (found *store.Call) {
 	for i := range rec.calls {
-		if rec.calls[i].ID == callID {
-			return &rec.calls[i]
+		if c := &rec.calls[i]; c.ID == callID && (found == nil || c.Phase == store.CallAwaiting) {
+			found = c
 		}
 	}
-	return nil
+	return found
 }
 
 // Waiting is an approval that waits, with the run that waits for it.

@@ -221,6 +221,32 @@ func (r *run) committed(m *move, n int64) {
 	}
 }
 
+// after is a copy of the record as it will be after a move.
+func (rec *record) after(m *move) *record {
+	next := *rec
+	next.messages = append([]entry(nil), rec.messages...)
+	next.steps = append([]store.Step(nil), rec.steps...)
+	next.calls = append([]store.Call(nil), rec.calls...)
+	next.parked = maps.Clone(rec.parked)
+	next.handoffs = append(rec.handoffs, m.handoffs...)
+	for _, e := range m.entries {
+		next.put(e)
+	}
+	for _, s := range m.steps {
+		next.setStep(s)
+	}
+	for _, c := range m.calls {
+		next.setCall(c)
+	}
+	if v, ok := m.slots[store.OutputSlot]; ok {
+		next.output = v
+	}
+	if m.seed != nil {
+		next.history = m.seed
+	}
+	return &next
+}
+
 func (rec *record) setStep(s store.Step) {
 	if n := len(rec.steps); n > 0 && rec.steps[n-1].Number == s.Number {
 		rec.steps[n-1] = s
@@ -384,27 +410,7 @@ func (r *run) finish(m *move, status store.Status, cause error) error {
 
 // commitEnd commits a move that ends with agent.end, which tells what the run looks like after the move.
 func (r *run) commitEnd(m *move, pending []Approval) error {
-	rec := *r.rec
-	rec.messages = append([]entry(nil), r.rec.messages...)
-	rec.steps = append([]store.Step(nil), r.rec.steps...)
-	rec.calls = append([]store.Call(nil), r.rec.calls...)
-	rec.parked = maps.Clone(r.rec.parked)
-	rec.handoffs = append(r.rec.handoffs, m.handoffs...)
-	for _, e := range m.entries {
-		rec.put(e)
-	}
-	for _, s := range m.steps {
-		rec.setStep(s)
-	}
-	for _, c := range m.calls {
-		rec.setCall(c)
-	}
-	if v, ok := m.slots[store.OutputSlot]; ok {
-		rec.output = v
-	}
-	if m.seed != nil {
-		rec.history = m.seed
-	}
+	rec := r.rec.after(m)
 	rec.pending = pending
 	kept, err := message.Encode(pending)
 	if err != nil {
@@ -420,18 +426,9 @@ func (r *run) commitEnd(m *move, pending []Approval) error {
 		m.adopt(r)
 		m.spanEnd(r, rec.steps)
 	}
-	at := ending(&m.row, &rec, m.at)
-	ev, err := endEvent(&m.row, &rec, at)
-	if err != nil {
+	if err := m.conclude(rec); err != nil {
 		return err
 	}
-	stored, err := message.Encode(at)
-	if err != nil {
-		return err
-	}
-	m.row.Events++
-	m.stored = append(m.stored, store.Event{Seq: m.row.Events, Type: ev.Type, At: m.at, Message: -1, Payload: stored})
-	m.events = append(m.events, published{seq: m.row.Events, ev: ev, lifecycle: lifecycleOf(m.row.Status)})
 	if err := r.commit(m); err != nil {
 		return err
 	}

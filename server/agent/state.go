@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,6 +66,7 @@ type record struct {
 	handoffs   []store.Handoff
 	parked     map[int]*child    // children that wait, by the index of their call
 	children   map[string]*child // others that an agent.end tells of, by their ids; filled in where that is read
+	imported   *imported         // of a run that was begun elsewhere
 }
 
 // child is a run that waits as a part of another.
@@ -127,6 +129,8 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 		if rec.calls, err = runs.Calls(tx, row.N); err != nil {
 			return nil, err
 		}
+	}
+	if row.Slots&(1<<store.ImportedSlot) != 0 || slices.ContainsFunc(rec.calls, func(c store.Call) bool { return c.Child != "" }) {
 		if err := rec.loadChildren(tx, runs, row); err != nil {
 			return nil, err
 		}
@@ -145,17 +149,18 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 	if granted := slots[store.GrantedSlot]; granted != nil && err == nil {
 		err = json.Unmarshal(granted, &rec.granted)
 	}
+	if kept := slots[store.ImportedSlot]; kept != nil && err == nil {
+		err = json.Unmarshal(kept, &rec.imported)
+	}
 	return rec, err
 }
 
 // loadChildren reads the hand-offs and the children that wait.
 func (rec *record) loadChildren(tx *store.Tx, runs *store.Runs, row *store.Run) (err error) {
-	if !slices.ContainsFunc(rec.calls, func(c store.Call) bool { return c.Child != "" }) {
-		return nil
-	}
 	if rec.handoffs, err = runs.Handoffs(tx, row.N); err != nil {
 		return err
 	}
+	slices.SortStableFunc(rec.handoffs, func(a, b store.Handoff) int { return cmp.Compare(a.At, b.At) })
 	for _, c := range rec.calls {
 		if c.Child == "" || c.Phase != store.CallAwaiting {
 			continue
@@ -325,6 +330,9 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 	}
 	for _, s := range rec.steps[:min(at.Steps, len(rec.steps))] {
 		st.Steps = append(st.Steps, then.step(s, at.At))
+	}
+	if rec.imported != nil {
+		rec.imported.show(&st, then.messages)
 	}
 	res := RunResult{Usage: st.Usage, Status: at.Status, Error: st.Error, Output: rec.output, State: st}
 	if res.Output == nil && at.Status != store.Running {

@@ -101,6 +101,10 @@ func importFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.as, "as", "", "give the session this `ID` instead of the one in the file")
 }
 
+func runImportFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.session, "session", "", "make the run part of the session with this `ID`, in which nothing was said, instead of the one in the state")
+}
+
 func yesFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.yes, "yes", false, "do not ask")
 }

@@ -83,6 +83,13 @@ func commands() []command {
 				"traces:read:raw." + throughServer,
 			flags: []flagDecl{configFlag, outputFlag, devFlag, jsonFlag}, lines: true, run: (*call).cassette,
 			examples: []string{"agentd runs cassette RUN -o refund.jsonl", "agentd runs cassette RUN | jq -c 'select(.kind == \"tool-call\")'"}},
+		{name: "runs import", args: "FILE|-", least: 1, most: 1, summary: "Take over a run of another server from its state.",
+			about: "Takes over a run that has ended or waits for approval. FILE, or stdin when it is -, holds the run's state, or\n" +
+				"what `agentd runs show RUN --json` tells about it. A run that waits can then be decided on here, if its agents\n" +
+				"have the tools that it waits for. The whole state is checked first, and all of it or nothing is taken. It stays\n" +
+				"in the other place too: let it go on in one of them only, and abort it in the other." + throughServer,
+			flags: []flagDecl{configFlag, runImportFlags, devFlag, jsonFlag}, run: (*call).importRun,
+			examples: []string{"agentd runs import state.json", "agentd runs show RUN --json | agentd runs import - --config other.json --session moved"}},
 		{name: "replay", args: "FILE|-", least: 1, most: 1, summary: "Run a recorded run again, offline, and tell the first difference.",
 			about: "Runs a recorded run again with the agent of the present configuration, and compares what it asks its model,\n" +
 				"which tools it calls, when it asks for approval and how it ends. Models give the recorded answers, tools\n" +

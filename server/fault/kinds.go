@@ -130,6 +130,13 @@ var (
 		"The run was not recorded, or not from its beginning.",
 		"Set `record` to true for its agent, and run it again.")
 
+	RunStateUnfit = declare("run-state-unfit", 409,
+		"A run state cannot be taken over as it is: for its status, or because this server lacks what it needs to go on.",
+		"Correct what `issues` names, here or where the run state comes from.")
+	RunExists = declare("run-exists", 409,
+		"A run with this id exists already.",
+		"Use the run that is there, or erase its session first.")
+
 	BodyTooLarge = declare("body-too-large", 413,
 		"The body is larger than server.maxBodyBytes.",
 		"Send less, or raise `server.maxBodyBytes`.").closes(1009)

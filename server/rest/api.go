@@ -83,6 +83,9 @@ func (a *API) operations() []openapi.Operation {
 			op.Responses = append([]openapi.Response{res}, op.Responses...)
 		}
 		op.Params, op.Body, op.BodyType = inputs(rt.Endpoint.in)
+		if rt.Takes != nil {
+			op.Body, op.BodyType = rt.Takes, ""
+		}
 		op.Errors = errorsOf(rt, op.Body != nil || len(op.Params) > 0)
 		ops = append(ops, op)
 	}

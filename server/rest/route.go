@@ -146,6 +146,7 @@ type Route struct {
 	Summary string
 	Errors  []*fault.Kind // beside those that follow from access and input
 	Answers []openapi.Response
+	Takes   reflect.Type // what a JSON body is that the endpoint reads itself, for documents
 	// Exists refuses an unknown resource after the scope has been checked and before the body is read.
 	Exists   func(r *http.Request) error
 	Endpoint Endpoint

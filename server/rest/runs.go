@@ -60,6 +60,7 @@ func (a *API) runRoutes() []Route {
 		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Effects: true, Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
 		a.cassetteRoute(),
+		a.importRoute(),
 	}
 	if !a.SSE {
 		return routes

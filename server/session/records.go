@@ -107,7 +107,7 @@ func (a *archiveReader) takeMessage(l messageLine) {
 		c.Args = message.Args(string(c.Args))
 	}
 	a.open = slices.Clone(msg.ToolCalls)
-	a.keep(msg, msg)
+	a.keep(msg, nil)
 }
 
 // takeAnswer takes a tool message, which is stored as the outcome of its call.
@@ -116,13 +116,12 @@ func (a *archiveReader) takeAnswer(l messageLine) {
 	asked := slices.IndexFunc(a.open, func(c message.ToolCall) bool { return c.ID == id })
 	o := l.Outcome
 	if o == nil {
-		o = &message.Outcome{ToolCallID: id, ContentParts: l.Message.Content.Parts}
+		name := ""
 		if asked >= 0 {
-			o.ToolName = a.open[asked].Name
+			name = a.open[asked].Name
 		}
-		if o.ContentParts == nil {
-			o.Output, _ = message.Encode(l.Message.Content.Text)
-		}
+		o = transcript.Outcome(l.Message, name)
+		l.Message = transcript.Answer(o)
 	}
 	if id == "" || o.ToolCallID != id {
 		a.problem("has a tool message without toolCallId, or with the outcome of another call")
@@ -133,12 +132,12 @@ func (a *archiveReader) takeAnswer(l messageLine) {
 	} else {
 		a.notes["Answers of tools without a call before them, from where a model may refuse to go on"]++
 	}
-	a.keep(transcript.Answer(o), o)
+	a.keep(message.Message{Role: message.Tool, ToolCallID: id, Content: l.Message.Content}, o)
 }
 
-// keep adds a message; body is what is stored of it.
-func (a *archiveReader) keep(msg message.Message, body any) {
-	b, err := message.Encode(body)
+// keep adds a message, a tool message with the outcome that it tells.
+func (a *archiveReader) keep(msg message.Message, o *message.Outcome) {
+	b, err := transcript.Body(msg, o)
 	if err != nil {
 		a.problem("cannot be kept: %v", err)
 		return

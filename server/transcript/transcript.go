@@ -3,6 +3,7 @@ package transcript
 
 import (
 	"encoding/json"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,26 @@ import (
 	"agentd/store"
 )
 
+// A stored tool message is the outcome of its call. Other programs tell outcomes in other words; what they told is kept
+// beside it.
+type answer struct {
+	*message.Outcome
+	Told *message.Message `json:"told,omitempty"`
+}
+
+// Body is the stored form of a message, and Decode its inverse. o is the outcome that a tool message tells, nil for all
+// other messages.
+func Body(msg message.Message, o *message.Outcome) (json.RawMessage, error) {
+	if o == nil {
+		return message.Encode(msg)
+	}
+	stored := answer{Outcome: o}
+	if !reflect.DeepEqual(msg, Answer(o)) {
+		stored.Told = &msg
+	}
+	return message.Encode(stored)
+}
+
 // Decode reads a stored message. A tool message is stored as the outcome of its call, which is returned too.
 func Decode(m store.Message) (message.Message, *message.Outcome, error) {
 	if m.Role != string(message.Tool) {
@@ -19,11 +40,24 @@ func Decode(m store.Message) (message.Message, *message.Outcome, error) {
 		err := json.Unmarshal(m.Body, &msg)
 		return msg, nil, err
 	}
-	o := new(message.Outcome)
-	if err := json.Unmarshal(m.Body, o); err != nil {
+	stored := answer{Outcome: new(message.Outcome)}
+	if err := json.Unmarshal(m.Body, &stored); err != nil {
 		return message.Message{}, nil, err
 	}
+	o := stored.Outcome
+	if stored.Told != nil {
+		return *stored.Told, o, nil
+	}
 	return Answer(o), o, nil
+}
+
+// Outcome is the outcome that a tool message tells of which nothing else is known.
+func Outcome(msg message.Message, toolName string) *message.Outcome {
+	o := &message.Outcome{ToolCallID: msg.ToolCallID, ToolName: toolName, ContentParts: msg.Content.Parts}
+	if o.ContentParts == nil {
+		o.Output, _ = message.Encode(msg.Content.Text)
+	}
+	return o
 }
 
 // Answer is the tool message that tells a model of an outcome.

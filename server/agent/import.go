@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/runstate"
+	"agentd/store"
+)
+
+// Taking over a run of another server. Its state becomes the rows that the run would have had here, so that from then
+// on nothing tells it apart:
+//
+//	messages        the run's own, all of them, the history of its session included; an outcome lies where it is told
+//	                or, while its call waits, in the place that the engine would have reserved for it
+//	tool calls      done when a tool message answers them, awaiting when an approval or a child run does; others have
+//	                no row: nobody knows what became of them, and no model is shown them
+//	steps           as they are; what calls they had is kept where the rows would tell it otherwise
+//	child runs      rows of their own, below their calls
+//	what is left    a slot of the run (see imported)
+//	events          agent.end alone, with the number 1: what happened elsewhere was never told here
+//
+// That the run then shows the state that was given is checked before anything is written.
+
+// ImportOptions say how a state is taken over.
+type ImportOptions struct {
+	SessionID string // of the session that the run is to belong to; empty: the one in the state
+	By        string // the principal that imports; anonymous when empty
+}
+
+// Imported tells what an import made.
+type Imported struct {
+	RunID     string
+	Status    store.Status
+	SessionID string // empty: none
+	Children  int    // child runs, at all depths
+	Warnings  []string
+}
+
+// Import makes a run of a state that [runstate.Read] has read, whose run has ended, waits for approvals, or was aborted
+// while they were held. It takes st over and changes it to what the run then shows:
+//
+//   - Times have milliseconds and are UTC. A run that waits has no time at which it finished.
+//   - Who granted an approval elsewhere is nobody here, so grants begin anew. Whoever imports the run counts as the one
+//     that started it. What an approval takes is the stricter of what the state and the agent here ask for; a term that
+//     the agent sets begins with the import.
+//   - Approvals show the arguments that their calls would be made with, and those of a child run are shown alike above.
+//   - Child runs belong to the session of the run.
+//
+// Messages have the time of the import, since states tell none. Before the run goes on, an agent here must be able to
+// make each call that waits: with its tool, its arguments and its permissions. The whole state is checked before
+// anything is written, and all of it is written in one transaction.
+//
+// Errors: run-state-unfit with every problem, up to 100, and its place; run-exists; session-exists, when something was
+// said in the session before; session-busy and config-invalid as with [Engine.Start]; server-draining, overloaded,
+// storage-failed.
+func (e *Engine) Import(ctx context.Context, st *runstate.State, o ImportOptions) (Imported, error) {
+	if o.SessionID != "" {
+		if !event.ValidID(o.SessionID) {
+			return Imported{}, fault.Invalid("The session id is not valid.", fault.At("has 1 to 128 characters of A-Z a-z 0-9 _ -", "sessionId"))
+		}
+		st.SessionID = o.SessionID
+	}
+	t := &takeover{e: e, by: cmp.Or(o.By, anonymous), at: now(), ids: map[string]bool{}}
+	root, err := t.prepare(st)
+	if err != nil {
+		return Imported{}, err
+	}
+	defer root.each(func(n *newcomer) { n.cancel(nil) })
+	if err := e.admit(root.run, false); err != nil {
+		return Imported{}, err
+	}
+	defer e.release(root.run)
+	defer close(root.done)
+	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+		if err := e.room(tx, root); err != nil {
+			return err
+		}
+		return root.apply(tx, e.opts.Runs)
+	})
+	if err != nil {
+		return Imported{}, err
+	}
+	made := Imported{RunID: st.ID, Status: root.move.row.Status, SessionID: st.SessionID, Children: len(t.ids) - 1, Warnings: t.warnings()}
+	root.each(func(n *newcomer) { n.committed(n.move, n.number) })
+	e.log.Info("run imported", "run", st.ID, "agent", st.AgentID, "status", made.Status)
+	if made.Status == store.Awaiting {
+		e.watch(st.ID, st.PendingApprovals)
+	}
+	return made, nil
+}
+
+// room checks that the ids are free and makes or finds the session.
+func (e *Engine) room(tx *store.Tx, root *newcomer) error {
+	if err := root.vacant(tx, e.opts.Runs); err != nil {
+		return err
+	}
+	st := root.st
+	if st.SessionID == "" {
+		return nil
+	}
+	_, err := e.joinSession(tx, root.run, StartRequest{AgentID: st.AgentID, SessionID: st.SessionID, UserID: st.UserID})
+	if busy, ok := errors.AsType[*fault.Error](err); ok && busy.Kind == fault.SessionBusy {
+		return busy.Advise("Wait for that run, or choose another `sessionId` for this one.")
+	}
+	if err != nil {
+		return err
+	}
+	_, latest, err := e.opts.Runs.Window(tx, st.SessionID, 0)
+	if err == nil && latest > 0 {
+		err = fault.New(fault.SessionExists, "Something was said in the session %q before, and the run brings its own history along.", st.SessionID).
+			Advise("Choose another `sessionId` for the run, one that is new.")
+	}
+	return err
+}
+
+// A newcomer is a run that is imported, with the move that makes it.
+type newcomer struct {
+	*run
+	st     *runstate.State
+	move   *move
+	after  *record // after the move
+	kids   []*newcomer
+	live   bool // a decision lets it go on
+	number int64
+}
+
+// each calls fn for the children first, as their ends are told before those of their parents.
+func (n *newcomer) each(fn func(*newcomer)) {
+	for _, kid := range n.kids {
+		kid.each(fn)
+	}
+	fn(n)
+}
+
+// vacant checks that no run has the id of this one, or of one below.
+func (n *newcomer) vacant(tx *store.Tx, runs *store.Runs) error {
+	_, err := runs.Find(tx, n.st.ID)
+	if err == nil {
+		return fault.New(fault.RunExists, "A run %q exists already.", n.st.ID).With("runId", n.st.ID)
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	for _, kid := range n.kids {
+		if err := kid.vacant(tx, runs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply writes a run and the children below it.
+func (n *newcomer) apply(tx *store.Tx, runs *store.Runs) (err error) {
+	if n.number, err = runs.Apply(tx, n.move.change()); err != nil {
+		return err
+	}
+	for _, kid := range n.kids {
+		kid.move.row.Parent = n.number
+		if err := kid.apply(tx, runs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A takeover prepares an import. It collects what is wrong with the state.
+type takeover struct {
+	e      *Engine
+	by     string
+	at     int64
+	ids    map[string]bool // of the run and its children
+	issues []fault.Issue
+	more   int // problems that are not listed
+	grants int // given elsewhere
+	spills int // results that stay elsewhere
+}
+
+const maxImportIssues = 100
+
+func (t *takeover) bad(problem string, path ...any) {
+	if len(t.issues) == maxImportIssues {
+		t.more++
+		return
+	}
+	t.issues = append(t.issues, fault.At(problem, path...))
+}
+
+func (t *takeover) err() error {
+	if len(t.issues) == 0 {
+		return nil
+	}
+	if t.more > 0 {
+		t.issues = append(t.issues, fault.At(fmt.Sprintf("has %d more problems, which are not listed", t.more)))
+	}
+	e := fault.New(fault.RunStateUnfit, "The run state cannot be taken over.")
+	e.Issues = t.issues
+	return e
+}
+
+// warnings tell what of the state is not in the run.
+func (t *takeover) warnings() []string {
+	list := []string{}
+	if t.grants > 0 {
+		list = append(list, fmt.Sprintf("Grants given elsewhere, which do not count here: %d.", t.grants))
+	}
+	if t.spills > 0 {
+		list = append(list, fmt.Sprintf("Results of which the state holds only the beginning, so that nobody can read on: %d.", t.spills))
+	}
+	return list
+}
+
+// prepare checks a state and makes the moves that write it.
+func (t *takeover) prepare(st *runstate.State) (*newcomer, error) {
+	if st.Status != string(store.Awaiting) && !store.Status(st.Status).Terminal() {
+		t.bad(fmt.Sprintf("is %.40q; a run can be taken over once it is completed, failed, aborted or awaiting_approval", st.Status), "status")
+	}
+	if st.SessionID != "" && !event.ValidID(st.SessionID) {
+		t.bad("is no id of a session here: choose another with the parameter sessionId", "sessionId")
+	}
+	t.check(st, family{live: suspended(st)}, nil)
+	if err := t.err(); err != nil {
+		return nil, err
+	}
+	root, err := t.build(st, nil)
+	if err != nil {
+		return nil, err
+	}
+	if shown, err := result(&root.move.row, root.after, ending(&root.move.row, root.after, t.at)); err != nil {
+		return nil, err
+	} else if !sameJSON(shown.State, *st) {
+		return nil, fmt.Errorf("the run %s would show another state than the one that is imported", st.ID)
+	}
+	return root, nil
+}
+
+// suspended reports whether a decision lets the run of a state go on.
+func suspended(st *runstate.State) bool {
+	return st.Status == string(store.Awaiting) || st.Status == string(store.Aborted) && len(st.PendingApprovals) > 0
+}
+
+// moment brings a time of a state to the form that it has here, and returns it in milliseconds since 1970; 0 for none.
+func (t *takeover) moment(text *string, path []any, name ...any) int64 {
+	if *text == "" {
+		return 0
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	if err != nil || at.UnixMilli() <= 0 || at.UTC().Year() > 9999 {
+		t.bad(fmt.Sprintf("is no time: %.40q", *text), join(path, name...)...)
+		return 0
+	}
+	*text = message.Millis(at.UnixMilli())
+	return at.UnixMilli()
+}
+
+// join is a path with more at its end.
+func join(path []any, more ...any) []any { return append(path[:len(path):len(path)], more...) }

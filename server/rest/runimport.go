@@ -1,0 +1,49 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"agentd/auth"
+	"agentd/server/agent"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/runstate"
+	"agentd/store"
+)
+
+// RunImport tells what the import of a run made.
+type RunImport struct {
+	RunID     string       `json:"runId"`
+	Status    store.Status `json:"status" enum:"awaiting_approval|completed|failed|aborted"`
+	SessionID string       `json:"sessionId,omitempty"`
+	Children  int          `json:"children" doc:"Child runs that came along, at all depths."`
+	Warnings  []string     `json:"warnings" doc:"What of the state is not in the run, and why."`
+}
+
+// RunImportOf is the wire form of what an import made.
+func RunImportOf(v agent.Imported) RunImport { return RunImport(v) }
+
+func (a *API) importRoute() Route {
+	return Route{Method: "POST", Path: "/runs/import", Access: ScopeOfSome("agents", "invoke"), Effects: true, Starts: true, Takes: reflect.TypeFor[runstate.State](),
+		Summary: "Take over a run from its state (`svc-run-state` 1.x), once it has ended or waits for approvals. The token needs agents:invoke for the state's agent.",
+		Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
+			fault.SessionBusy, fault.Overloaded},
+		Endpoint: call(http.StatusCreated, a.importRun)}
+}
+
+func (a *API) importRun(ctx context.Context, c Call, in struct {
+	SessionID string `query:"sessionId" doc:"A session for the run, instead of the one in the state. Nothing may have been said in it."`
+	Body      []byte
+}) (RunImport, error) {
+	st, err := runstate.Read(in.Body)
+	if err != nil {
+		return RunImport{}, err
+	}
+	if err := gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: st.AgentID}); err != nil {
+		return RunImport{}, err
+	}
+	made, err := a.Engine.Import(ctx, st, agent.ImportOptions{SessionID: in.SessionID, By: decider(c.Principal)})
+	return RunImportOf(made), err
+}
