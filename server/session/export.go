@@ -46,7 +46,7 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 	number := counts{Messages: head.Messages, Handoffs: len(head.Handoffs), Agents: len(head.Agents)}
 	out.line(metaLine{Kind: "meta", Version: exportVersion, Format: exportFormat, CreatedAt: message.Time(time.Now()),
 		Writer: "agentd@" + o.Version, MinRuntimeVersion: oldestReader, Counts: &number})
-	out.body(sessionLineOf(head.Session))
+	out.body(sessionLine{Kind: "session", Record: RecordOf(head.Session)})
 	for _, id := range head.Agents {
 		out.body(agentLine{Kind: "agent", ID: id, DisplayName: id, RegisteredAt: message.Millis(head.Session.Created)})
 	}
@@ -63,18 +63,6 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 	}
 	out.line(footer)
 	return out.flush()
-}
-
-func sessionLineOf(v store.Session) sessionLine {
-	return sessionLine{Kind: "session", ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags,
-		CreatedAt: message.Millis(v.Created), UpdatedAt: isoOrNone(v.Updated), ClosedAt: isoOrNone(v.Closed)}
-}
-
-func isoOrNone(ms int64) string {
-	if ms == 0 {
-		return ""
-	}
-	return message.Millis(ms)
 }
 
 func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *lineWriter) error {
