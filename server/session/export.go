@@ -69,7 +69,7 @@ func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *
 	id, written := head.Session.ID, 0
 	for after := int64(0); written < head.Messages; {
 		var page []store.Message
-		err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+		err := s.still(ctx, head, func(tx *store.Tx) (err error) {
 			page, err = s.sessions.MessagePage(tx, id, after, head.To)
 			return err
 		})
@@ -100,7 +100,7 @@ func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *
 	id := head.Session.ID
 	for left := head.Handoffs; len(left) > 0; {
 		var page []store.Handoff
-		err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+		err := s.still(ctx, head, func(tx *store.Tx) (err error) {
 			page, err = s.sessions.HandoffPage(tx, id, left[0])
 			return err
 		})
@@ -128,6 +128,24 @@ func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *
 		}
 	}
 	return nil
+}
+
+// still reads a page of the session, unless it was erased meanwhile. Another may have its id by then.
+func (s *Service) still(ctx context.Context, head *store.Outline, read func(*store.Tx) error) error {
+	err := s.sessions.Snapshot(ctx, func(tx *store.Tx) error {
+		now, err := s.sessions.Find(tx, head.Session.ID)
+		if err == nil && now.Created != head.Session.Created {
+			err = store.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		return read(tx)
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return erased(head.Session.ID)
+	}
+	return err
 }
 
 func erased(id string) error {
