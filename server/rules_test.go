@@ -32,7 +32,6 @@ var rulesRooms = map[string]string{
 	"server/proc":       "",
 	"server/schema":     "",
 	"server/sse":        "",
-	"server/strict":     "server/fault",
 	"ws":                "",
 
 	// Vocabulary and documents.
@@ -42,6 +41,7 @@ var rulesRooms = map[string]string{
 	"server/openapi":  "server/fault",
 	"server/runstate": "server/fault server/message",
 	"server/secret":   "server/fault",
+	"server/strict":   "server/fault server/message",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,9 @@ func TestApprovalAfterARestart(t *testing.T) {
 	if res.Status != store.Awaiting || len(res.State.PendingApprovals) != 1 || count["a"].count() != 0 || count["b"].count() != 1 || res.State.FinishedAt != "" {
 		t.Fatalf("parked: %s %+v, executions %d and %d", res.Status, res.State.PendingApprovals, count["a"].count(), count["b"].count())
 	}
+	if res.State.Steps[0].EndedAt == "" {
+		t.Error("the step that parked the run has no end")
+	}
 	if n := r.restart(); n != 0 {
 		t.Errorf("a restart took up %d runs, want the parked one left alone", n)
 	}
@@ -72,6 +76,46 @@ func TestApprovalAfterARestart(t *testing.T) {
 	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: "x"}}, ""); !fault.Is(err, fault.RunNotSuspended) {
 		t.Errorf("Resume of a completed run = %v, want run-not-suspended", err)
 	}
+}
+
+// What a granted call brings is in the next request to the model, also after a restart.
+func TestGrantedResultReachesTheModel(t *testing.T) {
+	register, count := gatedAgent(t, `{"name":"a","args":{}}`)
+	r := newRig(t, register)
+	res, _ := r.run("a", "go")
+	r.restart()
+	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	if res.Status != store.Completed || string(res.Output) != `"end: did a"` || count["a"].count() != 1 {
+		t.Errorf("resumed: %s %s with %d executions, want one that the model was told of", res.Status, res.Output, count["a"].count())
+	}
+}
+
+// TestThreeSuspensions: steps are numbered on over every pause.
+func TestThreeSuspensions(t *testing.T) {
+	list, byName := tools("a")
+	l := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"a","args":{}}]},{"when":{"step":1},"toolCalls":[{"name":"a","args":{}}]},
+		{"when":{"step":2},"toolCalls":[{"name":"a","args":{}}]},{"text":"end"}]}`, list...)
+	l.Policy.Tools = map[string]agent.Gate{"a": {Always: true}}
+	r := newRig(t, single(l))
+	res, _ := r.run("a", "go")
+	for cycle := range 3 {
+		if res.Status != store.Awaiting || len(res.State.PendingApprovals) != 1 || byName["a"].count() != cycle {
+			t.Fatalf("cycle %d: %s %+v with %d executions, want it parked", cycle, res.Status, res.State.PendingApprovals, byName["a"].count())
+		}
+		r.restart()
+		res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	}
+	if res.Status != store.Completed || byName["a"].count() != 3 {
+		t.Errorf("in the end: %s %+v with %d executions", res.Status, res.Error, byName["a"].count())
+	}
+	var numbers []int
+	for _, s := range res.State.Steps {
+		numbers = append(numbers, s.StepNumber)
+	}
+	if want := []int{1, 2, 3, 4, 5, 6, 7}; !slices.Equal(numbers, want) { // four model calls, and three steps that decisions began
+		t.Errorf("steps = %v, want %v", numbers, want)
+	}
+	r.checkNumbers(res.State.ID)
 }
 
 func TestDenialReachesTheModel(t *testing.T) {

@@ -388,9 +388,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 		}
 	}
 	if len(pending) > 0 {
-		if step.Resumed {
-			m.endStep(r, step)
-		}
+		m.closeStep(r, step)
 		m.row.Status = store.Awaiting
 		return r.commitEnd(m, pending)
 	}

@@ -183,6 +183,24 @@ func TestChildFailureIsAToolError(t *testing.T) {
 	}
 }
 
+// TestUsageOfAFailedChildCounts: what a child used before it failed is part of its parent's usage.
+func TestUsageOfAFailedChildCounts(t *testing.T) {
+	register, _ := chain(t, func(_, _, payer *agent.LLM) {
+		payer.Policy = agent.Policy{}
+		payer.Models[0].Provider = scripted(t, `{"turns":[{"when":{"lastTool":"."},"error":{"kind":"unauthorized","message":"bad key"}},
+			{"toolCalls":[{"name":"pay","args":{"n":12}}],"usage":{"promptTokens":1000,"completionTokens":1,"totalTokens":1001}}]}`)
+	})
+	r := newRig(t, register)
+	res, _ := r.run("clerk", "pay")
+	if res.Status != store.Completed || res.State.Steps[0].ToolCalls[0].Outcome.Kind != message.ExecutionFailed {
+		t.Fatalf("the parent of a failed child: %s %+v", res.Status, res.State.Steps)
+	}
+	// Two model calls of the parent and one of the child.
+	if got := res.Usage.TotalTokens; got != 11+11+1001 {
+		t.Errorf("total tokens = %d, want 1023", got)
+	}
+}
+
 func TestMultipleHandoffsFail(t *testing.T) {
 	desk := llm(t, `{"turns":[{"toolCalls":[{"name":"transfer_to_a","args":{}},{"name":"transfer_to_b","args":{}}]}]}`,
 		agent.HandoffTool("a", ""), agent.HandoffTool("b", ""))

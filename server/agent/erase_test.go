@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"os"
 	"strings"
@@ -66,6 +67,68 @@ func TestEraseLeavesNothing(t *testing.T) {
 		t.Error("another run lost its events")
 	}
 	r.events("b", other.ID)
+}
+
+// TestEraseLeavesNoRow: of a session with all that there can be, the database keeps nothing in any table.
+func TestEraseLeavesNoRow(t *testing.T) {
+	big := &counter{spec: tool.Spec{Name: "big", Description: "d", SideEffect: tool.ReadOnly}}
+	big.execute = func(context.Context, tool.Call) (tool.Result, error) {
+		return tool.JSON(map[string]string{"v": strings.Repeat("x", 100_000)})
+	}
+	register, _ := chain(t, func(desk, clerk, payer *agent.LLM) { desk.Record, clerk.Record = true, true })
+	var r *rig
+	r = newRig(t, func(r *rig) []agent.Registration {
+		spills := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"big","args":{}}]},{"text":"x"}]}`, big)
+		opaque := streamAgent{goAgent{id: "opaque", stream: func(_ context.Context, _ agent.Input, out agent.Sink) (agent.Result, error) {
+			return agent.Result{Output: "x"}, out.Checkpoint(json.RawMessage(`{"at":1}`))
+		}}}
+		return append(register(r), agent.Registration{ID: "spills", LLM: spills}, agent.Registration{ID: "opaque", Agent: opaque})
+	})
+	rows := func() map[string]int {
+		t.Helper()
+		db, err := sql.Open("sqlite", "file:"+r.path+"?mode=ro")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		counts := map[string]int{}
+		tables, err := db.Query("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT IN ('schema_migrations', 'auth_tokens')")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tables.Close()
+		for tables.Next() {
+			var name string
+			if err := tables.Scan(&name); err != nil {
+				t.Fatal(err)
+			}
+			counts[name] = 0
+		}
+		for name := range counts {
+			n := 0
+			if err := db.QueryRow("SELECT count(*) FROM " + name).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			counts[name] = n
+		}
+		return counts
+	}
+	for _, id := range []string{"spills", "opaque", "desk"} { // the last one parks, with its child and its grandchild
+		r.wait(r.start(agent.StartRequest{AgentID: id, SessionID: "s", Input: json.RawMessage(`"go"`)}))
+	}
+	for name, n := range rows() {
+		if n == 0 {
+			t.Errorf("nothing is in the table %s, so erasing it shows nothing", name)
+		}
+	}
+	if err := r.engine.EraseSession(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range rows() {
+		if n > 0 {
+			t.Errorf("the table %s has %d rows after the only session was erased", name, n)
+		}
+	}
 }
 
 func TestEraseOfABusySession(t *testing.T) {

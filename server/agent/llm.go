@@ -118,11 +118,16 @@ func (m *move) beginStep(r *run, n int) {
 	m.say(event.StepStart, stepFields{StepNumber: n})
 }
 
-// endStep adds the end of a step.
-func (m *move) endStep(r *run, s store.Step) {
+// closeStep adds the end of a step, of which no event tells when the run waits from then on.
+func (m *move) closeStep(r *run, s store.Step) {
 	m.spanStep(r, s, trace.OK)
 	s.Ended = m.at
 	m.steps = append(m.steps, s)
+}
+
+// endStep adds the end of a step that is told.
+func (m *move) endStep(r *run, s store.Step) {
+	m.closeStep(r, s)
 	if s.Resumed {
 		return // such a step has no events of its own
 	}

@@ -3,6 +3,9 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -162,6 +165,71 @@ func TestLargeResultIsSpilledAndReadable(t *testing.T) {
 	name := o.ResultHandle.URI[strings.LastIndex(o.ResultHandle.URI, "/")+1:]
 	if _, data, err := r.db.Runs().ReadSpill(t.Context(), res.State.ID, name); err != nil || len(data) != 100_008 {
 		t.Errorf("ReadSpill(%s) = %d bytes, %v", name, len(data), err)
+	}
+}
+
+// A reader is a model that reads the end of the first result that was too large for it.
+type reader struct{}
+
+func (reader) Name() string { return "reader" }
+
+func (reader) Stream(_ context.Context, req *provider.Request, _ func(provider.Delta)) (*provider.Response, error) {
+	call := func(name, args string) (*provider.Response, error) {
+		return &provider.Response{Finish: provider.FinishToolCalls, Model: "m", Attempts: 1, ToolCalls: []message.ToolCall{{ID: name, Name: name, Args: json.RawMessage(args)}}}, nil
+	}
+	last := req.Messages[len(req.Messages)-1]
+	text := last.Content.String()
+	_, rest, handle := strings.Cut(text, "svc-spill:")
+	switch {
+	case last.Role == message.User:
+		return call("big", "{}")
+	case last.ToolCallID == "big" && handle:
+		uri := "svc-spill:" + rest[:strings.Index(rest, ".json")+len(".json")]
+		return call("read_result", fmt.Sprintf(`{"handle":%q,"offset":99990}`, uri))
+	}
+	return &provider.Response{Finish: provider.FinishStop, Text: text, Model: "m", Attempts: 1}, nil
+}
+
+func TestModelReadsALargeResultByItsHandle(t *testing.T) {
+	big := &counter{spec: tool.Spec{Name: "big", Description: "d", SideEffect: tool.ReadOnly}}
+	big.execute = func(context.Context, tool.Call) (tool.Result, error) {
+		return tool.JSON(map[string]string{"v": strings.Repeat("x", 99_990) + "the end"})
+	}
+	r := newRig(t, func(r *rig) []agent.Registration {
+		l := llm(t, `{"turns":[{"text":"x"}]}`, big, tool.NewReadResult(r.db.Runs()))
+		l.Models[0].Provider = reader{}
+		return []agent.Registration{{ID: "a", LLM: l}}
+	})
+	res, _ := r.run("a", "go")
+	var said string
+	json.Unmarshal(res.Output, &said)
+	if want := `{"content":"xxxxxxthe end\"}","offset":99990,"bytes":15,"totalBytes":100005,"eof":true}`; res.Status != store.Completed || said != want {
+		t.Errorf("the model read %s (%s %+v), want %s", said, res.Status, res.Error, want)
+	}
+}
+
+// A primary whose server answers 429 is given up for the second model, and the events say so.
+func TestFallbackAfterTooManyRequests(t *testing.T) {
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer srv.Close()
+	primary, err := provider.NewOpenAI(provider.OpenAIOptions{Name: "busy", BaseURL: srv.URL, Retries: new(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := llm(t, `{"turns":[{"text":"whole"}]}`)
+	l.Models = []agent.Model{{Provider: primary, Model: "m"}, {Provider: l.Models[0].Provider, Model: "n"}}
+	r := newRig(t, single(l))
+	res, events := r.run("a", "go")
+	want := "agent.start step.start agent.model.fellback text.delta* text.complete step.end agent.end"
+	if got := types(events); got != want || !contains(events, "agent.model.fellback", `"from":"m","to":"n","reason":"rate-limit"`) {
+		t.Errorf("events = %s, want %s, because of the rate limit", got, want)
+	}
+	if res.Status != store.Completed || string(res.Output) != `"whole"` || asked != 1 {
+		t.Errorf("the run is %s with %s after %d requests to the primary, want completed by the second model after one", res.Status, res.Output, asked)
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -58,9 +59,20 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 	return going, nil
 }
 
+// letGo is how long takeUp waits for whoever has just parked or ended a run to let go of it.
+const letGo = 5 * time.Second
+
 // takeUp makes a run of a row, with a place among those that move.
 func (e *Engine) takeUp(ctx context.Context, row *store.Run, force bool) (*run, error) {
 	reg := e.registration(row.Owner)
+	// What is on disk can be seen a moment before the run is let go.
+	if last := e.moved(row.ID); last != nil && row.Status != store.Running {
+		select {
+		case <-last.done:
+		case <-ctx.Done():
+		case <-time.After(letGo):
+		}
+	}
 	var rec *record
 	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
 		if row, err = e.opts.Runs.Find(tx, row.ID); err == nil {

@@ -26,20 +26,13 @@ func (c *call) exportSession(ctx context.Context) error {
 		return c.conversing(ctx, func(from conversations) error { return from.export(ctx, id, c.stdout) })
 	}
 	var size int64
-	err := interruptible(ctx, func(ctx context.Context) error {
-		err := c.conversing(ctx, func(from conversations) error {
-			return replace(name, func(f *os.File) (err error) {
-				if err = from.export(ctx, id, f); err == nil {
-					size, err = f.Seek(0, io.SeekCurrent)
-				}
-				return err
-			})
+	err := c.writeFile(ctx, name, func(ctx context.Context, f *os.File) error {
+		return c.conversing(ctx, func(from conversations) (err error) {
+			if err = from.export(ctx, id, f); err == nil {
+				size, err = f.Seek(0, io.SeekCurrent)
+			}
+			return err
 		})
-		if err != nil && ctx.Err() != nil {
-			fmt.Fprintf(c.stderr, "agentd: interrupted; %s is as it was\n", name)
-			return exitCode(exitFailed)
-		}
-		return err
 	})
 	if err != nil {
 		return err
@@ -49,6 +42,18 @@ func (c *call) exportSession(ctx context.Context) error {
 	}
 	_, err = fmt.Fprintf(c.stdout, "Wrote session %s to %s (%d bytes).\n", id, name, size)
 	return err
+}
+
+// writeFile makes a file of what fill writes, or leaves it as it was, also when it is interrupted.
+func (c *call) writeFile(ctx context.Context, name string, fill func(context.Context, *os.File) error) error {
+	return interruptible(ctx, func(ctx context.Context) error {
+		err := replace(name, func(f *os.File) error { return fill(ctx, f) })
+		if err != nil && ctx.Err() != nil {
+			fmt.Fprintf(c.stderr, "agentd: interrupted; %s is as it was\n", name)
+			return exitCode(exitFailed)
+		}
+		return err
+	})
 }
 
 // replace puts what fill writes in the place of a file, all of it or nothing. Nobody else may read the new one.
@@ -128,14 +133,19 @@ func (s storedSessions) export(ctx context.Context, id string, w io.Writer) erro
 const jsonLines = "application/x-ndjson"
 
 func (a *api) export(ctx context.Context, id string, w io.Writer) error {
-	res, err := a.send(ctx, "POST", sessionPath(id)+"/export", nil, http.Header{"Accept": {jsonLines}})
+	return a.download(ctx, http.MethodPost, sessionPath(id)+"/export", w)
+}
+
+// download writes an answer of JSON lines as it comes.
+func (a *api) download(ctx context.Context, method, path string, w io.Writer) error {
+	res, err := a.send(ctx, method, path, nil, http.Header{"Accept": {jsonLines}})
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	from := &sourceReader{r: res.Body}
 	if _, err = io.Copy(w, from); from.err != nil {
-		return fault.New(fault.ServerUnreachable, "The server at %s broke off in the middle of the export: %v.", a.base, innermost(from.err)).
+		return fault.New(fault.ServerUnreachable, "The server at %s broke off in the middle of its answer: %v.", a.base, innermost(from.err)).
 			Because(err).Advise("Run it again; what was written is not whole.")
 	}
 	return err

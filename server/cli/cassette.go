@@ -2,50 +2,23 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"io"
+	"net/http"
 	"os"
 )
 
 func (c *call) cassette(ctx context.Context) error {
-	return c.reading(ctx, func(from records) error {
-		if c.flags.output == "" {
-			return from.cassette(ctx, c.args[0], c.stdout)
-		}
-		out := &lateFile{path: c.flags.output}
-		return errors.Join(from.cassette(ctx, c.args[0], out), out.close())
-	})
-}
-
-// A lateFile is made with its first byte, so that a failure before leaves no empty file behind.
-type lateFile struct {
-	path string
-	f    *os.File
-}
-
-func (l *lateFile) Write(b []byte) (int, error) {
-	if l.f == nil {
-		var err error
-		if l.f, err = os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
-			return 0, err
-		}
+	id := c.args[0]
+	write := func(ctx context.Context, w io.Writer) error {
+		return c.reading(ctx, func(from records) error { return from.cassette(ctx, id, w) })
 	}
-	return l.f.Write(b)
-}
-
-func (l *lateFile) close() error {
-	if l.f == nil {
-		return nil
+	if c.flags.output == "" {
+		defer surviveClosedPipe()()
+		return write(ctx, c.stdout)
 	}
-	return l.f.Close()
+	return c.writeFile(ctx, c.flags.output, func(ctx context.Context, f *os.File) error { return write(ctx, f) })
 }
 
 func (a *api) cassette(ctx context.Context, runID string, w io.Writer) error {
-	res, err := a.do(ctx, "GET", runPath(runID)+"/cassette", nil, "")
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	_, err = io.Copy(w, res.Body)
-	return err
+	return a.download(ctx, http.MethodGet, runPath(runID)+"/cassette", w)
 }

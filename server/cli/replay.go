@@ -45,16 +45,23 @@ func (c *call) replay(ctx context.Context) error {
 
 // recording reads a cassette from a file or, for -, from stdin.
 func (c *call) recording(name string) (*cassette.Recording, error) {
+	unreadable := func(err error) error {
+		return fault.New(fault.CassetteInvalid, "The cassette cannot be read: %v.", err).Advise("Check the path; `agentd runs cassette` writes one.")
+	}
 	var src io.Reader = c.stdin
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fault.New(fault.CassetteInvalid, "The cassette cannot be read: %v.", err).Advise("Check the path; `agentd runs cassette` writes one.")
+			return nil, unreadable(err)
 		}
 		defer f.Close()
 		src = f
 	}
-	return cassette.Read(src)
+	rec, err := cassette.Read(src)
+	if err != nil && fault.Of(err).Kind == fault.Internal { // of the source
+		return nil, unreadable(err)
+	}
+	return rec, err
 }
 
 // actor is the agent to replay with.

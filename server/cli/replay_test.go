@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -51,6 +52,8 @@ func testReplay(t *testing.T, dir string) {
 	if info, err := os.Stat(filepath.Join(dir, "run.jsonl")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the cassette: %v, %v; want one that nobody else may read", info, err)
 	}
+	do("runs", "cassette", run, "-o", "none/x").want(t, 1, "", "agentd: config-invalid: The file none/x cannot be written: no such file")
+	do("runs", "cassette", "none", "-o", "run.jsonl").want(t, 1, "", "agentd: run-not-found: ")
 	whole := do("runs", "cassette", run).want(t, 0, `"kind":"footer"`, "").stdout
 	do("run", "shy", "bob").want(t, 0, "", "")
 	var list struct {
@@ -76,6 +79,7 @@ func testReplay(t *testing.T, dir string) {
 	replay("run.jsonl", "--agent", "cat").want(t, 2, "", "agentd: config-invalid: The agent \"cat\" is driven by no model")
 	replay("run.jsonl", "--config", "none.json").want(t, 2, "", "agentd: config-invalid: ")
 	replay("none.jsonl").want(t, 2, "", "agentd: cassette-invalid: The cassette cannot be read: open none.jsonl: no such file")
+	replay(".").want(t, 2, "", "agentd: cassette-invalid: The cassette cannot be read: read .: is a directory")
 	replay("script.json", "--json").want(t, 2, `"error": "cassette-invalid"`, "")
 	replay().want(t, 2, "", "0 argument(s) are given")
 
@@ -96,6 +100,12 @@ func testReplay(t *testing.T, dir string) {
 	replay("run.jsonl", "--json").want(t, 1, "", "").decode(t, &doc)
 	if doc.Divergence.Kind == "" || doc.Divergence.StepNumber == 0 || doc.Divergence.Recorded == "" || doc.Divergence.Now == "" {
 		t.Errorf("replay --json = %+v, want a whole divergence", doc)
+	}
+	if got := read(t, filepath.Join(dir, "run.jsonl")); got != whole {
+		written := regexp.MustCompile(`"writtenAtIso":"[^"]*"`)
+		if written.ReplaceAllString(got, "") != written.ReplaceAllString(whole, "") {
+			t.Errorf("run.jsonl = %s\nwant %s", got, whole)
+		}
 	}
 	if n := payments(t, dir); n != 1 {
 		t.Errorf("%d payments, want the one of the recorded run", n)

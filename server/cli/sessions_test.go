@@ -95,11 +95,16 @@ func TestSessionsWithoutADatabase(t *testing.T) {
 	}
 }
 
-// An export that a server breaks off is an error, and no file is made of it.
+// An export or a cassette that a server breaks off is an error, and no file is made of it.
 func TestExportThatBreaksOff(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept") != "application/x-ndjson" || r.Method != "POST" || r.URL.Path != "/v1/sessions/s/export" {
-			t.Errorf("%s %s with Accept %q", r.Method, r.URL.Path, r.Header.Get("Accept"))
+		switch asked := r.Method + " " + r.URL.Path; asked {
+		case "POST /v1/sessions/s/export", "GET /v1/runs/r/cassette":
+		default:
+			t.Error(asked)
+		}
+		if r.Header.Get("Accept") != "application/x-ndjson" {
+			t.Errorf("%s with Accept %q", r.URL.Path, r.Header.Get("Accept"))
 		}
 		io.WriteString(w, `{"kind":"meta"}`+"\n")
 		w.(http.Flusher).Flush()
@@ -107,10 +112,17 @@ func TestExportThatBreaksOff(t *testing.T) {
 	}))
 	defer srv.Close()
 	hold(t, srv.URL+"/v1")
-	here(t, "sessions", "export", "s").want(t, 1, `{"kind":"meta"}`, "agentd: server-unreachable: ").want(t, 1, "", "broke off in the middle")
-	here(t, "sessions", "export", "s", "-o", "f").want(t, 1, "", "broke off in the middle")
-	if _, err := os.Stat("f"); err == nil {
-		t.Error("an export that broke off made its file")
+	write(t, "old", "old")
+	for _, args := range [][]string{{"sessions", "export", "s"}, {"runs", "cassette", "r"}} {
+		here(t, args...).want(t, 1, `{"kind":"meta"}`, "agentd: server-unreachable: ").want(t, 1, "", "broke off in the middle")
+		here(t, append(args, "-o", "f")...).want(t, 1, "", "broke off in the middle")
+		if _, err := os.Stat("f"); err == nil {
+			t.Errorf("%v that broke off made its file", args)
+		}
+		here(t, append(args, "-o", "old")...).want(t, 1, "", "broke off in the middle")
+		if got := read(t, "old"); got != "old" {
+			t.Errorf("%v that broke off left %q in its file", args, got)
+		}
 	}
 	var doc struct{ Error string }
 	s := here(t, "sessions", "export", "s", "-o", "f", "--json")

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"agentd/auth"
 	"agentd/server/fault"
@@ -65,6 +66,13 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	JSON(w, status, body)
 }
 
+// A client has so long to read a piece of an answer. One that stops reading would otherwise keep the answer in memory
+// for ever.
+const (
+	answerPiece   = 64 << 10
+	answerTimeout = 30 * time.Second
+)
+
 // JSON writes a value as the whole answer. It is encoded before the first header is written.
 func JSON(w http.ResponseWriter, status int, v any) {
 	b, err := message.Encode(v)
@@ -74,7 +82,14 @@ func JSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
 	w.WriteHeader(status)
-	w.Write(append(b, '\n')) //nolint:errcheck // the client has left
+	rc := http.NewResponseController(w)
+	for piece := range slices.Chunk(append(b, '\n'), answerPiece) {
+		rc.SetWriteDeadline(time.Now().Add(answerTimeout)) //nolint:errcheck // a recorder in a test has none
+		if _, err := w.Write(piece); err != nil {
+			return // the client has left
+		}
+	}
+	// The deadline stays, for what net/http still holds back. The next request on the connection takes it away.
 }
 
 // Covered is the scope stage: an error unless the principal's grant covers what is required.

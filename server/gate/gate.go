@@ -111,6 +111,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		q := &Request{ID: requestID(r.Header.Get("X-Request-Id")), IP: g.clientIP(r)}
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
 		w := &recorder{ResponseWriter: rw}
+		http.NewResponseController(rw).SetWriteDeadline(time.Time{}) //nolint:errcheck // that of the answer before; see JSON
 		h := w.Header()
 		h.Set("X-Request-Id", q.ID)
 		h.Set("X-Content-Type-Options", "nosniff")

@@ -140,21 +140,47 @@ func (b Bytes) MarshalJSON() ([]byte, error) {
 func (Bytes) OpenAPIFields() {}
 
 // A ToolCall is a model's wish to call a tool. Args is the JSON that the model wrote; where it wrote none or broken
-// JSON, Args is {} or the broken text as a JSON string, so that argument validation refuses it with a clear message.
+// JSON, or JSON deeper than [MaxDepth], Args is {} or that text as a JSON string, so that argument validation refuses it
+// with a clear message.
 type ToolCall struct {
 	ID   string          `json:"toolCallId"`
 	Name string          `json:"toolName"`
 	Args json.RawMessage `json:"args"`
 }
 
-// Args makes arguments of a model's raw text: empty text is {}, broken JSON is kept as a JSON string.
+// MaxDepth is how many arrays and objects of what a model or a tool wrote may lie inside each other. Transcripts hold
+// it as it is, inside more of them, and what reads transcripts has limits of its own: SQLite 1000 levels, encoding/json
+// 10000. What is deeper would make its run unreadable for ever.
+const MaxDepth = 500
+
+// Depth is how many arrays and objects lie inside each other in valid JSON.
+func Depth(valid []byte) int {
+	deepest, depth, quoted := 0, 0, false
+	for i := 0; i < len(valid); i++ {
+		switch c := valid[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// Args makes arguments of a model's raw text: empty text is {}, JSON that is broken or too deep is kept as a JSON string.
 func Args(raw string) json.RawMessage {
 	raw = strings.TrimSpace(raw)
 	if raw == "" {
 		return json.RawMessage("{}")
 	}
-	if json.Valid([]byte(raw)) {
-		return json.RawMessage(raw)
+	if b := []byte(raw); json.Valid(b) && Depth(b) <= MaxDepth {
+		return b
 	}
 	b, _ := Encode(raw)
 	return b

@@ -2,6 +2,7 @@ package message_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"agentd/server/message"
@@ -54,6 +55,21 @@ func TestArgs(t *testing.T) {
 		if got := string(message.Args(in)); got != want {
 			t.Errorf("Args(%q) = %s, want %s", in, got, want)
 		}
+	}
+}
+
+func TestDepth(t *testing.T) {
+	for in, want := range map[string]int{`1`: 0, `"[[\"{"`: 0, `{}`: 1, `[[],[[]],{}]`: 3, `{"a":{"]":[1]},"b":[]}`: 3} {
+		if got := message.Depth([]byte(in)); got != want {
+			t.Errorf("Depth(%s) = %d, want %d", in, got, want)
+		}
+	}
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	if got := string(message.Args(nested(message.MaxDepth))); got != nested(message.MaxDepth) {
+		t.Errorf("Args of MaxDepth levels = %s, want them as they are", got)
+	}
+	if got := string(message.Args(nested(message.MaxDepth + 1))); got != `"`+nested(message.MaxDepth+1)+`"` {
+		t.Errorf("Args of more than MaxDepth levels = %s, want a string", got)
 	}
 }
 

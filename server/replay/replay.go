@@ -1,7 +1,7 @@
 // Package replay runs a recorded run again, offline, with the present form of its agent, and tells where the two
 // differ first.
 //
-// The run is made by the real engine, on a database in a folder of its own that is removed afterwards. Models give the
+// The run is made by the real engine, on a database in a folder of its own that is removed afterwards (of a replay that is killed, by a later one). Models give the
 // recorded answers, tools have the recorded outcomes, and approvals are decided as they were: nothing is dialled and no
 // program runs. What is compared, as the run goes on: the request of each model call, each tool call and whether a
 // person was asked about it, and the end.
@@ -58,12 +58,12 @@ func Run(ctx context.Context, reg agent.Registration, rec *cassette.Recording) (
 	if err != nil {
 		return Report{}, err
 	}
-	dir, err := os.MkdirTemp("", "agentd-replay-")
+	dir, err := folder()
 	if err != nil {
 		return Report{}, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is a temporary folder
-	s, err := open(ctx, filepath.Join(dir, "replay.db"), cast)
+	s, err := open(ctx, filepath.Join(dir, database), cast)
 	if err != nil {
 		return Report{}, err
 	}

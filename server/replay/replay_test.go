@@ -3,6 +3,9 @@ package replay_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"agentd/server/schema"
 	"agentd/server/tool"
 	"agentd/store"
+	"agentd/store/storetest"
 )
 
 func TestUnchangedAgentsDoNotDiverge(t *testing.T) {
@@ -301,5 +305,49 @@ func TestRunRefusesWhatCannotBeReplayed(t *testing.T) {
 	cancel(errors.New("enough"))
 	if _, err := replay.Run(ctx, clerk(t, nil), rec); err == nil {
 		t.Error("Run in a context that has ended succeeds")
+	}
+}
+
+// What replays that were killed left behind is removed, and nothing else.
+func TestFoldersOfKilledReplays(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	reg := clerk(t, new(int))
+	rec := record(t, reg, text("plain"))
+	long := time.Now().Add(-2 * time.Hour)
+	folder := func(name string, at time.Time) string {
+		dir := filepath.Join(tmp, name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "replay.db-wal"), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(dir, at, at); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	folder("agentd-replay-killed", long)
+	folder("agentd-replay-young", time.Now())
+	folder("agentd-other", long)
+	slow := filepath.Join(tmp, "agentd-replay-slow")
+	storetest.OpenAt(t, filepath.Join(slow, "replay.db"))
+	if err := os.Chtimes(slow, long, long); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(folder("elsewhere", long), filepath.Join(tmp, "agentd-replay-link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replay.Run(t.Context(), reg, rec); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(tmp)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{"agentd-other", "agentd-replay-link", "agentd-replay-slow", "agentd-replay-young", "elsewhere"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("after a replay there are %v, %v; want %v", left, err, want)
 	}
 }

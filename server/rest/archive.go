@@ -74,7 +74,7 @@ func (a *API) exportSession(w http.ResponseWriter, r *http.Request, _ Call, in s
 }) error {
 	o := session.ExportOptions{Version: a.Version, IncludeAudit: in.Body.IncludeAuditEntries, Hash: in.Body.Hash == nil || *in.Body.Hash}
 	lines := accepts(r, ndjson)
-	out := &download{w: w, rc: http.NewResponseController(w), contentType: ndjson}
+	out := newDownload(w, ndjson)
 	if !lines {
 		id, err := message.Encode(in.ID)
 		if err != nil {
@@ -102,6 +102,10 @@ type download struct {
 	quoted      bool   // escape for the inside of a JSON string
 	begun       bool
 	buf         []byte
+}
+
+func newDownload(w http.ResponseWriter, contentType string) *download {
+	return &download{w: w, rc: http.NewResponseController(w), contentType: contentType}
 }
 
 func (d *download) Write(p []byte) (int, error) {

@@ -6,35 +6,16 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/session"
 	"agentd/store"
 )
 
-// Session is a conversation of a user with an agent. Times are ISO-8601.
-type Session struct {
-	ID        string   `json:"id"`
-	UserID    string   `json:"userId"`
-	AgentID   string   `json:"agentId"`
-	Title     string   `json:"title,omitempty"`
-	CreatedAt string   `json:"createdAt"`
-	UpdatedAt string   `json:"updatedAt,omitempty"`
-	ClosedAt  string   `json:"closedAt,omitempty"`
-	Tags      []string `json:"tags,omitempty"`
-}
+// Session is a conversation of a user with an agent.
+type Session session.Record
 
 // SessionOf is the wire form of a session.
-func SessionOf(v store.Session) Session {
-	s := Session{ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags, CreatedAt: message.Millis(v.Created)}
-	if v.Updated != 0 {
-		s.UpdatedAt = message.Millis(v.Updated)
-	}
-	if v.Closed != 0 {
-		s.ClosedAt = message.Millis(v.Closed)
-	}
-	return s
-}
+func SessionOf(v store.Session) Session { return Session(session.RecordOf(v)) }
 
 // SessionAnswer wraps one session.
 type SessionAnswer struct {

@@ -25,6 +25,9 @@ const (
 	maxLine     = 16 << 20
 	maxProblems = 20
 	maxSequence = 1 << 53 // JSON numbers are exact up to there
+
+	// What is deeper than arguments and results may be cannot be read later either; the record adds a few levels.
+	maxNesting = message.MaxDepth + 10
 )
 
 // An archive is an export that was read whole and found sound.
@@ -48,7 +51,9 @@ type archiveReader struct {
 
 	sequence int64              // of the latest message
 	at       int64              // its time
-	open     []message.ToolCall // of the latest assistant message, without an answer so far
+	calls    []message.ToolCall // of the latest assistant message
+	open     map[string][]int   // where in calls those without an answer so far are, by their ids
+	left     int                // how many these are
 }
 
 func readArchive(r io.Reader) (*archive, error) {
@@ -107,6 +112,8 @@ func (a *archiveReader) take(line []byte) error {
 		broken = misread(err)
 	} else if !utf8.Valid(line) {
 		broken = "is not UTF-8 text"
+	} else if message.Depth(line) > maxNesting {
+		broken = fmt.Sprintf("is nested more than %d levels deep", maxNesting)
 	}
 	switch {
 	case head.Enc != nil && head.Kind == "":

@@ -2,8 +2,10 @@ package session
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"agentd/server/transcript"
 )
@@ -60,5 +62,40 @@ func TestLineReader(t *testing.T) {
 		if got, err := l.next(); err != nil || string(got) != want {
 			t.Errorf("next() = %.20q (%d bytes), %v; want %.20q", got, len(got), err, want)
 		}
+	}
+}
+
+// The answers of many calls take about as long as those of none, whose file is of the same size.
+func TestImportOfManyCalls(t *testing.T) {
+	const n = 60_000
+	var calls, answers strings.Builder
+	for i := range n {
+		fmt.Fprintf(&calls, `,{"toolCallId":"c%d","toolName":"t%[1]d"}`, i)
+		fmt.Fprintf(&answers, `{"kind":"message","sessionId":"s","sequence":%d,"createdAt":"2026-01-01T00:00:00Z","message":{"role":"tool","toolCallId":"c%d","content":""}}`+"\n", i+2, n-1-i)
+	}
+	read := func(member string) (*archive, time.Duration) {
+		file := `{"kind":"meta","version":"1.0","format":"svc-session-export"}
+{"kind":"session","id":"s","userId":"u","agentId":"a","createdAt":"2026-01-01T00:00:00Z"}
+{"kind":"message","sessionId":"s","sequence":1,"createdAt":"2026-01-01T00:00:00Z","message":{"role":"assistant","content":"","` + member + `":[` + calls.String()[1:] + "]}}\n" +
+			answers.String() + fmt.Sprintf(`{"kind":"footer","recordCount":%d,"messageCount":%d,"handoffCount":0,"agentCount":0}`, n+2, n+1)
+		began := time.Now()
+		a, err := readArchive(strings.NewReader(file))
+		if err != nil || len(a.messages) != n+1 {
+			t.Fatalf("readArchive = %v, want %d messages", err, n+1)
+		}
+		return a, time.Since(began)
+	}
+	_, without := read("noCalls")
+	a, took := read("toolCalls")
+	if len(a.warnings) != 0 {
+		t.Errorf("warnings = %v, want none", a.warnings)
+	}
+	for _, i := range []int{0, 1, n - 1} {
+		if _, o, err := transcript.Decode(a.messages[i+1]); err != nil || o.ToolName != fmt.Sprint("t", n-1-i) {
+			t.Errorf("answer %d = %+v, %v; want one of the tool t%d", i, o, err, n-1-i)
+		}
+	}
+	if took > 5*without+time.Second {
+		t.Errorf("readArchive of %d calls took %v, and %v without the calls", n, took, without)
 	}
 }

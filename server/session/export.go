@@ -46,7 +46,7 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 	number := counts{Messages: head.Messages, Handoffs: len(head.Handoffs), Agents: len(head.Agents)}
 	out.line(metaLine{Kind: "meta", Version: exportVersion, Format: exportFormat, CreatedAt: message.Time(time.Now()),
 		Writer: "agentd@" + o.Version, MinRuntimeVersion: oldestReader, Counts: &number})
-	out.body(sessionLineOf(head.Session))
+	out.body(sessionLine{Kind: "session", Record: RecordOf(head.Session)})
 	for _, id := range head.Agents {
 		out.body(agentLine{Kind: "agent", ID: id, DisplayName: id, RegisteredAt: message.Millis(head.Session.Created)})
 	}
@@ -65,23 +65,11 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 	return out.flush()
 }
 
-func sessionLineOf(v store.Session) sessionLine {
-	return sessionLine{Kind: "session", ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags,
-		CreatedAt: message.Millis(v.Created), UpdatedAt: isoOrNone(v.Updated), ClosedAt: isoOrNone(v.Closed)}
-}
-
-func isoOrNone(ms int64) string {
-	if ms == 0 {
-		return ""
-	}
-	return message.Millis(ms)
-}
-
 func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *lineWriter) error {
 	id, written := head.Session.ID, 0
 	for after := int64(0); written < head.Messages; {
 		var page []store.Message
-		err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+		err := s.still(ctx, head, func(tx *store.Tx) (err error) {
 			page, err = s.sessions.MessagePage(tx, id, after, head.To)
 			return err
 		})
@@ -112,7 +100,7 @@ func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *
 	id := head.Session.ID
 	for left := head.Handoffs; len(left) > 0; {
 		var page []store.Handoff
-		err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+		err := s.still(ctx, head, func(tx *store.Tx) (err error) {
 			page, err = s.sessions.HandoffPage(tx, id, left[0])
 			return err
 		})
@@ -140,6 +128,24 @@ func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *
 		}
 	}
 	return nil
+}
+
+// still reads a page of the session, unless it was erased meanwhile. Another may have its id by then.
+func (s *Service) still(ctx context.Context, head *store.Outline, read func(*store.Tx) error) error {
+	err := s.sessions.Snapshot(ctx, func(tx *store.Tx) error {
+		now, err := s.sessions.Find(tx, head.Session.ID)
+		if err == nil && now.Created != head.Session.Created {
+			err = store.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		return read(tx)
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return erased(head.Session.ID)
+	}
+	return err
 }
 
 func erased(id string) error {

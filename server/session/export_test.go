@@ -190,6 +190,29 @@ func TestExportWhileTheSessionIsErased(t *testing.T) {
 	}
 }
 
+// A session that has the id of one that is erased while it is exported is another one.
+func TestExportWhileTheSessionIsReplaced(t *testing.T) {
+	r := newRig(t)
+	v := r.importAs(file(theFile), "old").Session
+	messages := func() (list []store.Message) {
+		for i := range 2000 {
+			list = append(list, text(message.User, fmt.Sprint(i)))
+		}
+		return list
+	}
+	r.run("old", "first", messages())
+	var out bytes.Buffer
+	replace := func() {
+		r.update(func(tx *store.Tx) error { _, err := r.db.Sessions().Erase(tx, "old"); return err })
+		r.create(store.Session{ID: "old", User: v.User, Agent: v.Agent})
+		r.run("old", "second", messages())
+	}
+	err := r.svc.Export(t.Context(), "old", &hook{&out, replace}, session.ExportOptions{})
+	if !fault.Is(err, fault.SessionNotFound) || strings.Contains(out.String(), "footer") {
+		t.Errorf("Export of a session that is replaced = %v, want session-not-found and no footer", err)
+	}
+}
+
 var errFull = errors.New("full")
 
 type full struct{}

@@ -63,6 +63,8 @@ func TestImportRefuses(t *testing.T) {
 		"huge sequence":     {file: file(theFile, line(1<<53, user)), want: fault.ExportFormat, issues: []string{"3 has the sequence 9007199254740992"}},
 		"half sequence":     {file: file(theFile, strings.Replace(line(1, user), `"sequence":1`, `"sequence":1.5`, 1)), want: fault.ExportFormat, issues: []string{`3 has a wrong type in "sequence": number 1.5`}},
 		"no time":           {file: file(theFile, strings.Replace(line(1, user), `2026-01-01T00:00:00Z`, ``, 1)), want: fault.ExportFormat, issues: []string{"3 has a createdAt"}},
+		"no time in UTC":    {file: file(theFile, strings.Replace(line(1, user), `2026-01-01T00:00:00Z`, `1970-01-01T00:00:00+01:00`, 1), strings.Replace(line(2, user), `2026-01-01T00:00:00Z`, `9999-12-31T23:00:00-01:00`, 1)), want: fault.ExportFormat, issues: []string{"3 has a createdAt", "4 has a createdAt"}},
+		"deep":              {file: file(theFile, line(1, `{"role":"user","content":[{"type":"text","text":"x","meta":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`}]}`)), want: fault.ExportFormat, issues: []string{"3 is nested more than 510 levels deep"}},
 		"odd role":          {file: file(theFile, line(1, `{"role":"ghost","content":"x"}`), line(2, `{}`)), want: fault.ExportFormat, issues: []string{`3 has a message of the role "ghost"`, `4 has a message of the role ""`}},
 		"two roles":         {file: file(theFile, strings.Replace(line(1, user), `"sequence"`, `"role":"assistant","sequence"`, 1)), want: fault.ExportFormat, issues: []string{`3 has the role "assistant", but`}},
 		"odd content":       {file: file(theFile, line(1, `{"role":"user","content":7}`)), want: fault.ExportFormat, issues: []string{"3 is not a record"}},
@@ -153,7 +155,7 @@ func TestImportOfOtherWriters(t *testing.T) {
 		line(12, `{"role":"tool","toolCallId":"z","content":""}`),
 		line(13, `{"role":"assistant","content":"","toolCalls":[{"toolCallId":"c","toolName":"look","args":{}}]}`),
 		line(14, user),
-		line(20, `{"role":"assistant","content":"well","toolCalls":[{"toolCallId":"d","toolName":"pay","args":{}}]}`),
+		strings.Replace(line(20, `{"role":"assistant","content":"well","toolCalls":[{"toolCallId":"d","toolName":"pay","args":{}}]}`), `"sequence"`, `"agentId":"expert","sequence"`, 1),
 		`{"kind":"audit","id":"aud-1"}`, `{"kind":"audit","id":"aud-2"}`)
 	foreign = strings.Replace(foreign, `"1.0"`, `"0.9"`, 1)
 	foreign = strings.Replace(foreign, `"recordCount":18`, `"recordCount":16`, 1)
@@ -193,6 +195,9 @@ func TestImportOfOtherWriters(t *testing.T) {
 21 tool Error: The run had not ended when its session was exported.
 [kind: aborted; recoverable: no]`; got != want {
 		t.Errorf("messages\n%s\nwant\n%s", got, want)
+	}
+	if list[8].AgentID != "expert" {
+		t.Errorf("agent of a message that only its record names = %q, want expert", list[8].AgentID)
 	}
 	if list[4].CreatedAt != "2026-01-01T00:00:01.000Z" {
 		t.Errorf("createdAt of a message without one = %s, want persistedAt", list[4].CreatedAt)

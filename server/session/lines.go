@@ -42,15 +42,8 @@ type counts struct {
 }
 
 type sessionLine struct {
-	Kind      string   `json:"kind"`
-	ID        string   `json:"id"`
-	UserID    string   `json:"userId"`
-	AgentID   string   `json:"agentId"`
-	Title     string   `json:"title,omitempty"`
-	CreatedAt string   `json:"createdAt"`
-	UpdatedAt string   `json:"updatedAt,omitempty"`
-	ClosedAt  string   `json:"closedAt,omitempty"`
-	Tags      []string `json:"tags,omitempty"`
+	Kind string `json:"kind"`
+	Record
 }
 
 // agentLine names an agent. Agents are declared, not registered one by one, so it is of the session's own time.

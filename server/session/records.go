@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"agentd/server/event"
@@ -58,7 +57,7 @@ func (a *archiveReader) of(sessionID string) {
 // time reads a time. What is none, and a time before 1970 or after 9999, is a problem.
 func (a *archiveReader) time(name, text string) int64 {
 	t, err := time.Parse(time.RFC3339, text)
-	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
+	if t = t.UTC(); err != nil || t.Year() < 1970 || t.Year() > 9999 {
 		a.problem("has a %s that is no time: %.40q", name, text)
 		return 0
 	}
@@ -106,19 +105,44 @@ func (a *archiveReader) takeMessage(l messageLine) {
 		}
 		c.Args = message.Args(string(c.Args))
 	}
-	a.open = slices.Clone(msg.ToolCalls)
+	if msg.Role == message.Assistant {
+		msg.AgentID = cmp.Or(msg.AgentID, l.AgentID)
+	}
+	a.ask(msg.ToolCalls)
 	a.keep(msg, nil)
+}
+
+// ask remembers calls that want an answer.
+func (a *archiveReader) ask(calls []message.ToolCall) {
+	a.calls, a.open, a.left = calls, map[string][]int{}, len(calls)
+	for i, c := range calls {
+		a.open[c.ID] = append(a.open[c.ID], i)
+	}
+}
+
+// answered finds the first call with an id that wants an answer, which it has now; nil: there is none.
+func (a *archiveReader) answered(id string) *message.ToolCall {
+	places := a.open[id]
+	if len(places) == 0 {
+		return nil
+	}
+	a.open[id] = places[1:]
+	a.left--
+	return &a.calls[places[0]]
 }
 
 // takeAnswer takes a tool message, which is stored as the outcome of its call.
 func (a *archiveReader) takeAnswer(l messageLine) {
 	id := l.Message.ToolCallID
-	asked := slices.IndexFunc(a.open, func(c message.ToolCall) bool { return c.ID == id })
+	asked := a.answered(id)
+	if asked == nil {
+		a.notes["Answers of tools without a call before them, from where a model may refuse to go on"]++
+	}
 	o := l.Outcome
 	if o == nil {
 		name := ""
-		if asked >= 0 {
-			name = a.open[asked].Name
+		if asked != nil {
+			name = asked.Name
 		}
 		o = transcript.Outcome(l.Message, name)
 		l.Message = transcript.Answer(o)
@@ -127,11 +151,6 @@ func (a *archiveReader) takeAnswer(l messageLine) {
 		a.problem("has a tool message without toolCallId, or with the outcome of another call")
 	}
 	a.checkParts(o.ContentParts)
-	if asked >= 0 {
-		a.open = slices.Delete(a.open, asked, asked+1)
-	} else {
-		a.notes["Answers of tools without a call before them, from where a model may refuse to go on"]++
-	}
 	a.keep(message.Message{Role: message.Tool, ToolCallID: id, Content: l.Message.Content}, o)
 }
 
@@ -148,7 +167,12 @@ func (a *archiveReader) keep(msg message.Message, o *message.Outcome) {
 
 // settle answers the calls that are open in the end: a model wants an answer to each, and no run is there to give it.
 func (a *archiveReader) settle() {
-	for _, c := range a.open {
+	for i, c := range a.calls {
+		places := a.open[c.ID]
+		if len(places) == 0 || places[0] != i {
+			continue
+		}
+		a.open[c.ID] = places[1:]
 		a.sequence++
 		o := &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.AbortedCall, Message: "The run had not ended when its session was exported."}
 		a.keep(transcript.Answer(o), o)
@@ -156,12 +180,11 @@ func (a *archiveReader) settle() {
 	a.unanswered("without an answer in the end, which are told as aborted")
 }
 
-// unanswered notes what becomes of the calls that are open, and closes them.
+// unanswered notes what becomes of the calls that are open.
 func (a *archiveReader) unanswered(what string) {
-	if len(a.open) > 0 {
-		a.notes["Tool calls "+what] += len(a.open)
+	if a.left > 0 {
+		a.notes["Tool calls "+what] += a.left
 	}
-	a.open = nil
 }
 
 func (a *archiveReader) checkParts(parts []message.Part) {

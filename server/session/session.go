@@ -23,6 +23,30 @@ type Service struct{ sessions *store.Sessions }
 // New makes a service.
 func New(sessions *store.Sessions) *Service { return &Service{sessions} }
 
+// A Record is the JSON form of a session. Times are ISO-8601.
+type Record struct {
+	ID        string   `json:"id"`
+	UserID    string   `json:"userId"`
+	AgentID   string   `json:"agentId"`
+	Title     string   `json:"title,omitempty"`
+	CreatedAt string   `json:"createdAt"`
+	UpdatedAt string   `json:"updatedAt,omitempty"`
+	ClosedAt  string   `json:"closedAt,omitempty"`
+	Tags      []string `json:"tags,omitempty"`
+}
+
+// RecordOf is the JSON form of a stored session.
+func RecordOf(v store.Session) Record {
+	r := Record{ID: v.ID, UserID: v.User, AgentID: v.Agent, Title: v.Title, Tags: v.Tags, CreatedAt: message.Millis(v.Created)}
+	if v.Updated != 0 {
+		r.UpdatedAt = message.Millis(v.Updated)
+	}
+	if v.Closed != 0 {
+		r.ClosedAt = message.Millis(v.Closed)
+	}
+	return r
+}
+
 // Create makes a session. An empty ID gets one. Errors: config-invalid, session-exists.
 func (s *Service) Create(ctx context.Context, v store.Session) (store.Session, error) {
 	if v.ID == "" {

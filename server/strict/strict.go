@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"agentd/server/fault"
+	"agentd/server/message"
 )
 
 // maxDepth bounds the nesting of a body.
@@ -44,21 +45,8 @@ func wellFormed(data []byte) string {
 		}
 		return "is not valid JSON: " + err.Error()
 	}
-	depth, quoted := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return fmt.Sprintf("is nested more than %d levels deep", maxDepth)
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
+	if message.Depth(data) > maxDepth {
+		return fmt.Sprintf("is nested more than %d levels deep", maxDepth)
 	}
 	return ""
 }

@@ -53,6 +53,9 @@ func (e *entry) settle(call Call, res Result, l *live) Settled {
 	if err != nil {
 		return settleError(e.badOutput("The tool's result is not JSON."))
 	}
+	if message.Depth(output) > message.MaxDepth {
+		return settleError(e.badOutput(fmt.Sprintf("The tool's result is nested more than %d levels deep.", message.MaxDepth)))
+	}
 	e.fit(call, output, &s)
 	s.Outcome.ContentParts = slices.Clone(res.Parts)
 	for i := range s.Outcome.ContentParts {

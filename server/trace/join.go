@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 
 	"agentd/server/message"
 	"agentd/server/transcript"
@@ -15,7 +16,14 @@ import (
 type joiner struct {
 	runs  *store.Runs
 	calls map[int64]map[int]store.Call // of each run, by the index of the tool message
+	asked map[int64]asked              // of each run, the one that was read last: its calls come one after the other
 	bytes int                          // of messages read so far
+}
+
+// asked is a message in which a model asks for calls.
+type asked struct {
+	index int
+	args  map[string]json.RawMessage // by the id of the call
 }
 
 // event is what a replay tells of a span.
@@ -131,19 +139,25 @@ func (j *joiner) arguments(tx *store.Tx, run int64, answered int) (json.RawMessa
 	if !ok {
 		return nil, nil
 	}
+	if a, ok := j.asked[run]; ok && a.index == call.Asked {
+		return a.args[call.ID], nil
+	}
 	stored, err := j.runs.Message(tx, run, call.Asked)
 	if err != nil {
 		return nil, err
 	}
-	asked, _, err := transcript.Decode(stored)
+	j.bytes += len(stored.Body)
+	msg, _, err := transcript.Decode(stored)
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range asked.ToolCalls {
-		if c.ID == call.ID {
-			j.bytes += len(c.Args)
-			return c.Args, nil
-		}
+	a := asked{call.Asked, map[string]json.RawMessage{}}
+	for _, c := range slices.Backward(msg.ToolCalls) { // of two with one id, the first counts
+		a.args[c.ID] = c.Args
 	}
-	return nil, nil
+	if j.asked == nil {
+		j.asked = map[int64]asked{}
+	}
+	j.asked[run] = a
+	return a.args[call.ID], nil
 }

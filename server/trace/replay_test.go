@@ -359,6 +359,43 @@ func TestReplayRawIsBounded(t *testing.T) {
 	}
 }
 
+// Calls that were asked for together are shown in a time that does not grow with the square of their number.
+func TestReplayRawOfManyCalls(t *testing.T) {
+	r := newRig(t)
+	r.run("a", "", "")
+	const n = 900
+	var calls []message.ToolCall
+	for i := range n {
+		calls = append(calls, message.ToolCall{ID: fmt.Sprint("c", i), Name: "pay", Args: json.RawMessage(fmt.Sprintf(`{"n":%d,"text":%q}`, i, strings.Repeat("x", 6000)))})
+	}
+	asked := r.message("a", message.Assistant, time.UnixMilli(0), message.Message{Role: message.Assistant, ToolCalls: calls})
+	var c store.Change
+	var spans []trace.Span
+	for i := range n {
+		c.Calls = append(c.Calls, store.Call{Index: i, ID: calls[i].ID, Name: "pay", Phase: store.CallDone, ArgsHash: []byte{1}, Asked: asked, Answered: asked + 1 + i})
+		body, _ := message.Encode(message.Outcome{ToolCallID: calls[i].ID, ToolName: "pay", Output: json.RawMessage("1")})
+		c.Messages = append(c.Messages, store.Message{Index: asked + 1 + i, Role: "tool", Body: body})
+		s := r.span("a", i, int64(i))
+		s.Message = new(asked + 1 + i)
+		spans = append(spans, s)
+	}
+	r.apply("a", c)
+	r.spans("a", spans...)
+	began := time.Now()
+	p := r.replay(run("a"), trace.Options{Raw: true})
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("Replay of %d calls took %v", n, took)
+	}
+	if len(p.Events) != n+2 {
+		t.Fatalf("Replay has %d events, want %d", len(p.Events), n+2)
+	}
+	for i, e := range p.Events[1 : n+1] {
+		if got, _ := message.Encode(e.Span.Attributes["tool.arguments"]); string(got) != string(calls[i].Args) {
+			t.Fatalf("arguments of call %d = %.100s, want %.100s", i, got, calls[i].Args)
+		}
+	}
+}
+
 func TestReplayOfTooManySpans(t *testing.T) {
 	r := newRig(t)
 	r.session("s")

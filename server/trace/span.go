@@ -88,20 +88,19 @@ const (
 	Other              // number: any that is not used twice
 )
 
-// ID is the id of a span: the run's number in the store, the part and its number.
+// ID is the id of a span: the run's number in the store, the part and its number, which is below 1<<24, as every index in
+// a run is. Bits of the run's number past the 32nd are where part and number leave some free, so ids differ up to run
+// 1<<38.
 func ID(run int64, part Part, number int) string {
-	return fmt.Sprintf("%08x%x%07x", uint32(run), int(part), number&0xfffffff)
+	return fmt.Sprintf("%08x%x%07x", uint32(run), int64(part)|run>>32&3<<2, int64(number&0xffffff)|run>>34&0xf<<24)
 }
 
 // runOf is the number of the run that a span belongs to, by the span's id. ok is false for a text that [ID] does not
 // make.
 func runOf(id string) (run int64, ok bool) {
-	if len(id) != 16 {
-		return 0, false
-	}
 	n, err := strconv.ParseUint(id, 16, 64)
-	run, part, number := int64(n>>32), Part(n>>28&0xf), int(n&0xfffffff)
-	return run, err == nil && run > 0 && part <= Other && id == ID(run, part, number)
+	run, part, number := int64(n>>32|n>>30&3<<32|n>>24&0xf<<34), Part(n>>28&3), int(n&0xffffff)
+	return run, err == nil && run > 0 && id == ID(run, part, number)
 }
 
 // Encode makes the stored form of a batch of spans.
