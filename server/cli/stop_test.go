@@ -8,7 +8,7 @@ import (
 )
 
 const stopConfig = `{
-	"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "server": {"shutdown": {"drainTimeoutMs": 300}},
+	"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "server": {"shutdown": {"drainTimeoutMs": 300}, "rateLimit": {"enabled": false}},
 	"providers": {"p": {"kind": "scripted", "script": "script.json"}},
 	"tools": {"pay": {"kind": "exec", "description": "Pays", "command": ["true"], "approval": "always"}},
 	"agents": {
