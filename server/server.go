@@ -15,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -39,6 +38,8 @@ type Options struct {
 	Config *config.Config // nil: the defaults
 	Logger *slog.Logger   // nil: silence
 	Hooks  Hooks
+	// Listener is used instead of one that the configuration names. The server closes it.
+	Listener net.Listener
 	// Command names the process in the store's lock file; empty: start.
 	Command string
 }
@@ -50,15 +51,6 @@ type Hooks struct {
 	OnReady        func(context.Context, Address) error
 	BeforeShutdown func(ctx context.Context, inflight int) error
 }
-
-// Address is where a server listens.
-type Address struct {
-	Host string `json:"host"`
-	Port int    `json:"port"`
-}
-
-// String is host:port.
-func (a Address) String() string { return net.JoinHostPort(a.Host, strconv.Itoa(a.Port)) }
 
 // Server is one server. Its methods may be called from any goroutine.
 type Server struct {
@@ -153,14 +145,12 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 		return Address{}, err
 	}
 	p := s.parts
-	p.listener = nil
-	listener, err := net.Listen("tcp", net.JoinHostPort(s.cfg.Server.Host, strconv.Itoa(s.cfg.Server.Port)))
+	listener, addr, err := s.listen()
 	if err != nil {
-		return Address{}, fault.New(fault.BindFailed, "Port %d of %s cannot be bound: %v.", s.cfg.Server.Port, s.cfg.Server.Host, reason(err)).Because(err)
+		return Address{}, err
 	}
 	p.listener = listener
-	addr := Address{Host: s.cfg.Server.Host, Port: listener.Addr().(*net.TCPAddr).Port}
-	if err := p.db.Announce(store.Holder{Command: s.opts.Command, Address: "http://" + addr.String() + s.cfg.Server.BasePath}); err != nil {
+	if err := p.db.Announce(store.Holder{Command: s.opts.Command, Address: addr.URL(s.cfg.Server.BasePath)}); err != nil {
 		return Address{}, fault.New(fault.StoreUnusable, "The lock file cannot be written: %v.", err).Because(err)
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -188,7 +178,7 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	for _, text := range Warnings(s.cfg) {
 		s.log.Warn("configuration", "warning", text)
 	}
-	s.log.Info("listening", "address", "http://"+addr.String()+s.cfg.Server.BasePath, "version", Version, "pid", os.Getpid())
+	s.log.Info("listening", "address", addr.URL(s.cfg.Server.BasePath), "version", Version, "pid", os.Getpid())
 	if h := s.hooks.OnReady; h != nil {
 		if err := h(ctx, addr); err != nil {
 			return Address{}, err

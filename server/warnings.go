@@ -12,14 +12,14 @@ import (
 func Warnings(cfg *config.Config) []string {
 	all := []string{}
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	if !loopback(cfg.Server.Host) {
+	if cfg.Server.Socket.Path == "" && !loopback(cfg.Server.Host) {
 		if cfg.Auth.Kind == "none" {
 			warn("auth.kind is none and server.host is %s: anybody who reaches it is an administrator", cfg.Server.Host)
 		}
 		if cfg.Metrics.Enabled && !cfg.Metrics.RequireAuth {
 			warn("metrics.requireAuth is false and server.host is %s: anybody who reaches it can read the metrics", cfg.Server.Host)
 		}
-		if !cfg.Server.TLSTerminatedUpstream {
+		if !cfg.Server.TLSTerminatedUpstream && cfg.Server.TLS.CertFile == "" {
 			warn("server.tlsTerminatedUpstream is false and server.host is %s: without a proxy that speaks TLS, tokens travel unencrypted", cfg.Server.Host)
 		}
 	}

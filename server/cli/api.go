@@ -3,16 +3,21 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
+	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
 )
@@ -31,17 +36,51 @@ type api struct {
 	token  string // empty: none
 }
 
-// dial prepares to call the server at an address. It sends nothing yet.
-func dial(address, token string) (*api, error) {
-	base, err := reachable(address)
+// dial prepares to call the server at an address. It sends nothing yet. The configuration is that server's.
+func dial(address, token string, cfg *config.Config) (*api, error) {
+	base, socket, err := reachable(address)
 	if err != nil {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: dialPatience}
+	transport := &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: answerPatience} // no proxy: it would get the token
+	if socket != "" {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		}
+	}
+	if file := cfg.Server.TLS.CertFile; file != "" {
+		if transport.TLSClientConfig, err = trust(cfg.Resolve(file)); err != nil {
+			return nil, fault.New(fault.ServerUnreachable, "The server's certificate cannot be read: %v.", err).Because(err)
+		}
+	}
 	return &api{base: base, token: token, client: &http.Client{
-		Transport:     &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: answerPatience}, // no proxy: it would get the token
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
+}
+
+// trust accepts the very certificate that the server's configuration names, whatever name it is for: the server is met
+// by an address of this machine.
+func trust(file string) (*tls.Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s is not PEM", file)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // replaced by the comparison below
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 || !bytes.Equal(s.PeerCertificates[0].Raw, block.Bytes) {
+				return errors.New("the certificate is not the one that server.tls.certFile names")
+			}
+			return nil
+		},
+	}, nil
 }
 
 func (a *api) close() error {
@@ -152,11 +191,16 @@ func (a *api) unreachable(err error) error {
 	return fault.New(fault.ServerUnreachable, "The server at %s does not answer: %v.", a.base, innermost(err)).Because(err)
 }
 
-// reachable is the address with a host that can be dialled: a server that listens everywhere is met on loopback.
-func reachable(address string) (string, error) {
+// reachable is the address with a host that can be dialled: a server that listens everywhere is met on loopback. For a
+// Unix socket it is its path, too.
+func reachable(address string) (base, socket string, err error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		socket, base, _ = strings.Cut(path, "#")
+		return "http://localhost" + base, socket, nil
+	}
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return "", fault.New(fault.ServerUnreachable, "The lock file names %q, which is no address of a server.", address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", "", fault.New(fault.ServerUnreachable, "The lock file names %q, which is no address of a server.", address)
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
 		loopback := "127.0.0.1"
@@ -165,5 +209,5 @@ func reachable(address string) (string, error) {
 		}
 		u.Host = net.JoinHostPort(loopback, u.Port())
 	}
-	return strings.TrimSuffix(u.String(), "/"), nil
+	return strings.TrimSuffix(u.String(), "/"), "", nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"agentd/server"
 	"agentd/server/config"
@@ -22,10 +23,21 @@ func (c *call) start(ctx context.Context) error {
 	if err := c.unready(); err != nil {
 		return unwritable(err)
 	}
+	if err := harden(cfg.Hardening); err != nil {
+		return err
+	}
+	listener, err := c.inherited()
+	if err != nil {
+		return err
+	}
 	srv, err := server.New(server.Options{
-		Config: cfg,
-		Logger: server.NewLogger(cfg.Observability.Logger, c.stderr),
-		Hooks:  server.Hooks{OnReady: func(_ context.Context, addr server.Address) error { return c.ready(addr, cfg) }},
+		Config:   cfg,
+		Logger:   server.NewLogger(cfg.Observability.Logger, c.stderr),
+		Listener: listener,
+		Hooks: server.Hooks{
+			OnReady:        func(_ context.Context, addr server.Address) error { return c.ready(addr, cfg) },
+			BeforeShutdown: func(context.Context, int) error { return c.notify("STOPPING=1") },
+		},
 	})
 	if err != nil {
 		return err
@@ -49,6 +61,18 @@ func (c *call) serve(ctx context.Context, srv *server.Server) error {
 	return errors.Join(err, c.unready(), srv.Shutdown(context.WithoutCancel(ctx)))
 }
 
+// harden limits what the process can do by accident.
+func harden(h config.Hardening) error {
+	if !h.ApplyOnStart {
+		return nil
+	}
+	syscall.Umask(h.Umask)
+	if h.RefuseRoot && os.Geteuid() == 0 {
+		return fault.New(fault.RefuseRoot, "The process runs as root.")
+	}
+	return nil
+}
+
 // ready tells the world: by the ready file, and with --dev by what to try.
 func (c *call) ready(addr server.Address, cfg *config.Config) error {
 	if c.flags.readyFile != "" {
@@ -57,9 +81,9 @@ func (c *call) ready(addr server.Address, cfg *config.Config) error {
 		}
 	}
 	if c.flags.dev {
-		fmt.Fprintf(c.stderr, tryThis, "http://"+addr.String()+cfg.Server.BasePath)
+		fmt.Fprintf(c.stderr, tryThis, addr.URL(cfg.Server.BasePath))
 	}
-	return nil
+	return c.notify("READY=1\nSTATUS=Listening on " + addr.String())
 }
 
 func unwritable(err error) error {

@@ -18,6 +18,9 @@ type checker struct {
 // checkMeaning reports what no field can tell alone.
 func (c *Config) checkMeaning(report func(message string, path ...any), full func() bool) {
 	k := checker{c, report, full}
+	if t := c.Server.TLS; (t.CertFile == "") != (t.KeyFile == "") {
+		report("needs both certFile and keyFile", "server", "tls")
+	}
 	for id, p := range sorted(c.Providers) {
 		k.headers(p.Headers, "providers", id)
 	}

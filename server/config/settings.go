@@ -22,6 +22,8 @@ type Server struct {
 	TrustProxy            bool        `json:"trustProxy" default:"false" doc:"Believe X-Forwarded-For: the client is the first untrusted hop from the right."`
 	TLSTerminatedUpstream bool        `json:"tlsTerminatedUpstream" default:"false" doc:"A proxy in front speaks TLS; silences the warning about plain text."`
 	MaxBodyBytes          int         `json:"maxBodyBytes" default:"4194304" check:"1..1073741824" doc:"Largest request body, in bytes."`
+	Socket                Socket      `json:"socket" doc:"A Unix socket to listen on instead of host and port."`
+	TLS                   TLS         `json:"tls" doc:"Speak TLS without a proxy."`
 	AllowHosts            []string    `json:"allowHosts" default:"" check:"hostport" doc:"Names that the Host header may have besides loopback and the bound host, when auth.kind is none."`
 	CORS                  CORS        `json:"cors" doc:"Cross-origin requests."`
 	CSRF                  CSRF        `json:"csrf" doc:"Double-submit protection of browser flows."`
@@ -31,6 +33,18 @@ type Server struct {
 	Stream                Stream      `json:"stream" doc:"Delivery of events."`
 	WS                    WS          `json:"ws" doc:"The WebSocket transport."`
 	SSE                   SSE         `json:"sse" doc:"The Server-Sent-Events fallback."`
+}
+
+// Socket is a Unix socket; its folder must exist.
+type Socket struct {
+	Path string `json:"path" doc:"Path of the socket, relative to the folder of this file; absent: listen on host and port."`
+	Mode int    `json:"mode" default:"384" check:"0..511" doc:"Mode bits of the socket; decimal, 384 is octal 0600, 432 is 0660."`
+}
+
+// TLS is a certificate in files. They are read again when they change.
+type TLS struct {
+	CertFile string `json:"certFile" doc:"Certificate and those between it and the root, in PEM; absent: plain text."`
+	KeyFile  string `json:"keyFile" doc:"Its private key, in PEM."`
 }
 
 // CORS is denied unless an origin is listed.
@@ -172,7 +186,7 @@ type Observability struct {
 // Hardening is what the process does to itself at start.
 type Hardening struct {
 	ApplyOnStart bool `json:"applyOnStart" default:"true" doc:"Apply this section at start."`
-	RefuseRoot   bool `json:"refuseRoot" default:"true" doc:"Refuse to run as root."`
+	RefuseRoot   bool `json:"refuseRoot" default:"false" doc:"Refuse to run as root, instead of a warning."`
 	Umask        int  `json:"umask" default:"63" check:"0..511" doc:"Mode bits that new files do not get; decimal, 63 is octal 077."`
 }
 

@@ -210,6 +210,9 @@ var (
 	ShutdownTimeout = declare("shutdown-timeout", 0,
 		"The server stopped before a run had ended.",
 		"Raise `server.shutdown.drainTimeoutMs`, or start the run again.")
+	TLSUnusable = declare("pre-bind-tls-unusable", 0,
+		"The certificate or the key of server.tls cannot be read, or they do not belong together.",
+		"Correct `server.tls`, or leave it out and put a proxy in front that speaks TLS.")
 	RefuseRoot = declare("refuse-to-run-as-root", 0,
 		"The process runs as root and hardening.refuseRoot is true.",
 		"Run it as another user, or set `hardening.refuseRoot` to false.")
