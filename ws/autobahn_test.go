@@ -118,11 +118,7 @@ func (tc autobahnCase) run(t *testing.T, role string) {
 			mu.Unlock()
 			continue
 		}
-		for _, b := range s(p) {
-			if _, err := p.nc.Write(b); err != nil {
-				break // the side under test has cut it off
-			}
-		}
+		p.send(s(p)...)
 	}
 	synctest.Wait()
 	codes := tc.codes
@@ -133,7 +129,7 @@ func (tc autobahnCase) run(t *testing.T, role string) {
 		}
 		mu.Unlock()
 		codes = []int{1000}
-		p.nc.Write(p.frame(fin|shut, closing(1000, ""))) //nolint:errcheck // the close frame that comes back tells
+		p.send(p.frame(fin|shut, closing(1000, "")))
 		synctest.Wait()
 	}
 	p.nc.Close()
