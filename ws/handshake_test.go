@@ -1,6 +1,7 @@
 package ws_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -314,12 +315,7 @@ func TestDialAnswers(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &script{}
-			s.answer = func(request []byte) []byte { return []byte(strings.ReplaceAll(tc.answer, "KEY", keyOf(t, request))) }
-			c, err := ws.Dial(t.Context(), "ws://localhost/", &ws.DialOptions{
-				Protocols: []string{"one", "two"},
-				Dial:      func(context.Context, string, string) (net.Conn, error) { return s, nil },
-			})
+			c, err := dialScript(t, []byte(tc.answer))
 			switch {
 			case tc.ok && (err != nil || c.Protocol() != tc.want):
 				t.Errorf("Dial() = %v", err)
@@ -333,6 +329,17 @@ func TestDialAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// dialScript dials a server that answers as given.
+func dialScript(t *testing.T, answer []byte) (*ws.Conn, error) {
+	s := &script{answer: func(request []byte) []byte {
+		return bytes.ReplaceAll(answer, []byte("KEY"), []byte(keyOf(t, request)))
+	}}
+	return ws.Dial(t.Context(), "ws://localhost/", &ws.DialOptions{
+		Protocols: []string{"one", "two"},
+		Dial:      func(context.Context, string, string) (net.Conn, error) { return s, nil },
+	})
 }
 
 // TestDialTimeout dials a server that does not answer.
