@@ -31,6 +31,7 @@ var rulesRooms = map[string]string{
 	"server/proc":    "",
 	"server/schema":  "",
 	"server/sse":     "",
+	"ws":             "",
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
@@ -84,7 +85,7 @@ var rulesReserved = map[string]string{
 	"golang.org/x/crypto": "*",
 	"golang.org/x/net":    "*",
 	// The servers' side, the clients' side, and two that need its names of statuses and methods only.
-	"net/http": "server server/gate server/rest server/stream server/cli server/external server/provider server/tool server/health server/openapi",
+	"net/http": "ws server server/gate server/rest server/stream server/cli server/external server/provider server/tool server/health server/openapi",
 }
 
 // rulesModules are the modules that go.mod may require for ourselves.
