@@ -35,7 +35,7 @@ func TestClose(t *testing.T) {
 						t.Fatal(err)
 					}
 					go func() {
-						time.Sleep(time.Second)
+						<-time.After(time.Second)
 						if string(m) != "kept" {
 							t.Errorf("the message has become %q", m)
 						}
@@ -53,9 +53,11 @@ func TestClose(t *testing.T) {
 				}
 				if reader != "waiting" {
 					go p.send(p.frame(fin|text, "dropped"), p.frame(fin|ping, "dropped"), p.frame(text, strings.Repeat("x", 10_000)))
+				} else {
+					go p.send(p.frame(fin|ping, "no more answered"))
 				}
 				go func() {
-					time.Sleep(100 * time.Millisecond)
+					<-time.After(100 * time.Millisecond)
 					p.send(p.frame(fin|shut, closing(4007, "")))
 					synctest.Wait()
 					p.nc.Close() // which a client waits for
@@ -100,7 +102,7 @@ func TestCloseOfStalledPeers(t *testing.T) {
 					if _, err := p.nc.Write(p.frame(fin|text, "more")); err != nil {
 						return
 					}
-					time.Sleep(10 * time.Millisecond)
+					<-time.After(10 * time.Millisecond)
 				}
 			}()
 		}},
@@ -129,7 +131,7 @@ func TestCloseOfStalledPeers(t *testing.T) {
 					if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 3*time.Second {
 						t.Errorf("Close() = %v after %v, want a timeout after 3 s", err, time.Since(start))
 					}
-					time.Sleep(time.Second)
+					<-time.After(time.Second)
 					if _, err := p.nc.Write([]byte{0}); err == nil {
 						t.Error("the TCP connection is open")
 					}

@@ -1,6 +1,7 @@
 package ws_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ func TestMessageTimeout(t *testing.T) {
 		"half a long payload": cut(part{fin | text, strings.Repeat("x", 100_000)}, 0, 20_000),
 		"half a message":      frames(part{text, "hel"}),
 		"half a ping":         cut(part{fin | ping, "hello"}, 0, 2),
+		"half after a ping":   frames(part{fin | ping, "hello"}, part{text, "hel"}),
 	}
 	for name, s := range parts {
 		t.Run(name, func(t *testing.T) {
@@ -46,10 +48,19 @@ func TestMessageTimeout(t *testing.T) {
 					_, _, err := c.Read(t.Context())
 					failed <- err
 				}()
-				time.Sleep(time.Hour) // of the bubble: between messages, any time may pass
+				<-time.After(time.Hour) // of the bubble: between messages, any time may pass
 				b := s(p)
 				if name == "half a header" {
 					b[0] = b[0][:3]
+				}
+				if name == "half after a ping" { // which takes its time, too
+					go p.send(b[0][:4])
+					<-time.After(2 * time.Second)
+					b[0] = b[0][4:]
+					at := bytes.IndexByte(b[0], text) // where the ping ends
+					go p.send(b[0][:at])
+					p.want(t, "pong hello")
+					b[0] = b[0][at:]
 				}
 				start := time.Now()
 				go p.send(b...)
@@ -71,7 +82,7 @@ func TestMessageTimeoutStartsAnew(t *testing.T) {
 			for _, f := range []part{{fin | ping, "a"}, {text, "b"}, {fin | ping, "c"}, {fin | cont, "d"}} {
 				b := p.frame(f.b0, f.payload)
 				p.send(b[:len(b)-1])
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				last := b[len(b)-1:]
 				if f.b0 == fin|cont { // the end of one comes with the beginning of the next
 					last = append(last, p.frame(fin|ping, "a")[:3]...)
@@ -88,12 +99,12 @@ func TestMessageTimeoutStartsAnew(t *testing.T) {
 					p.want(t, "text bd")
 				}
 				if f.b0 == fin|cont {
-					time.Sleep(2 * time.Second)
+					<-time.After(2 * time.Second)
 					go p.send(p.frame(fin|ping, "a")[3:])
 					p.want(t, "pong a")
 				}
 			}
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 		}
 	})
 }
@@ -104,7 +115,7 @@ func TestWriteTimeout(t *testing.T) {
 		c, p := opened(t, role, ws.Options{WriteTimeout: 4 * time.Second})
 		go c.Write(t.Context(), ws.Text, nil) //nolint:errcheck // it is here to move the deadline
 		p.want(t, "text ")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		start := time.Now()
 		err := c.Write(t.Context(), ws.Text, []byte("hello"))
 		if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took < 4*time.Second || took > 6*time.Second {
@@ -164,7 +175,7 @@ func TestContexts(t *testing.T) {
 
 		// One that ends while it writes, or reads, shuts the connection.
 		ctx, cancel := context.WithCancelCause(t.Context())
-		go func() { time.Sleep(time.Second); cancel(errGone) }()
+		go func() { <-time.After(time.Second); cancel(errGone) }()
 		if role == "server" {
 			if err := c.Write(ctx, ws.Text, []byte("unread")); err != errGone {
 				t.Errorf("Write() = %v, want %v", err, errGone)
@@ -221,10 +232,10 @@ func TestPing(t *testing.T) {
 			t.Errorf("LastPong() = %v, want none", got)
 		}
 		go echo(c) //nolint:errcheck // not of interest
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		go c.Ping(t.Context()) //nolint:errcheck // what comes tells
 		p.want(t, "ping ")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		go p.send(p.frame(fin|pong, ""))
 		synctest.Wait()
 		if got := c.LastPong(); !got.Equal(time.Now()) {

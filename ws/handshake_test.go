@@ -194,33 +194,25 @@ func TestAcceptRefuses(t *testing.T) {
 	}
 }
 
-// TestServerDeadlines accepts from a server that sets deadlines of its own.
+// deadlines is a connection that knows the deadlines it has.
+type deadlines struct {
+	script
+	read, write time.Time
+}
+
+func (d *deadlines) SetDeadline(t time.Time) error      { d.read, d.write = t, t; return nil }
+func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = t; return nil }
+func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
+
+// TestServerDeadlines accepts a connection on which the server has set deadlines.
 func TestServerDeadlines(t *testing.T) {
-	conns := make(chan *ws.Conn, 1)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := ws.Accept(w, r, nil)
-		if err != nil {
-			t.Error(err)
-		}
-		conns <- c
-	}))
-	s.Config.ReadTimeout, s.Config.WriteTimeout = 30*time.Millisecond, 30*time.Millisecond
-	s.Start()
-	defer s.Close()
-	client, err := ws.Dial(t.Context(), "ws"+s.URL[4:], nil)
-	if err != nil {
+	soon := time.Now().Add(time.Second)
+	d := &deadlines{read: soon, write: soon}
+	if _, err := ws.Accept(hijacked{nc: d}, handshake(), nil); err != nil {
 		t.Fatal(err)
 	}
-	defer client.CloseNow()
-	server := <-conns
-	defer server.CloseNow()
-	go echo(server) //nolint:errcheck // what comes back tells
-	<-time.After(100 * time.Millisecond)
-	if err := client.Write(t.Context(), ws.Text, []byte("late")); err != nil {
-		t.Fatal(err)
-	}
-	if _, m, err := client.Read(t.Context()); err != nil || string(m) != "late" {
-		t.Errorf("Read() = %q, %v, want late", m, err)
+	if !d.read.IsZero() || d.write.Before(soon.Add(time.Second)) {
+		t.Errorf("Accept() leaves deadlines in %v to read and %v to write, want none and one of its own", time.Until(d.read), time.Until(d.write))
 	}
 }
 
