@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
+// Names of fields, as http.Header has them.
 const (
-	headerAccept     = "Sec-WebSocket-Accept"
-	headerExtensions = "Sec-WebSocket-Extensions"
-	headerKey        = "Sec-WebSocket-Key"
-	headerProtocol   = "Sec-WebSocket-Protocol"
-	headerVersion    = "Sec-WebSocket-Version"
+	headerAccept     = "Sec-Websocket-Accept"
+	headerExtensions = "Sec-Websocket-Extensions"
+	headerKey        = "Sec-Websocket-Key"
+	headerProtocol   = "Sec-Websocket-Protocol"
+	headerVersion    = "Sec-Websocket-Version"
 )
 
 // isHandshakeField reports whether a header field belongs to the handshake, so that no caller may set it.
@@ -127,12 +128,12 @@ func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Conn, er
 func switching(r *http.Request, o *AcceptOptions) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n")
-	fmt.Fprintf(&b, "%s: %s\r\n", headerAccept, acceptValue(r.Header.Get(headerKey)))
+	fmt.Fprintf(&b, "Sec-WebSocket-Accept: %s\r\n", acceptValue(r.Header.Get(headerKey)))
 	if o.Protocol != "" {
 		if offered, _ := Protocols(r.Header); !slices.Contains(offered, o.Protocol) {
 			return nil, fmt.Errorf("the client does not offer the protocol %q", o.Protocol)
 		}
-		fmt.Fprintf(&b, "%s: %s\r\n", headerProtocol, o.Protocol)
+		fmt.Fprintf(&b, "Sec-WebSocket-Protocol: %s\r\n", o.Protocol)
 	}
 	for name := range o.Header {
 		if isHandshakeField(name) {

@@ -77,6 +77,9 @@ func TestAutobahn(t *testing.T) {
 	for _, role := range []string{"server", "client"} {
 		t.Run(role, func(t *testing.T) {
 			for _, tc := range cases {
+				if testing.Short() && strings.HasPrefix(tc.id, "9.") {
+					continue // they move half a gigabyte
+				}
 				t.Run(tc.id, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { tc.run(t, role) })
 				})
@@ -118,11 +121,7 @@ func (tc autobahnCase) run(t *testing.T, role string) {
 			mu.Unlock()
 			continue
 		}
-		for _, b := range s(p) {
-			if _, err := p.nc.Write(b); err != nil {
-				break // the side under test has cut it off
-			}
-		}
+		p.send(s(p)...)
 	}
 	synctest.Wait()
 	codes := tc.codes
@@ -133,7 +132,7 @@ func (tc autobahnCase) run(t *testing.T, role string) {
 		}
 		mu.Unlock()
 		codes = []int{1000}
-		p.nc.Write(p.frame(fin|shut, closing(1000, ""))) //nolint:errcheck // the close frame that comes back tells
+		p.send(p.frame(fin|shut, closing(1000, "")))
 		synctest.Wait()
 	}
 	p.nc.Close()

@@ -11,7 +11,7 @@
 // number may write: they take turns, and each can give up waiting for its turn. The package starts no goroutine of its
 // own, besides what [context.AfterFunc] does.
 //
-// An idle connection holds about 1 KiB and no other buffer: memory for messages comes from pools and goes back as soon as
+// An idle connection holds about 1.3 KiB and no other buffer: memory for messages comes from pools and goes back as soon as
 // the message is done. A server that reads in a fresh goroutine, after its handler has returned, also gives back what
 // net/http holds for the request.
 package ws

@@ -1,0 +1,414 @@
+package ws_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"agentd/ws"
+)
+
+var (
+	errGone  = errors.New("gone")
+	prepared = ws.Prepare(ws.Text, []byte("hello"))
+)
+
+// TestMessageTimeout starts messages and control frames and does not end them.
+func TestMessageTimeout(t *testing.T) {
+	parts := map[string]step{
+		"half a header":       cut(part{fin | text, strings.Repeat("x", 300)}, 0, 0),
+		"half a payload":      cut(part{fin | text, "hello"}, 0, 2),
+		"half a long payload": cut(part{fin | text, strings.Repeat("x", 100_000)}, 0, 20_000),
+		"half a message":      frames(part{text, "hel"}),
+		"half a ping":         cut(part{fin | ping, "hello"}, 0, 2),
+		"half after a ping":   frames(part{fin | ping, "hello"}, part{text, "hel"}),
+	}
+	for name, s := range parts {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, role string) {
+				c, p := opened(t, role, ws.Options{MessageTimeout: 3 * time.Second, MaxMessage: 1 << 20})
+				go p.send(p.frame(fin|text, "before"))
+				if _, m, err := c.Read(t.Context()); err != nil || string(m) != "before" {
+					t.Fatalf("Read() = %q, %v", m, err)
+				}
+				failed := make(chan error)
+				go func() {
+					_, _, err := c.Read(t.Context())
+					failed <- err
+				}()
+				<-time.After(time.Hour) // of the bubble: between messages, any time may pass
+				b := s(p)
+				if name == "half a header" {
+					b[0] = b[0][:3]
+				}
+				if name == "half after a ping" { // which takes its time, too
+					go p.send(b[0][:4])
+					<-time.After(2 * time.Second)
+					b[0] = b[0][4:]
+					at := bytes.IndexByte(b[0], text) // where the ping ends
+					go p.send(b[0][:at])
+					p.want(t, "pong hello")
+					b[0] = b[0][at:]
+				}
+				start := time.Now()
+				go p.send(b...)
+				p.want(t, "close 1008 message slower than 3s")
+				if err := <-failed; ws.CodeOf(err) != ws.CodePolicy || time.Since(start) != 3*time.Second {
+					t.Errorf("Read() = %v after %v, want code 1008 after 3s", err, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// TestMessageTimeoutStartsAnew has messages one after the other that are slow, but not too slow.
+func TestMessageTimeoutStartsAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, role string) {
+		c, p := opened(t, role, ws.Options{MessageTimeout: 4 * time.Second})
+		go echo(c) //nolint:errcheck // what comes back tells
+		for range 5 {
+			for _, f := range []part{{fin | ping, "a"}, {text, "b"}, {fin | ping, "c"}, {fin | cont, "d"}} {
+				b := p.frame(f.b0, f.payload)
+				p.send(b[:len(b)-1])
+				<-time.After(time.Second)
+				last := b[len(b)-1:]
+				if f.b0 == fin|cont { // the end of one comes with the beginning of the next
+					last = append(last, p.frame(fin|ping, "a")[:3]...)
+				}
+				if f.b0 == text {
+					p.send(last)
+					continue
+				}
+				go p.send(last)
+				switch f.b0 {
+				case fin | ping:
+					p.want(t, "pong "+f.payload)
+				case fin | cont:
+					p.want(t, "text bd")
+				}
+				if f.b0 == fin|cont {
+					<-time.After(2 * time.Second)
+					go p.send(p.frame(fin|ping, "a")[3:])
+					p.want(t, "pong a")
+				}
+			}
+			<-time.After(time.Hour)
+		}
+	})
+}
+
+// TestWriteTimeout writes to a peer that does not read.
+func TestWriteTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, role string) {
+		c, p := opened(t, role, ws.Options{WriteTimeout: 4 * time.Second})
+		go c.Write(t.Context(), ws.Text, nil) //nolint:errcheck // it is here to move the deadline
+		p.want(t, "text ")
+		<-time.After(time.Second)
+		start := time.Now()
+		err := c.Write(t.Context(), ws.Text, []byte("hello"))
+		if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took < 4*time.Second || took > 6*time.Second {
+			t.Errorf("Write() = %v after %v, want a timeout after 4 to 6 s", err, took)
+		}
+		if _, _, again := c.Read(t.Context()); again != err {
+			t.Errorf("Read() = %v, want %v", again, err)
+		}
+		if again := c.Ping(t.Context()); again != err {
+			t.Errorf("Ping() = %v, want %v", again, err)
+		}
+	})
+}
+
+// TestContexts ends contexts before, during and after each call.
+func TestContexts(t *testing.T) {
+	bubble(t, func(t *testing.T, role string) {
+		c, p := opened(t, role, ws.Options{WriteTimeout: time.Hour})
+		over, cancel := context.WithCancelCause(t.Context())
+		cancel(errGone)
+		if _, _, err := c.Read(over); err != errGone {
+			t.Errorf("Read() = %v, want %v", err, errGone)
+		}
+		if err := c.Write(over, ws.Text, nil); err != errGone {
+			t.Errorf("Write() = %v, want %v", err, errGone)
+		}
+
+		// A context that ends between two calls does no harm, be it the same one or another.
+		for range 3 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			for range 3 {
+				go c.WritePrepared(ctx, prepared) //nolint:errcheck // what comes back tells
+				p.want(t, "text hello")
+				go p.send(p.frame(fin|text, "hi"))
+				if _, m, err := c.Read(ctx); err != nil || string(m) != "hi" {
+					t.Fatalf("Read() = %q, %v", m, err)
+				}
+			}
+			synctest.Wait()
+			cancel(errGone)
+			synctest.Wait()
+		}
+
+		// One that ends while another writes gives up its turn only.
+		first := make(chan error)
+		go func() { first <- c.Write(t.Context(), ws.Text, []byte("first")) }()
+		synctest.Wait()
+		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
+		defer cancelShort()
+		if err := c.Write(short, ws.Text, []byte("second")); err != context.DeadlineExceeded {
+			t.Errorf("Write() = %v, want %v", err, context.DeadlineExceeded)
+		}
+		p.want(t, "text first")
+		if err := <-first; err != nil {
+			t.Errorf("Write() = %v", err)
+		}
+
+		// One that ends while it writes, or reads, shuts the connection.
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() { <-time.After(time.Second); cancel(errGone) }()
+		if role == "server" {
+			if err := c.Write(ctx, ws.Text, []byte("unread")); err != errGone {
+				t.Errorf("Write() = %v, want %v", err, errGone)
+			}
+		} else if _, _, err := c.Read(ctx); err != errGone {
+			t.Errorf("Read() = %v, want %v", err, errGone)
+		}
+		for range 2 {
+			if _, err := p.br.ReadByte(); err == nil {
+				continue // of the frame that was cut off
+			}
+		}
+		if _, _, err := c.Read(t.Context()); err != errGone {
+			t.Errorf("Read() = %v, want %v", err, errGone)
+		}
+	})
+}
+
+// TestPingWhileWriting sends pings while a writer is stuck: Read goes on, and the last ping gets a pong in the end.
+func TestPingWhileWriting(t *testing.T) {
+	bubble(t, func(t *testing.T, role string) {
+		c, p := opened(t, role, ws.Options{})
+		go c.Write(t.Context(), ws.Binary, []byte("stuck")) //nolint:errcheck // what comes back tells
+		synctest.Wait()
+		go func() {
+			for i := range 1000 {
+				p.send(p.frame(fin|ping, fmt.Sprint(i)))
+			}
+			p.send(p.frame(fin|text, "done"))
+		}()
+		if _, m, err := c.Read(t.Context()); err != nil || string(m) != "done" {
+			t.Fatalf("Read() = %q, %v, want done", m, err)
+		}
+		p.want(t, "binary stuck", "pong 999")
+	})
+}
+
+// TestPingFlood sends pings and never reads the pongs.
+func TestPingFlood(t *testing.T) {
+	bubble(t, func(t *testing.T, role string) {
+		c, p := opened(t, role, ws.Options{WriteTimeout: 2 * time.Second})
+		go p.send(slices.Repeat([][]byte{p.frame(fin|ping, "x")}, 100)...)
+		start := time.Now()
+		if _, _, err := c.Read(t.Context()); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) > 3*time.Second {
+			t.Errorf("Read() = %v after %v, want a timeout after 3 s at most", err, time.Since(start))
+		}
+	})
+}
+
+func TestPing(t *testing.T) {
+	bubble(t, func(t *testing.T, role string) {
+		c, p := opened(t, role, ws.Options{})
+		if got := c.LastPong(); !got.IsZero() {
+			t.Errorf("LastPong() = %v, want none", got)
+		}
+		go echo(c) //nolint:errcheck // not of interest
+		<-time.After(time.Minute)
+		go c.Ping(t.Context()) //nolint:errcheck // what comes tells
+		p.want(t, "ping ")
+		<-time.After(time.Second)
+		go p.send(p.frame(fin|pong, ""))
+		synctest.Wait()
+		if got := c.LastPong(); !got.Equal(time.Now()) {
+			t.Errorf("LastPong() = %v, want %v", got, time.Now())
+		}
+	})
+}
+
+// TestPrepared writes batches of all sizes.
+func TestPrepared(t *testing.T) {
+	for _, sizes := range [][]int{{}, {5}, {0}, {1, 2, 3}, {40_000}, {10, 40_000, 20}, {20_000, 20_000, 20_000}, slices.Repeat([]int{320}, 500)} {
+		bubble(t, func(t *testing.T, role string) {
+			c, p := opened(t, role, ws.Options{})
+			var batch []*ws.Prepared
+			var want []string
+			for i, n := range sizes {
+				payload := strings.Repeat(string(rune('a'+i%26)), n)
+				typ, name := ws.Text, "text "
+				if i%2 == 1 {
+					typ, name = ws.Binary, "binary "
+				}
+				b := []byte(payload)
+				batch = append(batch, ws.Prepare(typ, b))
+				clear(b)
+				want = append(want, name+short(payload))
+			}
+			done := make(chan error)
+			go func() {
+				done <- c.WritePrepared(t.Context(), batch...)
+				done <- c.WritePrepared(t.Context(), batch...) // nothing of them is used up
+			}()
+			for range 2 {
+				p.want(t, want...)
+				if err := <-done; err != nil {
+					t.Errorf("WritePrepared() = %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestConcurrent reads and writes from all sides at once.
+func TestConcurrent(t *testing.T) {
+	near, far := tcp(t)
+	c, p := accepted(t, ws.Options{}, near, far)
+	var group sync.WaitGroup
+	const writers, each = 8, 200
+	for w := range writers {
+		group.Go(func() {
+			for i := range each {
+				var err error
+				switch m := fmt.Appendf(nil, "%d %d", w, i); i % 3 {
+				case 0:
+					err = c.Write(t.Context(), ws.Text, m)
+				case 1:
+					err = c.WritePrepared(t.Context(), ws.Prepare(ws.Text, m), prepared)
+				case 2:
+					err = errors.Join(c.Ping(t.Context()), c.Write(t.Context(), ws.Text, m))
+				}
+				if err != nil {
+					t.Errorf("write %d of writer %d = %v", i, w, err)
+				}
+			}
+		})
+	}
+	ended := make(chan error)
+	go func() {
+		for {
+			if _, _, err := c.Read(t.Context()); err != nil {
+				ended <- err
+				return
+			}
+			c.LastPong()
+		}
+	}()
+	group.Go(func() {
+		for i := range 300 {
+			p.send(p.frame(fin|ping, fmt.Sprint(i)), p.frame(fin|text, "x"), p.frame(fin|pong, ""))
+		}
+	})
+	next := make([]int, writers)
+	for left := writers * each; left > 0; {
+		s, err := p.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w, i int
+		if n, _ := fmt.Sscanf(s, "text %d %d", &w, &i); n != 2 {
+			continue
+		}
+		if i != next[w] {
+			t.Fatalf("message %d of writer %d, want %d", i, w, next[w])
+		}
+		next[w]++
+		left--
+	}
+	group.Wait()
+	p.send(p.frame(fin|shut, ""))
+	if err := <-ended; ws.CodeOf(err) != ws.CodeNone {
+		t.Errorf("Read() = %v, want code 1005", err)
+	}
+}
+
+// TestForgotten closes a connection whose context lives on, which must not keep it in memory.
+func TestForgotten(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	use := func() weak.Pointer[ws.Conn] {
+		c := scripted(t, "server", ws.Options{}, (&peer{client: true}).frame(fin|text, "hello"))
+		if _, _, err := c.Read(ctx); err != nil {
+			t.Fatalf("Read() = %v", err)
+		}
+		if err := c.WritePrepared(ctx, prepared); err != nil {
+			t.Fatalf("WritePrepared() = %v", err)
+		}
+		c.CloseNow()
+		if _, _, err := c.Read(ctx); err != ws.ErrClosed {
+			t.Errorf("Read() = %v, want ErrClosed", err)
+		}
+		return weak.Make(c)
+	}
+	seen := use()
+	for range 100 {
+		runtime.GC()
+		if seen.Value() == nil {
+			return
+		}
+	}
+	t.Error("the connection is still in memory")
+}
+
+// TestEnd closes the TCP connection in the middle of everything.
+func TestEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, role string) {
+		for _, b := range []string{"", "\x81", "\x01\x00"} {
+			c, p := opened(t, role, ws.Options{})
+			if role == "server" && len(b) > 1 {
+				b = "\x01\x80KEYS"
+			}
+			go func() {
+				p.send([]byte(b))
+				p.nc.Close()
+			}()
+			_, _, err := c.Read(t.Context())
+			if ws.CodeOf(err) != ws.CodeAbnormal {
+				t.Errorf("Read() after %q = %v, want code 1006", b, err)
+			}
+			if again := c.Write(t.Context(), ws.Text, nil); again != err {
+				t.Errorf("Write() = %v, want %v", again, err)
+			}
+		}
+	})
+}
+
+// TestHalfClosed has a peer that ends its side of the TCP connection, and still gets what is written.
+func TestHalfClosed(t *testing.T) {
+	near, far := tcp(t)
+	c, p := accepted(t, ws.Options{}, near, far)
+	p.send(p.frame(fin|text, "question"))
+	if err := far.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, m, err := c.Read(t.Context()); err != nil || string(m) != "question" {
+		t.Fatalf("Read() = %q, %v", m, err)
+	}
+	if err := c.Write(t.Context(), ws.Text, []byte("answer")); err != nil {
+		t.Errorf("Write() = %v", err)
+	}
+	if _, _, err := c.Read(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("Read() = %v, want %v", err, io.ErrUnexpectedEOF)
+	}
+	p.want(t, "text answer")
+	if s, err := p.next(); err != io.EOF {
+		t.Errorf("peer.next() = %q, %v, want EOF", s, err)
+	}
+}
