@@ -169,6 +169,9 @@ func (s *sink) Emit(ev event.Event) error {
 	case event.AgentStart, event.AgentEnd, event.AgentError, event.AgentCancelling:
 		return nil
 	}
+	if err := event.CheckBytes(ev); err != nil {
+		return fault.New(fault.AgentProtocol, "The agent's event cannot be delivered: %v.", err)
+	}
 	if event.Transient(ev.Type) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -35,6 +35,42 @@ func TestParseRefusesWhatCannotBeDelivered(t *testing.T) {
 	}
 }
 
+func TestBytesAreInEnvelopes(t *testing.T) {
+	nest := func(payload string) string {
+		return `{"type":"subagent.event","toolCallId":"c","agentName":"a","event":` + payload + `}`
+	}
+	deep := `{"type":"x"}`
+	for range 17 {
+		deep = nest(deep)
+	}
+	for payload, good := range map[string]bool{
+		`{"type":"file.generated","mimeType":"a/b","data":{"enc":"base64","data":"AQ=="}}`:               true,
+		`{"type":"file.generated","mimeType":"a/b","data":{"enc":"base64","data":""}}`:                   true,
+		`{"type":"file.generated","mimeType":"a/b","data":{"enc":"url","href":"https://x/y"}}`:           true,
+		`{"type":"file.generated","mimeType":"a/b","data":{"enc":"base64","data":"AQ"}}`:                 false,
+		`{"type":"file.generated","mimeType":"a/b","data":{"enc":"base64"}}`:                             false,
+		`{"type":"file.generated","mimeType":"a/b","data":"AQ=="}`:                                       false,
+		`{"type":"file.generated","mimeType":"a/b","data":{"0":137}}`:                                    false,
+		`{"type":"file.generated","mimeType":"a/b"}`:                                                     false,
+		`{"type":"tool.execute.partial","chunk":{"kind":"text","text":"x"}}`:                             true,
+		`{"type":"tool.execute.partial","chunk":{"kind":"image","data":{"enc":"base64","data":"AQ=="}}}`: true,
+		`{"type":"tool.execute.partial","chunk":{"kind":"image","data":[137]}}`:                          false,
+		`{"type":"text.delta","delta":"AQ=="}`:                                                           true,
+		nest(`{"type":"file.generated","data":{"enc":"base64","data":"AQ=="}}`):                          true,
+		nest(nest(`{"type":"file.generated","data":"AQ=="}`)):                                            false,
+		nest(`7`): false,
+		deep:      false,
+	} {
+		ev, err := event.Parse([]byte(payload))
+		if err == nil {
+			err = event.CheckBytes(ev)
+		}
+		if (err == nil) != good {
+			t.Errorf("CheckBytes(%s) = %v, want good %v", payload, err, good)
+		}
+	}
+}
+
 func TestSubjects(t *testing.T) {
 	for text, scope := range map[string]string{
 		"session:s-1/events":           "sessions:read:s-1",
