@@ -39,7 +39,9 @@ const arenaSubject = "session:arena/events"
 func newArena(tb testing.TB, queue int, accepted func(*net.TCPConn)) *arena {
 	tb.Helper()
 	a := &arena{hub: hub.New(hub.Options{})}
-	feed := func(context.Context, event.Subject) (stream.Feed, error) { return stream.Feed{Subject: arenaSubject}, nil }
+	feed := func(context.Context, event.Subject) (stream.Feed, error) {
+		return stream.Feed{Subject: arenaSubject}, nil
+	}
 	a.service = stream.New(stream.Options{Hub: a.hub, Feed: feed, KeepAlive: time.Minute, Queue: queue, Version: "0",
 		Sanitiser: commentary.New(commentary.Wrap, []string{"text.delta"})})
 	mux := http.NewServeMux()
@@ -79,7 +81,7 @@ func newArena(tb testing.TB, queue int, accepted func(*net.TCPConn)) *arena {
 // mark stands once in each event, and in nothing else that a client gets.
 const mark = '^'
 
-// published makes the next event, whose WebSocket frame has about 320 bytes.
+// publish makes the next event, whose WebSocket frame has about 320 bytes.
 func (a *arena) publish() {
 	a.published++
 	id := fmt.Sprintf("1.%06d", a.published)
@@ -131,7 +133,7 @@ type audience struct {
 	left    [2]atomic.Int64 // clients that have not all of an even or odd round
 	done    chan struct{}   // holds a token for each round that all clients have
 	readers sync.WaitGroup
-	noted   func(client, event int, at time.Time) // nil: nobody wants to know
+	noted   atomic.Pointer[func(client, event int, at time.Time)] // is told instead of done
 }
 
 const roundSize = 256 // events; two rounds fit into the queue of a client
@@ -162,9 +164,9 @@ func (a *audience) read(client int, conn net.Conn) {
 		}
 		had := got
 		got += bytes.Count(buf[:n], []byte{mark})
-		if a.noted != nil {
+		if noted := a.noted.Load(); noted != nil {
 			for at := time.Now(); had < got; had++ {
-				a.noted(client, had, at)
+				(*noted)(client, had, at)
 			}
 			continue
 		}
