@@ -54,7 +54,7 @@ func (b *Batch) Free() {
 type Queue struct {
 	entries, bytes int
 	notify         func()
-	wake           chan struct{} // holds a token while something may wait
+	wake           chan struct{} // holds a token while something may wait; only without notify
 
 	mu    sync.Mutex // guards the fields below
 	batch *Batch     // nil when nothing waits
@@ -65,7 +65,10 @@ type Queue struct {
 // NewQueue makes a queue for so many entries and bytes; no bound of bytes when 0. One entry is taken whatever its size.
 // When something begins to wait, notify is called, by a publisher who holds locks: it must not block, nor call the hub.
 func NewQueue(entries, bytes int, notify func()) *Queue {
-	q := &Queue{entries: entries, bytes: bytes, notify: notify, wake: make(chan struct{}, 1)}
+	q := &Queue{entries: entries, bytes: bytes, notify: notify}
+	if notify == nil {
+		q.wake = make(chan struct{}, 1)
+	}
 	if bytes == 0 {
 		q.bytes = math.MaxInt
 	}
