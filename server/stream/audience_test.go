@@ -30,6 +30,7 @@ type arena struct {
 	hub       *hub.Hub
 	service   *stream.Service
 	addr      string
+	text      string // of each event
 	published int
 }
 
@@ -38,7 +39,7 @@ const arenaSubject = "session:arena/events"
 // newArena starts a service. The hook sees each connection that the server accepts.
 func newArena(tb testing.TB, queue int, accepted func(*net.TCPConn)) *arena {
 	tb.Helper()
-	a := &arena{hub: hub.New(hub.Options{})}
+	a := &arena{hub: hub.New(hub.Options{}), text: strings.Repeat("x", 69)}
 	feed := func(context.Context, event.Subject) (stream.Feed, error) {
 		return stream.Feed{Subject: arenaSubject}, nil
 	}
@@ -81,12 +82,12 @@ func newArena(tb testing.TB, queue int, accepted func(*net.TCPConn)) *arena {
 // mark stands once in each event, and in nothing else that a client gets.
 const mark = '^'
 
-// publish makes the next event, whose WebSocket frame has about 320 bytes.
+// publish makes the next event, whose WebSocket frame has about 250 bytes and the text.
 func (a *arena) publish() {
 	a.published++
 	id := fmt.Sprintf("1.%06d", a.published)
 	a.hub.Publish(arenaSubject, &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: a.published}, ID: id, Type: "text.delta",
-		Payload: fmt.Appendf(nil, `{"type":"text.delta","id":%q,"delta":"^%s"}`, id, strings.Repeat("x", 75))})
+		Payload: fmt.Appendf(nil, `{"type":"text.delta","id":%q,"delta":"^%06d%s"}`, id, a.published, a.text)})
 }
 
 // watch connects a client, and returns when it is subscribed.
@@ -127,50 +128,62 @@ func masked(text string) string {
 	return string(binary.BigEndian.AppendUint16([]byte{0x81, 0x80 | 126}, uint16(len(text)))) + "\x00\x00\x00\x00" + text
 }
 
-// audience is clients that count marks. Events are published in rounds, at most two ahead of the slowest client.
+// audience is clients that count events, which are published in rounds, at most two ahead of the slowest client.
 type audience struct {
 	size    int
+	round   int             // events of one
 	left    [2]atomic.Int64 // clients that have not all of an even or odd round
 	done    chan struct{}   // holds a token for each round that all clients have
 	readers sync.WaitGroup
 	noted   atomic.Pointer[func(client, event int, at time.Time)] // is told instead of done
 }
 
-const roundSize = 256 // events; two rounds fit into the queue of a client
+// counter makes a function that reads from a connection and counts the events. The default only counts marks.
+type counter func(client int, conn net.Conn) func() (events int, err error)
 
-func newAudience(tb testing.TB, conns []net.Conn) *audience {
-	a := &audience{size: len(conns), done: make(chan struct{}, 2)}
+func countMarks(_ int, conn net.Conn) func() (int, error) {
+	buf := make([]byte, 16<<10)
+	return func() (int, error) {
+		n, err := conn.Read(buf)
+		return bytes.Count(buf[:n], []byte{mark}), err
+	}
+}
+
+// newAudience begins to read. No single read may yield a whole round, and two rounds have to fit into a client's queue.
+func newAudience(tb testing.TB, conns []net.Conn, round int, count counter) *audience {
+	a := &audience{size: len(conns), round: round, done: make(chan struct{}, 2)}
 	for i := range a.left {
 		a.left[i].Store(int64(a.size))
 	}
 	for client, conn := range conns {
-		a.readers.Go(func() { a.read(client, conn) })
+		a.readers.Go(func() { a.read(client, count(client, conn)) })
 	}
-	tb.Cleanup(func() {
-		for _, conn := range conns {
-			conn.Close()
-		}
-		a.readers.Wait()
-	})
+	tb.Cleanup(func() { a.leave(conns) })
 	return a
 }
 
-func (a *audience) read(client int, conn net.Conn) {
-	buf := make([]byte, 16<<10) // so one read cannot hold a whole round
+func (a *audience) leave(conns []net.Conn) {
+	for _, conn := range conns {
+		conn.Close()
+	}
+	a.readers.Wait()
+}
+
+func (a *audience) read(client int, next func() (int, error)) {
 	for got := 0; ; {
-		n, err := conn.Read(buf)
+		n, err := next()
 		if err != nil {
 			return
 		}
 		had := got
-		got += bytes.Count(buf[:n], []byte{mark})
+		got += n
 		if noted := a.noted.Load(); noted != nil {
 			for at := time.Now(); had < got; had++ {
 				(*noted)(client, had, at)
 			}
 			continue
 		}
-		if round := had / roundSize; got/roundSize != round {
+		if round := had / a.round; got/a.round != round {
 			if left := &a.left[round%2]; left.Add(-1) == 0 {
 				left.Store(int64(a.size))
 				a.done <- struct{}{}
@@ -190,7 +203,7 @@ func (a *audience) rounds(tb testing.TB, rounds int, publish func()) {
 			}
 		}
 		if round < rounds {
-			for range roundSize {
+			for range a.round {
 				publish()
 			}
 		}

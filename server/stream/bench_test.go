@@ -30,17 +30,19 @@ type contestant struct {
 	allocs []float64 // per delivery
 }
 
+const benchRound = 256
+
 func contestants(b *testing.B, clients int) []*contestant {
 	frame := eventFrame(b)
 	bare, ends := newBareFanOut(b, clients)
-	all := []*contestant{{name: "bare", publish: func() { bare.publish(frame) }, audience: newAudience(b, ends)}}
+	all := []*contestant{{name: "bare", publish: func() { bare.publish(frame) }, audience: newAudience(b, ends, benchRound, countMarks)}}
 	for _, name := range []string{"ws", "sse"} {
 		a := newArena(b, 1000, nil)
 		var conns []net.Conn
 		for range clients {
 			conns = append(conns, a.watch(b, "/"+name, nil))
 		}
-		all = append(all, &contestant{name: name, publish: a.publish, audience: newAudience(b, conns)})
+		all = append(all, &contestant{name: name, publish: a.publish, audience: newAudience(b, conns, benchRound, countMarks)})
 	}
 	return all
 }
@@ -55,8 +57,8 @@ func processorTime(b *testing.B) time.Duration {
 
 // turn delivers about a million events.
 func (c *contestant) turn(b *testing.B) {
-	rounds := 1 << 20 / roundSize / c.audience.size
-	deliveries := float64(rounds * roundSize * c.audience.size)
+	rounds := 1 << 20 / benchRound / c.audience.size
+	deliveries := float64(rounds * benchRound * c.audience.size)
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
