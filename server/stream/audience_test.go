@@ -39,7 +39,7 @@ const arenaSubject = "session:arena/events"
 // newArena starts a service. The hook sees each connection that the server accepts.
 func newArena(tb testing.TB, queue int, accepted func(*net.TCPConn)) *arena {
 	tb.Helper()
-	a := &arena{hub: hub.New(hub.Options{}), text: strings.Repeat("x", 69)}
+	a := &arena{hub: hub.New(hub.Options{}), text: strings.Repeat("x", 94)}
 	feed := func(context.Context, event.Subject) (stream.Feed, error) {
 		return stream.Feed{Subject: arenaSubject}, nil
 	}
