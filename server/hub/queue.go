@@ -16,11 +16,37 @@ var (
 	ErrErased = errors.New("hub: subject erased")
 )
 
-// A Delivery is an entry for one of a queue's subscriptions or, without an entry, why it gets no more.
+// A Delivery is an entry for one of a queue's subscriptions or, without an entry, the news that it gets no more.
 type Delivery struct {
 	Sub   *Sub
 	Entry *Entry
-	Err   error
+}
+
+// A Batch is deliveries that waited. A nil one has none.
+type Batch struct{ all []Delivery }
+
+// All returns the deliveries in the order in which they were published.
+func (b *Batch) All() []Delivery {
+	if b == nil {
+		return nil
+	}
+	return b.all
+}
+
+// Batches are shared by all queues, so that one in which nothing waits holds no memory for what will.
+var batches = sync.Pool{New: func() any { return &Batch{make([]Delivery, 0, 8)} }}
+
+// keepBatch is the capacity up to which a batch is worth keeping.
+const keepBatch = 1024
+
+// Free gives a batch back. Neither it nor its deliveries may be used any more.
+func (b *Batch) Free() {
+	if b == nil || cap(b.all) > keepBatch {
+		return
+	}
+	clear(b.all)
+	b.all = b.all[:0]
+	batches.Put(b)
 }
 
 // Queue holds what waits for one client, over all its subscriptions, in the order in which it was published. Its
@@ -28,19 +54,21 @@ type Delivery struct {
 type Queue struct {
 	entries, bytes int
 	notify         func()
-	wake           chan struct{} // holds a token while something may wait
+	wake           chan struct{} // holds a token while something may wait; only without notify
 
 	mu    sync.Mutex // guards the fields below
-	items []Delivery
-	spare []Delivery // taken once and given back, to be filled again
-	size  int        // bytes of items
+	batch *Batch     // nil when nothing waits
+	size  int        // bytes of its entries
 	err   error
 }
 
 // NewQueue makes a queue for so many entries and bytes; no bound of bytes when 0. One entry is taken whatever its size.
 // When something begins to wait, notify is called, by a publisher who holds locks: it must not block, nor call the hub.
 func NewQueue(entries, bytes int, notify func()) *Queue {
-	q := &Queue{entries: entries, bytes: bytes, notify: notify, wake: make(chan struct{}, 1)}
+	q := &Queue{entries: entries, bytes: bytes, notify: notify}
+	if notify == nil {
+		q.wake = make(chan struct{}, 1)
+	}
 	if bytes == 0 {
 		q.bytes = math.MaxInt
 	}
@@ -49,30 +77,37 @@ func NewQueue(entries, bytes int, notify func()) *Queue {
 
 func (q *Queue) offer(sub *Sub, e *Entry) {
 	q.mu.Lock()
-	was := len(q.items) > 0 || q.err != nil
+	waiting := len(q.batch.All())
 	switch {
 	case q.err != nil:
-	case len(q.items) >= q.entries, len(q.items) > 0 && q.size+e.size > q.bytes:
-		q.err, q.items, q.spare, q.size = ErrOverflow, nil, nil, 0
-		was = false
+		q.mu.Unlock()
+		return
+	case waiting >= q.entries, waiting > 0 && q.size+e.size > q.bytes:
+		q.err, q.batch, q.size = ErrOverflow, nil, 0
+		waiting = 0
 	default:
-		if q.items == nil {
-			q.items, q.spare = q.spare, nil
-		}
-		q.items = append(q.items, Delivery{Sub: sub, Entry: e})
+		q.addLocked(Delivery{sub, e})
 		q.size += e.size
 	}
 	q.mu.Unlock()
-	if !was {
+	if waiting == 0 {
 		q.signal()
 	}
 }
 
-// end tells the queue's owner that a subscription gets no more. That fits always.
+func (q *Queue) addLocked(d Delivery) {
+	if q.batch == nil {
+		q.batch = batches.Get().(*Batch)
+	}
+	q.batch.all = append(q.batch.all, d)
+}
+
+// end tells the queue's owner that a subscription gets no more. That fits always. The first reason counts.
 func (q *Queue) end(sub *Sub, err error) {
 	q.mu.Lock()
-	if q.err == nil {
-		q.items = append(q.items, Delivery{Sub: sub, Err: err})
+	if q.err == nil && sub.err == nil {
+		sub.err = err
+		q.addLocked(Delivery{Sub: sub})
 	}
 	q.mu.Unlock()
 	q.signal()
@@ -90,28 +125,13 @@ func (q *Queue) signal() {
 }
 
 // Take returns what waits, nil when nothing does. The error is ErrOverflow: then all is lost and nothing comes any more.
-func (q *Queue) Take() ([]Delivery, error) {
+// The batch should be given back with Free.
+func (q *Queue) Take() (*Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	items := q.items
-	q.items, q.size = nil, 0
-	return items, q.err
-}
-
-// keepSpare is the capacity up to which a slice is worth keeping for an idle client.
-const keepSpare = 64
-
-// Give gives back a slice that Take returned, so that it can be filled again. Its deliveries must not be used any more.
-func (q *Queue) Give(items []Delivery) {
-	if cap(items) == 0 || cap(items) > keepSpare {
-		return
-	}
-	clear(items)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.spare == nil && q.err == nil {
-		q.spare = items[:0]
-	}
+	batch := q.batch
+	q.batch, q.size = nil, 0
+	return batch, q.err
 }
 
 // Sub is a subscription.
@@ -122,26 +142,31 @@ type Sub struct {
 	subject *subject
 	at      int // its place in the subject's subs; guarded by the subject's lock
 	queue   *Queue
+	err     error // why it gets no more; guarded by the queue's lock until that is delivered
 	rest    error // of a subscription with a queue of its own: why nothing comes any more
 }
+
+// Err tells why the subscription gets no more, ErrClosed or ErrErased, once a delivery without an entry has come for it.
+func (s *Sub) Err() error { return s.err }
 
 // Next returns all entries that wait, at least one, or blocks until there are some. After the last entry the error
 // is ErrOverflow, ErrClosed, ErrErased or the cause of ctx. It is for a subscription with a queue of its own; one
 // goroutine at a time may call it.
 func (s *Sub) Next(ctx context.Context) ([]*Entry, error) {
 	for s.rest == nil {
-		items, err := s.queue.Take()
-		var batch []*Entry
-		for _, d := range items {
-			if d.Err != nil {
-				err = d.Err
+		batch, err := s.queue.Take()
+		var entries []*Entry
+		for _, d := range batch.All() {
+			if d.Entry == nil {
+				err = s.err
 				break
 			}
-			batch = append(batch, d.Entry)
+			entries = append(entries, d.Entry)
 		}
+		batch.Free()
 		s.rest = err
-		if len(batch) > 0 {
-			return batch, nil
+		if len(entries) > 0 {
+			return entries, nil
 		}
 		if err != nil {
 			break

@@ -249,13 +249,13 @@ func (c *client) send() {
 
 // take hands what was published to the subscriptions.
 func (c *client) take() {
-	items, err := c.queue.Take()
-	for _, d := range items {
+	batch, err := c.queue.Take()
+	for _, d := range batch.All() {
 		f := d.Sub.Owner.(*follower)
 		switch {
 		case f.over:
-		case d.Err != nil:
-			c.endOf(f, d.Err)
+		case d.Entry == nil:
+			c.endOf(f, d.Sub.Err())
 		case f.phase != live:
 			if len(f.held) >= c.s.opts.Queue {
 				err = hub.ErrOverflow
@@ -266,7 +266,7 @@ func (c *client) take() {
 			c.show(f, d.Entry)
 		}
 	}
-	c.queue.Give(items)
+	batch.Free()
 	if err != nil {
 		c.finish(endThrottled)
 	}

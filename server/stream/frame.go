@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +44,7 @@ func (b *body) append(buf []byte, subscription string) []byte {
 // bodyOf makes the form of an entry. The payload is on one line and, where a policy wants that, sanitised.
 func (s *Service) bodyOf(subject string, e *hub.Entry) *body {
 	return e.Memo(func() any {
-		b := &body{payload: oneLine(e.Payload)}
+		b := &body{payload: oneLine(e.Payload), head: make([]byte, 0, 64+len(e.ID)+len(subject)+len(e.Type))}
 		if s.opts.Sanitiser != nil {
 			b.payload, b.decision = s.opts.Sanitiser.Payload(e.Type, b.payload)
 		}
@@ -70,8 +71,11 @@ func oneLine(p json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// appendQuoted adds a JSON string.
+// appendQuoted adds a JSON string. What we make ourselves, such as ids, needs no escapes.
 func appendQuoted(buf []byte, s string) []byte {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) }) {
+		return append(append(append(buf, '"'), s...), '"')
+	}
 	b, _ := message.Encode(s)
 	return append(buf, b...)
 }

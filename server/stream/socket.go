@@ -41,22 +41,33 @@ type socket struct {
 	last int // number of the latest subscription
 }
 
-// run reads until the connection has ended, and then gives up all of it. What a refused client sends means nothing.
+// run reads until the connection has ended, and then gives up all of it. What a refused client sends means nothing. Reads
+// and writes have no context: who ends the client's shuts its wire, and a connection that watches a context holds more.
 func (k *socket) run(refused bool) {
-	defer k.c.s.leave(k.c)
 	for {
-		typ, frame, err := k.conn.Read(k.c.ctx)
-		if err != nil {
-			break
-		}
-		if !refused && !k.handle(typ, frame) {
+		typ, frame, err := k.conn.Read(context.Background())
+		switch {
+		case err != nil:
+			k.quit()
+			return
+		case refused:
+			continue
+		case !k.handle(typ, frame):
 			refused = true
 			k.c.finish(endProtocol)
 		}
+		// A fresh goroutine reads on: to answer takes more stack than to wait, and the runtime does not take it back.
+		go k.run(refused)
+		return
 	}
+}
+
+// quit gives up the connection.
+func (k *socket) quit() {
 	k.c.cancel()
 	k.conn.Close(context.Background(), ws.CodeNormal, "") //nolint:errcheck // it is over either way
 	k.c.close(k.followers())
+	k.c.s.leave(k.c)
 }
 
 func (k *socket) followers() []*follower {
@@ -250,7 +261,7 @@ func (k *socket) idle() {
 		return
 	}
 	k.pinged = time.Now()
-	k.conn.Ping(k.c.ctx) //nolint:errcheck // the reader notices
+	k.conn.Ping(context.Background()) //nolint:errcheck // the reader notices
 }
 
 func (k *socket) buffered() int {
@@ -264,7 +275,7 @@ func (k *socket) flush() error {
 	out := k.out
 	k.out = nil
 	defer out.free()
-	return k.conn.WriteEncoded(k.c.ctx, out.b)
+	return k.conn.WriteEncoded(context.Background(), out.b)
 }
 
 func (k *socket) ended(f *follower) { k.strike(f.id) }

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/hex"
 	"errors"
@@ -89,9 +88,9 @@ const chunkHead = "00000000\r\n"
 
 // open sends the head of the answer, and returns what waits until the client has left or the stream is over.
 func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (read func(), err error) {
-	o.rc = http.NewResponseController(w)
+	rc := http.NewResponseController(w)
 	if r.ProtoMajor == 1 && r.ProtoMinor == 1 {
-		conn, rw, err := o.rc.Hijack()
+		conn, _, err := rc.Hijack()
 		if err == nil {
 			if s, ok := w.(interface{ SetStatus(int) }); ok {
 				s.SetStatus(http.StatusOK)
@@ -100,13 +99,14 @@ func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (read func(), err
 			if o.f.feed.Ended != nil {
 				w.Header().Set("Connection", "close") // an end is to be expected, and with it that of the connection
 			}
-			return func() { discard(conn, rw.Reader) }, o.head(w.Header())
+			// Nothing of the request stays: what net/http reads and writes with is several times as large as the stream.
+			return func() { discard(conn) }, o.head(w.Header())
 		}
 		if !errors.Is(err, http.ErrNotSupported) {
 			return nil, err
 		}
 	}
-	o.w, o.done = w, make(chan struct{})
+	o.w, o.rc, o.done = w, rc, make(chan struct{})
 	w.WriteHeader(http.StatusOK)
 	ctx := r.Context()
 	return func() {
@@ -114,7 +114,7 @@ func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (read func(), err
 		case <-o.done:
 		case <-ctx.Done():
 		}
-	}, o.rc.Flush()
+	}, rc.Flush()
 }
 
 // head writes what net/http would have written.
@@ -127,11 +127,8 @@ func (o *sseWire) head(h http.Header) error {
 	return o.write(b.Bytes())
 }
 
-// discard reads until the client has gone. It sends nothing that would mean anything.
-func discard(conn net.Conn, early *bufio.Reader) {
-	if n := early.Buffered(); n > 0 {
-		early.Discard(n) //nolint:errcheck // it is there
-	}
+// discard reads until the client has gone. It sends nothing that would mean anything, and perhaps has already.
+func discard(conn net.Conn) {
 	var b [64]byte
 	for {
 		if _, err := conn.Read(b[:]); err != nil {
