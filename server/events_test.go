@@ -112,7 +112,7 @@ func (w wanted) wants(subject, subscription string, f *frame) string {
 			pattern = head + `,"...":0}`
 		}
 	case "replay-marker":
-		if len(words) <= 1 {
+		if !strings.HasPrefix(w.pattern, "{") {
 			pattern = fmt.Sprintf(`%s,"eventId":%q,"droppedCount":"<int>"}`, head, cmp.Or(w.pattern, "<string>"))
 		}
 	default:
