@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -59,10 +60,11 @@ func (k *socket) run(refused bool) {
 	k.c.close(k.followers())
 }
 
+// followers are the subscriptions, oldest first.
 func (k *socket) followers() []*follower {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Collect(maps.Values(k.subs))
+	return slices.SortedFunc(maps.Values(k.subs), func(a, b *follower) int { return cmp.Compare(a.id, b.id) })
 }
 
 // handle answers one frame. It returns false when the frame breaks the protocol, which ends the connection.
