@@ -227,8 +227,10 @@ func (p *player) socketLine(name string, s *socket, l line) string {
 	return ""
 }
 
+// send sends a frame. That the server has closed the socket meanwhile is told by what is read.
 func (s *socket) send(t ws.Type, payload []byte) string {
-	if err := s.conn.Write(context.Background(), t, payload); err != nil {
+	err := s.conn.Write(context.Background(), t, payload)
+	if _, closed := errors.AsType[*ws.CloseError](err); err != nil && !closed && !errors.Is(err, ws.ErrClosed) {
 		return err.Error()
 	}
 	return ""
