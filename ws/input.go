@@ -14,6 +14,7 @@ type input struct {
 	r, w  int    // b[r:w] has been read from the connection and not been used
 	burst bool   // the last read filled the buffer, so there is more to come
 	large *buffer
+	kept  bool // small is somebody else's
 	small [smallInput]byte
 }
 
@@ -68,7 +69,7 @@ func (in *input) enlarge(n int) {
 
 // release goes on in the memory of the connection, when nothing is buffered.
 func (in *input) release() {
-	if in.large != nil {
+	if in.large != nil && !in.kept {
 		in.large.free()
 		in.large, in.b = nil, in.small[:]
 	}
@@ -77,6 +78,6 @@ func (in *input) release() {
 
 // detach leaves all memory that peek may have shown to whom it was shown, and goes on in other.
 func (in *input) detach() {
-	in.large = nil
+	in.large, in.kept = nil, true
 	in.enlarge(max(largeInput, in.buffered()))
 }
