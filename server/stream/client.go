@@ -231,17 +231,16 @@ func (c *client) round(tasks []func(), end *ending) {
 		}
 	}
 	c.take()
-	kept := c.replaying[:0]
-	for _, f := range c.replaying {
-		if !c.replay(f) {
+	all := c.replaying // which is nil once the client is lost
+	kept := all[:0]
+	for _, f := range all {
+		if !c.gone && !c.replay(f) {
 			kept = append(kept, f)
 		}
 	}
-	clear(c.replaying[len(kept):])
-	c.replaying = kept
-	if len(kept) == 0 {
-		c.replaying = nil
-	} else {
+	clear(all[len(kept):])
+	if c.replaying = nil; len(kept) > 0 && !c.gone {
+		c.replaying = kept
 		c.again()
 	}
 	c.send()

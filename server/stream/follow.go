@@ -141,7 +141,9 @@ func (f *follower) drop() {
 func (f *follower) close() {
 	f.over = true
 	f.drop()
-	f.sub.Close()
+	if f.sub != nil {
+		f.sub.Close()
+	}
 	f.ring, f.held = nil, nil
 }
 
