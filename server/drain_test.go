@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentd/ws"
 )
 
 // eventually asks until the answer is as wanted.
@@ -41,6 +43,12 @@ func TestDrainingRefusesNewWork(t *testing.T) {
 	waiting := r.send("POST", "/v1/agents/hold/run", r.admin, "")
 	defer waiting.close()
 	id := r.running()
+	conn, err := r.dial(bearer(r.admin), subprotocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := newSocket(conn)
+	defer open.close()
 
 	stopped := make(chan error, 1)
 	srv := r.srv
@@ -56,6 +64,12 @@ func TestDrainingRefusesNewWork(t *testing.T) {
 			t.Errorf("POST %s = %d %s, want server-draining", path, ans.StatusCode, ans.body)
 		}
 	}
+	if _, err := r.dial(bearer(r.admin), subprotocol); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("a WebSocket = %v, want 503", err)
+	}
+	if problem := open.silent(); problem != "" {
+		t.Errorf("a WebSocket that was there before: %s, want it to go on", problem)
+	}
 	for _, path := range []string{"/v1/agents", "/v1/runs/" + id + "/state", "/v1/sessions", "/v1/health"} {
 		if ans := r.do("GET", path, r.admin, ""); ans.StatusCode != http.StatusOK {
 			t.Errorf("GET %s = %d %s, want 200", path, ans.StatusCode, ans.body)
@@ -67,6 +81,9 @@ func TestDrainingRefusesNewWork(t *testing.T) {
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("Shutdown() = %v, want none", err)
+	}
+	if _, err := open.next(); ws.CodeOf(err) != 4007 {
+		t.Errorf("the WebSocket ends with %v, want 4007", err)
 	}
 }
 

@@ -25,19 +25,25 @@ func (p *player) events(x *exchange, text string) string {
 		x.stream = bufio.NewReader(x.resp.Body)
 		x.rig.contract.check(p.t, x, "")
 	}
-	subject, rest, _ := strings.Cut(text, "\n")
+	subject, lines, _ := strings.Cut(text, "\n")
+	return p.sequence(subject, "<~ sse.*>", func() (frame, error) { return readFrame(x.stream) }, lines)
+}
+
+// sequence reads the next events of a subscription, whose id matches a pattern.
+func (p *player) sequence(subject, subscription string, next func() (frame, error), lines string) string {
+	p.t.Helper()
 	var pending *frame // read, but not yet asked for
-	for wanted := range strings.SplitSeq(rest, "\n") {
+	for wanted := range strings.SplitSeq(lines, "\n") {
 		w := parseWanted(wanted)
 		for n := 0; ; n++ {
 			if pending == nil {
-				f, err := readFrame(x.stream)
+				f, err := next()
 				if err != nil {
 					return fmt.Sprintf("want %s, got a stream that is not well-formed: %v", wanted, err)
 				}
 				pending = &f
 			}
-			problem := w.wants(subject, pending)
+			problem := w.wants(subject, subscription, pending)
 			if problem == "" {
 				if w.name != "" {
 					p.vars[w.name] = pending.id
@@ -76,7 +82,7 @@ func parseWanted(text string) wanted {
 }
 
 // wants tells in what a frame is not the wanted one, and in what it is no frame of this stream at all.
-func (w wanted) wants(subject string, f *frame) string {
+func (w wanted) wants(subject, subscription string, f *frame) string {
 	kind := f.event
 	switch {
 	case f.over:
@@ -88,18 +94,31 @@ func (w wanted) wants(subject string, f *frame) string {
 		return fmt.Sprintf("got %s: %s", kind, f.data)
 	}
 	pattern := cmp.Or(w.pattern, `"<any>"`)
+	words := strings.Fields(w.pattern)
+	head := fmt.Sprintf(`{"v":"1","kind":%q,"subscriptionId":%q`, kind, subscription)
 	switch kind {
 	case "end", "keep-alive":
 		return ""
-	case "lifecycle":
+	case "lifecycle", "error":
 		if f.id != "" {
-			return "a lifecycle frame has no id"
+			return "a frame without an event has no id"
+		}
+		switch {
+		case len(words) == 1:
+			pattern = fmt.Sprintf(`%s,"status":%q}`, head, words[0])
+		case len(words) == 2:
+			pattern = fmt.Sprintf(`%s,"status":%q,"reason":%q}`, head, words[0], words[1])
+		case pattern == `"<any>"`:
+			pattern = head + `,"...":0}`
 		}
 	case "replay-marker":
+		if !strings.HasPrefix(w.pattern, "{") {
+			pattern = fmt.Sprintf(`%s,"eventId":%q,"droppedCount":"<int>"}`, head, cmp.Or(w.pattern, "<string>"))
+		}
 	default:
 		// Clients refuse a frame with a member too many.
-		pattern = fmt.Sprintf(`{"v":"1","kind":"event","eventId":%q,"subscriptionId":"<~ sse.*>","subject":%q,"type":%q,"payload":%s}`,
-			f.id, subject, f.event, pattern)
+		pattern = fmt.Sprintf(`{"v":"1","kind":"event","eventId":%q,"subscriptionId":%q,"subject":%q,"type":%q,"payload":%s}`,
+			f.id, subscription, subject, f.event, pattern)
 		if f.id == "" || !strings.Contains(f.data, fmt.Sprintf(`"payload":{"type":%q`, f.event)) {
 			return "its payload does not begin with its type, or it has no id: " + f.data
 		}

@@ -14,6 +14,8 @@ type player struct {
 	script *script
 	vars   map[string]string
 	open   map[string]*exchange // by the name that `start` gave them
+
+	sockets map[string]*socket // those that are open, by name
 }
 
 func (p *player) failf(l line, format string, args ...any) {
@@ -45,6 +47,8 @@ func (p *player) play(b block) {
 	case "restart":
 		p.stop()
 		p.start()
+	case "socket":
+		p.socket(b)
 	case "await":
 		x := p.open[b.head.rest]
 		if x == nil {
@@ -71,6 +75,14 @@ func (p *player) token(l line) {
 	p.vars[words[0]+".id"], p.vars[words[0]] = p.mint(expires, scopes...)
 }
 
+// tokenOf is the token that a line `as NAME` names.
+func (p *player) tokenOf(l line) string {
+	if l.rest == "nobody" {
+		return ""
+	}
+	return p.fill(line{l.number, l.verb, "${" + l.rest + "}"})
+}
+
 func (p *player) request(b block) {
 	p.t.Helper()
 	token, body, name, until := p.admin, "", "", false
@@ -80,10 +92,7 @@ func (p *player) request(b block) {
 		l := rest[0]
 		switch l.verb {
 		case "as":
-			token = ""
-			if l.rest != "nobody" {
-				token = p.fill(line{l.number, l.verb, "${" + l.rest + "}"})
-			}
+			token = p.tokenOf(l)
 			continue
 		case "with":
 			headers = append(headers, p.fill(l))

@@ -32,10 +32,35 @@ package server_test
 //	text REGEXP         something in the body
 //	capture NAME PLACE  keep a value of the body, such as .runs[0].runId, or of a header: `header:X-Run-Id`
 //	events SUBJECT      the next events of a stream, one a line: TYPE [=> NAME] [PATTERN]. NAME keeps the event's id.
-//	                    The pattern is that of the payload, or of the whole frame of a lifecycle or replay-marker.
+//	                    The pattern is that of the payload, or of the whole frame of a lifecycle or replay-marker;
+//	                    STATUS [REASON] or the marker's event id can stand in its place.
 //	                    TYPE* is any number of events of a type, TYPE+ at least one. Two lines are not events:
 //	                    keep-alive is the comment that a quiet stream sends, and end says that the server ends the
 //	                    stream here. A stream that does not end stays open, and `await NAME` can read on.
+//
+// A socket is a WebSocket. Its block begins with `socket NAME`, and goes on with the socket of this name if one is open.
+// If not, it opens one; then the first lines are
+//
+//	as, with            as of a request
+//	offer PROTOCOL...   the subprotocols to offer; without this line svc.protocol.v1, and none for `offer -`
+//	status CODE         the upgrade is refused; what follows is as of an answer, and there is no socket
+//
+// The lines after them do one thing each:
+//
+//	> TEXT                 sends a text frame as it is written here
+//	pad SIZE TEXT          sends a text frame with spaces at its end, SIZE bytes long
+//	bytes TYPE HEX         sends a text or binary frame of these bytes
+//	< PATTERN              the next frame; `capture NAME PLACE` keeps a value of it
+//	call METHOD [PARAMS]   sends a request, the id of which is a number
+//	result PATTERN         the next frame is the result of the latest call
+//	error CODE [PATTERN]   the next frame is its failure; the pattern is that of the message
+//	subscribe NAME SUBJECT [since=ID] [replayed=COUNT]
+//	                       subscribes, and takes both frames that tell of it. ${NAME} is the id of the subscription,
+//	                       ${NAME.snapshot} its snapshotEventId
+//	events NAME            the next frames are all of this subscription, one a line as of a stream; that of an error frame
+//	                       is an event, too
+//	silent                 nothing is under way: all that comes are the answers to two pings
+//	closed CODE [REASON]   the server closes the socket, and nothing comes before that
 //
 // Besides what a script says, every answer is checked against what holds for all of them; see contract_test.go.
 
@@ -61,7 +86,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := &player{rig: newRig(t, s.config, s.files), script: s, vars: map[string]string{}, open: map[string]*exchange{}}
+			p := &player{rig: newRig(t, s.config, s.files), script: s, vars: map[string]string{}, open: map[string]*exchange{}, sockets: map[string]*socket{}}
 			for _, b := range s.blocks {
 				p.play(b)
 			}
@@ -88,7 +113,7 @@ type line struct {
 	rest   string
 }
 
-var requestVerb = regexp.MustCompile(`^([A-Z]+|await)$`)
+var requestVerb = regexp.MustCompile(`^([A-Z]+|await|socket)$`)
 
 func readScript(file string) (*script, error) {
 	data, err := os.ReadFile(file)

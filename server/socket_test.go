@@ -20,7 +20,7 @@ func bearer(token string) http.Header { return http.Header{"Authorization": {"Be
 func TestUpgradeIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newSweep(t)
-	const protocol = "svc.protocol.v1"
+	const protocol = subprotocol
 	ticket := func(token string) string {
 		t.Helper()
 		value, err := find(s.do("POST", "/v1/session/ws-ticket", token, "").body, ".ticket")

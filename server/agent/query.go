@@ -277,7 +277,8 @@ func backlog(row *store.Run, v event.View, after int, before *hub.Entry) (int, s
 }
 
 // ReplaySession yields the durable events of a session's runs, in order: those after a position or, when that is zero,
-// those of the runs that were made since the given time (milliseconds since 1970).
+// those of the runs that were made since the given time (milliseconds since 1970). A run that was aborted before its
+// turn came is not among them.
 func (e *Engine) ReplaySession(ctx context.Context, session string, after hub.Position, since int64, yield func(*hub.Entry) error) error {
 	return e.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
 		return e.Replay(ctx, row.ID, event.SessionView, seq, yield)
@@ -312,10 +313,10 @@ func (e *Engine) eachOfSession(ctx context.Context, session string, after hub.Po
 		for _, row := range runs {
 			seq := 0
 			switch {
+			case row.Started == 0, after.Epoch == 0 && row.Created < since:
+				continue
 			case row.N == after.Epoch:
 				seq = after.Seq
-			case after.Epoch == 0 && row.Created < since:
-				continue
 			}
 			if err := fn(row, seq); err != nil {
 				return err

@@ -279,6 +279,9 @@ func (r *run) publishLocked(ev event.Event, lifecycle string) {
 	pos := hub.Position{Epoch: r.row.N, Seq: r.seq, Sub: r.sub}
 	r.passUp(ev, r.durable())
 	for _, v := range r.views() {
+		if v.view == event.SessionView && r.row.Started == 0 {
+			continue // it never got its turn; here it would come between the events of the run that has it
+		}
 		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Lifecycle: v.lifecycle(lifecycle),
 			ID: event.Cursor{View: v.view, Run: r.row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
 	}

@@ -29,7 +29,8 @@ func (a *API) Feed(ctx context.Context, s event.Subject) (stream.Feed, error) {
 		if s.Kind == event.SessionRunEvents {
 			view, owner = event.SessionRunView, row.Session
 		}
-		if owner != s.Owner { // another's run: the subject does not exist
+		// Another's run is not shown, and a child's is shown on its session as its parent tells it.
+		if owner != s.Owner || view == event.SessionRunView && row.Parent != 0 {
 			return plain, nil
 		}
 		return a.runFeed(s, view, row.N), nil
@@ -39,7 +40,14 @@ func (a *API) Feed(ctx context.Context, s event.Subject) (stream.Feed, error) {
 
 // runFeed shows one run on a subject of its own.
 func (a *API) runFeed(s event.Subject, view event.View, number int64) stream.Feed {
-	return stream.OfRun(s, view, number, stream.Feed{
+	events := func(ctx context.Context) (int, error) {
+		row, err := a.Engine.Find(ctx, s.Run)
+		if err != nil {
+			return 0, err
+		}
+		return row.Events, nil
+	}
+	return stream.OfRun(s, view, number, events, stream.Feed{
 		Replay: func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
 			return a.Engine.Replay(ctx, s.Run, view, after.Seq, yield)
 		},
@@ -68,7 +76,7 @@ func (a *API) sessionFeed(session string) stream.Feed {
 				return hub.Position{}, false, nil
 			}
 			row, err := a.Engine.Find(ctx, c.Run)
-			if fault.Is(err, fault.RunNotFound) || err == nil && row.Session != session {
+			if fault.Is(err, fault.RunNotFound) || err == nil && (row.Session != session || row.Parent != 0 || c.Seq > row.Events) {
 				return hub.Position{}, false, nil
 			}
 			if err != nil {

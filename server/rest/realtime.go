@@ -29,7 +29,10 @@ func (a *API) realtimeRoutes() []Route {
 			Errors:  []*fault.Kind{fault.HandshakeInvalid, fault.UpgradeRequired, fault.OriginDenied, fault.Overloaded},
 			Answers: []openapi.Response{{Status: 101, Description: "The connection speaks svc.protocol.v1."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
-				bearer, _ := gate.Bearer(r)
+				bearer, ok := gate.Bearer(r)
+				if !ok {
+					bearer = "" // of another scheme
+				}
 				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
 			})},
 		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentd/auth"
+	"agentd/server/fault"
 	"agentd/server/hub"
 )
 
@@ -57,7 +58,7 @@ var (
 )
 
 // client is one connection with its subscriptions. It has a reader, who notices that the client has gone and calls
-// close, and while there is something to write a writer.
+// close, and while there is something to write a writer, from start on.
 type client struct {
 	s         *Service
 	principal auth.Principal
@@ -65,34 +66,59 @@ type client struct {
 	cancel    context.CancelFunc
 	wire      wire
 	queue     *hub.Queue
-	silence   *time.Timer // until something idle is written
-	expiry    *time.Timer // of the token; nil when it has none
 
 	mu      sync.Mutex // guards the fields below
 	changed *sync.Cond // tasks have been taken, or the writer has ended
 	tasks   []func()   // for the writer, in order
-	dirty   bool       // the writer has something to look at
+	started bool
+	dirty   bool // the writer has something to look at
 	writing bool
 	closed  bool
+	silence *time.Timer // until something idle is written; nil before start
+	expiry  *time.Timer // of the token; nil when it has none
 	wrote   time.Time
 	end     *ending // to be told to the client
 
 	replaying []*follower // the writer's: those that are not live
-	gone      bool        // the writer's: bye has been said, or the client is lost
+	held      int         // the writer's: how many entries all subscriptions hold back, and their bytes
+	heldBytes int
+	gone      bool // the writer's: bye has been said, or the client is lost
 }
 
-func (s *Service) newClient(p auth.Principal, w wire, silence time.Duration) *client {
-	c := &client{s: s, principal: p, wire: w, wrote: time.Now()}
+func (s *Service) newClient(p auth.Principal, w wire) *client {
+	c := &client{s: s, principal: p, wire: w}
 	c.changed = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.queue = hub.NewQueue(s.opts.Queue, s.opts.Queue*1024, c.wake)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.silence = time.AfterFunc(silence, func() { c.beat(silence) })
-	if !p.Expires.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(p.Expires), func() { c.finish(endExpired) })
-	}
 	return c
+}
+
+// start lets the writer use the wire. What has been asked of the client before, the writer does now.
+func (c *client) start(silence time.Duration) {
+	c.mu.Lock()
+	c.started, c.wrote = true, time.Now()
+	c.silence = time.AfterFunc(silence, func() { c.beat(silence) })
+	if at := c.principal.Expires; !at.IsZero() {
+		c.expiry = time.AfterFunc(time.Until(at), func() { c.finish(endExpired) })
+	}
+	if c.dirty {
+		c.startLocked()
+	}
+	c.mu.Unlock()
+	if c.ctx.Err() != nil { // it was cut before there was a wire
+		c.wire.shut()
+	}
+}
+
+// cut ends the connection at once.
+func (c *client) cut() {
+	c.cancel()
+	c.mu.Lock()
+	started := c.started
+	c.mu.Unlock()
+	if started {
+		c.wire.shut()
+	}
 }
 
 // beat lets the writer say something after a silence.
@@ -120,7 +146,7 @@ func (c *client) wake() {
 
 func (c *client) startLocked() {
 	c.dirty = true
-	if c.writing || c.closed {
+	if c.writing || c.closed || !c.started {
 		return
 	}
 	c.writing = true
@@ -157,12 +183,13 @@ func (c *client) finish(e ending) {
 // the writer does not block.
 func (c *client) close(followers []*follower) {
 	c.cancel()
-	c.silence.Stop()
-	if c.expiry != nil {
-		c.expiry.Stop()
-	}
 	c.mu.Lock()
 	c.closed, c.tasks = true, nil
+	for _, t := range []*time.Timer{c.silence, c.expiry} {
+		if t != nil {
+			t.Stop()
+		}
+	}
 	c.changed.Broadcast()
 	for c.writing {
 		c.changed.Wait()
@@ -204,22 +231,21 @@ func (c *client) round(tasks []func(), end *ending) {
 		}
 	}
 	c.take()
-	kept := c.replaying[:0]
-	for _, f := range c.replaying {
-		if !c.replay(f) {
+	all := c.replaying // which is nil once the client is lost
+	kept := all[:0]
+	for _, f := range all {
+		if !c.gone && !c.replay(f) {
 			kept = append(kept, f)
 		}
 	}
-	clear(c.replaying[len(kept):])
-	c.replaying = kept
-	if len(kept) == 0 {
-		c.replaying = nil
-	} else {
+	clear(all[len(kept):])
+	if c.replaying = nil; len(kept) > 0 && !c.gone {
+		c.replaying = kept
 		c.again()
 	}
 	c.send()
 	if end != nil && !c.gone {
-		c.gone = true
+		c.gone, c.replaying = true, nil
 		c.wire.bye(*end)
 	}
 }
@@ -237,8 +263,7 @@ func (c *client) send() {
 		return
 	}
 	if c.wire.flush() != nil {
-		c.gone = true
-		c.replaying = nil
+		c.gone, c.replaying = true, nil
 		c.cancel()
 		return
 	}
@@ -254,14 +279,17 @@ func (c *client) take() {
 		f := d.Sub.Owner.(*follower)
 		switch {
 		case f.over:
+		case !f.attached && d.Entry == nil:
+			f.lost = d.Sub.Err()
 		case d.Entry == nil:
 			c.endOf(f, d.Sub.Err())
-		case f.phase != live:
-			if len(f.held) >= c.s.opts.Queue {
+		case !f.attached || f.phase != live:
+			if c.held >= c.s.opts.Queue || c.held > 0 && c.heldBytes+len(d.Entry.Payload) > c.s.opts.Queue*1024 {
 				err = hub.ErrOverflow
 				break
 			}
 			f.held = append(f.held, d.Entry)
+			c.hold(d.Entry, 1)
 		default:
 			c.show(f, d.Entry)
 		}
@@ -284,7 +312,27 @@ func (c *client) endOf(f *follower, err error) {
 }
 
 // attach begins to show a subscription.
-func (c *client) attach(f *follower) { c.replaying = append(c.replaying, f) }
+func (c *client) attach(f *follower) {
+	f.attached = true
+	if f.lost != nil {
+		c.endOf(f, f.lost)
+		return
+	}
+	c.replaying = append(c.replaying, f)
+}
+
+// hold counts an entry as held back, by 1, or no more, by -1.
+func (c *client) hold(e *hub.Entry, by int) {
+	c.held, c.heldBytes = c.held+by, c.heldBytes+by*len(e.Payload)
+}
+
+// release detaches a subscription, of which nothing more is shown.
+func (c *client) release(f *follower) {
+	for _, e := range f.held {
+		c.hold(e, -1)
+	}
+	f.close()
+}
 
 // replay writes a burst of what came before the live entries, and reports whether that is done.
 func (c *client) replay(f *follower) (done bool) {
@@ -294,6 +342,8 @@ func (c *client) replay(f *follower) (done bool) {
 		}
 		e, left, err := f.pull(c.ctx, c.take)
 		switch {
+		case fault.Is(err, fault.RunNotFound): // the hub is about to tell so
+			c.endOf(f, hub.ErrErased)
 		case err != nil:
 			if c.ctx.Err() == nil {
 				c.s.opts.Logger.Error("replay failed", "subject", f.feed.Subject, "error", err)
@@ -301,6 +351,9 @@ func (c *client) replay(f *follower) (done bool) {
 			}
 			c.over(f)
 		case e != nil:
+			if left == held {
+				c.hold(e, -1)
+			}
 			c.show(f, e)
 		case left == ring:
 			c.mark(f)
@@ -362,7 +415,7 @@ func (c *client) mark(f *follower) {
 // over ends a subscription.
 func (c *client) over(f *follower) {
 	if !f.over {
-		f.close()
+		c.release(f)
 		c.wire.ended(f)
 	}
 }

@@ -26,13 +26,18 @@ type Feed struct {
 	EndOnPause bool
 }
 
-// OfRun is the feed of one run on a subject that shows nothing else.
-func OfRun(subject event.Subject, view event.View, number int64, f Feed) Feed {
+// OfRun is the feed of one run on a subject that shows nothing else. Events tells how many durable events the run has: a
+// client that has seen more has seen another history, as after a backup was restored.
+func OfRun(subject event.Subject, view event.View, number int64, events func(context.Context) (int, error), f Feed) Feed {
 	f.Subject = subject.String()
-	f.Resolve = func(_ context.Context, cursor string) (hub.Position, bool, error) {
+	f.Resolve = func(ctx context.Context, cursor string) (hub.Position, bool, error) {
 		c, ok := event.ParseCursor(cursor)
 		if !ok || c.View != view || c.Run != subject.Run {
 			return hub.Position{}, false, nil
+		}
+		n, err := events(ctx)
+		if err != nil || c.Seq > n {
+			return hub.Position{}, false, err
 		}
 		return hub.Position{Epoch: number, Seq: c.Seq, Sub: c.Sub}, true, nil
 	}

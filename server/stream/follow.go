@@ -23,11 +23,15 @@ const (
 	live
 )
 
-// follower is one subscription of a client. It belongs to the client's writer, once begin has returned.
+// follower is one subscription of a client. It belongs to the client's writer from attach on. Before, while begin is
+// still under way, the writer uses held, lost and over only, and begin none of them.
 type follower struct {
 	feed *Feed
 	id   string // of the subscription
 	sub  *hub.Sub
+
+	attached bool
+	lost     error // why nothing comes any more; known before attach
 
 	phase   phase
 	pos     hub.Position // of the latest entry that was yielded
@@ -68,8 +72,9 @@ func (f *follower) begin(ctx context.Context, h *hub.Hub, q *hub.Queue, cursor s
 	f.phase = stored
 	if f.covered() {
 		f.phase = ring
-		f.ring = slices.DeleteFunc(f.ring, func(e *hub.Entry) bool { return !e.Pos.After(f.pos) })
-	} else {
+	}
+	f.ring = slices.DeleteFunc(f.ring, func(e *hub.Entry) bool { return !e.Pos.After(f.pos) })
+	if f.phase == stored {
 		var first *hub.Entry
 		if len(f.ring) > 0 {
 			first = f.ring[0]
@@ -136,7 +141,9 @@ func (f *follower) drop() {
 func (f *follower) close() {
 	f.over = true
 	f.drop()
-	f.sub.Close()
+	if f.sub != nil {
+		f.sub.Close()
+	}
 	f.ring, f.held = nil, nil
 }
 

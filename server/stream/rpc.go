@@ -100,7 +100,7 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 		V       string          `json:"v" required:"true" enum:"1"`
 		JSONRPC string          `json:"jsonrpc" required:"true" enum:"2.0"`
 		ID      json.RawMessage `json:"id"`
-		Method  string          `json:"method" required:"true"`
+		Method  string          `json:"method" required:"true" min:"1"`
 		Params  json.RawMessage `json:"params"`
 	}
 	issues := strict.Decode(frame, &envelope)
@@ -132,6 +132,11 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 			issues = append(issues, fault.At("is an object", "params", "capabilities"))
 		}
 	}
+	for i := range issues {
+		if issues[i].Path == nil { // the whole frame; clients want a list all the same
+			issues[i].Path = []any{}
+		}
+	}
 	if issues != nil {
 		return r, &rpcError{Code: codeInvalidRequest, Message: "The frame is no valid request.", Data: issuesData{issues}}
 	}
@@ -147,7 +152,7 @@ func legalID(id json.RawMessage) bool {
 		return len(id) > 2
 	}
 	n, err := strconv.ParseFloat(string(id), 64)
-	return err == nil && n == math.Trunc(n) && math.Abs(n) <= 1<<53
+	return err == nil && n == math.Trunc(n) && math.Abs(n) < 1<<53
 }
 
 // Answers. The id stands as it was sent.
@@ -196,6 +201,10 @@ func failed(err error) *rpcError {
 		}
 	case fault.Overloaded:
 		e.Code = codeLimited
+	default:
+		if f.Kind.Status >= 400 && f.Kind.Status < 500 {
+			e.Code = codeInvalidParams
+		}
 	}
 	if e.Message == "" {
 		e.Message = strings.ReplaceAll(f.Kind.Code, "-", " ")

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -70,10 +71,11 @@ func (k *socket) quit() {
 	k.c.s.leave(k.c)
 }
 
+// followers are the subscriptions, oldest first.
 func (k *socket) followers() []*follower {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Collect(maps.Values(k.subs))
+	return slices.SortedFunc(maps.Values(k.subs), func(a, b *follower) int { return cmp.Compare(a.id, b.id) })
 }
 
 // handle answers one frame. It returns false when the frame breaks the protocol, which ends the connection.
@@ -113,7 +115,7 @@ func (k *socket) handle(typ ws.Type, frame []byte) bool {
 		}
 		stopped, err := k.c.s.opts.Cancel(k.c.ctx, k.c.principal, p.RunID, Cancellation{p.Reason, p.Drain, p.OnPendingApprovals})
 		if err != nil {
-			k.refuse(r, failed(err))
+			k.fail(r, err)
 			break
 		}
 		k.reply(r, cancelled{p.RunID, stopped, true})
@@ -142,10 +144,19 @@ func (k *socket) refuse(r *request, e *rpcError) {
 	k.c.do(func() { k.add(frame) })
 }
 
+// fail refuses a request for a fault. What is ours goes to the log.
+func (k *socket) fail(r *request, err error) {
+	e := failed(err)
+	if e.Code == codeInternal && k.c.ctx.Err() == nil {
+		k.c.s.opts.Logger.Error("request failed", "method", r.method, "error", err)
+	}
+	k.refuse(r, e)
+}
+
 func (k *socket) subscribe(r *request, p *subscribeParams) {
 	subject, err := event.ParseSubject(p.Subject)
 	if err != nil {
-		k.refuse(r, failed(err))
+		k.fail(r, err)
 		return
 	}
 	if scope, err := auth.ParseScope(subject.Scope()); err != nil || !k.c.principal.Grant.Covers(scope) {
@@ -166,8 +177,8 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 	}
 	if err != nil {
 		k.strike(f.id)
-		k.c.s.opts.Logger.Error("subscription failed", "subject", p.Subject, "error", err)
-		k.refuse(r, failed(err))
+		k.c.do(func() { k.c.release(f) })
+		k.fail(r, err)
 		return
 	}
 	if snapshot == "" && f.unknown {
@@ -209,7 +220,7 @@ func (k *socket) unsubscribe(r *request, id string) {
 	}
 	result := encode(rpcResult{"1", "2.0", r.id, unsubscribed{id, true}})
 	k.c.do(func() {
-		f.close()
+		k.c.release(f)
 		k.add(result, encode(unsubscribedFrame{"1", "unsubscribed", id}))
 	})
 }
@@ -283,7 +294,9 @@ func (k *socket) ended(f *follower) { k.strike(f.id) }
 func (k *socket) bye(e ending) {
 	if e == endShutdown {
 		for _, f := range k.followers() {
-			k.lifecycle(f, "paused", "server-shutdown") // its runs go on when the server is back
+			if f.attached {
+				k.lifecycle(f, "paused", "server-shutdown") // its runs go on when the server is back
+			}
 		}
 	}
 	if k.buffered() > 0 && k.flush() != nil {

@@ -31,7 +31,7 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 	}
 	f := &follower{feed: &feed, id: "sse"}
 	out := &sseWire{f: f}
-	c := s.newClient(p, out, s.opts.KeepAlive)
+	c := s.newClient(p, out)
 	out.client = c
 	followers := []*follower{f}
 	unused := func(err error) error {
@@ -46,15 +46,18 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 		return unused(err)
 	}
 	if _, _, err := f.begin(r.Context(), s.opts.Hub, c.queue, r.Header.Get("Last-Event-ID")); err != nil {
+		err = unused(err)
 		s.leave(c)
-		return unused(err)
+		return err
 	}
 	read, err := out.open(w, r)
 	if err != nil { // the client has gone
+		out.shut()
 		c.close(followers)
 		s.leave(c)
 		return nil
 	}
+	c.start(s.opts.KeepAlive)
 	c.do(func() { c.attach(f) })
 	serve := func() {
 		read()
@@ -143,7 +146,9 @@ func (o *sseWire) shut() {
 		o.conn.Close()
 		return
 	}
-	o.once.Do(func() { close(o.done) })
+	if o.done != nil {
+		o.once.Do(func() { close(o.done) })
+	}
 }
 
 // add returns the output, to add to.
@@ -268,10 +273,4 @@ func (b *buffer) free() {
 		b.b = b.b[:0]
 		buffers.Put(b)
 	}
-}
-
-// cut ends the connection at once.
-func (c *client) cut() {
-	c.cancel()
-	c.wire.shut()
 }

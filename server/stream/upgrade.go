@@ -19,7 +19,7 @@ const ticketPrefix = "ticket."
 // ServeWS answers an upgrade. Who calls is found here: a refusal is a close frame after the handshake, because a browser
 // tells its page nothing of an HTTP status, and clients stop trying at these codes. The order:
 //
-//	handshake (RFC 6455 section 4.2.1) 400, 426 -> store or verifier unable 503 -> 101
+//	handshake (RFC 6455 section 4.2.1) 400, 426 -> stopping 503 -> store or verifier unable 503 -> 101
 //	-> subprotocol 4008 -> ticket 4002 -> bearer 4002 -> neither 4001 -> the protocol
 //
 // Errors are returned while the status can still be chosen.
@@ -30,6 +30,12 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	offered, err := ws.Protocols(r.Header)
 	if err != nil {
 		return handshakeFault(w, err)
+	}
+	s.mu.Lock()
+	closing := s.closing
+	s.mu.Unlock()
+	if closing { // before a ticket is used up
+		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
 	}
 	var principal auth.Principal
 	refused, protocol := endProtocol, ""
@@ -50,12 +56,6 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 			break
 		}
 	}
-	s.mu.Lock()
-	closing := s.closing
-	s.mu.Unlock()
-	if closing {
-		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
-	}
 	h := w.Header().Clone()
 	h.Del("Cache-Control")
 	conn, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: protocol, Header: h, Options: ws.Options{MaxMessage: maxFrame, WriteTimeout: writeTimeout}})
@@ -69,7 +69,7 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 		rec.SetStatus(http.StatusSwitchingProtocols)
 	}
 	k := &socket{conn: conn, prefix: prefixOf(), subs: map[string]*follower{}}
-	k.c = s.newClient(principal, k, pingEvery)
+	k.c = s.newClient(principal, k)
 	if s.enter(k.c) != nil { // it began to stop a moment ago
 		conn.CloseNow()
 		k.c.close(nil)
@@ -78,6 +78,7 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	if refused != (ending{}) {
 		k.c.finish(refused)
 	}
+	k.c.start(pingEvery)
 	go k.run(refused != (ending{})) // not here: this goroutine holds what the HTTP server needed
 	return nil
 }
