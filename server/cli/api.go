@@ -24,6 +24,8 @@ const (
 	maxAnswer      = 256 << 20        // of another, or of one event: it may hold the whole state of a run
 )
 
+const needsToken = "Set AGENTD_TOKEN to a token of that server; `agentd token create` makes one."
+
 // An api is the API of a server that holds the store.
 type api struct {
 	client *http.Client
@@ -31,17 +33,21 @@ type api struct {
 	token  string // empty: none
 }
 
-// dial prepares to call the server at an address. It sends nothing yet.
+// dial prepares to call the server at an address of the lock file. It sends nothing yet.
 func dial(address, token string) (*api, error) {
 	base, err := reachable(address)
 	if err != nil {
 		return nil, err
 	}
+	return newAPI(base, token), nil
+}
+
+func newAPI(base, token string) *api {
 	dialer := &net.Dialer{Timeout: dialPatience}
 	return &api{base: base, token: token, client: &http.Client{
 		Transport:     &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: answerPatience}, // no proxy: it would get the token
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}}
 }
 
 func (a *api) close() error {
@@ -131,21 +137,12 @@ func (a *api) refusal(res *http.Response) error {
 		return fault.New(fault.ServerUnreachable, "What answers at %s is no agentd: status %d.", a.base, res.StatusCode).
 			Advise("Check which process listens there.")
 	}
-	e := told(doc.Error, doc.Message, doc.Hint)
+	e := fault.Told(doc.Error, doc.Message, doc.Hint)
 	e.Issues = doc.Issues
 	if e.Kind == fault.AuthRequired {
-		e.Advise("Set AGENTD_TOKEN to a token of that server; `agentd token create` makes one.")
+		e.Advise(needsToken)
 	}
 	return e
-}
-
-// told is a failure that a server or a run told of; its code may be one that this version does not know.
-func told(code, text, hint string) *fault.Error {
-	kind := fault.ByCode(code)
-	if kind == nil {
-		kind = &fault.Kind{Code: code}
-	}
-	return fault.New(kind, "%s", text).Advise(hint)
 }
 
 func (a *api) unreachable(err error) error {

@@ -91,6 +91,19 @@ func commands() []command {
 			flags: []flagDecl{configFlag, replayFlags, jsonFlag}, fails: exitUsage, run: (*call).replay,
 			examples: []string{"agentd replay refund.jsonl", "agentd runs cassette RUN | agentd replay - --agent clerk-next --json"},
 			exits:    "0 no divergence; 1 there is one; 2 wrong usage, or the file, the agent or the configuration is of no use"},
+		{name: "tail", args: "SUBJECT|RUN", least: 1, most: 1, summary: "Watch the events of a run or a session as they come.",
+			about: "Shows what a server publishes on SUBJECT, such as session:ID/events or agent:ID/runs/RUN/events, as\n" +
+				"`agentd run` does; RUN stands for the subject of that run. With --json, it writes each frame as one line.\n" +
+				"It is a client of svc.protocol.v1, with the token in AGENTD_TOKEN. When the connection is lost, it connects\n" +
+				"again and goes on after the last event, also when the server was restarted: no event that is kept is missed\n" +
+				"or shown twice, and the text of one that is not is made good.\n\n" +
+				"It ends when the run has ended, or at an interruption, which does nothing to the run. Without --url, the\n" +
+				"server is the one that holds the database.",
+			flags: []flagDecl{configFlag, tailFlags, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).tail,
+			examples: []string{"agentd tail RUN", "agentd tail session:support/events --json | jq -r .type",
+				"AGENTD_TOKEN=... agentd tail agent:assistant/runs/RUN/events --url https://agents.example/v1 --since evt-r-RUN-1f"},
+			exits: "0 the run completed, or the watch of a subject without an end was interrupted; 1 the run failed or was aborted, the watch of\n" +
+				"it was interrupted, or the server refused; 2 wrong usage"},
 		{name: "approvals", summary: "List the tool calls that wait for approval.",
 			about: "Lists what waits for a person's decision across all runs, oldest run first." + throughServer,
 			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).approvals,
