@@ -72,6 +72,7 @@ type client struct {
 	changed *sync.Cond // tasks have been taken, or the writer has ended
 	tasks   []func()   // for the writer, in order
 	dirty   bool       // the writer has something to look at
+	held    bool       // until begin
 	writing bool
 	closed  bool
 	wrote   time.Time
@@ -81,8 +82,10 @@ type client struct {
 	gone      bool        // the writer's: bye has been said, or the client is lost
 }
 
+// newClient makes a client whose writer writes nothing before begin is called: whatever may end it early, the wire has to
+// be ready first.
 func (s *Service) newClient(p auth.Principal, w wire, silence time.Duration) *client {
-	c := &client{s: s, principal: p, wire: w, wrote: time.Now()}
+	c := &client{s: s, principal: p, wire: w, wrote: time.Now(), held: true}
 	c.changed = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.queue = hub.NewQueue(s.opts.Queue, s.opts.Queue*1024, c.wake)
@@ -93,6 +96,15 @@ func (s *Service) newClient(p auth.Principal, w wire, silence time.Duration) *cl
 		c.expiry = time.AfterFunc(time.Until(p.Expires), func() { c.finish(endExpired) })
 	}
 	return c
+}
+
+// begin tells that the wire is ready.
+func (c *client) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held = false; c.dirty {
+		c.startLocked()
+	}
 }
 
 // beat lets the writer say something after a silence.
@@ -120,7 +132,7 @@ func (c *client) wake() {
 
 func (c *client) startLocked() {
 	c.dirty = true
-	if c.writing || c.closed {
+	if c.writing || c.held || c.closed {
 		return
 	}
 	c.writing = true

@@ -56,6 +56,7 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 		s.leave(c)
 		return nil
 	}
+	c.begin()
 	c.do(func() { c.attach(f) })
 	serve := func() {
 		read()

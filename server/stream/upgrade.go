@@ -70,6 +70,7 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	}
 	k := &socket{conn: conn, prefix: prefixOf(), subs: map[string]*follower{}}
 	k.c = s.newClient(principal, k, pingEvery)
+	k.c.begin()
 	if s.enter(k.c) != nil { // it began to stop a moment ago
 		conn.CloseNow()
 		k.c.close(nil)
