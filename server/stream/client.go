@@ -266,9 +266,11 @@ func (c *client) take() {
 		f := d.Sub.Owner.(*follower)
 		switch {
 		case f.over:
+		case d.Err != nil && !f.attached:
+			f.refused = d.Err
 		case d.Err != nil:
 			c.endOf(f, d.Err)
-		case f.phase != live:
+		case !f.attached || f.phase != live:
 			if len(f.held) >= c.s.opts.Queue {
 				err = hub.ErrOverflow
 				break
@@ -295,8 +297,15 @@ func (c *client) endOf(f *follower, err error) {
 	c.over(f)
 }
 
-// attach begins to show a subscription.
-func (c *client) attach(f *follower) { c.replaying = append(c.replaying, f) }
+// attach begins to show a subscription, whose follower is the writer's from now on.
+func (c *client) attach(f *follower) {
+	f.attached = true
+	if f.refused != nil {
+		c.endOf(f, f.refused)
+		return
+	}
+	c.replaying = append(c.replaying, f)
+}
 
 // replay writes a burst of what came before the live entries, and reports whether that is done.
 func (c *client) replay(f *follower) (done bool) {

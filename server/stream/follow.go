@@ -23,7 +23,8 @@ const (
 	live
 )
 
-// follower is one subscription of a client. It belongs to the client's writer, once begin has returned.
+// follower is one subscription of a client. It belongs to the client's writer once that has attached it. Until then events
+// come already, and of the follower the writer touches what is its own alone.
 type follower struct {
 	feed *Feed
 	id   string // of the subscription
@@ -34,10 +35,13 @@ type follower struct {
 	eventID string       // its id
 	unknown bool         // the cursor was, and the client has not been told yet
 	ring    []*hub.Entry
-	held    []*hub.Entry
-	status  string // the lifecycle status to end with
-	checked bool   // whether the run has ended
-	over    bool   // nothing more is to be shown
+	held    []*hub.Entry // the writer's from the beginning
+	status  string       // the lifecycle status to end with
+	checked bool         // whether the run has ended
+	over    bool         // nothing more is to be shown; set after it was attached
+
+	attached bool  // the writer's from the beginning
+	refused  error // likewise: why nothing comes any more, told before it was attached
 
 	next func() (*hub.Entry, error, bool) // of the replay under way
 	stop func()
