@@ -90,8 +90,11 @@ func TestKillWhileClientsWatch(t *testing.T) {
 		}
 		<-time.After(time.Duration(random.IntN(400)) * time.Millisecond)
 		s.signal(how)
-		s.wait()
+		ended := s.wait()
 		watching.Wait()
+		if how == syscall.SIGTERM {
+			ended.want(t, 0, "", "")
+		}
 	}
 	for range *streamKills {
 		round(syscall.SIGKILL)

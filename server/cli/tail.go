@@ -129,6 +129,9 @@ func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
 		fmt.Fprintf(t.stderr, "agentd: go on after this with --since %s\n", t.last)
 	}
 	switch {
+	case err == nil:
+		t.printer.end.Result.Status = store.Status(t.status) // its own event may lie before the cursor
+		return t.verdict(t.printer, subject.Run)
 	case t.printer.broken != nil:
 		return exitCode(exitFailed) // nobody reads what could be said
 	case ctx.Err() != nil && subject.Run == "":
@@ -137,11 +140,8 @@ func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
 		return exitCode(exitFailed) // the run has not ended
 	case fault.Is(err, fault.AuthRequired):
 		return advised(err, needsToken)
-	case err != nil:
-		return err
 	}
-	t.printer.end.Result.Status = store.Status(t.status) // its own event may lie before the cursor
-	return t.verdict(t.printer, subject.Run)
+	return err
 }
 
 // lost tells of a lost connection, once.
@@ -169,8 +169,6 @@ func (t *tailer) show(f *client.Frame) error {
 		t.printer.line(f.Raw)
 	case f.Kind == "event":
 		t.event(f)
-	case f.Status == "paused" && f.Reason == "":
-		t.tellPending(t.run, t.printer.end.Result.State.PendingApprovals)
 	}
 	return t.printer.broken
 }
@@ -184,4 +182,7 @@ func (t *tailer) event(f *client.Frame) {
 		t.printer.tell("run %s", at.Run)
 	}
 	t.printer.show(&hub.Entry{Pos: hub.Position{Seq: at.Seq, Sub: at.Sub}, ID: f.EventID, Type: f.Type, Payload: f.Payload})
+	if f.Type == event.AgentEnd && t.printer.waits() {
+		t.tellPending(t.run, t.printer.end.Result.State.PendingApprovals)
+	}
 }

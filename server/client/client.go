@@ -67,6 +67,8 @@ func Watch(ctx context.Context, o Options, yield func(*Frame) error) error {
 		err := w.connect(ctx)
 		lost, again := err.(lostError)
 		switch {
+		case err == nil:
+			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !again:

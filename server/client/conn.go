@@ -119,7 +119,7 @@ func keepAlive(ctx context.Context, conn *ws.Conn) {
 			conn.CloseNow()
 			return
 		}
-		conn.Ping(ctx) //nolint:errcheck // the reader notices
+		conn.Ping(context.WithoutCancel(ctx)) //nolint:errcheck // the reader notices
 	}
 }
 
@@ -151,17 +151,19 @@ func (e *rpcError) refusal() error {
 	return err
 }
 
-// converse sends both requests and reads what comes.
+// converse sends both requests and reads what comes. The end of ctx cuts off none of that: it closes the connection, and
+// with that all ends.
 func (w *watcher) converse(ctx context.Context, conn *ws.Conn) error {
+	whole := context.WithoutCancel(ctx)
 	late := time.AfterFunc(answerTime, conn.CloseNow)
 	defer late.Stop()
 	info := map[string]string{"name": "agentd", "version": w.o.Version}
-	if err := send(ctx, conn, initializeID, "initialize", map[string]any{"clientInfo": info}); err != nil {
+	if err := send(whole, conn, initializeID, "initialize", map[string]any{"clientInfo": info}); err != nil {
 		return closed(err)
 	}
 	subscription := ""
 	for {
-		typ, raw, err := conn.Read(context.WithoutCancel(ctx))
+		typ, raw, err := conn.Read(whole)
 		if err != nil {
 			return closed(err)
 		}
@@ -180,7 +182,7 @@ func (w *watcher) converse(ctx context.Context, conn *ws.Conn) error {
 			if w.cursor != "" {
 				params["sinceEventId"] = w.cursor
 			}
-			if err := send(ctx, conn, subscribeID, "subscription.subscribe", params); err != nil {
+			if err := send(whole, conn, subscribeID, "subscription.subscribe", params); err != nil {
 				return closed(err)
 			}
 		case string(a.ID) == subscribeID:
