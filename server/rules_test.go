@@ -64,11 +64,14 @@ var rulesRooms = map[string]string{
 	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
 		"server/runstate server/session server/stream server/strict server/trace",
 
+	// The other end of server/stream.
+	"server/client": "ws server/fault server/message",
+
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
 	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
 		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/cassette server/config server/event server/fault server/hub server/manifest server/message " +
+	"server/cli": "auth store server server/agent server/cassette server/client server/config server/event server/fault server/hub server/manifest server/message " +
 		"server/replay server/rest server/runstate server/session server/sse",
 	"main": "server/cli",
 
@@ -87,7 +90,7 @@ var rulesReserved = map[string]string{
 	"golang.org/x/crypto": "*",
 	"golang.org/x/net":    "*",
 	// The servers' side, the clients' side, and two that need its names of statuses and methods only.
-	"net/http": "ws server server/gate server/rest server/stream server/cli server/external server/provider server/tool server/health server/openapi",
+	"net/http": "ws server server/gate server/rest server/stream server/client server/cli server/external server/provider server/tool server/health server/openapi",
 }
 
 // rulesModules are the modules that go.mod may require for ourselves.

@@ -29,35 +29,46 @@ const (
 	maxAnswer      = 256 << 20        // of another, or of one event: it may hold the whole state of a run
 )
 
+const needsToken = "Set AGENTD_TOKEN to a token of that server; `agentd token create` makes one."
+
 // An api is the API of a server that holds the store.
 type api struct {
-	client *http.Client
-	base   string
-	token  string // empty: none
+	client    *http.Client
+	transport *http.Transport
+	base      string
+	token     string // empty: none
 }
 
-// dial prepares to call the server at an address. It sends nothing yet. The configuration is that server's.
+// dial prepares to call the server at an address of the lock file. It sends nothing yet. The configuration is that
+// server's.
 func dial(address, token string, cfg *config.Config) (*api, error) {
 	base, socket, err := reachable(address)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialPatience}
-	transport := &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: answerPatience} // no proxy: it would get the token
+	a := newAPI(base, token)
 	if socket != "" {
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dialer := &net.Dialer{Timeout: dialPatience}
+		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", socket)
 		}
 	}
 	if file := cfg.Server.TLS.CertFile; file != "" {
-		if transport.TLSClientConfig, err = trust(cfg.Resolve(file)); err != nil {
+		if a.transport.TLSClientConfig, err = trust(cfg.Resolve(file)); err != nil {
 			return nil, fault.New(fault.ServerUnreachable, "The server's certificate cannot be read: %v.", err).Because(err)
 		}
 	}
-	return &api{base: base, token: token, client: &http.Client{
+	return a, nil
+}
+
+// newAPI is the API at a URL.
+func newAPI(base, token string) *api {
+	dialer := &net.Dialer{Timeout: dialPatience}
+	transport := &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: answerPatience} // no proxy: it would get the token
+	return &api{base: base, token: token, transport: transport, client: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}}
 }
 
 // trust accepts the very certificate that the server's configuration names, whatever name it is for: the server is met
@@ -170,21 +181,12 @@ func (a *api) refusal(res *http.Response) error {
 		return fault.New(fault.ServerUnreachable, "What answers at %s is no agentd: status %d.", a.base, res.StatusCode).
 			Advise("Check which process listens there.")
 	}
-	e := told(doc.Error, doc.Message, doc.Hint)
+	e := fault.Told(doc.Error, doc.Message, doc.Hint)
 	e.Issues = doc.Issues
 	if e.Kind == fault.AuthRequired {
-		e.Advise("Set AGENTD_TOKEN to a token of that server; `agentd token create` makes one.")
+		e.Advise(needsToken)
 	}
 	return e
-}
-
-// told is a failure that a server or a run told of; its code may be one that this version does not know.
-func told(code, text, hint string) *fault.Error {
-	kind := fault.ByCode(code)
-	if kind == nil {
-		kind = &fault.Kind{Code: code}
-	}
-	return fault.New(kind, "%s", text).Advise(hint)
 }
 
 func (a *api) unreachable(err error) error {

@@ -26,6 +26,8 @@ type options struct {
 	drain         bool   // runs abort
 	onPending     string
 
+	since, url string // tail
+
 	output string // sessions
 	as     string
 	yes    bool
@@ -82,6 +84,11 @@ func reasonFlag(fs *flag.FlagSet, o *options) {
 func abortFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.drain, "drain", false, "let the current step finish")
 	fs.StringVar(&o.onPending, "on-pending", "deny", "what `BECOMES` of calls that wait for approval: deny, hold (they stay as they are) or fail (so does the run)")
+}
+
+func tailFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.since, "since", "", "begin after the event with this `ID`; default: with the first that is kept")
+	fs.StringVar(&o.url, "url", "", "the `URL` of a server's API, such as https://host/v1; default: the server that holds the database")
 }
 
 func sessionsFlags(fs *flag.FlagSet, o *options) {

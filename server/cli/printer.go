@@ -105,6 +105,16 @@ func (p *printer) show(e *hub.Entry) {
 	}
 }
 
+// another prepares for the events of another run.
+func (p *printer) another() {
+	p.void()
+	if p.open {
+		p.write("\n")
+	}
+	p.any, p.last, p.end = false, hub.Position{}, ending{}
+	clear(p.calls)
+}
+
 // line writes an event as one line of JSON.
 func (p *printer) line(payload json.RawMessage) {
 	var b bytes.Buffer
@@ -208,7 +218,7 @@ func (c *call) verdict(p *printer, runID string) error {
 	case p.lines:
 		return exitCode(exitFailed) // the events have told why
 	case res.Error != nil:
-		return told(res.Error.Code, res.Error.Message, res.Error.Hint)
+		return fault.Told(res.Error.Code, res.Error.Message, res.Error.Hint)
 	}
 	return fault.New(fault.RunFailed, "The run ended as %q.", res.Status)
 }

@@ -98,6 +98,18 @@ func commands() []command {
 			flags: []flagDecl{configFlag, replayFlags, jsonFlag}, fails: exitUsage, run: (*call).replay,
 			examples: []string{"agentd replay refund.jsonl", "agentd runs cassette RUN | agentd replay - --agent clerk-next --json"},
 			exits:    "0 no divergence; 1 there is one; 2 wrong usage, or the file, the agent or the configuration is of no use"},
+		{name: "tail", args: "SUBJECT|RUN", least: 1, most: 1, summary: "Watch the events of a run or a session as they come.",
+			about: "Shows what a server publishes on SUBJECT, such as session:ID/events or agent:ID/runs/RUN/events, as\n" +
+				"`agentd run` does; RUN stands for the subject of that run. With --json, it writes each frame as one line.\n" +
+				"It is a client of svc.protocol.v1, with the token in AGENTD_TOKEN. When the connection is lost, it connects\n" +
+				"again and goes on after the last event, also when the server was restarted: no event that is kept is missed\n" +
+				"or shown twice. Text whose deltas were lost is shown when it is complete.\n\n" +
+				"It ends when the run has ended, or at an interruption, which does nothing to the run. Without --url, the\n" +
+				"server is the one that holds the database.",
+			flags: []flagDecl{configFlag, tailFlags, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).tail,
+			examples: []string{"agentd tail session:support/events --json | jq -r .type", "agentd tail RUN --url https://agents.example/v1"},
+			exits: "0 the run completed, or what has no end was watched until an interruption;\n" +
+				"1 the run failed, was aborted or has not ended, or the server refused; 2 wrong usage"},
 		{name: "approvals", summary: "List the tool calls that wait for approval.",
 			about: "Lists what waits for a person's decision across all runs, oldest run first." + throughServer,
 			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).approvals,

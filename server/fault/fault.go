@@ -43,6 +43,16 @@ func New(kind *Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }
 
+// Told returns an error that another process told of. Its code may be one that this version does not know; an empty hint
+// leaves the kind's.
+func Told(code, message, hint string) *Error {
+	kind := ByCode(code)
+	if kind == nil {
+		kind = &Kind{Code: code}
+	}
+	return New(kind, "%s", message).Advise(hint)
+}
+
 // Invalid returns a config-invalid error with the given issues.
 func Invalid(message string, issues ...Issue) *Error {
 	return &Error{Kind: ConfigInvalid, Message: message, Issues: issues}

@@ -24,6 +24,7 @@ func TestStalledClientIsThrottledAlone(t *testing.T) {
 		stream := r.watch(auth.Anonymous(), "")
 		for i := range 20 {
 			r.publish(i + 1)
+			synctest.Wait() // the first is being written, alone
 			id := entry(i+1, 0, "").ID
 			good.wants(id)
 			stream.wants(id)
@@ -57,6 +58,7 @@ func TestStalledStreamIsThrottled(t *testing.T) {
 		stalled, good := r.watch(auth.Anonymous(), ""), r.watch(auth.Anonymous(), "")
 		for i := range 20 {
 			r.publish(i + 1)
+			synctest.Wait() // the first is being written, alone
 			good.wants(fmt.Sprintf("%d.0", i+1))
 		}
 		stalled.wants("1.0", lifecycle("failed", "flow.throttled"), "end")

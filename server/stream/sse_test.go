@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/auth"
@@ -139,4 +140,24 @@ func TestMarkerComesBeforeTheEnd(t *testing.T) {
 			t.Errorf("Serve(unknown cursor, %s) = %s, want %s", name, got, want)
 		}
 	}
+}
+
+// What ends a stream before its head is sent is told after the head.
+func TestRevokedWhileAStreamBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hub.New(hub.Options{})
+		s := stream.New(stream.Options{Hub: h, KeepAlive: time.Minute, Queue: 100})
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Header.Set("Last-Event-ID", "x")
+		w := httptest.NewRecorder()
+		err := s.ServeSSE(w, r, auth.Principal{TokenID: "t1"}, stream.Feed{Subject: "s", Resolve: func(context.Context, string) (hub.Position, bool, error) {
+			s.Revoked("t1")
+			<-time.After(2 * time.Minute) // also the keep-alive is due
+			synctest.Wait()
+			return hub.Position{}, true, nil
+		}})
+		if body := w.Body.String(); err != nil || w.Code != 200 || !strings.Contains(body, `"status":"failed","reason":"auth.revoked"`) {
+			t.Errorf("ServeSSE() = %v with %d %s, want a lifecycle frame failed, auth.revoked", err, w.Code, body)
+		}
+	})
 }

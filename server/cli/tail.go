@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"agentd/server"
+	"agentd/server/client"
+	"agentd/server/config"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/store"
+)
+
+// tail watches a subject of a server.
+func (c *call) tail(ctx context.Context) error {
+	subject, err := c.subject()
+	if err != nil {
+		return err
+	}
+	if err := checkText(c.flags.since); err != nil {
+		return err
+	}
+	base, err := c.base()
+	if err != nil {
+		return err
+	}
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	defer surviveClosedPipe()()
+	return interruptible(ctx, func(ctx context.Context) error {
+		w := &tailer{call: c, cfg: cfg, base: base, printer: newPrinter(c)}
+		if subject == nil {
+			if subject, err = w.subjectOf(ctx, c.args[0]); err != nil {
+				return err
+			}
+		}
+		return w.watch(ctx, *subject)
+	})
+}
+
+// subject is the one that is to be watched; nil when a run is named instead.
+func (c *call) subject() (*event.Subject, error) {
+	if event.ValidID(c.args[0]) {
+		return nil, nil
+	}
+	s, err := event.ParseSubject(c.args[0])
+	if err != nil {
+		return nil, c.cmd.misused("%q is neither a run nor a subject, such as session:ID/events or agent:ID/runs/RUN/events.", c.args[0])
+	}
+	return &s, nil
+}
+
+// base is the URL of the API that --url names; empty when it does not.
+func (c *call) base() (string, error) {
+	if c.flags.url == "" {
+		return "", nil
+	}
+	u, err := url.Parse(c.flags.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", c.cmd.misused("--url wants the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
+	}
+	return strings.TrimSuffix(u.String(), "/"), nil
+}
+
+// A tailer is a subject that is watched.
+type tailer struct {
+	*call
+	cfg     *config.Config
+	base    string // of --url
+	printer *printer
+
+	last    string // id of the latest event
+	run     string // of which that was
+	status  string // the run's last, once it has ended
+	problem string // the latest that was told of the connection
+}
+
+// api is the API of the server as it is now.
+func (t *tailer) api() (*api, error) {
+	if t.base != "" {
+		return newAPI(t.base, t.getenv("AGENTD_TOKEN")), nil
+	}
+	a, err := t.holder(t.cfg)
+	if a == nil && err == nil {
+		err = fault.New(fault.ServerUnreachable, "No server holds the database %s.", t.cfg.Resolve(t.cfg.Storage.Path)).
+			Advise("Start one with `agentd start`, or name another with --url.")
+	}
+	return a, err
+}
+
+// subjectOf is the subject of a run.
+func (t *tailer) subjectOf(ctx context.Context, runID string) (*event.Subject, error) {
+	a, err := t.api()
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.show(ctx, runID)
+	if err := errors.Join(err, a.close()); err != nil {
+		return nil, runHint(err)
+	}
+	return new(event.OfAgentRun(s.AgentID, s.RunID)), nil
+}
+
+// socket is where to dial, now.
+func (t *tailer) socket() (client.Place, error) {
+	a, err := t.api()
+	if err != nil {
+		return client.Place{}, err
+	}
+	return client.Place{URL: "ws" + strings.TrimPrefix(a.base, "http") + t.cfg.Server.WS.Path, Dial: a.transport.DialContext, TLS: a.transport.TLSClientConfig}, nil
+}
+
+func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
+	header := http.Header{}
+	if token := t.getenv("AGENTD_TOKEN"); token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	err := client.Watch(ctx, client.Options{Server: t.socket, Header: header, Subject: subject.String(), Since: t.flags.since, Version: server.Version,
+		MaxFrame: maxAnswer, Lost: t.lost}, t.show)
+	if err != nil && t.last != "" && t.printer.broken == nil {
+		fmt.Fprintf(t.stderr, "agentd: go on after this with --since %s\n", t.last)
+	}
+	switch {
+	case err == nil:
+		t.printer.end.Result.Status = store.Status(t.status) // its own event may lie before the cursor
+		return t.verdict(t.printer, subject.Run)
+	case t.printer.broken != nil:
+		return exitCode(exitFailed) // nobody reads what could be said
+	case ctx.Err() != nil && subject.Run == "":
+		return nil
+	case ctx.Err() != nil:
+		return exitCode(exitFailed) // the run has not ended
+	case fault.Is(err, fault.AuthRequired):
+		return advised(err, needsToken)
+	}
+	return err
+}
+
+// lost tells of a lost connection, once.
+func (t *tailer) lost(err error) {
+	if text := fault.Of(err).Message; text != t.problem {
+		t.problem = text
+		fmt.Fprintf(t.stderr, "agentd: %s Trying again.\n", printable(text))
+	}
+}
+
+// show prints a frame.
+func (t *tailer) show(f *client.Frame) error {
+	t.problem = ""
+	if f.Kind == "replay-marker" {
+		fmt.Fprintln(t.stderr, "agentd: some events may be missing or repeated")
+	}
+	if f.Kind == "event" {
+		t.last = f.EventID
+	}
+	if f.Ended() {
+		t.status = f.Status
+	}
+	switch {
+	case t.flags.json:
+		t.printer.line(f.Raw)
+	case f.Kind == "event":
+		t.event(f)
+	}
+	return t.printer.broken
+}
+
+// event prints an event for people.
+func (t *tailer) event(f *client.Frame) {
+	at, _ := event.ParseCursor(f.EventID)
+	if at.Run != t.run {
+		t.printer.another()
+		t.run = at.Run
+		t.printer.tell("run %s", at.Run)
+	}
+	t.printer.show(&hub.Entry{Pos: hub.Position{Seq: at.Seq, Sub: at.Sub}, ID: f.EventID, Type: f.Type, Payload: f.Payload})
+	if f.Type == event.AgentEnd && t.printer.waits() {
+		t.tellPending(t.run, t.printer.end.Result.State.PendingApprovals)
+	}
+}

@@ -1,0 +1,6 @@
+package client
+
+var (
+	Wait      = wait
+	KeepAlive = keepAlive
+)
