@@ -91,14 +91,11 @@ func (a *arena) publish() {
 }
 
 // watch connects a client, and returns when it is subscribed.
-func (a *arena) watch(tb testing.TB, path string, before func(*net.TCPConn)) net.Conn {
+func (a *arena) watch(tb testing.TB, path string) net.Conn {
 	tb.Helper()
 	conn, err := net.Dial("tcp", a.addr)
 	if err != nil {
 		tb.Fatal(err)
-	}
-	if before != nil {
-		before(conn.(*net.TCPConn))
 	}
 	request, last := "GET /sse HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n\r\n"
 	if path == "/ws" {
@@ -304,7 +301,7 @@ func (c *bareConn) write() {
 func eventFrame(tb testing.TB) []byte {
 	tb.Helper()
 	a := newArena(tb, 1000, nil)
-	conn := a.watch(tb, "/ws", nil)
+	conn := a.watch(tb, "/ws")
 	defer conn.Close()
 	a.publish()
 	r := bufio.NewReader(conn)

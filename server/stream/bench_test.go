@@ -40,7 +40,7 @@ func contestants(b *testing.B, clients int) []*contestant {
 		a := newArena(b, 1000, nil)
 		var conns []net.Conn
 		for range clients {
-			conns = append(conns, a.watch(b, "/"+name, nil))
+			conns = append(conns, a.watch(b, "/"+name))
 		}
 		all = append(all, &contestant{name: name, publish: a.publish, audience: newAudience(b, conns, benchRound, countMarks)})
 	}
