@@ -1,7 +1,7 @@
 // Checks a server by the client of ws: node client.js HOST:PORT. It writes one line of JSON for each check.
 "use strict";
 const assert = require("node:assert/strict");
-const WebSocket = require("ws");
+const WebSocket = require("node:module").createRequire(process.env.AGENTD_WS_NODE + "/x.js")("ws");
 
 const [host] = process.argv.slice(2);
 

@@ -2,7 +2,7 @@
 // end of each connection. It ends with its standard input.
 "use strict";
 const http = require("node:http");
-const {WebSocketServer} = require("ws");
+const {WebSocketServer} = require("node:module").createRequire(process.env.AGENTD_WS_NODE + "/x.js")("ws");
 
 const tell = what => console.log(JSON.stringify(what));
 const sockets = new WebSocketServer({

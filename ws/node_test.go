@@ -22,17 +22,16 @@ import (
 	"agentd/ws"
 )
 
-// node starts a script of testdata/wsinterop, which uses an implementation that others wrote. It ends with the test.
+// node starts a script of testdata/wsinterop, which uses the npm package ws. It ends with the test.
 func node(t *testing.T, script string, args ...string) *bufio.Scanner {
 	t.Helper()
-	const env = "AGENTD_WSINTEROP"
-	dir := os.Getenv(env)
-	if dir == "" {
-		t.Skipf("%s is not set: .ci/run sets it to a copy of testdata/wsinterop with its node_modules, and runs this test", env)
+	const env = "AGENTD_WS_NODE"
+	if os.Getenv(env) == "" {
+		t.Skipf("%s is not set: .ci/run sets it to a folder whose node_modules has the package ws, and runs this test", env)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, "node", append([]string{filepath.Join(dir, script)}, args...)...)
+	cmd := exec.CommandContext(ctx, "node", append([]string{filepath.Join("../testdata/wsinterop", script)}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if _, err := cmd.StdinPipe(); err != nil { // open until the end
@@ -54,8 +53,8 @@ func node(t *testing.T, script string, args ...string) *bufio.Scanner {
 	return bufio.NewScanner(out)
 }
 
-// TestInteropServer lets the client of ws check a server of ours. The checks are in client.js.
-func TestInteropServer(t *testing.T) {
+// TestNodeClient lets the client of ws check a server of ours. The checks are in client.js.
+func TestNodeClient(t *testing.T) {
 	ends := sync.Map{} // id of a connection: chan of the error of its Read
 	endOf := func(id string) chan error {
 		c, _ := ends.LoadOrStore(id, make(chan error, 1))
@@ -123,7 +122,7 @@ func TestInteropServer(t *testing.T) {
 	mux.HandleFunc("/end", func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case err := <-endOf(r.URL.Query().Get("id")):
-			end := interopEnd{Code: ws.CodeOf(err)}
+			end := nodeEnd{Code: ws.CodeOf(err)}
 			if closed, ok := errors.AsType[*ws.CloseError](err); ok {
 				end.Reason = closed.Reason
 			}
@@ -153,14 +152,14 @@ func TestInteropServer(t *testing.T) {
 	}
 }
 
-// interopEnd is how a connection ended for the side that others wrote, or is told to it.
-type interopEnd struct {
+// nodeEnd is how a connection ended for the side that others wrote, or is told to it.
+type nodeEnd struct {
 	Code   ws.Code `json:"code"`
 	Reason string  `json:"reason"`
 }
 
-// TestInteropClient is a client of ours with a server by ws, which is server.js.
-func TestInteropClient(t *testing.T) {
+// TestNodeServer is a client of ours with a server by ws, which is server.js.
+func TestNodeServer(t *testing.T) {
 	lines := node(t, "server.js")
 	line := func(v any) {
 		t.Helper()
@@ -189,7 +188,7 @@ func TestInteropClient(t *testing.T) {
 		t.Helper()
 		var got struct {
 			Path string
-			interopEnd
+			nodeEnd
 		}
 		if line(&got); got.Path != path || got.Code != code {
 			t.Errorf("the server saw the end %+v, want %d of %s", got, code, path)
