@@ -18,8 +18,9 @@ import (
 )
 
 // TestBrowser lets pages in Chromium use a server, and abuse it. The pages and what they can do are in testdata/browser.
+//
+// Other tests of the package do not run meanwhile: a browser is much for a small machine.
 func TestBrowser(t *testing.T) {
-	t.Parallel()
 	b := startChromium(t)
 	t.Run("WebSocket", func(t *testing.T) {
 		t.Parallel()
