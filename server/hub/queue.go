@@ -95,6 +95,13 @@ func (q *Queue) offer(sub *Sub, e *Entry) {
 	}
 }
 
+// Overflowed reports whether all was lost because the queue was full, as Take will tell.
+func (q *Queue) Overflowed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.err != nil
+}
+
 func (q *Queue) addLocked(d Delivery) {
 	if q.batch == nil {
 		q.batch = batches.Get().(*Batch)

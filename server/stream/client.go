@@ -79,6 +79,8 @@ type client struct {
 	wrote   time.Time
 	end     *ending // to be told to the client
 
+	patience *time.Timer // with the client that is to be told; nil before
+
 	replaying []*follower // the writer's: those that are not live
 	held      int         // the writer's: how many entries all subscriptions hold back, and their bytes
 	heldBytes int
@@ -101,6 +103,7 @@ func (c *client) start(silence time.Duration) {
 	if at := c.principal.Expires; !at.IsZero() {
 		c.expiry = time.AfterFunc(time.Until(at), func() { c.finish(endExpired) })
 	}
+	c.hurryLocked()
 	if c.dirty {
 		c.startLocked()
 	}
@@ -139,8 +142,12 @@ func (c *client) beat(silence time.Duration) {
 
 // wake makes the writer look at what there is to do. It never blocks for long: publishers call it.
 func (c *client) wake() {
+	full := c.queue.Overflowed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if full { // the writer may not come round for long
+		c.finishLocked(endThrottled)
+	}
 	c.startLocked()
 }
 
@@ -173,9 +180,25 @@ func (c *client) do(task func()) {
 func (c *client) finish(e ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.end == nil {
-		c.end = &e
-		c.startLocked()
+	c.finishLocked(e)
+}
+
+// endGrace is how long a client that is cut off may take to notice: what is being written to it has to be read first.
+const endGrace = 5 * time.Second
+
+func (c *client) finishLocked(e ending) {
+	if c.end != nil || c.closed {
+		return
+	}
+	c.end = &e
+	c.hurryLocked()
+	c.startLocked()
+}
+
+// hurryLocked limits the time of a client that is to be told of an end, once there is a wire to tell it by.
+func (c *client) hurryLocked() {
+	if c.started && c.end != nil && *c.end != (ending{}) {
+		c.patience = time.AfterFunc(endGrace, c.cut)
 	}
 }
 
@@ -185,7 +208,7 @@ func (c *client) close(followers []*follower) {
 	c.cancel()
 	c.mu.Lock()
 	c.closed, c.tasks = true, nil
-	for _, t := range []*time.Timer{c.silence, c.expiry} {
+	for _, t := range []*time.Timer{c.silence, c.expiry, c.patience} {
 		if t != nil {
 			t.Stop()
 		}

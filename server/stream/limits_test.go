@@ -68,18 +68,23 @@ func TestStalledStreamIsThrottled(t *testing.T) {
 	})
 }
 
-// A client that never reads again is given up.
+// A client that never reads again is given up: when a write to it takes too long or, once it is throttled, soon.
 func TestStalledClientIsGivenUp(t *testing.T) {
-	inBubble(t, stream.Options{}, func(r *rig) {
-		r.dial().subscribe(subject, "")
-		r.watch(auth.Anonymous(), "")
-		r.publish(1)
-		<-time.After(2 * time.Minute)
-		synctest.Wait()
-		if n := r.Clients(); n != 0 {
-			r.Errorf("Clients() = %d two minutes after they stalled, want 0", n)
-		}
-	})
+	for events, patience := range map[int]time.Duration{1: 2 * time.Minute, 20: 6 * time.Second} {
+		inBubble(t, stream.Options{Queue: 4}, func(r *rig) {
+			r.dial().subscribe(subject, "")
+			r.watch(auth.Anonymous(), "")
+			for i := range events {
+				r.publish(i + 1)
+				synctest.Wait()
+			}
+			<-time.After(patience)
+			synctest.Wait()
+			if n := r.Clients(); n != 0 {
+				r.Errorf("Clients() = %d %v after %d events to stalled ones, want 0", n, patience, events)
+			}
+		})
+	}
 }
 
 // The bytes that wait are bounded as their number is.
