@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -61,8 +62,10 @@ func (s *Server) listen() (net.Listener, Address, error) {
 		l, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port)))
 	}
 	if err != nil {
-		where := addr
-		where.Port, where.Socket = cfg.Port, cfg.Socket.Path
+		where := fmt.Sprintf("Port %d of %s", cfg.Port, cfg.Host)
+		if cfg.Socket.Path != "" {
+			where = "The socket " + cfg.Socket.Path
+		}
 		return nil, addr, fault.New(fault.BindFailed, "%s cannot be bound: %v.", where, reason(err)).Because(err)
 	}
 	switch bound := l.Addr().(type) {
