@@ -29,7 +29,7 @@ func longExport(size int) string {
 func TestExportToSlowClients(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, `{"server": {"maxBodyBytes": 50000000}}`, nil)
-	if ans := r.do("POST", "/v1/sessions/import", r.admin, longExport(24<<20)); ans.StatusCode != http.StatusCreated {
+	if ans := r.do("POST", "/v1/sessions/import", r.admin, longExport(12<<20)); ans.StatusCode != http.StatusCreated {
 		t.Fatalf("POST /v1/sessions/import = %d %s, want 201", ans.StatusCode, ans.body)
 	}
 	var open []*exchange
