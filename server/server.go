@@ -26,6 +26,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/hub"
+	"agentd/server/idem"
 	"agentd/server/secret"
 	"agentd/server/stream"
 	"agentd/store"
@@ -84,6 +85,7 @@ type parts struct {
 	metrics  *metrics.Inventory
 	gate     *gate.Gate
 	streams  *stream.Service
+	keys     *idem.Keys // nil: none are remembered
 	http     *http.Server
 	listener net.Listener
 	closers  []func()
@@ -170,6 +172,9 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	})
 	if p.verifier != nil {
 		p.run(s.log, "verifier", func() error { return p.verifier.Run(background) })
+	}
+	if sweep := s.cfg.Retention; p.keys != nil && sweep.Enabled && sweep.Idempotency {
+		p.run(s.log, "idempotency", func() error { return p.keys.Run(background) })
 	}
 	begun := time.Now()
 	going, err := p.engine.Recover(ctx)

@@ -14,6 +14,7 @@ import (
 	"agentd/metrics"
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/idem"
 	"agentd/server/rest"
 )
 
@@ -24,7 +25,7 @@ const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureTh
 // table is the route table of a server with that configuration. The endpoints are not called, so they need nothing to
 // work with.
 func table() []rest.Route {
-	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
+	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Keys: new(idem.Keys), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
 		SSE: true, SSESessions: "/sessions", WSPath: "/ws", BasePath: "/v1"}
 	return api.Routes()
 }
