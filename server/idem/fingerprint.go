@@ -75,7 +75,11 @@ func (w *writer) value(depth int) bool {
 	return true
 }
 
-func (w *writer) space() { w.in = bytes.TrimLeft(w.in, " \t\r\n") }
+func (w *writer) space() {
+	if w.in[0] <= ' ' {
+		w.in = bytes.TrimLeft(w.in, " \t\r\n")
+	}
+}
 
 // more skips a comma and reports whether another element comes; else it skips what closes the list or object.
 func (w *writer) more() bool {
@@ -226,26 +230,29 @@ func hex(digits []byte) rune {
 func appendText(to []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	to = append(to, '"')
+	done := 0 // what comes before is written
 	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			to = append(to, '\\', c)
-		case c < ' ':
-			if at := strings.IndexByte("\b\f\n\r\t", c); at >= 0 {
-				to = append(to, '\\', "bfnrt"[at])
-			} else {
-				to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
-			}
-		default:
-			half, ok := surrogate(s[i:])
-			if !ok {
-				to = append(to, c)
-				continue
-			}
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' && c != 0xed {
+			continue
+		}
+		half, isHalf := surrogate(s[i:])
+		if c == 0xed && !isHalf {
+			continue
+		}
+		to = append(to, s[done:i]...)
+		switch short := strings.IndexByte("\b\f\n\r\t\"\\", c); {
+		case short >= 0:
+			to = append(to, '\\', "bfnrt\"\\"[short])
+		case isHalf:
 			to = append(to, '\\', 'u', 'd', digits[half>>8&0xf], digits[half>>4&0xf], digits[half&0xf])
 			i += 2
+		default:
+			to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
 		}
+		done = i + 1
 	}
+	to = append(to, s[done:]...)
 	return append(to, '"')
 }
 
@@ -257,13 +264,17 @@ func surrogate(s string) (half uint16, ok bool) {
 	return 0xd000 | uint16(s[1]&0x3f)<<6 | uint16(s[2]&0x3f), true
 }
 
-// compareUTF16 orders texts by their UTF-16 units.
+// compareUTF16 orders texts by their UTF-16 units. That is the order of their bytes, except among characters from U+D000
+// on, whose first byte is 0xed or more.
 func compareUTF16(a, b string) int {
-	surrogates := func(c rune) bool { return c >= 0xe000 || c == utf8.RuneError }
-	if strings.IndexFunc(a, surrogates) < 0 && strings.IndexFunc(b, surrogates) < 0 {
-		return strings.Compare(a, b) // up to there, UTF-8 has the same order
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
 	}
-	return cmp.Or(slices.Compare(units(a), units(b)), strings.Compare(a, b))
+	if n < min(len(a), len(b)) && a[n] >= 0xed && b[n] >= 0xed {
+		return cmp.Or(slices.Compare(units(a[n:]), units(b[n:])), strings.Compare(a, b))
+	}
+	return strings.Compare(a[n:], b[n:])
 }
 
 func units(s string) []uint16 {
