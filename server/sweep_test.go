@@ -69,10 +69,13 @@ type sweep struct {
 	*rig
 	run    string
 	tokens map[string]string
+	names  int
 }
 
-func newSweep(t *testing.T) *sweep {
-	s := &sweep{rig: newRig(t, sweepConfig, nil), tokens: map[string]string{}}
+func newSweep(t *testing.T) *sweep { return newSweepOn(t, newRig(t, sweepConfig, nil)) }
+
+func newSweepOn(t *testing.T, r *rig) *sweep {
+	s := &sweep{rig: r, tokens: map[string]string{}}
 	ans := s.do("POST", "/v1/agents/echo/run", s.admin, `{"sessionId": "s1"}`)
 	run, err := find(ans.body, ".runId")
 	if err != nil {
@@ -80,6 +83,12 @@ func newSweep(t *testing.T) *sweep {
 	}
 	s.run = run
 	return s
+}
+
+// fresh is a name that was not used before.
+func (s *sweep) fresh(name string) string {
+	s.names++
+	return fmt.Sprint(name, "-", s.names)
 }
 
 func (s *sweep) token(scope string) string {
