@@ -41,7 +41,7 @@ func (c *call) holder(cfg *config.Config) (*api, error) {
 	if holder.Address == "" {
 		return nil, nil
 	}
-	return dial(holder.Address, c.getenv("AGENTD_TOKEN"))
+	return dial(holder.Address, c.getenv("AGENTD_TOKEN"), cfg.Server.Idempotency.Enabled)
 }
 
 // own opens the store to write to it. When somebody else holds it, the error is store-locked, and the configuration is
