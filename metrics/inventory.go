@@ -10,6 +10,7 @@ type Inventory struct {
 	RunsTotal          *Counters
 	RunDuration        *Summary
 	WALSize            *Gauge
+	IdempotencyHits    *Gauge
 	ReplayBufferEvents *Gauge
 	InflightRuns       *Gauge
 	Uptime             *Gauge
@@ -36,6 +37,8 @@ func New(version string) *Inventory {
 			"Wall-clock seconds from the start of a run to its end, time parked for approval included."),
 		WALSize: r.Gauge("svc_storage_wal_size_bytes",
 			"Size of the store's write-ahead log."),
+		IdempotencyHits: r.Gauge("svc_idempotency_cache_hit_ratio",
+			"Part of the requests with an Idempotency-Key that were answered again, from 0 to 1; refused ones do not count."),
 		ReplayBufferEvents: r.Gauge("svc_replay_buffer_events",
 			"Events held for replay, over all subjects."),
 		InflightRuns: r.Gauge("svc_inflight_runs",

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,7 @@ func benchServer(b *testing.B) (addr, token string) {
 	cfg := config.Default()
 	cfg.Dir = dir
 	cfg.Server.Port = 0
+	cfg.Server.RateLimit.Enabled = false // all requests come from one address
 	cfg.Auth.PepperRef = "env:AGENTD_BENCH_PEPPER"
 	b.Setenv("AGENTD_BENCH_PEPPER", "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH")
 	cfg.Storage.Path = filepath.Join(dir, "data.db")
@@ -100,11 +102,16 @@ func benchServer(b *testing.B) (addr, token string) {
 	return at.String(), string(raw)
 }
 
-func request(method, path, addr, token, body string) []byte {
-	return fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", method, path, addr, token, len(body), body)
+func request(method, path, addr, token, body string, headers ...string) []byte {
+	return fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s", method, path, addr, token,
+		strings.Join(append(headers, ""), "\r\n"), len(body), body)
 }
 
-// load sends a request over keep-alive connections, each one at a time, b.N in all, and reports rate and latency.
+// keyed is a header with a key. load counts its digits up, so that each request has a key of its own.
+const keyed = "Idempotency-Key: key-0000000000"
+
+// load sends a request over keep-alive connections, each one at a time, b.N in all, and reports rate and latency. Of a
+// request that is keyed, each is another.
 func load(b *testing.B, addr string, conns int, req []byte, status int) {
 	b.Helper()
 	var left atomic.Int64
@@ -121,7 +128,11 @@ func load(b *testing.B, addr string, conns int, req []byte, status int) {
 			}
 			defer conn.Close()
 			r := bufio.NewReader(conn)
-			for left.Add(-1) >= 0 {
+			req, key := bytes.Clone(req), bytes.Index(req, []byte(keyed))
+			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+				if key >= 0 {
+					copy(req[key+len(keyed)-10:], fmt.Sprintf("%010d", n))
+				}
 				begun := time.Now()
 				if _, err := conn.Write(req); err != nil {
 					b.Error(err)
@@ -182,6 +193,34 @@ func BenchmarkRunStart(b *testing.B) { // P1, P2
 			load(b, addr, c, request("POST", "/v1/agents/noop/stream", addr, token, `{"input":"hello"}`), 202)
 		})
 	}
+}
+
+// BenchmarkKeyedRunStart is BenchmarkRunStart with a key for each run.
+func BenchmarkKeyedRunStart(b *testing.B) {
+	for _, c := range connections {
+		b.Run(fmt.Sprintf("c=%d", c), func(b *testing.B) {
+			addr, token := benchServer(b)
+			load(b, addr, c, request("POST", "/v1/agents/noop/stream", addr, token, `{"input":"hello"}`, keyed), 202)
+		})
+	}
+}
+
+// BenchmarkReplay is one keyed request again and again.
+func BenchmarkReplay(b *testing.B) {
+	addr, token := benchServer(b)
+	first, err := net.Dial("tcp", addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer first.Close()
+	req := request("POST", "/v1/agents/noop/stream", addr, token, `{"input":"hello"}`, "Idempotency-Key: always-the-same")
+	if _, err := first.Write(req); err != nil {
+		b.Fatal(err)
+	}
+	if err := response(bufio.NewReader(first), 202); err != nil { // while it is under way, another is refused
+		b.Fatal(err)
+	}
+	load(b, addr, 64, req, 202)
 }
 
 func BenchmarkWholeRun(b *testing.B) { // P4: three steps

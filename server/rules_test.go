@@ -56,12 +56,13 @@ var rulesRooms = map[string]string{
 		"server/tool server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
 	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
+	"server/idem":     "store server/fault",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
 	"server/gate":   "auth metrics server/fault server/id server/message",
 	"server/stream": "auth ws server/commentary server/event server/fault server/hub server/message server/strict",
-	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
+	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
 		"server/runstate server/session server/stream server/strict server/trace",
 
 	// The other end of server/stream.
@@ -69,9 +70,9 @@ var rulesRooms = map[string]string{
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
-	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
+	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/idem server/manifest server/rest " +
 		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/cassette server/client server/config server/event server/fault server/hub server/manifest server/message " +
+	"server/cli": "auth store server server/agent server/cassette server/client server/config server/event server/fault server/hub server/id server/manifest server/message " +
 		"server/replay server/rest server/runstate server/session server/sse",
 	"main": "server/cli",
 

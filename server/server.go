@@ -25,6 +25,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/hub"
+	"agentd/server/idem"
 	"agentd/server/secret"
 	"agentd/server/stream"
 	"agentd/store"
@@ -76,6 +77,7 @@ type parts struct {
 	metrics  *metrics.Inventory
 	gate     *gate.Gate
 	streams  *stream.Service
+	keys     *idem.Keys // nil: none are remembered
 	http     *http.Server
 	listener net.Listener
 	closers  []func()
@@ -160,6 +162,9 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	})
 	if p.verifier != nil {
 		p.run(s.log, "verifier", func() error { return p.verifier.Run(background) })
+	}
+	if sweep := s.cfg.Retention; p.keys != nil && sweep.Enabled && sweep.Idempotency {
+		p.run(s.log, "idempotency", func() error { return p.keys.Run(background) })
 	}
 	begun := time.Now()
 	going, err := p.engine.Recover(ctx)

@@ -14,6 +14,7 @@ import (
 	"agentd/metrics"
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/idem"
 	"agentd/server/rest"
 )
 
@@ -24,7 +25,7 @@ const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureTh
 // table is the route table of a server with that configuration. The endpoints are not called, so they need nothing to
 // work with.
 func table() []rest.Route {
-	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
+	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Keys: new(idem.Keys), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
 		SSE: true, SSESessions: "/sessions", WSPath: "/ws", BasePath: "/v1"}
 	return api.Routes()
 }
@@ -68,10 +69,13 @@ type sweep struct {
 	*rig
 	run    string
 	tokens map[string]string
+	names  int
 }
 
-func newSweep(t *testing.T) *sweep {
-	s := &sweep{rig: newRig(t, sweepConfig, nil), tokens: map[string]string{}}
+func newSweep(t *testing.T) *sweep { return newSweepOn(t, newRig(t, sweepConfig, nil)) }
+
+func newSweepOn(t *testing.T, r *rig) *sweep {
+	s := &sweep{rig: r, tokens: map[string]string{}}
 	ans := s.do("POST", "/v1/agents/echo/run", s.admin, `{"sessionId": "s1"}`)
 	run, err := find(ans.body, ".runId")
 	if err != nil {
@@ -79,6 +83,12 @@ func newSweep(t *testing.T) *sweep {
 	}
 	s.run = run
 	return s
+}
+
+// fresh is a name that was not used before.
+func (s *sweep) fresh(name string) string {
+	s.names++
+	return fmt.Sprint(name, "-", s.names)
 }
 
 func (s *sweep) token(scope string) string {

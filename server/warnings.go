@@ -26,9 +26,6 @@ func Warnings(cfg *config.Config) []string {
 	if cfg.Audit.Enabled {
 		warn("audit.enabled has no effect in this version: there is no audit chain yet")
 	}
-	if cfg.Server.Idempotency.RequireKey == "enforce" {
-		warn("server.idempotency.requireKey has no effect in this version: Idempotency-Key is not read yet")
-	}
 	if os.Geteuid() == 0 {
 		warn("the process runs as root: give it a user of its own")
 	}

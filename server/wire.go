@@ -13,6 +13,7 @@ import (
 	"agentd/server/gate"
 	"agentd/server/health"
 	"agentd/server/hub"
+	"agentd/server/idem"
 	"agentd/server/manifest"
 	"agentd/server/rest"
 	"agentd/server/session"
@@ -89,6 +90,12 @@ func (s *Server) open(ctx context.Context) error {
 	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version,
 		Traces: trace.New(p.db.Runs(), p.db.Sessions()), BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
 		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl}
+	if keys := cfg.Server.Idempotency; keys.Enabled {
+		p.keys = idem.New(idem.Options{Records: p.db.Keys(), TTL: time.Duration(keys.TTLSeconds) * time.Second, Require: keys.RequireKey,
+			CheckBody: keys.CheckBodyFingerprint, CacheSize: keys.LRUCacheSize, Logger: s.log})
+		p.metrics.IdempotencyHits.Sample(func() (float64, error) { return p.keys.HitRatio(), nil })
+		api.Keys = p.keys
+	}
 	if cfg.Metrics.Enabled {
 		api.Metrics = p.metrics
 	}

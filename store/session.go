@@ -151,6 +151,9 @@ func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
 			return nil, err
 		}
 	}
+	if err := eraseKeys(tx, id, runs); err != nil {
+		return nil, err
+	}
 	_, err = tx.exec("DELETE FROM sessions WHERE id = ?", id)
 	return runs, err
 }

@@ -82,8 +82,9 @@ type StartRequest struct {
 	UserID    string          // empty: none
 	By        string          // the principal that asks; anonymous when empty
 	Queue     bool            // wait for the session's turn instead of failing with session-busy
-	// Also is written in the transaction that makes the run; its error keeps the run from being made.
-	Also func(tx *store.Tx, runID string) error
+	// Also is written in the transaction that makes the run; its error keeps the run from being made. The status is
+	// running, or pending while the run waits for its session's turn.
+	Also func(tx *store.Tx, runID string, status store.Status) error
 }
 
 // Start makes a run durable and sets it going. When it returns a handle, the run will end even if the process is
@@ -138,7 +139,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 			}
 		}
 		if req.Also != nil {
-			if err := req.Also(tx, runID); err != nil {
+			if err := req.Also(tx, runID, m.row.Status); err != nil {
 				return err
 			}
 		}
@@ -311,7 +312,7 @@ func (h *Handle) Status() store.Status { return h.status }
 // and the error is ctx's cause. A status of running says that the server is stopping and the run goes on later.
 func (h *Handle) Wait(ctx context.Context) (RunResult, error) {
 	if h.waiting {
-		return h.run.e.await(ctx, h.ID)
+		return h.run.e.Wait(ctx, h.ID)
 	}
 	select {
 	case <-h.run.done:
@@ -321,8 +322,9 @@ func (h *Handle) Wait(ctx context.Context) (RunResult, error) {
 	return result(&h.run.row, h.run.rec, ending(&h.run.row, h.run.rec, max(h.run.endedAt, h.run.row.Finished)))
 }
 
-// await is Wait for a run that this process may take up later: it watches the run's events.
-func (e *Engine) await(ctx context.Context, runID string) (RunResult, error) {
+// Wait is [Handle.Wait] for any run, also one that this process takes up later: it watches the run's events. Besides, the
+// error is run-not-found, and server-draining when the server stops first.
+func (e *Engine) Wait(ctx context.Context, runID string) (RunResult, error) {
 	row, err := e.Find(ctx, runID)
 	if err != nil {
 		return RunResult{}, err
@@ -337,6 +339,9 @@ func (e *Engine) await(ctx context.Context, runID string) (RunResult, error) {
 			}
 			return err
 		})
+		if errors.Is(err, store.ErrNotFound) {
+			err = fault.New(fault.RunNotFound, "No run %q.", clip(runID, 128))
+		}
 		if err != nil {
 			return RunResult{}, err
 		}
@@ -345,7 +350,12 @@ func (e *Engine) await(ctx context.Context, runID string) (RunResult, error) {
 		}
 		for ended := false; !ended; {
 			batch, err := sub.Next(ctx)
-			if err != nil {
+			switch {
+			case errors.Is(err, hub.ErrErased):
+				ended = true
+			case errors.Is(err, hub.ErrClosed):
+				return RunResult{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", runID)
+			case err != nil:
 				return RunResult{}, err
 			}
 			for _, entry := range batch {

@@ -11,11 +11,13 @@ import (
 
 // EraseSession deletes a session for good: its record, its runs, and all that was said in them, on disk and in the
 // replay buffer. A run of it that is running keeps it from being erased; one that waits is erased with it. Errors:
-// session-not-found, session-busy, storage-failed.
-func (e *Engine) EraseSession(ctx context.Context, sessionID string) error {
+// session-not-found, session-busy, storage-failed. With also, that is written in the same transaction.
+func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*store.Tx) error) error {
 	var erased []*store.Run
 	err := e.opts.Sessions.Update(ctx, func(tx *store.Tx) (err error) {
-		erased, err = e.opts.Sessions.Erase(tx, sessionID)
+		if erased, err = e.opts.Sessions.Erase(tx, sessionID); err == nil && also != nil {
+			err = also(tx)
+		}
 		return err
 	})
 	switch {

@@ -36,13 +36,13 @@ func TestEraseLeavesNothing(t *testing.T) {
 	}
 	other := r.start(agent.StartRequest{AgentID: "b", Input: json.RawMessage(`"kept"`)})
 	r.wait(other)
-	if err := r.engine.EraseSession(t.Context(), "nobody"); !fault.Is(err, fault.SessionNotFound) {
+	if err := r.engine.EraseSession(t.Context(), "nobody", nil); !fault.Is(err, fault.SessionNotFound) {
 		t.Errorf("EraseSession of none = %v, want session-not-found", err)
 	}
 	if _, err := r.engine.Identify(t.Context(), h.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.engine.EraseSession(t.Context(), "s-secret"); err != nil {
+	if err := r.engine.EraseSession(t.Context(), "s-secret", nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.engine.Identify(t.Context(), h.ID); !fault.Is(err, fault.RunNotFound) {
@@ -69,7 +69,8 @@ func TestEraseLeavesNothing(t *testing.T) {
 	r.events("b", other.ID)
 }
 
-// TestEraseLeavesNoRow: of a session with all that there can be, the database keeps nothing in any table.
+// TestEraseLeavesNoRow: of a session with all that there can be, the database keeps nothing in any table. Idempotency
+// keys stay, with nothing beside them; the store has a test of its own for that.
 func TestEraseLeavesNoRow(t *testing.T) {
 	big := &counter{spec: tool.Spec{Name: "big", Description: "d", SideEffect: tool.ReadOnly}}
 	big.execute = func(context.Context, tool.Call) (tool.Result, error) {
@@ -92,7 +93,7 @@ func TestEraseLeavesNoRow(t *testing.T) {
 		}
 		defer db.Close()
 		counts := map[string]int{}
-		tables, err := db.Query("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT IN ('schema_migrations', 'auth_tokens')")
+		tables, err := db.Query("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT IN ('schema_migrations', 'auth_tokens', 'idempotency_records')")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +122,7 @@ func TestEraseLeavesNoRow(t *testing.T) {
 			t.Errorf("nothing is in the table %s, so erasing it shows nothing", name)
 		}
 	}
-	if err := r.engine.EraseSession(t.Context(), "s"); err != nil {
+	if err := r.engine.EraseSession(t.Context(), "s", nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, n := range rows() {
@@ -134,13 +135,13 @@ func TestEraseLeavesNoRow(t *testing.T) {
 func TestEraseOfABusySession(t *testing.T) {
 	r := newRig(t, single(llm(t, `{"turns":[{"text":"x","delayMs":60000}]}`)))
 	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s"})
-	if err := r.engine.EraseSession(t.Context(), "s"); !fault.Is(err, fault.SessionBusy) {
+	if err := r.engine.EraseSession(t.Context(), "s", nil); !fault.Is(err, fault.SessionBusy) {
 		t.Errorf("EraseSession of a busy session = %v, want session-busy", err)
 	}
 	if _, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.engine.EraseSession(t.Context(), "s"); err != nil {
+	if err := r.engine.EraseSession(t.Context(), "s", nil); err != nil {
 		t.Errorf("EraseSession after the abort = %v", err)
 	}
 }

@@ -32,6 +32,8 @@ import (
 type ImportOptions struct {
 	SessionID string // of the session that the run is to belong to; empty: the one in the state
 	By        string // the principal that imports; anonymous when empty
+	// Also is written in the transaction that makes the run; its error keeps the run from being made.
+	Also func(*store.Tx, Imported) error
 }
 
 // Imported tells what an import made.
@@ -78,16 +80,19 @@ func (e *Engine) Import(ctx context.Context, st *runstate.State, o ImportOptions
 	}
 	defer e.release(root.run)
 	defer close(root.done)
+	made := Imported{RunID: st.ID, Status: root.move.row.Status, SessionID: st.SessionID, Children: len(t.ids) - 1, Warnings: t.warnings()}
 	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
 		if err := e.room(tx, root); err != nil {
 			return err
 		}
-		return root.apply(tx, e.opts.Runs)
+		if err := root.apply(tx, e.opts.Runs); err != nil || o.Also == nil {
+			return err
+		}
+		return o.Also(tx, made)
 	})
 	if err != nil {
 		return Imported{}, err
 	}
-	made := Imported{RunID: st.ID, Status: root.move.row.Status, SessionID: st.SessionID, Children: len(t.ids) - 1, Warnings: t.warnings()}
 	root.each(func(n *newcomer) { n.committed(n.move, n.number) })
 	e.log.Info("run imported", "run", st.ID, "agent", st.AgentID, "status", made.Status)
 	if made.Status == store.Awaiting {

@@ -352,7 +352,7 @@ func TestImportBecomesASession(t *testing.T) {
 		t.Errorf("the next run has the history %s", encode(t, msgs))
 	}
 	r.imports(fixture(t, "1.2"), agent.ImportOptions{})
-	if err := r.engine.EraseSession(t.Context(), "sess-theatre"); err != nil {
+	if err := r.engine.EraseSession(t.Context(), "sess-theatre", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"run_01K4STAGE", "run_01K4VAULT"} {

@@ -54,7 +54,7 @@ func TestImportOfAnything(t *testing.T) {
 		if taken%often == 0 && len(st.PendingApprovals) > 0 && (st.Status == "awaiting_approval" || st.Status == "aborted") {
 			goOn(t, r, text, st)
 		}
-		if err := r.engine.EraseSession(t.Context(), "s"); err != nil {
+		if err := r.engine.EraseSession(t.Context(), "s", nil); err != nil {
 			t.Fatal(err)
 		}
 	}

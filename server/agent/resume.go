@@ -27,6 +27,13 @@ type Decision struct {
 // decided. Errors: run-not-found, run-not-suspended, run-is-child, approver-refused, agent-not-found, session-busy,
 // run-conflict, server-draining, storage-failed. Of several callers at once, one wins.
 func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string) (h *Handle, unmatched []Decision, err error) {
+	return e.ResumeAlso(ctx, runID, decisions, by, nil)
+}
+
+// ResumeAlso is Resume with something that is written in the transaction that makes the decisions count; its error keeps
+// them from being made. It is not called when nothing matched.
+func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decision, by string,
+	also func(tx *store.Tx, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
 	row, err := e.Suspended(ctx, runID)
 	if err != nil {
 		return nil, nil, err
@@ -69,6 +76,11 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 			if len(newest) > 0 && newest[0].N != row.N {
 				return fault.New(fault.RunConflict, "The session has gone on: run %s came after this one.", newest[0].ID).
 					Advise("Start another run in the session; what this run would say belongs before messages that are there already.")
+			}
+		}
+		if also != nil {
+			if err := also(tx, d.unmatched); err != nil {
+				return err
 			}
 		}
 		return d.apply(tx, e.opts.Runs)

@@ -19,6 +19,7 @@ import (
 
 	"agentd/server/config"
 	"agentd/server/fault"
+	"agentd/server/id"
 	"agentd/server/message"
 )
 
@@ -37,6 +38,7 @@ type api struct {
 	transport *http.Transport
 	base      string
 	token     string // empty: none
+	keyed     bool   // the server honours keys
 }
 
 // dial prepares to call the server at an address of the lock file. It sends nothing yet. The configuration is that
@@ -47,6 +49,7 @@ func dial(address, token string, cfg *config.Config) (*api, error) {
 		return nil, err
 	}
 	a := newAPI(base, token)
+	a.keyed = cfg.Server.Idempotency.Enabled
 	if socket != "" {
 		dialer := &net.Dialer{Timeout: dialPatience}
 		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -141,8 +144,51 @@ func (a *api) do(ctx context.Context, method, path string, body []byte, cursor s
 	return a.send(ctx, method, path, body, header)
 }
 
+// A request whose connection is lost is sent again after so long, each time twice as long.
+const (
+	lostWait     = 100 * time.Millisecond
+	lostWaitMost = 3 * time.Second
+)
+
 // send sends a request with a header, which it keeps. The error is the server's own, or server-unreachable.
+//
+// One that changes something carries a key, so that it can be sent again when the connection is lost before its answer
+// comes, and still happens once.
 func (a *api) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	if method == http.MethodGet || !a.keyed {
+		return a.once(ctx, method, path, body, header)
+	}
+	header.Set("Idempotency-Key", id.New())
+	lost := false
+	for wait := lostWait; ; wait *= 2 {
+		res, err := a.once(ctx, method, path, body, header)
+		lost = lost || wasLost(err)
+		if again := lost && (fault.Is(err, fault.ServerUnreachable) || fault.Is(err, fault.IdempotencyInFlight)); !again || wait > lostWaitMost {
+			return res, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// wasLost reports whether a connection broke after it had been made, so that the server may have got the request.
+func wasLost(err error) bool {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Kind != fault.ServerUnreachable || f.Cause == nil {
+		return false
+	}
+	var op *net.OpError
+	if errors.As(f.Cause, &op) && op.Op == "dial" {
+		return false
+	}
+	var timed net.Error
+	return !errors.As(f.Cause, &timed) || !timed.Timeout()
+}
+
+func (a *api) once(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -107,6 +107,48 @@ func TestRunWhereNobodyListens(t *testing.T) {
 	}
 }
 
+// A run whose connection is lost before its answer is asked for again, with the same key; every command has its own.
+func TestRunWhoseConnectionIsLost(t *testing.T) {
+	var keys []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		switch len(keys) {
+		case 1:
+			panic(http.ErrAbortHandler)
+		case 2:
+			w.WriteHeader(http.StatusConflict)
+			io.WriteString(w, `{"error":"idempotency-in-flight","message":"Wait."}`)
+		default:
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, end(`{"status":"completed","output":"done"}`)+lifecycle("completed", ""))
+		}
+	}))
+	defer srv.Close()
+	hold(t, srv.URL)
+	here(t, "run", "a", "x").want(t, 0, "done", "")
+	here(t, "run", "a", "x").want(t, 0, "done", "")
+	if len(keys) != 4 || len(keys[0]) < 8 || keys[0] != keys[1] || keys[1] != keys[2] || keys[2] == keys[3] || keys[3] == "" {
+		t.Errorf("the keys are %q, want one for the first three requests and another for the fourth", keys)
+	}
+}
+
+// Where keys mean nothing, a request is sent once.
+func TestRunWithoutKeys(t *testing.T) {
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if asked++; r.Header["Idempotency-Key"] != nil {
+			t.Errorf("Idempotency-Key %q, want none", r.Header["Idempotency-Key"])
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	defer srv.Close()
+	hold(t, srv.URL)
+	write(t, "agentd.json", `{"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "server": {"idempotency": {"enabled": false}}}`)
+	if here(t, "run", "a", "x").want(t, 1, "", "server-unreachable"); asked != 1 {
+		t.Errorf("the server was asked %d times, want once", asked)
+	}
+}
+
 // A server that listens everywhere is met on loopback.
 func TestRunThroughServerThatListensEverywhere(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -151,7 +151,7 @@ func (c *call) deleteSession(ctx context.Context) error {
 	err := c.changing(ctx, func(remote *api) error { return remote.call(ctx, "DELETE", sessionPath(id), nil, nil) },
 		func(db *store.DB) error {
 			engine := agent.New(agent.Options{Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{}), Logger: c.log()})
-			return engine.EraseSession(ctx, id)
+			return engine.EraseSession(ctx, id, nil)
 		})
 	if err != nil {
 		return err

@@ -50,6 +50,10 @@ var (
 		"The session export is encrypted, and this program cannot decrypt it.",
 		"Decrypt it first, or export the session without encryption.")
 
+	IdempotencyKeyRequired = declare("idempotency-key-required", 400,
+		"The Idempotency-Key is malformed, or there is none and `server.idempotency.requireKey` is enforce.",
+		"Send an `Idempotency-Key` of 8 to 255 characters of A-Z a-z 0-9 _ - :, a new one for each request but the same for its repetition.")
+
 	AuthRequired = declare("auth-required", 401,
 		"The request carries no bearer token.",
 		"Send `Authorization: Bearer <token>`; `agentd token create` makes one.").closes(4001)
@@ -136,6 +140,13 @@ var (
 	RunExists = declare("run-exists", 409,
 		"A run with this id exists already.",
 		"Use the run that is there, or erase its session first.")
+
+	IdempotencyConflict = declare("idempotency-conflict", 409,
+		"The Idempotency-Key was used by somebody else, for another request, or for what has been erased.",
+		"Use a new key for a new request; to repeat one, send it as it was.")
+	IdempotencyInFlight = declare("idempotency-in-flight", 409,
+		"The first request with this Idempotency-Key is under way.",
+		"Send it again after `Retry-After`; it is then answered like the first.")
 
 	BodyTooLarge = declare("body-too-large", 413,
 		"The body is larger than server.maxBodyBytes.",

@@ -80,10 +80,17 @@ func JSON(w http.ResponseWriter, status int, v any) {
 		panic(fmt.Sprintf("gate: answer does not encode: %v", err))
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
+	Write(w, status, append(b, '\n'))
+}
+
+// Write writes a whole answer whose other headers are set.
+func Write(w http.ResponseWriter, status int, body []byte) {
+	if status != http.StatusNoContent {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
 	w.WriteHeader(status)
 	rc := http.NewResponseController(w)
-	for piece := range slices.Chunk(append(b, '\n'), answerPiece) {
+	for piece := range slices.Chunk(body, answerPiece) {
 		rc.SetWriteDeadline(time.Now().Add(answerTimeout)) //nolint:errcheck // a recorder in a test has none
 		if _, err := w.Write(piece); err != nil {
 			return // the client has left

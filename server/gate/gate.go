@@ -1,7 +1,7 @@
 // Package gate is the ordered stages that every request passes before an endpoint.
 //
 //	recover and request id -> log -> CORS (answers preflight) -> rate limit -> authenticate -> CSRF and, without tokens,
-//	origin -> mux -> draining -> scope -> body limit -> endpoint
+//	origin -> mux -> draining -> scope -> body limit -> idempotency -> endpoint
 //
 // Each stage is a decision, a function from a request to an error, and a small handler around it. The stages before
 // the mux are the gate's; those after it belong to the route that the mux has found.

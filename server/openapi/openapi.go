@@ -35,7 +35,8 @@ type Operation struct {
 	BodyType    string       // media type of a body that is text, and then always required; empty for JSON
 	Responses   []Response
 	Errors      []*fault.Kind // those that can answer a request; duplicates are listed once
-	Effects     bool          // takes an Idempotency-Key
+	Effects     bool          // changes something
+	Keyed       bool          // takes an Idempotency-Key
 }
 
 // A Param is a parameter of an operation. A path parameter without a Param of its own is documented as a string.
@@ -107,7 +108,7 @@ type document struct {
 
 func (d *document) components(ops []Operation) object {
 	c := object{{"schemas", d.schemas.components()}}
-	if slices.ContainsFunc(ops, func(op Operation) bool { return op.Effects }) {
+	if slices.ContainsFunc(ops, func(op Operation) bool { return op.Keyed }) {
 		c = append(c, member{"parameters", object{{"IdempotencyKey", json.RawMessage(idempotencyKey)}}})
 	}
 	return append(c, member{"securitySchemes", json.RawMessage(securitySchemes)})

@@ -62,7 +62,7 @@ var sample = []openapi.Operation{
 	},
 	{
 		Method: "POST", Path: "/orders", Summary: "Place an order", Description: "Answers when it is stored.", Tag: "Orders",
-		Access: "`orders:write`", Effects: true, Body: reflect.TypeFor[*newOrder](),
+		Access: "`orders:write`", Effects: true, Keyed: true, Body: reflect.TypeFor[*newOrder](),
 		Responses: []openapi.Response{
 			{Status: 201, Type: reflect.TypeFor[order](), Description: "It is stored."},
 			{Status: 500, Type: reflect.TypeFor[order](), Description: "It failed."},
@@ -70,7 +70,7 @@ var sample = []openapi.Operation{
 		Errors: []*fault.Kind{fault.SessionBusy, fault.RunConflict, fault.Internal},
 	},
 	{
-		Method: "DELETE", Path: "/orders/{orderId}/lines/{sku}", Summary: "Drop a | line", Tag: "Orders", Effects: true,
+		Method: "DELETE", Path: "/orders/{orderId}/lines/{sku}", Summary: "Drop a | line", Tag: "Orders", Effects: true, Keyed: true,
 		Params: []openapi.Param{
 			{In: "path", Name: "sku", Schema: json.RawMessage(`{"type":"string","pattern":"^[A-Z]+$"}`)},
 			{In: "header", Name: "If-Match", Required: true},

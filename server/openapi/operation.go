@@ -82,7 +82,7 @@ func (d *document) params(op Operation) []object {
 		}
 		out = append(out, o)
 	}
-	if op.Effects {
+	if op.Keyed {
 		out = append(out, object{{"$ref", "#/components/parameters/IdempotencyKey"}})
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/idem"
 	"agentd/server/openapi"
 	"agentd/store"
 )
@@ -80,9 +81,11 @@ func (a *API) agentRoutes() []Route {
 		{Method: "GET", Path: "/agents/{id}", Access: ScopeOf("agents", "read", "id"), Summary: "One agent.",
 			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
 		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
+			Again:   a.runAgain,
 			Summary: "Run an agent and wait for its answer. The run goes on when the client leaves.",
 			Errors:  append(starts, fault.RunAborted, fault.RunFailed), Endpoint: call(http.StatusOK, a.runAgent)},
 		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
+			Again:   a.streamAgain,
 			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection.",
 			Errors:  starts,
 			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and under way."},
@@ -111,13 +114,20 @@ func summary(reg *agent.Registration) AgentSummary {
 	return AgentSummary{ID: reg.ID, Description: reg.Description, Tags: reg.Tags}
 }
 
-func (a *API) start(ctx context.Context, c Call, in runInput) (*agent.Handle, error) {
+// start starts a run. The request's key is bound to it, and stands for what first tells of it, if that is given.
+func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
 	return a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
-		UserID: in.Body.UserID, By: decider(c.Principal), Queue: in.Body.OnBusy == "queue"})
+		UserID: in.Body.UserID, By: decider(c.Principal), Queue: in.Body.OnBusy == "queue",
+		Also: func(tx *store.Tx, runID string, status store.Status) error {
+			if first == nil {
+				return c.bind(tx, runID, 0, nil)
+			}
+			return c.bind(tx, runID, http.StatusAccepted, first(runID, status))
+		}})
 }
 
 func (a *API) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, error) {
-	h, err := a.start(ctx, c, in)
+	h, err := a.start(ctx, c, in, nil)
 	if err != nil {
 		return RunAnswer{}, err
 	}
@@ -126,6 +136,27 @@ func (a *API) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, err
 		return RunAnswer{}, err
 	}
 	return answerOf(h.ID, res)
+}
+
+// runAgain tells how the run of a key has ended or that it waits, once it does; with what was told first beside that.
+func (a *API) runAgain(w http.ResponseWriter, r *http.Request, _ Call, first *idem.Answer) error {
+	if first.Status != 0 {
+		writeFirst(w, first)
+		return nil
+	}
+	res, err := a.Engine.Wait(r.Context(), first.Run)
+	if err != nil {
+		return err
+	}
+	answer, err := answerOf(first.Run, res)
+	if err == nil && first.Body != nil {
+		err = json.Unmarshal(first.Body, &answer)
+	}
+	if err != nil {
+		return err
+	}
+	gate.JSON(w, http.StatusOK, answer)
+	return nil
 }
 
 // answerOf tells how a run has ended or that it waits: as an answer or, where it was aborted or failed, as an error.
@@ -150,24 +181,48 @@ func answerOf(runID string, res agent.RunResult) (RunAnswer, error) {
 }
 
 func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in runInput) error {
-	h, err := a.start(r.Context(), c, in)
+	started := func(runID string, status store.Status) RunStarted { return a.startedRun(in.ID, runID, status) }
+	h, err := a.start(r.Context(), c, in, started)
 	if err != nil {
 		return err
 	}
-	subject := event.OfAgentRun(in.ID, h.ID)
+	c.Key.Done() // the run is what was asked for; telling of it may take as long as it runs
 	if a.SSE && wantsEvents(r) {
-		w.Header().Set("X-Run-Id", h.ID)
 		r.Header.Del("Last-Event-ID") // a new run has no event that could have been seen
-		feed := a.runFeed(subject, event.RunView, h.Number())
-		feed.EndOnPause = true
-		return a.Streams.ServeSSE(w, r, c.Principal, feed)
+		return a.streamRun(w, r, c, in.ID, h.ID, h.Number())
 	}
-	started := RunStarted{RunID: h.ID, Status: h.Status(), Subscribe: Subscribe{WebSocket: subject.String()}}
-	if a.SSE {
-		started.Subscribe.SSE = a.BasePath + "/runs/" + h.ID + "/events"
-	}
-	gate.JSON(w, http.StatusAccepted, started)
+	gate.JSON(w, http.StatusAccepted, started(h.ID, h.Status()))
 	return nil
+}
+
+// streamAgain tells of the run of a key as its first request did or, when the client asks for that, with its events.
+func (a *API) streamAgain(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
+	if !a.SSE || !wantsEvents(r) {
+		writeFirst(w, first)
+		return nil
+	}
+	run, err := a.Engine.Identify(r.Context(), first.Run)
+	if err != nil {
+		return err
+	}
+	return a.streamRun(w, r, c, run.Owner, run.ID, run.Number)
+}
+
+// startedRun tells of a run that an agent was started with.
+func (a *API) startedRun(agentID, runID string, status store.Status) RunStarted {
+	started := RunStarted{RunID: runID, Status: status, Subscribe: Subscribe{WebSocket: event.OfAgentRun(agentID, runID).String()}}
+	if a.SSE {
+		started.Subscribe.SSE = a.BasePath + "/runs/" + runID + "/events"
+	}
+	return started
+}
+
+// streamRun answers with the events of a run, until it ends or waits.
+func (a *API) streamRun(w http.ResponseWriter, r *http.Request, c Call, agentID, runID string, number int64) error {
+	w.Header().Set("X-Run-Id", runID)
+	feed := a.runFeed(event.OfAgentRun(agentID, runID), event.RunView, number)
+	feed.EndOnPause = true
+	return a.Streams.ServeSSE(w, r, c.Principal, feed)
 }
 
 // wantsEvents reports whether the client asks for an event stream.

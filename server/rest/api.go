@@ -12,6 +12,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/health"
+	"agentd/server/idem"
 	"agentd/server/openapi"
 	"agentd/server/session"
 	"agentd/server/stream"
@@ -31,6 +32,7 @@ type API struct {
 	SSE      bool   // there are event streams
 	WSPath   string // of the upgrade; empty: there is none
 	Tickets  *auth.Tickets
+	Keys     *idem.Keys // nil: an Idempotency-Key is not looked at
 	Version  string
 	BasePath string
 	MaxBody  int64
@@ -58,12 +60,8 @@ func (a *API) Routes() []Route {
 
 // Document is the OpenAPI document of the table.
 func (a *API) Document() []byte {
-	ops := a.operations()
-	for i := range ops {
-		ops[i].Effects = false // no stage honours Idempotency-Key yet, so the document does not promise it
-	}
 	return openapi.Document(openapi.Info{Title: "agentd", Version: a.Version, BasePath: a.BasePath,
-		Description: "Hosts AI agents: durable runs, live events, sessions and tokens."}, ops)
+		Description: "Hosts AI agents: durable runs, live events, sessions and tokens."}, a.operations())
 }
 
 // Markdown is the table as documentation.
@@ -72,7 +70,7 @@ func (a *API) Markdown() string { return openapi.Markdown(a.operations()) }
 func (a *API) operations() []openapi.Operation {
 	var ops []openapi.Operation
 	for _, rt := range a.Routes() {
-		op := openapi.Operation{Method: rt.Method, Path: rt.Path, Summary: rt.Summary, Tag: tag(rt.Path), Effects: rt.Effects,
+		op := openapi.Operation{Method: rt.Method, Path: rt.Path, Summary: rt.Summary, Tag: tag(rt.Path), Effects: rt.Effects, Keyed: a.takesKey(rt),
 			Public: rt.Access.kind == public, Access: rt.Access.String(), Responses: rt.Answers}
 		if rt.Endpoint.out != nil {
 			out := rt.Endpoint.out
@@ -87,6 +85,9 @@ func (a *API) operations() []openapi.Operation {
 			op.Body, op.BodyType = rt.Takes, ""
 		}
 		op.Errors = errorsOf(rt, op.Body != nil || len(op.Params) > 0)
+		if op.Keyed {
+			op.Errors = append(op.Errors, fault.IdempotencyKeyRequired, fault.IdempotencyConflict, fault.IdempotencyInFlight)
+		}
 		ops = append(ops, op)
 	}
 	return ops

@@ -7,6 +7,7 @@ import (
 	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/store"
 )
 
 // DecisionBody is a person's word on one tool call.
@@ -38,7 +39,7 @@ func (a *API) approvalRoutes() []Route {
 		{Method: "GET", Path: "/approvals", Access: ScopeOfSome("agents", "read"),
 			Summary:  "Tool calls that wait for a decision, of the agents that the token may read, oldest run first.",
 			Endpoint: call(http.StatusOK, a.listApprovals)},
-		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("invoke"), Effects: true, Starts: true,
+		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("invoke"), Effects: true, Starts: true, Again: a.runAgain,
 			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again.",
 			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
@@ -75,7 +76,9 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	for i, b := range bodies {
 		decisions[i] = agent.Decision(b)
 	}
-	h, unmatched, err := a.Engine.Resume(ctx, in.RunID, decisions, decider(c.Principal))
+	h, unmatched, err := a.Engine.ResumeAlso(ctx, in.RunID, decisions, decider(c.Principal), func(tx *store.Tx, unmatched []agent.Decision) error {
+		return c.bind(tx, in.RunID, 0, unmatchedBody{decisionBodies(unmatched)})
+	})
 	if err != nil {
 		return RunAnswer{}, err
 	}
@@ -89,10 +92,20 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 		return RunAnswer{}, err
 	}
 	answer, err := answerOf(in.RunID, res)
-	for _, d := range unmatched {
-		answer.Unmatched = append(answer.Unmatched, DecisionBody(d))
-	}
+	answer.Unmatched = decisionBodies(unmatched)
 	return answer, err
+}
+
+// unmatchedBody is what the answer to a resumption tells beside the run.
+type unmatchedBody struct {
+	Unmatched []DecisionBody `json:"unmatched,omitempty"`
+}
+
+func decisionBodies(list []agent.Decision) (bodies []DecisionBody) {
+	for _, d := range list {
+		bodies = append(bodies, DecisionBody(d))
+	}
+	return bodies
 }
 
 // decider names who starts a run or decides, for the journal.

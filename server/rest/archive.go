@@ -12,6 +12,7 @@ import (
 	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/session"
+	"agentd/store"
 )
 
 // ndjson is JSON Lines.
@@ -58,11 +59,14 @@ func (a *API) archiveRoutes() []Route {
 			Summary: "Make a session of an export. What it says is history for the runs that follow; ids of messages are new.",
 			Errors: []*fault.Kind{fault.ExportFormat, fault.ExportTooNew, fault.ExportUnsupported, fault.ExportChecksum, fault.ExportEncrypted,
 				fault.SessionExists},
-			Endpoint: call(http.StatusCreated, func(ctx context.Context, _ Call, in struct {
+			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct {
 				As   string `query:"as" doc:"An id for the session, instead of the one in the export."`
 				Body []byte `content:"application/x-ndjson"`
 			}) (SessionImport, error) {
-				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As})
+				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As,
+					Also: func(tx *store.Tx, v session.Imported) error {
+						return c.keep(tx, "", v.Session.ID, http.StatusCreated, SessionImportOf(v))
+					}})
 				return SessionImportOf(v), err
 			})},
 	}

@@ -19,8 +19,9 @@ import (
 // bodyTimeout is how long a client may take to send its body.
 const bodyTimeout = 30 * time.Second
 
-// read fills in, a pointer to a struct, from path, query and body. Every problem is reported at once.
-func read(w http.ResponseWriter, r *http.Request, in any) error {
+// read fills in, a pointer to a struct, from path, query and body, and returns the body. Every problem is reported at
+// once.
+func read(w http.ResponseWriter, r *http.Request, in any) (data []byte, err error) {
 	v := reflect.ValueOf(in).Elem()
 	var issues []fault.Issue
 	var query url.Values
@@ -45,14 +46,14 @@ func read(w http.ResponseWriter, r *http.Request, in any) error {
 	if body.IsValid() {
 		rc := http.NewResponseController(w)
 		rc.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // a recorder in a test has none
-		data, err := io.ReadAll(r.Body)
+		data, err = io.ReadAll(r.Body)
 		rc.SetReadDeadline(time.Time{}) //nolint:errcheck
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			return fault.New(fault.BodyTooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
+			return nil, fault.New(fault.BodyTooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
 		}
 		if err != nil {
-			return fault.Invalid("The body could not be read.", fault.At("ends too early")).Because(err)
+			return nil, fault.Invalid("The body could not be read.", fault.At("ends too early")).Because(err)
 		}
 		if body.Type() == textType {
 			body.SetBytes(data)
@@ -61,9 +62,9 @@ func read(w http.ResponseWriter, r *http.Request, in any) error {
 		}
 	}
 	if issues != nil {
-		return fault.Invalid("The request is not valid.", issues...)
+		return nil, fault.Invalid("The request is not valid.", issues...)
 	}
-	return nil
+	return data, nil
 }
 
 // scalar sets a query field: a string, or an integer within the bounds of its tags min and max.

@@ -8,6 +8,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/idem"
 	"agentd/server/rest"
 )
 
@@ -16,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestDocument compares the document of all routes with the one that was last looked at: whoever changes a route
 // changes what others rely on.
 func TestDocument(t *testing.T) {
-	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Metrics: metrics.New(""), MetricsPath: "/metrics",
+	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Keys: new(idem.Keys), Metrics: metrics.New(""), MetricsPath: "/metrics",
 		SSE: true, WSPath: "/ws", SSESessions: "/sessions", Version: "0.0.0", BasePath: "/v1"}
 	got := string(api.Document())
 	if again := string(api.Document()); again != got {

@@ -35,7 +35,7 @@ func (a *API) realtimeRoutes() []Route {
 				}
 				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
 			})},
-		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true,
+		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true, Secret: true,
 			Summary: "A single-use ticket with which a browser opens a WebSocket.",
 			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
 				value, expires := a.Tickets.Issue(c.Principal)

@@ -15,6 +15,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/idem"
 	"agentd/server/openapi"
 )
 
@@ -148,7 +149,10 @@ type Route struct {
 	Answers []openapi.Response
 	Takes   reflect.Type // what a JSON body is that the endpoint reads itself, for documents
 	// Exists refuses an unknown resource after the scope has been checked and before the body is read.
-	Exists   func(r *http.Request) error
+	Exists func(r *http.Request) error
+	// Again answers a request whose key is bound to a run, in the place of the endpoint. See keyed.go.
+	Again    func(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error
+	Secret   bool // the answer holds a credential, so it is never kept, and an Idempotency-Key is not looked at
 	Endpoint Endpoint
 }
 
@@ -159,6 +163,7 @@ func (rt Route) Pattern(base string) string { return rt.Method + " " + base + rt
 type Call struct {
 	Principal auth.Principal
 	Run       agent.Identity // where the scope is that of its owner
+	Key       *idem.Claim    // of a request with an Idempotency-Key; else nil, whose methods do nothing
 }
 
 // Endpoint answers a route's requests, once their input is read and checked.
@@ -231,6 +236,8 @@ func (rt Route) check() error {
 		return fmt.Errorf("it says not who may use it")
 	case rt.Endpoint.answer == nil:
 		return fmt.Errorf("it has no endpoint")
+	case rt.Secret && rt.Again != nil:
+		return fmt.Errorf("what is never kept is not told again")
 	case rt.Effects != (rt.Method != http.MethodGet):
 		return fmt.Errorf("%s and Effects=%v do not go together", rt.Method, rt.Effects)
 	case rt.Access.param != "" && !strings.Contains(rt.Path, "{"+rt.Access.param+"}"):
@@ -241,8 +248,9 @@ func (rt Route) check() error {
 	return nil
 }
 
-// serve checks one request: draining, run and scope, existence; then it reads the input, which the endpoint answers.
-// Where the scope depends on the body, the input is read before the scope is checked.
+// serve checks one request: draining, run and scope, existence; then it reads the input, which the endpoint answers
+// unless the request's key has an answer already. Where the scope depends on the body, the input is read before the scope
+// is checked.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Route) error {
 	if rt.Starts {
 		if err := g.Draining(); err != nil {
@@ -250,9 +258,11 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 		}
 	}
 	c, in := Call{Principal: gate.Of(r).Principal}, reflect.New(rt.Endpoint.in)
+	var body []byte
 	early := rt.Access.kind == byFlag
 	if early {
-		if err := a.readEarly(w, r, in.Interface()); err != nil {
+		var err error
+		if body, err = a.readEarly(w, r, in.Interface()); err != nil {
 			return err
 		}
 		rt.Access = rt.Access.chosen(in.Elem())
@@ -260,18 +270,30 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	if err := a.admit(r, rt.Access, &c); err != nil {
 		return err
 	}
+	key, keyErr := a.readKey(w, r, rt)
+	var missing error
 	if rt.Exists != nil {
-		if err := rt.Exists(r); err != nil {
-			return err
+		if missing = rt.Exists(r); missing != nil && key == "" {
+			return missing
 		}
 	}
 	if !early {
 		r.Body = http.MaxBytesReader(w, r.Body, a.MaxBody)
-		if err := read(w, r, in.Interface()); err != nil {
+		var err error
+		if body, err = read(w, r, in.Interface()); err != nil && missing != nil {
+			return missing
+		} else if err != nil {
 			return err
 		}
 	}
-	return rt.Endpoint.answer(w, r, c, in.Elem().Interface())
+	answer := func(w http.ResponseWriter, c Call) error { return rt.Endpoint.answer(w, r, c, in.Elem().Interface()) }
+	switch {
+	case keyErr != nil:
+		return keyErr
+	case key == "":
+		return answer(w, c)
+	}
+	return a.keyed(w, r, rt, c, keyedRequest{key, body, missing, answer})
 }
 
 // strangerBody is how many bytes of a body are read for a caller whose token was refused.
@@ -279,17 +301,17 @@ const strangerBody = 64 << 10
 
 // readEarly reads the input of a caller who may yet be refused. What is wrong with it comes before the refusal, which
 // comes before everything else.
-func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any) error {
+func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any) (body []byte, err error) {
 	refused, limit := gate.Of(r).Refused, a.MaxBody
 	if refused != nil {
 		limit = min(limit, strangerBody)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
-	err := read(w, r, in)
+	body, err = read(w, r, in)
 	if refused != nil && !fault.Is(err, fault.ConfigInvalid) {
-		return refused
+		return nil, refused
 	}
-	return err
+	return body, err
 }
 
 // admit checks who calls. It finds the run of a route that is for its owner.

@@ -73,9 +73,12 @@ func (a *API) sessionRoutes() []Route {
 			})},
 		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Summary: "Make a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
-			Endpoint: call(http.StatusCreated, func(ctx context.Context, _ Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
+			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
-				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags})
+				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags},
+					func(tx *store.Tx, v store.Session) error {
+						return c.keep(tx, "", v.ID, http.StatusCreated, SessionAnswer{SessionOf(v)})
+					})
 				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "One session.",
@@ -85,11 +88,9 @@ func (a *API) sessionRoutes() []Route {
 				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true,
-			Summary: "Erase a session with its runs and all that was said in them.",
-			Errors:  []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
-			Endpoint: call(http.StatusNoContent, func(ctx context.Context, _ Call, in sessionInput) (none, error) {
-				return none{}, a.Engine.EraseSession(ctx, in.ID)
-			})},
+			Summary:  "Erase a session with its runs and all that was said in them.",
+			Errors:   []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
+			Endpoint: call(http.StatusNoContent, a.eraseSession)},
 		{Method: "GET", Path: "/sessions/{id}/messages", Access: ScopeOf("sessions", "read", "id"),
 			Summary: "The newest messages of a session, oldest first; none when there is no such session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
@@ -115,6 +116,14 @@ func (a *API) sessionRoutes() []Route {
 		Errors:   []*fault.Kind{fault.SessionNotFound},
 		Answers:  []openapi.Response{{Status: 200, ContentType: "text/event-stream", Description: "Event frames."}},
 		Endpoint: streamed(a.sessionEvents)})
+}
+
+func (a *API) eraseSession(ctx context.Context, c Call, in sessionInput) (none, error) {
+	err := a.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.keep(tx, "", "", http.StatusNoContent, nil) })
+	if err == nil && a.Keys != nil {
+		a.Keys.Forget()
+	}
+	return none{}, err
 }
 
 func (a *API) sessionEvents(w http.ResponseWriter, r *http.Request, c Call, in sessionInput) error {

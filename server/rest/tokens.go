@@ -67,7 +67,7 @@ func (a *API) tokenRoutes() []Route {
 				}
 				return list, err
 			})},
-		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true,
+		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true, Secret: true,
 			Summary: "Make a token, with no more than the scopes of the one that asks.", Errors: []*fault.Kind{fault.ScopeEscalation},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal.Grant, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,

@@ -36,7 +36,7 @@ func (r *rig) update(fn func(*store.Tx) error) {
 // create makes a session.
 func (r *rig) create(v store.Session) {
 	r.t.Helper()
-	if _, err := r.svc.Create(r.t.Context(), v); err != nil {
+	if _, err := r.svc.Create(r.t.Context(), v, nil); err != nil {
 		r.t.Fatal(err)
 	}
 }

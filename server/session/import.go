@@ -15,6 +15,8 @@ import (
 // ImportOptions say what becomes of a file that is imported.
 type ImportOptions struct {
 	As string // the session's new id; empty: the one in the file
+	// Also is written in the transaction that makes the session; its error keeps the session from being made.
+	Also func(*store.Tx, Imported) error
 }
 
 // Imported is what an import made.
@@ -53,12 +55,16 @@ func (s *Service) Import(ctx context.Context, r io.Reader, o ImportOptions) (Imp
 	v := a.session
 	run := store.Run{ID: id.New(), Kind: store.Import, Owner: v.Agent, Current: v.Agent, Session: v.ID, User: v.User, Status: store.Completed,
 		Messages: len(a.messages), InputForm: "messages", Usage: usage, Models: []byte("{}")}
+	made := Imported{Session: v, Messages: len(a.messages), Handoffs: len(a.handoffs), Warnings: a.warnings}
 	err = s.sessions.Update(ctx, func(tx *store.Tx) error {
 		run.Created, run.Started, run.Finished = tx.Now(), tx.Now(), tx.Now()
-		return s.sessions.Restore(tx, v, run, a.messages, a.handoffs)
+		if err := s.sessions.Restore(tx, v, run, a.messages, a.handoffs); err != nil || o.Also == nil {
+			return err
+		}
+		return o.Also(tx, made)
 	})
 	if errors.Is(err, store.ErrConflict) {
 		return Imported{}, fault.New(fault.SessionExists, "A session %q exists already.", v.ID)
 	}
-	return Imported{Session: v, Messages: len(a.messages), Handoffs: len(a.handoffs), Warnings: a.warnings}, err
+	return made, err
 }

@@ -47,8 +47,9 @@ func RecordOf(v store.Session) Record {
 	return r
 }
 
-// Create makes a session. An empty ID gets one. Errors: config-invalid, session-exists.
-func (s *Service) Create(ctx context.Context, v store.Session) (store.Session, error) {
+// Create makes a session. An empty ID gets one. With also, that is written in the same transaction. Errors:
+// config-invalid, session-exists.
+func (s *Service) Create(ctx context.Context, v store.Session, also func(*store.Tx, store.Session) error) (store.Session, error) {
 	if v.ID == "" {
 		v.ID = "sess-" + id.New()
 	}
@@ -57,7 +58,10 @@ func (s *Service) Create(ctx context.Context, v store.Session) (store.Session, e
 	}
 	err := s.sessions.Update(ctx, func(tx *store.Tx) error {
 		v.Created = tx.Now()
-		return s.sessions.Insert(tx, v)
+		if err := s.sessions.Insert(tx, v); err != nil || also == nil {
+			return err
+		}
+		return also(tx, v)
 	})
 	if errors.Is(err, store.ErrConflict) {
 		return v, fault.New(fault.SessionExists, "A session %q exists already.", v.ID)

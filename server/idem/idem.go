@@ -1,0 +1,235 @@
+// Package idem remembers the answers to requests that carry a key, so that one that is sent again has no second effect.
+//
+//	Claim -> the key has a record -> conflict, or the answer to give again
+//	      -> its request is under way -> in flight
+//	      -> Claim: Bind or Keep in the transaction of the effect, or Save after it; then Done
+//
+// What keeps a key from being used twice at once is memory of this process, which alone has the database; what keeps it
+// from being used again is a row. The row is written in the very transaction that makes the effect durable, so after a
+// crash either both are there or neither. Only for requests that may be made again without harm it is written after
+// them. A refusal writes none: its key is free again.
+//
+// A key that is bound to a run answers for that run, whatever becomes of it, for as long as the run exists.
+package idem
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// Options are what keys are remembered with.
+type Options struct {
+	Records   *store.Keys
+	TTL       time.Duration // how long an answer is kept
+	Require   string        // what a request without a key gets: off, warn or enforce
+	CheckBody bool          // refuse a key that comes back with another body
+	CacheSize int           // answers kept in memory too; 1000 when 0
+	Logger    *slog.Logger
+}
+
+// Keys is all that is known about keys. It is safe for concurrent use.
+type Keys struct {
+	opts  Options
+	cache cache
+
+	replays, firsts atomic.Int64
+
+	mu     sync.Mutex // guards the one below
+	flying map[string]Request
+}
+
+// New makes keys of what the store knows.
+func New(o Options) *Keys {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.CacheSize == 0 {
+		o.CacheSize = 1000
+	}
+	return &Keys{opts: o, cache: cache{size: o.CacheSize}, flying: map[string]Request{}}
+}
+
+// MaxAnswer is the size in bytes of the largest answer that [Claim.Save] keeps.
+const MaxAnswer = 1 << 20
+
+// A Request is what a key is given for.
+type Request struct {
+	Key         string
+	Principal   string // who asks
+	Target      string // method and path
+	Fingerprint [sha256.Size]byte
+}
+
+// An Answer is what a request was answered.
+type Answer struct {
+	Run     string // that it is about; empty: none
+	Session string // that it is about; empty: none
+	Status  int    // 0: it has to be told anew from the run
+	Headers map[string][]string
+	Body    []byte
+}
+
+// Read takes the key out of the values of the header. An absent key is empty, and with missing the answer is to say so.
+// The error is idempotency-key-required: there is none, and there must be one, or it is malformed.
+func (k *Keys) Read(values []string) (key string, missing bool, err error) {
+	key = strings.TrimSpace(strings.Join(values, ","))
+	switch {
+	case key != "" && !valid(key):
+		return "", false, fault.New(fault.IdempotencyKeyRequired, "The Idempotency-Key is not valid.").
+			Advise("Send one key of 8 to 255 characters of A-Z a-z 0-9 _ - :, such as a UUID.")
+	case key == "" && k.opts.Require == "enforce":
+		return "", false, fault.New(fault.IdempotencyKeyRequired, "The request carries no Idempotency-Key.")
+	}
+	return key, key == "" && k.opts.Require == "warn", nil
+}
+
+func valid(key string) bool {
+	for i := range len(key) {
+		c := key[i]
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '_' && c != '-' && c != ':' {
+			return false
+		}
+	}
+	return len(key) >= 8 && len(key) <= 255
+}
+
+// Find returns the answer to give again; nil when the key is free. Errors: idempotency-conflict when the key was used by
+// somebody else or for something else; idempotency-in-flight while its request is under way; storage-failed.
+func (k *Keys) Find(ctx context.Context, q Request) (*Answer, error) {
+	if err := k.underway(q); err != nil {
+		return nil, err
+	}
+	r, err := k.record(ctx, q.Key)
+	switch {
+	case r == nil || err != nil:
+		return nil, err
+	case r.Principal != q.Principal:
+		return nil, fault.New(fault.IdempotencyConflict, "Somebody else has used this Idempotency-Key.")
+	case r.Erased():
+		return nil, fault.New(fault.IdempotencyConflict, "What the request with this Idempotency-Key made has been erased.")
+	case r.Target != q.Target:
+		return nil, fault.New(fault.IdempotencyConflict, "This Idempotency-Key was used for another request: %.200s.", r.Target)
+	case k.opts.CheckBody && !bytes.Equal(r.Fingerprint, q.Fingerprint[:]):
+		return nil, fault.New(fault.IdempotencyConflict, "This Idempotency-Key was used with another body.")
+	}
+	a := &Answer{Run: r.Run, Session: r.Session, Status: r.Status, Body: r.Body}
+	if r.Headers != nil {
+		if err := json.Unmarshal(r.Headers, &a.Headers); err != nil {
+			return nil, err
+		}
+	}
+	k.replays.Add(1)
+	return a, nil
+}
+
+// record reads the record of a key that has not expired; nil when there is none.
+func (k *Keys) record(ctx context.Context, key string) (*store.KeyRecord, error) {
+	now := time.Now().UnixMilli()
+	r, epoch := k.cache.get(key)
+	if r != nil && r.Live(now) {
+		return r, nil
+	}
+	r, err := k.opts.Records.Get(ctx, key)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !r.Live(now): // another may come in its place
+		return nil, nil
+	}
+	k.cache.put(r, epoch)
+	return r, nil
+}
+
+func (k *Keys) underway(q Request) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.underwayLocked(q)
+}
+
+func (k *Keys) underwayLocked(q Request) error {
+	first, ok := k.flying[q.Key]
+	switch {
+	case !ok:
+		return nil
+	case first.Principal != q.Principal:
+		return fault.New(fault.IdempotencyConflict, "Somebody else has used this Idempotency-Key.")
+	case first.Target != q.Target || k.opts.CheckBody && first.Fingerprint != q.Fingerprint:
+		return fault.New(fault.IdempotencyConflict, "This Idempotency-Key is used for another request, which is under way.")
+	}
+	return inFlight()
+}
+
+func inFlight() error {
+	return fault.New(fault.IdempotencyInFlight, "A request with this Idempotency-Key is under way.").After(time.Second)
+}
+
+// Claim takes a key for a request, unless it has an answer to give again. The caller calls Done once the request has been
+// answered. Errors are those of [Keys.Find].
+func (k *Keys) Claim(ctx context.Context, q Request) (*Claim, *Answer, error) {
+	if a, err := k.Find(ctx, q); a != nil || err != nil {
+		return nil, a, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.underwayLocked(q); err != nil {
+		return nil, nil, err
+	}
+	k.flying[q.Key] = q
+	k.firsts.Add(1)
+	return &Claim{keys: k, req: q}, nil, nil
+}
+
+// Forget drops what is kept in memory. It is called after an erasure.
+func (k *Keys) Forget() { k.cache.clear() }
+
+// HitRatio is the part of the requests with a key that were answered again; 0 when there was none.
+func (k *Keys) HitRatio() float64 {
+	hits, firsts := float64(k.replays.Load()), float64(k.firsts.Load())
+	return hits / max(hits+firsts, 1)
+}
+
+const (
+	sweepInterval = time.Hour
+	sweepBatch    = 500
+)
+
+// Run deletes expired records, at once and then every hour, until ctx ends.
+func (k *Keys) Run(ctx context.Context) error {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		if n, err := k.sweep(ctx); err != nil && ctx.Err() == nil {
+			k.opts.Logger.Warn("expired idempotency records could not be deleted", "error", err)
+		} else if n > 0 {
+			k.opts.Logger.Info("expired idempotency records deleted", "records", n)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (k *Keys) sweep(ctx context.Context) (all int64, err error) {
+	now := time.Now().UnixMilli()
+	for {
+		n, err := k.opts.Records.DeleteExpired(ctx, now, sweepBatch)
+		if all += n; err != nil || n < sweepBatch {
+			return all, err
+		}
+	}
+}

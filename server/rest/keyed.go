@@ -1,0 +1,205 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/idem"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// The stage that makes a request with an Idempotency-Key happen once. It comes after the scope, so that an answer is
+// given again only to who may still ask for it, and after the input is known to be valid, so that no key is taken by a
+// request that is none. What a route's Exists refuses may have come to be by the request itself, so an answer that is
+// there goes before it.
+//
+// How a key is tied to its effect is the endpoint's part, by what it does with Call.Key:
+//
+//	it starts or resumes a run   Bind in the transaction of the run; Again tells the run's outcome
+//	it makes or deletes          keep in the same transaction
+//	it can be made again         nothing: the stage saves a 2xx answer after it
+
+// takesKey reports whether a row honours Idempotency-Key.
+func (a *API) takesKey(rt Route) bool { return a.Keys != nil && rt.Effects && !rt.Secret }
+
+// readKey is the key of a request for a row, empty when there is none.
+func (a *API) readKey(w http.ResponseWriter, r *http.Request, rt Route) (string, error) {
+	if !a.takesKey(rt) {
+		return "", nil
+	}
+	key, missing, err := a.Keys.Read(r.Header.Values("Idempotency-Key"))
+	if missing {
+		w.Header().Set("Idempotency-Status", "header-missing")
+	}
+	return key, err
+}
+
+// A keyedRequest is a request that carries a key.
+type keyedRequest struct {
+	key     string
+	body    []byte
+	missing error // from the row's Exists
+	answer  func(http.ResponseWriter, Call) error
+}
+
+func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, k keyedRequest) error {
+	target := r.URL.EscapedPath()
+	if r.URL.RawQuery != "" {
+		target += "?" + r.URL.RawQuery
+	}
+	q := idem.Request{Key: k.key, Principal: decider(c.Principal), Target: r.Method + " " + target,
+		Fingerprint: idem.Fingerprint(r.Method, target, k.body)}
+	var first *idem.Answer
+	var err error
+	if k.missing != nil {
+		if first, err = a.Keys.Find(r.Context(), q); first == nil && err == nil {
+			err = k.missing
+		}
+	} else {
+		c.Key, first, err = a.Keys.Claim(r.Context(), q)
+	}
+	switch {
+	case err != nil:
+		return err
+	case first != nil:
+		return a.again(w, r, rt, c, first)
+	}
+	defer c.Key.Done()
+	if rt.Again != nil && rt.Endpoint.out == nil { // it writes while its run goes on, and has bound the key
+		return k.answer(w, c)
+	}
+	h := &held{to: w, header: http.Header{}}
+	if err := k.answer(h, c); err != nil {
+		return err
+	}
+	if h.status/100 == 2 && !h.sent {
+		about := idem.Answer{Run: r.PathValue("runId"), Status: h.status, Headers: h.header, Body: h.body}
+		if strings.HasPrefix(rt.Path, "/sessions/{id}") {
+			about.Session = r.PathValue("id")
+		}
+		h.header.Del("Content-Length")
+		c.Key.Save(context.WithoutCancel(r.Context()), about) // it happened, whether or not the client still listens
+	}
+	h.send()
+	return nil
+}
+
+// again gives an answer again.
+func (a *API) again(w http.ResponseWriter, r *http.Request, rt Route, c Call, first *idem.Answer) error {
+	const replayed = "Idempotency-Replayed"
+	w.Header().Set(replayed, "true")
+	if rt.Again != nil && first.Run != "" {
+		err := rt.Again(w, r, c, first)
+		if err != nil && !fault.Is(err, fault.RunAborted) && !fault.Is(err, fault.RunFailed) {
+			w.Header().Del(replayed)
+		}
+		return err
+	}
+	writeFirst(w, first)
+	return nil
+}
+
+// writeFirst writes an answer as it was written first.
+func writeFirst(w http.ResponseWriter, first *idem.Answer) {
+	maps.Copy(w.Header(), first.Headers)
+	gate.Write(w, first.Status, first.Body)
+}
+
+// bind makes the request's key answer for a run, in the transaction that starts or resumes it. What is told then beside
+// the run's outcome is rest, unless that is nil. With a status, rest is the whole answer.
+func (c Call) bind(tx *store.Tx, runID string, status int, rest any) error {
+	if c.Key == nil {
+		return nil
+	}
+	a, err := answer(status, rest)
+	if err != nil {
+		return err
+	}
+	a.Run = runID
+	return c.Key.Bind(tx, a)
+}
+
+// keep keeps the answer to a request with a key, in the transaction that makes it true. The ids are those of the run and
+// the session that it tells of, or empty.
+func (c Call) keep(tx *store.Tx, runID, sessionID string, status int, out any) error {
+	if c.Key == nil {
+		return nil
+	}
+	a, err := answer(status, out)
+	if err != nil {
+		return err
+	}
+	a.Run, a.Session = runID, sessionID
+	return c.Key.Keep(tx, a)
+}
+
+// answer is what [gate.JSON] writes; of nil, what a status without a body does.
+func answer(status int, out any) (idem.Answer, error) {
+	a := idem.Answer{Status: status}
+	if out == nil {
+		return a, nil
+	}
+	b, err := message.Encode(out)
+	if err != nil {
+		return a, fmt.Errorf("encoding an answer: %w", err)
+	}
+	a.Headers, a.Body = http.Header{"Content-Type": {"application/json"}}, append(b, '\n')
+	return a, nil
+}
+
+// held holds an answer back until it is whole, unless it becomes too large to be kept.
+type held struct {
+	to     http.ResponseWriter
+	header http.Header // of the endpoint
+	status int
+	body   []byte
+	sent   bool
+}
+
+func (h *held) Header() http.Header { return h.header }
+
+func (h *held) WriteHeader(status int) {
+	if h.status == 0 {
+		h.status = status
+	}
+}
+
+func (h *held) Write(b []byte) (int, error) {
+	h.WriteHeader(http.StatusOK)
+	if !h.sent && len(h.body)+len(b) > idem.MaxAnswer {
+		if err := h.sendPart(); err != nil {
+			return 0, err
+		}
+	}
+	if h.sent {
+		return h.to.Write(b)
+	}
+	h.body = append(h.body, b...)
+	return len(b), nil
+}
+
+// sendPart sends what there is; more follows.
+func (h *held) sendPart() error {
+	h.sent = true
+	maps.Copy(h.to.Header(), h.header)
+	h.to.WriteHeader(h.status)
+	_, err := h.to.Write(h.body)
+	return err
+}
+
+// send sends what has not been sent.
+func (h *held) send() {
+	if !h.sent {
+		maps.Copy(h.to.Header(), h.header)
+		gate.Write(h.to, h.status, h.body)
+	}
+}
+
+// Unwrap gives http.ResponseController the writer below.
+func (h *held) Unwrap() http.ResponseWriter { return h.to }

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// KeyRecord is what is known about a request that carried a key.
+type KeyRecord struct {
+	Key         string
+	Principal   string
+	Target      string // method and path
+	Fingerprint []byte // of method, path and body
+
+	// Bound says that the key answers for Run: it does not expire while the run exists.
+	Bound   bool
+	Run     string // that the answer is about; empty: none
+	Session string // that the answer is about; empty: none
+
+	Status  int             // of the answer; 0: it is told anew from the run or, when there is none, erased
+	Headers json.RawMessage // of the answer, name to values; nil: none
+	Body    []byte
+
+	Expires int64 // milliseconds since 1970
+}
+
+// Live reports whether the record still counts at a time in milliseconds since 1970.
+func (r *KeyRecord) Live(now int64) bool { return r.Bound || r.Expires > now }
+
+// Erased reports whether what the request made or told of is gone, and its answer with it.
+func (r *KeyRecord) Erased() bool { return r.Status == 0 && r.Run == "" }
+
+// Keys is the repository of requests that carried a key.
+type Keys struct{ db *DB }
+
+// Keys gives access to requests that carried a key.
+func (db *DB) Keys() *Keys { return &Keys{db} }
+
+// Update is [DB.Update].
+func (k *Keys) Update(ctx context.Context, fn func(*Tx) error) error { return k.db.Update(ctx, fn) }
+
+// Get returns the record of a key, also one that has expired, or ErrNotFound.
+func (k *Keys) Get(ctx context.Context, key string) (*KeyRecord, error) {
+	r := &KeyRecord{Key: key}
+	var headers *string
+	err := k.db.View(ctx, func(tx *Tx) error {
+		return tx.row(`SELECT principal, target, fingerprint, bound, coalesce(run_id, ''), coalesce(session_id, ''), coalesce(status, 0),
+			headers_json, body, expires_at FROM idempotency_records WHERE key = ?`, key).
+			Scan(&r.Principal, &r.Target, &r.Fingerprint, &r.Bound, &r.Run, &r.Session, &r.Status, &headers, &r.Body, &r.Expires)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if headers != nil {
+		r.Headers = json.RawMessage(*headers)
+	}
+	return r, nil
+}
+
+// Put writes a record in the place of one that has expired. ErrConflict when the key has one that has not.
+func (k *Keys) Put(tx *Tx, r *KeyRecord) error {
+	changed, err := tx.exec(`INSERT INTO idempotency_records (key, principal, target, fingerprint, bound, run_id, session_id, status, headers_json,
+		body, created_at, expires_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET principal = excluded.principal,
+		target = excluded.target, fingerprint = excluded.fingerprint, bound = excluded.bound, run_id = excluded.run_id,
+		session_id = excluded.session_id, status = excluded.status, headers_json = excluded.headers_json, body = excluded.body,
+		created_at = excluded.created_at, expires_at = excluded.expires_at WHERE bound = 0 AND expires_at <= excluded.created_at`,
+		r.Key, r.Principal, r.Target, r.Fingerprint, r.Bound, null(r.Run), null(r.Session), null(int64(r.Status)), null(string(r.Headers)),
+		r.Body, tx.Now(), r.Expires)
+	if err == nil && changed == 0 {
+		err = ErrConflict
+	}
+	return err
+}
+
+// PutAbout is Put for an answer that is written after what it tells about: nothing is kept, and the error is
+// ErrNotFound, when that run or session has been erased meanwhile.
+func (k *Keys) PutAbout(tx *Tx, r *KeyRecord) error {
+	var n int
+	if err := tx.row("SELECT (? = '' OR EXISTS (SELECT 1 FROM runs WHERE id = ?)) AND (? = '' OR EXISTS (SELECT 1 FROM sessions WHERE id = ?))",
+		r.Run, r.Run, r.Session, r.Session).Scan(&n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return ErrNotFound
+	}
+	return k.Put(tx, r)
+}
+
+// DeleteExpired deletes up to limit records that had expired at a time in milliseconds since 1970, and returns how many.
+func (k *Keys) DeleteExpired(ctx context.Context, at int64, limit int) (n int64, err error) {
+	err = k.db.Update(ctx, func(tx *Tx) error {
+		n, err = tx.exec(`DELETE FROM idempotency_records WHERE rowid IN (SELECT rowid FROM idempotency_records
+			WHERE bound = 0 AND expires_at <= ? ORDER BY expires_at LIMIT ?)`, at, limit)
+		return err
+	})
+	return n, err
+}
+
+// eraseKeys takes out of the records all that tells of what is being erased. They stay until they expire, so that their
+// requests are not made again.
+func eraseKeys(tx *Tx, session string, runs []*Run) error {
+	const erase = `UPDATE idempotency_records SET target = '', fingerprint = x'', bound = 0, run_id = NULL, session_id = NULL, status = NULL,
+		headers_json = NULL, body = NULL WHERE `
+	for _, run := range runs {
+		if _, err := tx.exec(erase+"run_id = ?", run.ID); err != nil {
+			return err
+		}
+	}
+	_, err := tx.exec(erase+"session_id = ?", session)
+	return err
+}
