@@ -36,7 +36,7 @@ var rulesRooms = map[string]string{
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
-	"server/config":   "server/fault",
+	"server/config":   "server/fault server/secret",
 	"server/event":    "server/fault server/message",
 	"server/openapi":  "server/fault",
 	"server/runstate": "server/fault server/message",
@@ -62,7 +62,7 @@ var rulesRooms = map[string]string{
 	"server/gate":   "auth metrics server/fault server/id server/message",
 	"server/stream": "auth ws server/commentary server/event server/fault server/hub server/message server/strict",
 	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
-		"server/runstate server/session server/stream server/strict server/trace",
+		"server/runstate server/secret server/session server/stream server/strict server/trace",
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",

@@ -95,6 +95,15 @@ func (c *Config) AuditPath() string {
 	return filepath.Join(filepath.Dir(c.Storage.Path), "audit.db")
 }
 
+// SecretsPath is the encrypted file of secrets, absolute: Secrets.Path or, where that is empty, secrets.kse beside
+// Storage.Path.
+func (c *Config) SecretsPath() string {
+	if c.Secrets.Path != "" {
+		return c.Resolve(c.Secrets.Path)
+	}
+	return c.Resolve(filepath.Join(filepath.Dir(c.Storage.Path), "secrets.kse"))
+}
+
 // Sources tells where each value that is not a default came from: the path of the field, to file:line:column, the
 // name of a variable or "flag PATH". It is empty for a configuration that was not loaded. The caller owns the map.
 func (c *Config) Sources() map[string]string { return maps.Clone(c.sources) }

@@ -22,7 +22,7 @@ import (
 // Options are what a manifest is built with.
 type Options struct {
 	Config   *config.Config
-	Secrets  secret.Resolver
+	Secrets  *secret.Resolver
 	Spills   tool.SpillReader
 	Sessions tool.SessionSearcher
 	Logger   *slog.Logger
@@ -104,7 +104,7 @@ func (b *builder) resolve() error {
 	for _, r := range b.Config.Refs() {
 		v, err := b.Secrets.Resolve(string(r.Ref))
 		if err != nil {
-			return fault.New(fault.SecretUnresolvable, "%s (%s): %v.", dotted(r.Path), r.Ref, err).With("path", dotted(r.Path))
+			return secret.Unresolvable(dotted(r.Path), r.Ref.String(), err)
 		}
 		b.refs[r.Ref] = string(v)
 	}
