@@ -69,7 +69,7 @@ var rulesRooms = map[string]string{
 	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
 		"server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/cassette server/config server/event server/fault server/hub server/manifest server/message " +
-		"server/replay server/rest server/runstate server/session server/sse",
+		"server/replay server/rest server/runstate server/secret server/session server/sse",
 	"main": "server/cli",
 
 	// Help for tests.

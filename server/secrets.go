@@ -20,9 +20,19 @@ func Secrets(cfg *config.Config, log *slog.Logger, known *secret.Redactor) (*sec
 	return r, report, err
 }
 
+// SecretsFor is Secrets for one reference: it activates the store only where that is asked, because opening an encrypted
+// file is slow on purpose.
+func SecretsFor(cfg *config.Config, log *slog.Logger, ref string) (*secret.Resolver, error) {
+	if r, err := secret.Parse(ref); err != nil || r.Scheme != "ref" {
+		return &secret.Resolver{Dir: cfg.Dir, Warn: log.Warn}, nil
+	}
+	r, _, err := Secrets(cfg, log, nil)
+	return r, err
+}
+
 // NewIssuer opens what the token commands need: the store must be open already.
 func NewIssuer(cfg *config.Config, log *slog.Logger, db *store.DB, revoked func(string)) (*auth.Issuer, error) {
-	secrets, _, err := Secrets(cfg, log, nil)
+	secrets, err := SecretsFor(cfg, log, string(cfg.Auth.PepperRef))
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,11 @@ type options struct {
 	expires expiry
 	all     bool
 
+	value, newValue   string // secrets
+	fromStdin, reveal bool
+	secretsSource     string
+	strictSecrets     bool
+
 	names bool // help
 }
 
@@ -126,6 +131,25 @@ func mintFlags(fs *flag.FlagSet, o *options) {
 
 func allFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.all, "all", false, "list revoked tokens too")
+}
+
+func secretsFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.secretsSource, "secrets-source", "", "use this `STORE` instead of secrets.source: auto, encrypted-file or env")
+	fs.BoolVar(&o.strictSecrets, "strict-secrets", false, "use no other store when the first is not available, as secrets.strict does")
+}
+
+func valueFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.value, "value", "", "the value, as a `TEXT`; others on this machine can see it, and your shell remembers it")
+	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the value from stdin, without one line break at its end")
+}
+
+func newValueFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.newValue, "new-value", "", "the new value, as a `TEXT`; default: 32 random bytes in hexadecimal")
+	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the new value from stdin, without one line break at its end")
+}
+
+func revealFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.reveal, "reveal", false, "write the value to stdout")
 }
 
 func namesFlag(fs *flag.FlagSet, o *options) {
