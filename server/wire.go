@@ -54,7 +54,8 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	sessions := session.New(p.db.Sessions())
-	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log})
+	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
+		Redact: s.known.Piece})
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,8 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics = metrics.New(Version)
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
-	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log})
+	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
+		Redact: s.known.Piece})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err

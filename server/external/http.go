@@ -33,6 +33,8 @@ type HTTPOptions struct {
 	Timeout   time.Duration     // of a whole run; 0 is DefaultTimeout
 	MaxOutput int64             // bytes of an answer's body; 0 is DefaultMaxOutput
 	Transport http.RoundTripper // nil: one of its own, that uses no proxy and keeps no connection open
+	// Redact takes known secrets out of the beginning of an answer that is shown in an error; nil: there are none.
+	Redact func(string) string
 }
 
 // HTTP is an agent behind a URL. A run is one POST of {runId, agentId, sessionId?, userId?, input, messages} with
@@ -50,6 +52,7 @@ type HTTP struct {
 	key       []byte
 	limits    limits
 	transport http.RoundTripper
+	redact    func(string) string
 }
 
 var _ agent.Streamer = (*HTTP)(nil)
@@ -108,7 +111,7 @@ func NewHTTP(opts HTTPOptions) (*HTTP, error) {
 			MaxResponseHeaderBytes: 64 << 10,
 		}
 	}
-	return &HTTP{opts.ID, u, header, opts.Stream == "sse", bytes.Clone(opts.HMACKey), limits, transport}, nil
+	return &HTTP{opts.ID, u, header, opts.Stream == "sse", bytes.Clone(opts.HMACKey), limits, transport, orSame(opts.Redact)}, nil
 }
 
 // ID is the agent's id.
@@ -167,7 +170,7 @@ func (a *HTTP) request(ctx context.Context, in agent.Input) (*http.Request, erro
 
 func (a *HTTP) answer(resp *http.Response, out agent.Sink) (agent.Result, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return agent.Result{}, refused(resp)
+		return agent.Result{}, a.refused(resp)
 	}
 	body := &capped{wire{resp.Body}, a.limits.maxOutput, a.limits.tooLarge()}
 	if a.stream {
@@ -215,12 +218,12 @@ func cutOff() error {
 }
 
 // refused is the error for an answer that is no success: its status and the beginning of its body.
-func refused(resp *http.Response) error {
+func (a *HTTP) refused(resp *http.Response) error {
 	const shown = 300 // characters
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	status := strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode))
 	err := fault.New(fault.AgentProtocol, "The agent's server answered %s", status)
-	if text := clip(string(head), shown); text != "" {
+	if text := clip(a.redact(string(head)), shown); text != "" {
 		err.Message += ": " + text
 	} else {
 		err.Message += "."

@@ -26,6 +26,7 @@ type Options struct {
 	Spills   tool.SpillReader
 	Sessions tool.SessionSearcher
 	Logger   *slog.Logger
+	Redact   func(string) string // takes known secrets out of messages; nil: there are none
 	// Offline leaves secrets unread. What is built then may be looked at, and called only where others have been put in
 	// the place of its providers and tools.
 	Offline bool
@@ -51,10 +52,10 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 			reg.LLM, err = b.llm(id, c)
 		case "exec":
 			reg.Agent, err = external.NewExec(external.ExecOptions{ID: id, Command: c.Command, Protocol: c.Protocol, Dir: o.Config.Resolve(c.Cwd),
-				Env: b.values(c.Env), InheritEnv: c.InheritEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes)})
+				Env: b.values(c.Env), InheritEnv: c.InheritEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact})
 		case "http":
 			reg.Agent, err = external.NewHTTP(external.HTTPOptions{ID: id, URL: c.URL, Headers: b.values(c.Headers), Stream: c.Stream,
-				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes)})
+				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact})
 		}
 		b.note(err, "agents", id)
 		regs = append(regs, reg)
@@ -153,7 +154,7 @@ func (b *builder) providers() {
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
 			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
-				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger}
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger, Redact: b.Redact}
 			if c.APIKeyRef != "" {
 				key := b.refs[c.APIKeyRef]
 				o.APIKey = func(context.Context) (string, error) { return key, nil }
@@ -186,10 +187,10 @@ func (b *builder) tools() {
 		switch c.Kind {
 		case "http":
 			t, err = tool.NewHTTP(tool.HTTPOptions{Spec: spec, Method: c.Method, URL: c.URL, Headers: b.values(c.Headers), Body: c.Body,
-				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes)})
+				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Redact})
 		case "exec":
 			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
-				Env: proc.Environ(b.values(c.Env), c.InheritEnv), MaxOutput: int64(c.MaxOutputBytes)})
+				Env: proc.Environ(b.values(c.Env), c.InheritEnv), MaxOutput: int64(c.MaxOutputBytes), Redact: b.Redact})
 		}
 		b.note(err, "tools", name)
 		if err == nil {
@@ -238,7 +239,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	if a.Policy, err = b.policy(c); err != nil {
 		return nil, err
 	}
-	a.Tools.Logger = b.Logger
+	a.Tools.Logger, a.Tools.Redact = b.Logger, b.Redact
 	a.Tools.Retry = tool.RetryPolicy{MaxAttempts: c.ToolRetry.MaxAttempts, Backoff: c.ToolRetry.Backoff.Duration()}
 	if len(c.Output) > 0 && string(c.Output) != "null" {
 		s, err := schema.Compile(c.Output)

@@ -30,6 +30,7 @@ type OpenAI struct {
 	client        http.Client
 	own           *http.Transport // nil when the transport is the caller's
 	log           *slog.Logger
+	redact        func(string) string
 
 	mu      sync.Mutex          // guards refused
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
@@ -55,6 +56,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		retries: DefaultRetries,
 		prices:  o.Prices,
 		log:     o.Logger,
+		redact:  o.Redact,
 		refused: map[string]omission{},
 	}
 	if p.timeout <= 0 {
@@ -65,6 +67,9 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	}
 	if o.Retries != nil {
 		p.retries = *o.Retries
+	}
+	if p.redact == nil {
+		p.redact = func(s string) string { return s }
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)

@@ -36,6 +36,9 @@ type OpenAIOptions struct {
 	// BaseURL names, asks no proxy and is given back by Close.
 	Transport http.RoundTripper
 	Logger    *slog.Logger // nil = silence
+	// Redact takes known secrets out of what is quoted of the server's answers; nil = only the key and the headers of this
+	// provider are known.
+	Redact func(string) string
 }
 
 func checkOptions(o OpenAIOptions) (*url.URL, []fault.Issue) {

@@ -36,6 +36,8 @@ type HTTPOptions struct {
 	AllowHosts []string          // host or host:port, besides the URL's own, that redirects may lead to
 	MaxBytes   int64             // of the answer, unpacked; 0 is 1 MiB, more than 32 MiB is of no use
 	Transport  http.RoundTripper // nil: a connection for each call, without proxy
+	// Redact takes known secrets out of the beginning of an answer that is shown in an error; nil: there are none.
+	Redact func(string) string
 }
 
 const (
@@ -52,7 +54,7 @@ const (
 // 2 KiB of the answer; 429 is rate_limited and honours Retry-After. Up to five redirects are followed, to the same
 // host and port or to AllowHosts, never from https to http. Each request has the call's Key as its Idempotency-Key.
 func NewHTTP(opts HTTPOptions) (Tool, error) {
-	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput)}
+	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput), redact: orSame(opts.Redact)}
 	var issues []fault.Issue
 	var err error
 	if t.address, err = parseAddress(opts.URL); err != nil {
@@ -159,6 +161,7 @@ type httpTool struct {
 	allowed  []string // host:port
 	maxBytes int64
 	client   *http.Client
+	redact   func(string) string
 }
 
 func (t *httpTool) Spec() Spec { return t.spec }
