@@ -14,6 +14,7 @@ import (
 	"agentd/server/health"
 	"agentd/server/hub"
 	"agentd/server/manifest"
+	"agentd/server/outbound"
 	"agentd/server/rest"
 	"agentd/server/secret"
 	"agentd/server/session"
@@ -55,7 +56,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	sessions := session.New(p.db.Sessions())
 	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
-		Redact: s.known.Piece})
+		Redact: s.known.Piece, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log})})
 	if err != nil {
 		return err
 	}

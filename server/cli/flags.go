@@ -41,6 +41,8 @@ type options struct {
 	secretsSource     string
 	strictSecrets     bool
 
+	offline, fixPerms bool // doctor
+
 	names bool // help
 }
 
@@ -150,6 +152,11 @@ func newValueFlags(fs *flag.FlagSet, o *options) {
 
 func revealFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.reveal, "reveal", false, "write the value to stdout")
+}
+
+func doctorFlags(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.offline, "offline", false, "only tell what the server could contact, and fail if that is anything beyond this machine")
+	fs.BoolVar(&o.fixPerms, "fix-perms", false, "take the rights of others off the files and the folder that the server owns")
 }
 
 func namesFlag(fs *flag.FlagSet, o *options) {

@@ -25,6 +25,8 @@ const (
 	throughServer = "\n\nWhen a server holds the database, this goes through that server, with the token in AGENTD_TOKEN."
 )
 
+const doctorExits = "0 nothing fails; 1 a check fails; 2 wrong usage"
+
 const usualExits = "0 done; 1 failed; 2 wrong usage"
 
 // commands is the table.
@@ -170,6 +172,15 @@ func commands() []command {
 			about: "Resolves a reference as the server would. Its value is written to stdout with --reveal only.",
 			flags: []flagDecl{configFlag, revealFlag, secretsFlags, jsonFlag}, run: (*call).tryRef, exits: "0 it gives a value; 1 it does not; 2 wrong usage",
 			examples: []string{"agentd secrets ref env:LLM_KEY", "agentd secrets ref 'encrypted-file:data/secrets.kse#llm-key' --json"}},
+		{name: "secrets doctor", summary: "Check the store of secrets and every reference of the configuration.",
+			about: "Does the part of `agentd doctor` that is about secrets. It shows no value.",
+			flags: []flagDecl{configFlag, secretsFlags, jsonFlag}, run: (*call).secretsDoctor, exits: doctorExits,
+			examples: []string{"agentd secrets doctor", "agentd secrets doctor --json | jq '.checks[] | select(.status == \"fail\")'"}},
+		{name: "doctor", summary: "Check the configuration, its files, secrets and database, and tell what could be contacted.",
+			about: "Checks what a start would need, changes nothing, and dials nothing. With --offline it only tells which hosts\n" +
+				"the configuration lets the server contact, and which setting names each; there are no others.",
+			flags: []flagDecl{configFlag, doctorFlags, secretsFlags, devFlag, jsonFlag}, run: (*call).doctor, exits: doctorExits,
+			examples: []string{"agentd doctor", "agentd doctor --offline --config /srv/agents/agentd.json --json"}},
 		{name: "config check", summary: "Check the configuration, and list all that it lets the server reach.",
 			about: "Reports every problem of the configuration at once. When there is none, it lists every host and program\n" +
 				"that the server may reach (there are no others), and warnings. It resolves no secret and dials nothing.",

@@ -35,6 +35,7 @@ type Config struct {
 	Retention     Retention     `json:"retention" doc:"What the sweep deletes."`
 	Audit         Audit         `json:"audit" doc:"The tamper-evident chain."`
 	Secrets       Secrets       `json:"secrets" doc:"Where secrets come from."`
+	Outbound      Outbound      `json:"outbound" doc:"Connections that the server makes."`
 	Auth          Auth          `json:"auth" doc:"Who may call."`
 	Observability Observability `json:"observability" doc:"The log."`
 	Hardening     Hardening     `json:"hardening" doc:"What the process does to itself at start."`

@@ -155,6 +155,11 @@ type Secrets struct {
 	Path   string `json:"path" doc:"The encrypted file, relative to the folder of this file; absent: secrets.kse beside storage.path."`
 }
 
+// Outbound is about the connections that the server makes. Where to, the other sections name.
+type Outbound struct {
+	AllowPrivate []string `json:"allowPrivate" default:"" check:"host" doc:"Names of hosts that may be inside, with a private, loopback, unique local or carrier's address. A URL that has such an address itself, or localhost, needs no mention here."`
+}
+
 // Auth is who may call.
 type Auth struct {
 	Kind                  string   `json:"kind" default:"token" enum:"token|none" doc:"none lets everybody in as administrator: trusted loopback only."`

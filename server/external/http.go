@@ -10,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +20,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/outbound"
 )
 
 // HTTPOptions is what NewHTTP needs. ID and URL are required.
@@ -34,7 +34,8 @@ type HTTPOptions struct {
 	MaxOutput int64             // bytes of an answer's body; 0 is DefaultMaxOutput
 	Transport http.RoundTripper // nil: one of its own, that uses no proxy and keeps no connection open
 	// Redact takes known secrets out of the beginning of an answer that is shown in an error; nil: there are none.
-	Redact func(string) string
+	Redact   func(string) string
+	Outbound *outbound.Guard // makes the connections, where Transport is nil; nil: one without options
 }
 
 // HTTP is an agent behind a URL. A run is one POST of {runId, agentId, sessionId?, userId?, input, messages} with
@@ -103,7 +104,7 @@ func NewHTTP(opts HTTPOptions) (*HTTP, error) {
 	transport := opts.Transport
 	if transport == nil {
 		transport = &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			DialContext:            opts.Outbound.Dialer("agents."+opts.ID+".url", outbound.HostPort(u)),
 			ForceAttemptHTTP2:      true,
 			TLSHandshakeTimeout:    10 * time.Second,
 			DisableKeepAlives:      true,
@@ -135,6 +136,9 @@ func (a *HTTP) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agen
 	if err != nil {
 		if ctx.Err() != nil {
 			return agent.Result{}, context.Cause(ctx)
+		}
+		if refused, ok := errors.AsType[*fault.Error](err); ok {
+			return agent.Result{}, refused
 		}
 		return agent.Result{}, fault.New(fault.AgentUnreachable, "The agent's server could not be reached: %s.", clip(err.Error(), 200))
 	}

@@ -293,6 +293,9 @@ var (
 	AgentTimeout = declare("agent-timeout", 0,
 		"The agent took longer than its timeoutMs.",
 		"Raise `timeoutMs`, or make the task smaller.")
+	OutboundDenied = declare("outbound-denied", 0,
+		"A connection was to be made to a host that the configuration does not name, or to an address that its host should not have.",
+		"Check the address in the configuration and its DNS; `outbound.allowPrivate` names hosts that may be inside.")
 	OutputTooLarge = declare("output-too-large", 0,
 		"The agent wrote more than its maxOutputBytes.",
 		"Raise `maxOutputBytes`, or make the agent write less.")

@@ -12,6 +12,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/external"
 	"agentd/server/fault"
+	"agentd/server/outbound"
 	"agentd/server/proc"
 	"agentd/server/provider"
 	"agentd/server/schema"
@@ -27,6 +28,7 @@ type Options struct {
 	Sessions tool.SessionSearcher
 	Logger   *slog.Logger
 	Redact   func(string) string // takes known secrets out of messages; nil: there are none
+	Outbound *outbound.Guard     // makes the connections; nil: one without options
 	// Offline leaves secrets unread. What is built then may be looked at, and called only where others have been put in
 	// the place of its providers and tools.
 	Offline bool
@@ -55,7 +57,7 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 				Env: b.values(c.Env), InheritEnv: c.InheritEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact})
 		case "http":
 			reg.Agent, err = external.NewHTTP(external.HTTPOptions{ID: id, URL: c.URL, Headers: b.values(c.Headers), Stream: c.Stream,
-				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact})
+				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact, Outbound: o.Outbound})
 		}
 		b.note(err, "agents", id)
 		regs = append(regs, reg)
@@ -154,7 +156,8 @@ func (b *builder) providers() {
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
 			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
-				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger, Redact: b.Redact}
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger, Redact: b.Redact,
+				Outbound: b.Outbound}
 			if c.APIKeyRef != "" {
 				key := b.refs[c.APIKeyRef]
 				o.APIKey = func(context.Context) (string, error) { return key, nil }
@@ -187,7 +190,7 @@ func (b *builder) tools() {
 		switch c.Kind {
 		case "http":
 			t, err = tool.NewHTTP(tool.HTTPOptions{Spec: spec, Method: c.Method, URL: c.URL, Headers: b.values(c.Headers), Body: c.Body,
-				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Redact})
+				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Redact, Outbound: b.Outbound})
 		case "exec":
 			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
 				Env: proc.Environ(b.values(c.Env), c.InheritEnv), MaxOutput: int64(c.MaxOutputBytes), Redact: b.Redact})

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/sse"
 )
@@ -49,6 +50,9 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	if err != nil {
 		if context.Cause(ctx) == errSilent {
 			return nil, 0, &Error{Kind: Transient, Message: fmt.Sprintf("%s did not answer within %v", p.name, p.timeout)}
+		}
+		if refused, ok := errors.AsType[*fault.Error](err); ok {
+			return nil, 0, &Error{Kind: OutboundDenied, Message: p.name + " was not dialled. " + refused.Message, Cause: refused}
 		}
 		return nil, 0, &Error{Kind: Transient, Message: p.name + " could not be reached" + reason(err), Cause: withoutURL(err)}
 	}

@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/outbound"
 )
 
 // OpenAI is a [Provider] that talks to a server with the chat completions protocol.
@@ -81,7 +81,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	}
 	if o.Transport == nil {
 		p.own = &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
+			DialContext:         o.Outbound.Dialer("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint)),
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
 			// A compressed stream arrives in lumps.

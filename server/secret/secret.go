@@ -124,7 +124,9 @@ func (r *Resolver) stored(key string) ([]byte, *Error) {
 	case err != nil:
 		return nil, failure(err)
 	case !found:
-		return nil, unresolved(fmt.Sprintf("the store %s has no value under %q", r.Store.Name(), key))
+		e := unresolved(fmt.Sprintf("the store %s has no value under %q", r.Store.Name(), key))
+		e.Hint = "Keep one with `agentd secrets set " + key + "`, in the store that the server will use."
+		return nil, e
 	}
 	return value, nil
 }
@@ -215,6 +217,21 @@ func (r *Resolver) master() ([]byte, *Error) {
 		e = r.know(value)
 	}
 	return value, e
+}
+
+// Files are the files that a reference is read from, also those that do not exist.
+func (r *Resolver) Files(text string) (all []string) {
+	ref, e := parse(text)
+	if e != nil || ref.Scheme != "file" && ref.Scheme != "encrypted-file" {
+		return nil
+	}
+	if path, e := r.path(ref.Path); e == nil {
+		all = append(all, path)
+	}
+	if key, ok := ref.Query["key"]; ok {
+		all = append(all, r.Files(key)...)
+	}
+	return all
 }
 
 // failure is err as an [*Error].
