@@ -120,7 +120,9 @@ func Local(target string) bool {
 }
 
 // isLocalhost reports whether a name stands for the loopback addresses (RFC 6761, section 6.3).
-func isLocalhost(host string) bool { return host == "localhost" || strings.HasSuffix(host, ".localhost") }
+func isLocalhost(host string) bool {
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
 
 func canonical(target string) string {
 	host, port, err := net.SplitHostPort(target)

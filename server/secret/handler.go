@@ -17,6 +17,9 @@ type handler struct {
 }
 
 func (h handler) Handle(ctx context.Context, rec slog.Record) error {
+	if h.known.forms.Load() == nil { // nothing is known yet
+		return h.Handler.Handle(ctx, rec)
+	}
 	clean := slog.NewRecord(rec.Time, rec.Level, h.known.Text(rec.Message), rec.PC)
 	rec.Attrs(func(a slog.Attr) bool {
 		clean.AddAttrs(h.attr(a))

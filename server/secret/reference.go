@@ -132,6 +132,14 @@ func parse(text string) (Ref, *Error) {
 	case strings.ContainsRune(r.Authority+r.Path+r.Fragment, 0):
 		return wrong(MalformedURI, "a path has no NUL")
 	}
+	if where, given := r.Query["key"]; given && r.Scheme == "encrypted-file" {
+		switch key, e := parse(where); {
+		case e != nil:
+			return Ref{}, &Error{Kind: e.Kind, Message: "after ?key=: " + e.Message}
+		case key.Scheme != "env" && key.Scheme != "file":
+			return wrong(MalformedURI, "the passphrase of an encrypted file comes from env: or file:")
+		}
+	}
 	for key := range r.Query {
 		switch {
 		case r.Scheme == "vault" || slices.Contains(s.params, key):

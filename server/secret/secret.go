@@ -176,13 +176,6 @@ func (r *Resolver) encrypted(ref Ref) ([]byte, *Error) {
 // key is the passphrase of an encrypted file.
 func (r *Resolver) key(ref Ref) ([]byte, *Error) {
 	if where, given := ref.Query["key"]; given {
-		at, e := parse(where)
-		if e == nil && at.Scheme != "env" && at.Scheme != "file" {
-			e = unresolved("the passphrase of an encrypted file comes from env: or file:")
-		}
-		if e != nil {
-			return nil, e
-		}
 		value, e := r.resolve(where)
 		if e == nil && len(value) == 0 {
 			e = unresolved("the passphrase of the encrypted file is empty")
