@@ -36,17 +36,18 @@ var rulesRooms = map[string]string{
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
-	"server/config":   "server/fault",
+	"server/config":   "server/fault server/secret",
 	"server/event":    "server/fault server/message",
 	"server/openapi":  "server/fault",
+	"server/outbound": "server/fault",
 	"server/runstate": "server/fault server/message",
 	"server/secret":   "server/fault",
 	"server/strict":   "server/fault server/message",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
-	"server/provider": "server/fault server/message server/sse",
-	"server/tool":     "server/fault server/message server/proc server/schema",
+	"server/provider": "server/fault server/message server/outbound server/sse",
+	"server/tool":     "server/fault server/message server/outbound server/proc server/schema",
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
@@ -54,7 +55,7 @@ var rulesRooms = map[string]string{
 	"server/trace":      "store server/fault server/message server/transcript",
 	"server/agent": "metrics store server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
 		"server/tool server/trace server/transcript",
-	"server/external": "server/agent server/event server/fault server/message server/proc server/sse",
+	"server/external": "server/agent server/event server/fault server/message server/outbound server/proc server/sse",
 	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
 	"server/idem":     "store server/fault",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
@@ -63,25 +64,26 @@ var rulesRooms = map[string]string{
 	"server/gate":   "auth metrics server/fault server/id server/message",
 	"server/stream": "auth ws server/commentary server/event server/fault server/hub server/message server/strict",
 	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
-		"server/runstate server/session server/stream server/strict server/trace",
+		"server/runstate server/secret server/session server/stream server/strict server/trace",
 
 	// The other end of server/stream.
 	"server/client": "ws server/fault server/message",
 
 	// Wiring.
-	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
-	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/idem server/manifest server/rest " +
+	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/tool",
+	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/idem server/manifest server/outbound server/rest " +
 		"server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/cassette server/client server/config server/event server/fault server/hub server/id server/manifest server/message " +
-		"server/replay server/rest server/runstate server/session server/sse",
+		"server/outbound server/replay server/rest server/runstate server/secret server/session server/sse",
 	"main": "server/cli",
 
 	// Help for tests.
-	"store/storetest": "store",
+	"server/outbound/outboundtest": "",
+	"store/storetest":              "store",
 }
 
 // rulesTestOnly are packages that only tests import.
-var rulesTestOnly = []string{"store/storetest"}
+var rulesTestOnly = []string{"server/outbound/outboundtest", "store/storetest"}
 
 // rulesReserved are packages of others that only the listed ones of ours import, * being all. A module that is not in
 // this table is not imported at all.
@@ -114,6 +116,7 @@ func TestRules(t *testing.T) {
 	t.Run("imports", rulesImports)
 	t.Run("modules", rulesGoMod)
 	t.Run("files", rulesFiles)
+	t.Run("dials", rulesDials)
 }
 
 func rulesImports(t *testing.T) {
@@ -263,5 +266,34 @@ func rulesStrings(path string, src []byte) iter.Seq2[string, string] {
 				return
 			}
 		}
+	}
+}
+
+// rulesDialers are the packages that may open connections: the guard; the command line, to the server that holds its
+// database; and the client half of the WebSocket package, which the server itself does not use.
+var rulesDialers = []string{"server/outbound", "server/cli", "ws"}
+
+// rulesDial finds code that opens connections past the guard.
+var rulesDial = regexp.MustCompile(`\bnet\.(Dial\w*|Dialer\b|Lookup\w+)|\bhttp\.(Get|Head|Post|PostForm|DefaultClient|DefaultTransport|ProxyFromEnvironment)\b|\btls\.Dial`)
+
+// rulesDials holds every other package to the one guard of package outbound.
+func rulesDials(t *testing.T) {
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
+		text, err := os.ReadFile(path)
+		if err != nil || slices.Contains(rulesDialers, dir) {
+			return err
+		}
+		text = bytes.ReplaceAll(text, []byte(`net.DialTimeout("unix"`), nil) // stays on this machine
+		if call := rulesDial.Find(text); call != nil {
+			t.Errorf("%s has %s, want connections to be made by server/outbound", path, call)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	Listener net.Listener
 	// Command names the process in the store's lock file; empty: start.
 	Command string
+	// LiteralSecrets allows references of the scheme literal:, where the environment allows them too.
+	LiteralSecrets bool
 }
 
 // Hooks are called at the ends of the server's life. An error of BeforeStart or OnReady fails the start; one of
@@ -60,6 +62,7 @@ type Server struct {
 	hooks  Hooks
 	opts   Options
 	agents *agent.Registry
+	known  *secret.Redactor // takes secrets out of the log and of messages
 
 	mu      sync.Mutex // guards the fields below
 	started bool
@@ -100,7 +103,9 @@ func New(o Options) (*Server, error) {
 	if o.Command == "" {
 		o.Command = "start"
 	}
-	return &Server{cfg: o.Config, log: o.Logger, hooks: o.Hooks, opts: o, agents: &agent.Registry{}}, nil
+	known := &secret.Redactor{}
+	log := slog.New(known.Handler(o.Logger.Handler()))
+	return &Server{cfg: o.Config, log: log, hooks: o.Hooks, opts: o, agents: &agent.Registry{}, known: known}, nil
 }
 
 // Agents is the registry of agents. Those that the configuration declares are added by Start.
@@ -283,30 +288,4 @@ func reason(err error) error {
 		}
 		err = inner
 	}
-}
-
-// pepper resolves and checks the key of token hashes.
-func pepper(cfg *config.Config, secrets secret.Resolver) ([]byte, error) {
-	if cfg.Auth.PepperRef == "" {
-		return nil, fault.New(fault.PepperMissing, "auth.pepperRef is not set.")
-	}
-	b, err := secrets.Resolve(string(cfg.Auth.PepperRef))
-	if err != nil {
-		return nil, fault.New(fault.SecretUnresolvable, "auth.pepperRef (%s): %v.", cfg.Auth.PepperRef, err).With("path", "auth.pepperRef")
-	}
-	return b, auth.CheckPepper(b)
-}
-
-// Secrets resolves the references of a configuration.
-func Secrets(cfg *config.Config, log *slog.Logger) secret.Resolver {
-	return secret.Resolver{Dir: cfg.Dir, Warn: log.Warn}
-}
-
-// NewIssuer opens what the token commands need: the store must be open already.
-func NewIssuer(cfg *config.Config, log *slog.Logger, db *store.DB, revoked func(string)) (*auth.Issuer, error) {
-	key, err := pepper(cfg, Secrets(cfg, log))
-	if err != nil {
-		return nil, err
-	}
-	return auth.NewIssuer(auth.IssuerOptions{Tokens: db.Tokens(), Pepper: key, Prefix: cfg.Auth.TokenPrefix, Envs: cfg.Auth.TokenEnvironments, Revoked: revoked})
 }

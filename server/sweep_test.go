@@ -152,13 +152,13 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		want("a malformed token", "garbage", 401, "auth-invalid")
 		passes("everything", s.admin)
 		if n.any {
-			passes("an unrelated scope", s.token("secrets:read"))
+			passes("an unrelated scope", s.token("skills:install"))
 			continue
 		}
 		resource, action, _ := strings.Cut(n.scope, ":")
-		want("an unrelated scope", s.token("secrets:read"), 403, "scope-denied")
+		want("an unrelated scope", s.token("skills:install"), 403, "scope-denied")
 		want("another action", s.token(resource+":other"), 403, "scope-denied")
-		want("the same action on something else", s.token("secrets:"+action), 403, "scope-denied")
+		want("the same action on something else", s.token("skills:"+action), 403, "scope-denied")
 		passes("its scope", s.token(n.scope))
 		switch {
 		case n.ofID:
@@ -210,8 +210,8 @@ func TestScopesByFlagAreGuarded(t *testing.T) {
 			want(token, large, 401, code) // not worth reading
 			want(token, `{"no": 1}`, 400, "config-invalid")
 		}
-		want(s.token("secrets:read"), on, 403, "scope-denied")
-		want(s.token("secrets:read"), `{"no": 1}`, 400, "config-invalid")
+		want(s.token("skills:install"), on, 403, "scope-denied")
+		want(s.token("skills:install"), `{"no": 1}`, 400, "config-invalid")
 		want(s.admin, large, 400, "config-invalid")
 	}
 	if asked == 0 {
@@ -233,7 +233,7 @@ func TestOddIDsAreNoFailures(t *testing.T) {
 		n := needOf(rt)
 		for _, id := range odd {
 			path := strings.NewReplacer("{id}", id, "{runId}", id).Replace("/v1" + rt.Path)
-			for _, token := range []string{"", s.admin, s.token(n.scope), s.token("secrets:read")} {
+			for _, token := range []string{"", s.admin, s.token(n.scope), s.token("skills:install")} {
 				ans := s.ask(rt.Method, path, token)
 				if asked++; ans.StatusCode >= 500 || (ans.StatusCode == 401) != (token == "") {
 					t.Errorf("%s %s = %d %s, want it unknown or denied", rt.Method, path, ans.StatusCode, ans.body)

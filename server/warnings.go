@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"agentd/server/config"
 )
@@ -25,6 +26,16 @@ func Warnings(cfg *config.Config) []string {
 	}
 	if cfg.Audit.Enabled {
 		warn("audit.enabled has no effect in this version: there is no audit chain yet")
+	}
+	named := map[string]bool{}
+	for _, t := range cfg.Targets() {
+		host, _, _ := net.SplitHostPort(t.Address)
+		named[strings.ToLower(host)] = true
+	}
+	for _, host := range cfg.Outbound.AllowPrivate {
+		if !named[strings.ToLower(host)] {
+			warn("outbound.allowPrivate lists %s, which is the host of no url", host)
+		}
 	}
 	if os.Geteuid() == 0 {
 		warn("the process runs as root: give it a user of its own")

@@ -15,7 +15,9 @@ import (
 	"agentd/server/hub"
 	"agentd/server/idem"
 	"agentd/server/manifest"
+	"agentd/server/outbound"
 	"agentd/server/rest"
+	"agentd/server/secret"
 	"agentd/server/session"
 	"agentd/server/stream"
 	"agentd/server/trace"
@@ -35,24 +37,27 @@ func (s *Server) open(ctx context.Context) error {
 	if cfg.Storage.Encryption.Enabled {
 		return fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
 	}
-	secrets := Secrets(cfg, s.log)
+	secrets, kept, err := Secrets(cfg, s.log, s.known)
+	if err != nil {
+		return err
+	}
+	secrets.Literals = s.opts.LiteralSecrets
 	var key []byte
 	if cfg.Auth.Kind == "token" {
-		var err error
 		if key, err = pepper(cfg, secrets); err != nil {
 			return err
 		}
 	}
 	p := &parts{failed: make(chan error, 1)}
 	s.parts = p
-	var err error
 	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
 		Holder: store.Holder{Command: s.opts.Command}})
 	if err != nil {
 		return err
 	}
 	sessions := session.New(p.db.Sessions())
-	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log})
+	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
+		Redact: s.known.Piece, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log})})
 	if err != nil {
 		return err
 	}
@@ -68,7 +73,8 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics = metrics.New(Version)
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
-	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log})
+	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
+		Redact: s.known.Piece})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err
@@ -85,9 +91,9 @@ func (s *Server) open(ctx context.Context) error {
 			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
 		CSRF:    gate.CSRF{Enabled: csrf.Enabled, CookieName: csrf.CookieName, HeaderName: csrf.HeaderName, SafeMethods: csrf.SafeMethods},
 		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
-	rollup := s.health(p)
+	rollup := s.health(p, kept)
 	p.closers = append(p.closers, rollup.Wait)
-	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version,
+	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version, Secrets: kept,
 		Traces: trace.New(p.db.Runs(), p.db.Sessions()), BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
 		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl}
 	if keys := cfg.Server.Idempotency; keys.Enabled {
@@ -134,7 +140,7 @@ func (s *Server) openAuth(p *parts, key []byte) (err error) {
 }
 
 // health registers the checks of the parts that exist.
-func (s *Server) health(p *parts) *health.Rollup {
+func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 	r := health.New(Version, time.Now())
 	limit := int64(s.cfg.Health.WALWarnThresholdBytes)
 	r.Register("storage", func(ctx context.Context) health.Result {
@@ -150,6 +156,11 @@ func (s *Server) health(p *parts) *health.Rollup {
 			return health.Result{Status: health.Warn, Message: "The write-ahead log is large: a reader may hold an old snapshot.", Fields: fields}
 		}
 		return health.Result{Status: health.OK, Fields: fields}
+	})
+	r.Register("secrets", func(context.Context) health.Result {
+		return health.Result{Status: health.OK, Fields: struct {
+			Active string `json:"activeStore"`
+		}{secrets.Active}}
 	})
 	r.Register("encryption", func(context.Context) health.Result {
 		return health.Result{Status: health.OK, Fields: struct {

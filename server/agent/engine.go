@@ -26,6 +26,8 @@ type Options struct {
 	Metrics  *metrics.Inventory
 	Logger   *slog.Logger
 	MaxRuns  int // runs that may move at once; 10000 when 0
+	// Redact takes known secrets out of the message of an error before it is told or kept; nil: there are none.
+	Redact func(string) string
 }
 
 // Engine runs agents. It is safe for concurrent use. Its goroutines, one per run that moves, end with [Engine.Drain].
@@ -67,6 +69,9 @@ func New(o Options) *Engine {
 	}
 	if o.Metrics == nil {
 		o.Metrics = metrics.New("")
+	}
+	if o.Redact == nil {
+		o.Redact = func(s string) string { return s }
 	}
 	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
 	e := &Engine{opts: o, log: o.Logger, live: map[string]*run{}, expiries: map[string]*time.Timer{}}

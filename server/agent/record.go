@@ -74,7 +74,7 @@ func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time
 	case r.ctx.Err() != nil:
 		x.Cut = true
 	default:
-		x.Failed = append(x.Failed, attempt(x.Provider, x.Model, err))
+		x.Failed = append(x.Failed, r.e.attempt(x.Provider, x.Model, err))
 	}
 	body, err := message.Encode(x)
 	if err != nil { // only a tool's schema could be at fault, and that was compiled
@@ -84,12 +84,12 @@ func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time
 	t.due = &store.Exchange{Step: t.step, Body: body}
 }
 
-func attempt(by, model string, err error) cassette.Attempt {
+func (e *Engine) attempt(by, model string, err error) cassette.Attempt {
 	if pe, ok := errors.AsType[*provider.Error](err); ok {
-		return cassette.Attempt{Provider: by, Model: model, Code: string(pe.Kind), Message: pe.Message}
+		return cassette.Attempt{Provider: by, Model: model, Code: string(pe.Kind), Message: e.opts.Redact(pe.Message)}
 	}
 	f := fault.Of(err)
-	return cassette.Attempt{Provider: by, Model: model, Code: f.Kind.Code, Message: f.Message}
+	return cassette.Attempt{Provider: by, Model: model, Code: f.Kind.Code, Message: e.opts.Redact(f.Message)}
 }
 
 // RequestOf is a request as cassettes tell it. The tools tell what side effects there are; they may be nil.

@@ -401,7 +401,7 @@ func (r *run) finish(m *move, status store.Status, cause error) error {
 		rec.pending = nil
 	}
 	if cause != nil {
-		m.row.Error, _ = message.Encode(runError(cause))
+		m.row.Error, _ = message.Encode(r.e.runError(cause))
 		if status == store.Failed {
 			m.say(event.AgentError, struct {
 				Error json.RawMessage `json:"error"`

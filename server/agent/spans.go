@@ -103,8 +103,9 @@ func (m *move) spanStep(r *run, step store.Step, status string) {
 func (r *run) noteModel(model Model, step int, began time.Time, err error) {
 	s := trace.Span{Type: trace.Provider, Name: model.Model, Status: trace.OK, Start: began.UnixNano(), End: time.Now().UnixNano()}
 	if err != nil {
-		s.Status, s.StatusMessage = trace.Error, runError(err).Message
-		s.Public("error.code", runError(err).Code)
+		told := r.e.runError(err)
+		s.Status, s.StatusMessage = trace.Error, told.Message
+		s.Public("error.code", told.Code)
 		if r.ctx.Err() != nil {
 			s.Status = trace.Cancelled
 		}

@@ -26,12 +26,13 @@ type (
 	RunError      = runstate.Error // its code is one of the fault table
 )
 
-func runError(err error) *RunError {
+// runError is an error as a run tells it.
+func (e *Engine) runError(err error) *RunError {
 	f := fault.Of(err)
 	if f.Kind == fault.Internal { // nobody classified it, but it is the agent's own and not a secret of the server
-		return &RunError{Message: clip(err.Error(), 2000), Code: fault.Unknown.Code, Hint: fault.Unknown.Hint}
+		return &RunError{Message: clip(e.opts.Redact(err.Error()), 2000), Code: fault.Unknown.Code, Hint: fault.Unknown.Hint}
 	}
-	return &RunError{Message: f.Message, Code: f.Kind.Code, Hint: f.NextStep()}
+	return &RunError{Message: e.opts.Redact(f.Message), Code: f.Kind.Code, Hint: f.NextStep()}
 }
 
 func clip(s string, n int) string {

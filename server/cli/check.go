@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
-	"strings"
 	"text/tabwriter"
 
 	"agentd/server"
 	"agentd/server/config"
-	"agentd/server/manifest"
 )
 
 func (c *call) printConfig(context.Context) error {
@@ -31,10 +29,10 @@ func (c *call) checkConfig(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := manifest.Build(manifest.Options{Config: withoutSecrets(cfg), Logger: c.log()}); err != nil {
+	if err := built(cfg); err != nil {
 		return advised(err, "Correct that, and check again.")
 	}
-	outbound, warnings := cfg.Outbound(), warnings(cfg)
+	outbound, warnings := cfg.Targets(), warnings(cfg)
 	if c.flags.json {
 		if outbound == nil {
 			outbound = []config.Target{}
@@ -57,11 +55,7 @@ func (c *call) checkConfig(context.Context) error {
 		fmt.Fprintln(c.stdout, "The server reaches these hosts and programs, and no others:")
 		w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 		for _, t := range outbound {
-			to := t.Address
-			if t.Command != nil {
-				to = "runs " + printable(strings.Join(t.Command, " "))
-			}
-			fmt.Fprintf(w, "  %s %s\t%s\n", t.Kind, t.ID, to)
+			fmt.Fprintf(w, "  %s %s\t%s\n", t.Kind, t.ID, destination(t))
 		}
 		w.Flush()
 	}
@@ -115,7 +109,7 @@ func warnings(cfg *config.Config) []string {
 		warn("storage.encryption.enabled is true: this build cannot encrypt its database and will refuse to open it")
 	}
 	all = append(all, server.Warnings(cfg)...)
-	for _, t := range cfg.Outbound() {
+	for _, t := range cfg.Targets() {
 		if t.Command == nil {
 			continue
 		}

@@ -68,14 +68,19 @@ func (c *call) printFailure(doc failure) {
 
 // issue is a problem as one line: its path, if any, and what is wrong.
 func issue(is fault.Issue) string {
-	var path []string
-	for _, e := range is.Path {
-		path = append(path, fmt.Sprint(e))
-	}
-	if path == nil {
+	if len(is.Path) == 0 {
 		return is.Message
 	}
-	return strings.Join(path, ".") + ": " + is.Message
+	return dotted(is.Path) + ": " + is.Message
+}
+
+// dotted is a path of the configuration or a body as people write it.
+func dotted(path []any) string {
+	words := make([]string, len(path))
+	for i, e := range path {
+		words[i] = fmt.Sprint(e)
+	}
+	return strings.Join(words, ".")
 }
 
 // advised gives a fault a hint for this command line. What nobody classified has none.

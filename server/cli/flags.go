@@ -38,6 +38,13 @@ type options struct {
 	expires expiry
 	all     bool
 
+	value, newValue   string // secrets
+	fromStdin, reveal bool
+	secretsSource     string
+	strictSecrets     bool
+
+	offline, fixPerms bool // doctor
+
 	names bool // help
 }
 
@@ -133,6 +140,30 @@ func mintFlags(fs *flag.FlagSet, o *options) {
 
 func allFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.all, "all", false, "list revoked tokens too")
+}
+
+func secretsFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.secretsSource, "secrets-source", "", "use this `STORE` instead of secrets.source: auto, encrypted-file or env")
+	fs.BoolVar(&o.strictSecrets, "strict-secrets", false, "use no other store when the first is not available, as secrets.strict does")
+}
+
+func valueFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.value, "value", "", "the value, as a `TEXT`; others on this machine can see it, and your shell remembers it")
+	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the value from stdin, without one line break at its end")
+}
+
+func newValueFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.newValue, "new-value", "", "the new value, as a `TEXT`; default: 32 random bytes in hexadecimal")
+	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the new value from stdin, without one line break at its end")
+}
+
+func revealFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.reveal, "reveal", false, "write the value to stdout")
+}
+
+func doctorFlags(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.offline, "offline", false, "only tell what the server could contact, and fail if that is anything beyond this machine")
+	fs.BoolVar(&o.fixPerms, "fix-perms", false, "take the rights of others off the files and the folder that the server owns")
 }
 
 func namesFlag(fs *flag.FlagSet, o *options) {

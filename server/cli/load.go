@@ -41,7 +41,12 @@ func (c *call) file() string {
 // address must not open it to everybody.
 func (c *call) load() (*config.Config, error) {
 	overrides := map[string]string{}
-	for path, value := range map[string]string{"server.host": c.flags.host, "server.port": c.flags.port} {
+	strict := ""
+	if c.flags.strictSecrets {
+		strict = "true"
+	}
+	for path, value := range map[string]string{"server.host": c.flags.host, "server.port": c.flags.port,
+		"secrets.source": c.flags.secretsSource, "secrets.strict": strict} {
 		if value != "" {
 			overrides[path] = value
 		}

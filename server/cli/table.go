@@ -25,6 +25,8 @@ const (
 	throughServer = "\n\nWhen a server holds the database, this goes through that server, with the token in AGENTD_TOKEN."
 )
 
+const doctorExits = "0 nothing fails; 1 a check fails; 2 wrong usage"
+
 const usualExits = "0 done; 1 failed; 2 wrong usage"
 
 // commands is the table.
@@ -40,7 +42,7 @@ func commands() []command {
 			about: "Serves the agents of the configuration until SIGTERM or SIGINT. Then it lets runs finish for\n" +
 				"server.shutdown.drainTimeoutMs; what can go on later is kept and goes on after the next start. A second\n" +
 				"signal ends it at once. The log goes to stderr.",
-			flags: []flagDecl{configFlag, startFlags, devFlag}, run: (*call).start,
+			flags: []flagDecl{configFlag, startFlags, secretsFlags, devFlag}, run: (*call).start,
 			examples: []string{"agentd start --dev", "agentd start --config /srv/agents/agentd.json --port 0 --ready-file /run/agentd.json"},
 			exits:    "0 stopped by a signal; 1 could not start, failed, or was stopped by a second signal; 2 wrong usage"},
 		{name: "run", args: "AGENT [INPUT|-]", least: 1, most: 2, summary: "Run an agent here, and stream its answer to stdout.",
@@ -155,6 +157,42 @@ func commands() []command {
 			about: "Ends a token. A server that runs notices within 5 seconds.",
 			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).revokeToken,
 			examples: []string{"agentd token revoke 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd token revoke ID --json"}},
+		{name: "secrets set", args: "KEY", least: 1, most: 1, summary: "Keep a secret in the active store.",
+			about: "Keeps a value that the configuration refers to as ref:KEY. The store is an encrypted file, whose passphrase\n" +
+				"is in AGENTD_MASTER_PASSPHRASE or in the file that AGENTD_MASTER_PASSPHRASE_FILE names.",
+			flags: []flagDecl{configFlag, valueFlags, secretsFlags, jsonFlag}, run: (*call).setSecret,
+			examples: []string{"agentd secrets set llm-key --from-stdin < key.txt", "pass show llm | agentd secrets set llm-key --from-stdin --json"}},
+		{name: "secrets get", args: "KEY", least: 1, most: 1, summary: "Tell whether a secret is kept, or show it.",
+			about: "Looks for a secret in the active store. Its value is written to stdout with --reveal only.",
+			flags: []flagDecl{configFlag, revealFlag, secretsFlags, jsonFlag}, run: (*call).getSecret, exits: "0 it is there; 1 it is not, or failed; 2 wrong usage",
+			examples: []string{"agentd secrets get llm-key", "LLM_KEY=$(agentd secrets get llm-key --reveal)"}},
+		{name: "secrets list", summary: "List the secrets of the active store, without their values.",
+			about: "Lists the keys that are kept, and since when. The environment, where that is the store, cannot be listed.",
+			flags: []flagDecl{configFlag, secretsFlags, jsonFlag}, run: (*call).listSecrets,
+			examples: []string{"agentd secrets list", "agentd secrets list --json | jq -r '.secrets[].key'"}},
+		{name: "secrets delete", args: "KEY", least: 1, most: 1, summary: "Forget a secret.",
+			about: "Takes a secret out of the active store for good.",
+			flags: []flagDecl{configFlag, secretsFlags, jsonFlag}, run: (*call).deleteSecret, exits: "0 done; 1 there is no such secret, or failed; 2 wrong usage",
+			examples: []string{"agentd secrets delete llm-key", "agentd secrets delete llm-key --json"}},
+		{name: "secrets rotate", args: "KEY", least: 1, most: 1, summary: "Replace a secret that is kept.",
+			about: "Replaces a value by another or, without one, by 32 random bytes. A server that runs goes on with the old\n" +
+				"value until it is started again.",
+			flags: []flagDecl{configFlag, newValueFlags, revealFlag, secretsFlags, jsonFlag}, run: (*call).rotateSecret,
+			exits:    "0 done; 1 there is no such secret, or failed; 2 wrong usage",
+			examples: []string{"agentd secrets rotate hook-key --reveal", "agentd secrets rotate llm-key --from-stdin < new.txt"}},
+		{name: "secrets ref", args: "URI", least: 1, most: 1, summary: "Try whether a reference gives a value.",
+			about: "Resolves a reference as the server would. Its value is written to stdout with --reveal only.",
+			flags: []flagDecl{configFlag, revealFlag, secretsFlags, jsonFlag}, run: (*call).tryRef, exits: "0 it gives a value; 1 it does not; 2 wrong usage",
+			examples: []string{"agentd secrets ref env:LLM_KEY", "agentd secrets ref 'encrypted-file:data/secrets.kse#llm-key' --json"}},
+		{name: "secrets doctor", summary: "Check the store of secrets and every reference of the configuration.",
+			about: "Does the part of `agentd doctor` that is about secrets. It shows no value.",
+			flags: []flagDecl{configFlag, secretsFlags, jsonFlag}, run: (*call).secretsDoctor, exits: doctorExits,
+			examples: []string{"agentd secrets doctor", "agentd secrets doctor --json | jq '.checks[] | select(.status == \"fail\")'"}},
+		{name: "doctor", summary: "Check the configuration, its files, secrets and database, and tell what could be contacted.",
+			about: "Checks what a start would need, changes nothing, and dials nothing. With --offline it only tells which hosts\n" +
+				"the configuration lets the server contact, and which setting names each; there are no others.",
+			flags: []flagDecl{configFlag, doctorFlags, secretsFlags, devFlag, jsonFlag}, run: (*call).doctor, exits: doctorExits,
+			examples: []string{"agentd doctor", "agentd doctor --offline --config /srv/agents/agentd.json --json"}},
 		{name: "config check", summary: "Check the configuration, and list all that it lets the server reach.",
 			about: "Reports every problem of the configuration at once. When there is none, it lists every host and program\n" +
 				"that the server may reach (there are no others), and warnings. It resolves no secret and dials nothing.",

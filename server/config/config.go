@@ -35,6 +35,7 @@ type Config struct {
 	Retention     Retention     `json:"retention" doc:"What the sweep deletes."`
 	Audit         Audit         `json:"audit" doc:"The tamper-evident chain."`
 	Secrets       Secrets       `json:"secrets" doc:"Where secrets come from."`
+	Outbound      Outbound      `json:"outbound" doc:"Connections that the server makes."`
 	Auth          Auth          `json:"auth" doc:"Who may call."`
 	Observability Observability `json:"observability" doc:"The log."`
 	Hardening     Hardening     `json:"hardening" doc:"What the process does to itself at start."`
@@ -93,6 +94,15 @@ func (c *Config) AuditPath() string {
 		return c.Audit.Path
 	}
 	return filepath.Join(filepath.Dir(c.Storage.Path), "audit.db")
+}
+
+// SecretsPath is the encrypted file of secrets, absolute: Secrets.Path or, where that is empty, secrets.kse beside
+// Storage.Path.
+func (c *Config) SecretsPath() string {
+	if c.Secrets.Path != "" {
+		return c.Resolve(c.Secrets.Path)
+	}
+	return c.Resolve(filepath.Join(filepath.Dir(c.Storage.Path), "secrets.kse"))
 }
 
 // Sources tells where each value that is not a default came from: the path of the field, to file:line:column, the

@@ -266,29 +266,29 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-func TestOutbound(t *testing.T) {
+func TestTargets(t *testing.T) {
 	dir, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []config.Target{
-		{Kind: "provider", ID: "local", Address: "127.0.0.1:8000"},
-		{Kind: "tool", ID: "deploy", Command: []string{filepath.Join(dir, "deploy.sh"), "--now"}},
-		{Kind: "tool", ID: "weather", Address: "wx.intra:443"},
-		{Kind: "tool", ID: "weather", Address: "wx2.intra:8443"},
-		{Kind: "tool", ID: "weather", Address: "wx3.intra:443"},
-		{Kind: "agent", ID: "bot", Command: []string{"python3", "bot.py"}},
-		{Kind: "agent", ID: "remote", Address: "bot.intra:443"},
+		{Kind: "provider", ID: "local", Setting: "providers.local.baseUrl", Address: "127.0.0.1:8000"},
+		{Kind: "tool", ID: "deploy", Setting: "tools.deploy.command", Command: []string{filepath.Join(dir, "deploy.sh"), "--now"}},
+		{Kind: "tool", ID: "weather", Setting: "tools.weather.url", Address: "wx.intra:443"},
+		{Kind: "tool", ID: "weather", Setting: "tools.weather.allowHosts", Address: "wx2.intra:8443"},
+		{Kind: "tool", ID: "weather", Setting: "tools.weather.allowHosts", Address: "wx3.intra:443"},
+		{Kind: "agent", ID: "bot", Setting: "agents.bot.command", Command: []string{"python3", "bot.py"}},
+		{Kind: "agent", ID: "remote", Setting: "agents.remote.url", Address: "bot.intra:443"},
 	}
-	if got := load(t, "testdata/full.jsonc").Outbound(); !reflect.DeepEqual(got, want) {
-		t.Errorf("Outbound() = %+v, want %+v", got, want)
+	if got := load(t, "testdata/full.jsonc").Targets(); !reflect.DeepEqual(got, want) {
+		t.Errorf("Targets() = %+v, want %+v", got, want)
 	}
 	c := &config.Config{Providers: map[string]config.Provider{"p": {BaseURL: "http://[::1]/v1"}}}
-	if got := c.Outbound()[0].Address; got != "[::1]:80" {
-		t.Errorf("Outbound() of an IPv6 address = %s, want [::1]:80", got)
+	if got := c.Targets()[0].Address; got != "[::1]:80" {
+		t.Errorf("Targets() of an IPv6 address = %s, want [::1]:80", got)
 	}
-	if got := config.Default().Outbound(); len(got) != 0 {
-		t.Errorf("Default().Outbound() = %v, want nothing", got)
+	if got := config.Default().Targets(); len(got) != 0 {
+		t.Errorf("Default().Targets() = %v, want nothing", got)
 	}
 }
 

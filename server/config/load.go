@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"agentd/server/fault"
+	"agentd/server/secret"
 )
 
 // Options is what [Parse] needs to know besides the text.
@@ -206,7 +207,8 @@ func (o Options) read(name string, limit int64) ([]byte, error) {
 }
 
 // ownVariables are those that other parts of the program read.
-var ownVariables = []string{"AGENTD_TOKEN", "AGENTD_CONFIG", "AGENTD_RUN_ID", "AGENTD_AGENT_ID", "AGENTD_CALL_ID"}
+var ownVariables = []string{"AGENTD_TOKEN", "AGENTD_CONFIG", "AGENTD_RUN_ID", "AGENTD_AGENT_ID", "AGENTD_CALL_ID",
+	secret.Passphrase, secret.PassphraseAt, secret.AllowLiterals, secret.Environment}
 
 func (l *loader) environment(v reflect.Value) {
 	byName, names := map[string]setting{}, slices.Clone(ownVariables)

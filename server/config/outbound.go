@@ -12,24 +12,24 @@ import (
 type Target struct {
 	Kind    string   `json:"kind"` // provider, tool or agent
 	ID      string   `json:"id"`
+	Setting string   `json:"setting"`           // that names it: providers.local.baseUrl
 	Address string   `json:"address,omitempty"` // host:port
 	Command []string `json:"command,omitempty"` // program and arguments
 }
 
-// Outbound lists every host and program that the configuration allows: there are no others. The caller owns the
-// slice.
-func (c *Config) Outbound() []Target {
+// Targets lists every host and program that the configuration allows: there are no others. The caller owns the slice.
+func (c *Config) Targets() []Target {
 	var all []Target
 	for id, p := range sorted(c.Providers) {
 		if p.BaseURL != "" {
-			all = append(all, Target{Kind: "provider", ID: id, Address: address(p.BaseURL)})
+			all = append(all, Target{Kind: "provider", ID: id, Setting: "providers." + id + ".baseUrl", Address: address(p.BaseURL)})
 		}
 	}
 	for name, t := range sorted(c.Tools) {
 		all = append(all, reach("tool", name, t.URL, t.Command)...)
 		scheme, _, _ := strings.Cut(t.URL, ":")
 		for _, host := range t.AllowHosts {
-			all = append(all, Target{Kind: "tool", ID: name, Address: address(scheme + "://" + host)})
+			all = append(all, Target{Kind: "tool", ID: name, Setting: "tools." + name + ".allowHosts", Address: address(scheme + "://" + host)})
 		}
 	}
 	for id, a := range sorted(c.Agents) {
@@ -39,11 +39,12 @@ func (c *Config) Outbound() []Target {
 }
 
 func reach(kind, id, to string, command []string) []Target {
+	setting := kind + "s." + id
 	switch {
 	case to != "":
-		return []Target{{Kind: kind, ID: id, Address: address(to)}}
+		return []Target{{Kind: kind, ID: id, Setting: setting + ".url", Address: address(to)}}
 	case len(command) > 0:
-		return []Target{{Kind: kind, ID: id, Command: slices.Clone(command)}}
+		return []Target{{Kind: kind, ID: id, Setting: setting + ".command", Command: slices.Clone(command)}}
 	}
 	return nil
 }

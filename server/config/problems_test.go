@@ -135,7 +135,12 @@ func TestProblems(t *testing.T) {
 		{"naked secret", `{"auth": {"pepperRef": "hunter2hunter2hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path, got a text of 21 characters that begins with "hunt"`}},
 		{"short secret", `{"auth": {"pepperRef": "abc"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path, got a text of 3 characters that begins with ""`}},
 		{"secret with a colon", `{"auth": {"pepperRef": "hunter2:hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path, got a text of 15 characters that begins with "hun"`}},
-		{"later scheme", `{"auth": {"pepperRef": "literal:hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: this version does not support references of the scheme literal; use env: or file:`}},
+		{"private hosts", `{"outbound": {"allowPrivate": ["a b", "http://h"]}}`, nil, []string{
+			`outbound/allowPrivate/0 | c:1:32: want a host name or an IP address, without a port`,
+			`outbound/allowPrivate/1 | c:1:39: want a host name or an IP address, without a port`}},
+		{"host beyond ASCII", `{"agents": {"a": {"kind": "http", "url": "http://bücher.example/"}}}`, nil, []string{
+			`agents/a/url | c:1:42: want a host in ASCII: write xn--... for other letters`}},
+		{"no keyring", `{"auth": {"pepperRef": "keyring:pepper"}}`, nil, []string{`auth/pepperRef | c:1:24: this build has no keyring, so it cannot resolve keyring: references; use env:, file:, encrypted-file: or ref:`}},
 		{"env without name", `{"auth": {"pepperRef": "env:?default=hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want env: and the name of a variable`}},
 		{"file without path", `{"auth": {"pepperRef": "file:"}}`, nil, []string{`auth/pepperRef | c:1:24: want file: and a path`}},
 		{"naked secret in a variable", `{}`, []string{"AGENTD_AUTH_PEPPERREF=hunter2hunter2"}, []string{`auth/pepperRef | AGENTD_AUTH_PEPPERREF: want a reference such as env:NAME or file:path, got a text of 14 characters that begins with "hun"`}},

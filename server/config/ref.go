@@ -1,13 +1,9 @@
 package config
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "agentd/server/secret"
 
 // Ref is a reference to a secret, such as env:NAME or file:path; the secret itself is never in the configuration. The
-// zero value is absent. A relative file is relative to the folder of the configuration.
+// zero value is absent. A relative file is relative to the folder of the configuration. Package secret has its grammar.
 type Ref string
 
 func (r *Ref) decode(l *loader, n *node, path []any) {
@@ -18,42 +14,27 @@ func (r *Ref) decode(l *loader, n *node, path []any) {
 
 // check never repeats more than 4 characters of a text that may be a secret itself.
 func (r Ref) check() string {
-	scheme, rest, _ := strings.Cut(string(r), ":")
-	scheme = strings.ToLower(scheme)
-	place, _, _ := strings.Cut(rest, "?")
-	switch {
-	case r == "":
+	if r == "" {
 		return ""
-	case scheme == "env":
-		if !textRules["variable"].pattern.MatchString(place) {
-			return "want env: and the name of a variable"
-		}
-		return ""
-	case scheme == "file":
-		if place == "" || strings.ContainsRune(place, 0) {
-			return "want file: and a path"
-		}
-		return ""
-	case slices.Contains(laterSchemes, scheme):
-		return fmt.Sprintf("this version does not support references of the scheme %s; use env: or file:", scheme)
 	}
-	start := []rune(string(r))
-	return fmt.Sprintf("want a reference such as env:NAME or file:path, got a text of %d characters that begins with %q",
-		len(start), string(start[:min(4, len(start)/4)]))
+	if err := secret.Check(string(r)); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 func refSchema() map[string]any {
-	return map[string]any{"type": "string", "pattern": `^([Ee][Nn][Vv]|[Ff][Ii][Ll][Ee]):.+`}
+	return map[string]any{"type": "string", "pattern": `^[A-Za-z][A-Za-z0-9+.-]*:.+`}
 }
 
 func (*Ref) form() (string, map[string]any) { return "reference", refSchema() }
 
-// String is the reference for people: a default inside it (env:NAME?default=...) is hidden, because it is a secret.
+// String is the reference for people, without what may be secret in it: a default, for instance.
 func (r Ref) String() string {
-	if name, query, ok := strings.Cut(string(r), "?"); ok && strings.Contains(query, "default") {
-		return name + "?default=***"
+	if r == "" {
+		return ""
 	}
-	return string(r)
+	return secret.Show(string(r))
 }
 
 // MarshalJSON writes String.

@@ -77,6 +77,8 @@ func checkURL(s string) string {
 	switch {
 	case err != nil || u.Hostname() == "":
 		return "an http or https address"
+	case strings.ContainsFunc(u.Host, func(r rune) bool { return r > 0x7F }):
+		return "a host in ASCII: write xn--... for other letters"
 	case u.User != nil:
 		return "an address without user and password; a header can carry them as a reference"
 	case u.Port() != "":

@@ -164,8 +164,14 @@ type Audit struct {
 
 // Secrets is where references of the scheme ref: look.
 type Secrets struct {
-	Source string `json:"source" default:"auto" enum:"auto|keyring|encrypted-file|env" doc:"The store of secrets; auto takes the first available."`
+	Source string `json:"source" default:"auto" enum:"auto|keyring|encrypted-file|env" doc:"The store of secrets; auto is the encrypted file where the environment has its passphrase, else the environment. This build has no keyring."`
 	Strict bool   `json:"strict" default:"false" doc:"Fail instead of falling back to another store."`
+	Path   string `json:"path" doc:"The encrypted file, relative to the folder of this file; absent: secrets.kse beside storage.path."`
+}
+
+// Outbound is about the connections that the server makes. Where to, the other sections name.
+type Outbound struct {
+	AllowPrivate []string `json:"allowPrivate" default:"" check:"host" doc:"Names of hosts that may be inside, with a private, loopback, unique local or carrier's address. A URL that has such an address itself, or localhost, needs no mention here."`
 }
 
 // Auth is who may call.

@@ -2,11 +2,8 @@ package config
 
 import "fmt"
 
-// This file refuses what the tree can say but this version cannot do: whole sections and some
-// schemes of references. Each part goes when its subsystem comes.
-
-// laterSchemes are the schemes of references that are known but cannot be resolved yet.
-var laterSchemes = []string{"keyring", "vault", "encrypted-file", "ref", "literal"}
+// This file refuses what the tree can say but this version cannot do: whole sections. Each goes when its subsystem
+// comes.
 
 // later is the message for a section that has no subsystem yet; "" for other names.
 func later(section string) string {

@@ -23,6 +23,8 @@ type ExecOptions struct {
 	InheritEnv []string          // names of the server's variables that the program gets too
 	Timeout    time.Duration     // of a whole run; 0 is DefaultTimeout
 	MaxOutput  int64             // bytes of stdout; 0 is DefaultMaxOutput
+	// Redact takes known secrets out of the end of stderr that is shown in an error; nil: there are none.
+	Redact func(string) string
 }
 
 // NewExec makes an agent of a program, or returns config-invalid with all that is wrong. It starts nothing: each run
@@ -69,7 +71,7 @@ func NewExec(opts ExecOptions) (agent.Streamer, error) {
 	if issues != nil {
 		return nil, fault.Invalid("The exec agent is not valid.", issues...)
 	}
-	p := program{opts.ID, slices.Clone(opts.Command), opts.Dir, maps.Clone(opts.Env), slices.Clone(opts.InheritEnv), limits}
+	p := program{opts.ID, slices.Clone(opts.Command), opts.Dir, maps.Clone(opts.Env), slices.Clone(opts.InheritEnv), limits, orSame(opts.Redact)}
 	if opts.Protocol == "text" {
 		return &textAgent{p}, nil
 	}
@@ -86,6 +88,7 @@ type program struct {
 	env     map[string]string
 	inherit []string
 	limits  limits
+	redact  func(string) string
 }
 
 // ID is the agent's id.
@@ -116,8 +119,8 @@ func (p *program) classify(err error) error {
 }
 
 // exited is the error for a program that failed.
-func exited(s proc.Status) error {
-	if text := strings.TrimSpace(strings.ToValidUTF8(s.Stderr, "\uFFFD")); text != "" {
+func (p *program) exited(s proc.Status) error {
+	if text := strings.TrimSpace(strings.ToValidUTF8(p.redact(s.Stderr), "\uFFFD")); text != "" {
 		return fault.New(fault.AgentExited, "The agent's program ended with %v: %s", s, text)
 	}
 	return fault.New(fault.AgentExited, "The agent's program ended with %v and an empty standard error.", s)

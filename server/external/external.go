@@ -119,6 +119,14 @@ func (r request) encode() ([]byte, error) {
 	return b, nil
 }
 
+// orSame is redact or, where that is nil, what leaves a text as it is.
+func orSame(redact func(string) string) func(string) string {
+	if redact == nil {
+		return func(s string) string { return s }
+	}
+	return redact
+}
+
 // discard is the sink of Run, which reports nothing.
 type discard struct{}
 

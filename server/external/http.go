@@ -10,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +20,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/outbound"
 )
 
 // HTTPOptions is what NewHTTP needs. ID and URL are required.
@@ -33,6 +33,9 @@ type HTTPOptions struct {
 	Timeout   time.Duration     // of a whole run; 0 is DefaultTimeout
 	MaxOutput int64             // bytes of an answer's body; 0 is DefaultMaxOutput
 	Transport http.RoundTripper // nil: one of its own, that uses no proxy and keeps no connection open
+	// Redact takes known secrets out of the beginning of an answer that is shown in an error; nil: there are none.
+	Redact   func(string) string
+	Outbound *outbound.Guard // makes the connections, where Transport is nil; nil: one without options
 }
 
 // HTTP is an agent behind a URL. A run is one POST of {runId, agentId, sessionId?, userId?, input, messages} with
@@ -50,6 +53,7 @@ type HTTP struct {
 	key       []byte
 	limits    limits
 	transport http.RoundTripper
+	redact    func(string) string
 }
 
 var _ agent.Streamer = (*HTTP)(nil)
@@ -100,7 +104,7 @@ func NewHTTP(opts HTTPOptions) (*HTTP, error) {
 	transport := opts.Transport
 	if transport == nil {
 		transport = &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			DialContext:            opts.Outbound.Dialer("agents."+opts.ID+".url", outbound.HostPort(u)),
 			ForceAttemptHTTP2:      true,
 			TLSHandshakeTimeout:    10 * time.Second,
 			DisableKeepAlives:      true,
@@ -108,7 +112,7 @@ func NewHTTP(opts HTTPOptions) (*HTTP, error) {
 			MaxResponseHeaderBytes: 64 << 10,
 		}
 	}
-	return &HTTP{opts.ID, u, header, opts.Stream == "sse", bytes.Clone(opts.HMACKey), limits, transport}, nil
+	return &HTTP{opts.ID, u, header, opts.Stream == "sse", bytes.Clone(opts.HMACKey), limits, transport, orSame(opts.Redact)}, nil
 }
 
 // ID is the agent's id.
@@ -132,6 +136,9 @@ func (a *HTTP) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agen
 	if err != nil {
 		if ctx.Err() != nil {
 			return agent.Result{}, context.Cause(ctx)
+		}
+		if refused, ok := errors.AsType[*fault.Error](err); ok {
+			return agent.Result{}, refused
 		}
 		return agent.Result{}, fault.New(fault.AgentUnreachable, "The agent's server could not be reached: %s.", clip(err.Error(), 200))
 	}
@@ -167,7 +174,7 @@ func (a *HTTP) request(ctx context.Context, in agent.Input) (*http.Request, erro
 
 func (a *HTTP) answer(resp *http.Response, out agent.Sink) (agent.Result, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return agent.Result{}, refused(resp)
+		return agent.Result{}, a.refused(resp)
 	}
 	body := &capped{wire{resp.Body}, a.limits.maxOutput, a.limits.tooLarge()}
 	if a.stream {
@@ -215,12 +222,12 @@ func cutOff() error {
 }
 
 // refused is the error for an answer that is no success: its status and the beginning of its body.
-func refused(resp *http.Response) error {
+func (a *HTTP) refused(resp *http.Response) error {
 	const shown = 300 // characters
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	status := strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode))
 	err := fault.New(fault.AgentProtocol, "The agent's server answered %s", status)
-	if text := clip(string(head), shown); text != "" {
+	if text := clip(a.redact(string(head)), shown); text != "" {
 		err.Message += ": " + text
 	} else {
 		err.Message += "."

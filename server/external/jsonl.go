@@ -102,7 +102,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	case aborted != nil:
 		return agent.Result{}, aborted
 	case failure == nil && !status.OK():
-		return agent.Result{}, exited(status)
+		return agent.Result{}, a.exited(status)
 	case err == errNoResult:
 		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's program ended without a result.")
 	case failure != nil:

@@ -43,7 +43,7 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 	case err != nil:
 		return agent.Result{}, a.classify(err)
 	case !status.OK():
-		return agent.Result{}, exited(status)
+		return agent.Result{}, a.exited(status)
 	}
 	if text != "" {
 		if err := out.Emit(event.New(event.TextComplete, map[string]string{"text": text})); err != nil {

@@ -188,6 +188,24 @@ var (
 	SecretUnresolvable = declare("pre-bind-secret-unresolvable", 0,
 		"A secret reference of the configuration gives no value.",
 		"Set the variable or create the file that the reference names.")
+	SecretRefInvalid = declare("secret-ref-invalid", 0,
+		"A text that should be a secret reference is none; `kind` tells how.",
+		"Write a reference such as `env:NAME`, `file:path`, `encrypted-file:path#KEY` or `ref:KEY`.")
+	ResolutionFailed = declare("resolution-failed", 0,
+		"A secret reference gives no value, or a store of secrets cannot be read.",
+		"Check what the message names; `agentd secrets doctor` checks every reference.")
+	LiteralForbidden = declare("literal-secrets-forbidden", 0,
+		"A reference of the scheme literal: is used where it is not allowed.",
+		"Use `env:` or `file:` instead.")
+	SecretAccessDenied = declare("secret-access-denied", 0,
+		"The active store of secrets cannot be changed.",
+		"Set AGENTD_MASTER_PASSPHRASE, so that secrets are kept in an encrypted file.")
+	StrictSecretsUnavailable = declare("strict-secrets-unavailable", 0,
+		"The one store of secrets that may be active is not available.",
+		"Make it available as the message says, or change `secrets.source` or `secrets.strict`.")
+	MissingPeerDependency = declare("missing-peer-dependency", 0,
+		"A reference needs something that this build does not have: a keyring, or an adapter of a vault.",
+		"Use `env:`, `file:`, `encrypted-file:` or `ref:` instead.")
 	EncryptionRequired = declare("pre-bind-encryption-required", 0,
 		"Encryption is switched on, but no passphrase reference is given.",
 		"Set the `passphraseRef` beside it, or switch it off.")
@@ -289,6 +307,9 @@ var (
 	AgentTimeout = declare("agent-timeout", 0,
 		"The agent took longer than its timeoutMs.",
 		"Raise `timeoutMs`, or make the task smaller.")
+	OutboundDenied = declare("outbound-denied", 0,
+		"A connection was to be made to a host that the configuration does not name, or to an address that its host should not have.",
+		"Check the address in the configuration and its DNS; `outbound.allowPrivate` names hosts that may be inside.")
 	OutputTooLarge = declare("output-too-large", 0,
 		"The agent wrote more than its maxOutputBytes.",
 		"Raise `maxOutputBytes`, or make the agent write less.")

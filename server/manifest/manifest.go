@@ -12,6 +12,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/external"
 	"agentd/server/fault"
+	"agentd/server/outbound"
 	"agentd/server/proc"
 	"agentd/server/provider"
 	"agentd/server/schema"
@@ -22,10 +23,12 @@ import (
 // Options are what a manifest is built with.
 type Options struct {
 	Config   *config.Config
-	Secrets  secret.Resolver
+	Secrets  *secret.Resolver
 	Spills   tool.SpillReader
 	Sessions tool.SessionSearcher
 	Logger   *slog.Logger
+	Redact   func(string) string // takes known secrets out of messages; nil: there are none
+	Outbound *outbound.Guard     // makes the connections; nil: one without options
 	// Offline leaves secrets unread. What is built then may be looked at, and called only where others have been put in
 	// the place of its providers and tools.
 	Offline bool
@@ -51,10 +54,10 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 			reg.LLM, err = b.llm(id, c)
 		case "exec":
 			reg.Agent, err = external.NewExec(external.ExecOptions{ID: id, Command: c.Command, Protocol: c.Protocol, Dir: o.Config.Resolve(c.Cwd),
-				Env: b.values(c.Env), InheritEnv: c.InheritEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes)})
+				Env: b.values(c.Env), InheritEnv: c.InheritEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact})
 		case "http":
 			reg.Agent, err = external.NewHTTP(external.HTTPOptions{ID: id, URL: c.URL, Headers: b.values(c.Headers), Stream: c.Stream,
-				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes)})
+				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact, Outbound: o.Outbound})
 		}
 		b.note(err, "agents", id)
 		regs = append(regs, reg)
@@ -104,7 +107,7 @@ func (b *builder) resolve() error {
 	for _, r := range b.Config.Refs() {
 		v, err := b.Secrets.Resolve(string(r.Ref))
 		if err != nil {
-			return fault.New(fault.SecretUnresolvable, "%s (%s): %v.", dotted(r.Path), r.Ref, err).With("path", dotted(r.Path))
+			return secret.Unresolvable(dotted(r.Path), r.Ref.String(), err)
 		}
 		b.refs[r.Ref] = string(v)
 	}
@@ -153,7 +156,8 @@ func (b *builder) providers() {
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
 			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
-				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger}
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger, Redact: b.Redact,
+				Outbound: b.Outbound}
 			if c.APIKeyRef != "" {
 				key := b.refs[c.APIKeyRef]
 				o.APIKey = func(context.Context) (string, error) { return key, nil }
@@ -186,10 +190,10 @@ func (b *builder) tools() {
 		switch c.Kind {
 		case "http":
 			t, err = tool.NewHTTP(tool.HTTPOptions{Spec: spec, Method: c.Method, URL: c.URL, Headers: b.values(c.Headers), Body: c.Body,
-				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes)})
+				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Redact, Outbound: b.Outbound})
 		case "exec":
 			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
-				Env: proc.Environ(b.values(c.Env), c.InheritEnv), MaxOutput: int64(c.MaxOutputBytes)})
+				Env: proc.Environ(b.values(c.Env), c.InheritEnv), MaxOutput: int64(c.MaxOutputBytes), Redact: b.Redact})
 		}
 		b.note(err, "tools", name)
 		if err == nil {
@@ -238,7 +242,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	if a.Policy, err = b.policy(c); err != nil {
 		return nil, err
 	}
-	a.Tools.Logger = b.Logger
+	a.Tools.Logger, a.Tools.Redact = b.Logger, b.Redact
 	a.Tools.Retry = tool.RetryPolicy{MaxAttempts: c.ToolRetry.MaxAttempts, Backoff: c.ToolRetry.Backoff.Duration()}
 	if len(c.Output) > 0 && string(c.Output) != "null" {
 		s, err := schema.Compile(c.Output)

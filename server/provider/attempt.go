@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/sse"
 )
@@ -49,6 +50,9 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	if err != nil {
 		if context.Cause(ctx) == errSilent {
 			return nil, 0, &Error{Kind: Transient, Message: fmt.Sprintf("%s did not answer within %v", p.name, p.timeout)}
+		}
+		if refused, ok := errors.AsType[*fault.Error](err); ok {
+			return nil, 0, &Error{Kind: OutboundDenied, Message: p.name + " was not dialled. " + refused.Message, Cause: refused}
 		}
 		return nil, 0, &Error{Kind: Transient, Message: p.name + " could not be reached" + reason(err), Cause: withoutURL(err)}
 	}
@@ -117,7 +121,7 @@ func (p *OpenAI) failure(trouble problem, status int, key string, body map[strin
 	if status != 0 {
 		e.Message = fmt.Sprintf("%s answered %d", p.name, status)
 	}
-	said := quotable(trouble.message, p.secrets(key))
+	said := quotable(p.redact(trouble.message), p.secrets(key))
 	switch {
 	case status >= 300 && status <= 399:
 		said = "redirects are not followed; check baseUrl"

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"errors"
 	"time"
 
 	"agentd/server/fault"
@@ -17,6 +18,7 @@ const (
 	InvalidRequest ErrorKind = "invalid-request"
 	Unauthorized   ErrorKind = "unauthorized"
 	ContentFilter  ErrorKind = "content-filter"
+	OutboundDenied ErrorKind = "outbound-denied" // the server was not even dialled
 	Unknown        ErrorKind = "unknown"
 )
 
@@ -59,5 +61,9 @@ func (e *Error) Fault() *fault.Error {
 	if kind == nil {
 		kind = fault.Unknown
 	}
-	return fault.New(kind, "%s", e.Message).After(e.RetryAfter).Because(e.Cause)
+	f := fault.New(kind, "%s", e.Message).After(e.RetryAfter).Because(e.Cause)
+	if cause, ok := errors.AsType[*fault.Error](e.Cause); ok && cause.Kind == kind {
+		f.Advise(cause.Hint)
+	}
+	return f
 }

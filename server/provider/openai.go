@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/outbound"
 )
 
 // OpenAI is a [Provider] that talks to a server with the chat completions protocol.
@@ -30,6 +30,7 @@ type OpenAI struct {
 	client        http.Client
 	own           *http.Transport // nil when the transport is the caller's
 	log           *slog.Logger
+	redact        func(string) string
 
 	mu      sync.Mutex          // guards refused
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
@@ -55,6 +56,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		retries: DefaultRetries,
 		prices:  o.Prices,
 		log:     o.Logger,
+		redact:  o.Redact,
 		refused: map[string]omission{},
 	}
 	if p.timeout <= 0 {
@@ -66,6 +68,9 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	if o.Retries != nil {
 		p.retries = *o.Retries
 	}
+	if p.redact == nil {
+		p.redact = func(s string) string { return s }
+	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -76,7 +81,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	}
 	if o.Transport == nil {
 		p.own = &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
+			DialContext:         o.Outbound.Dialer("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint)),
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
 			// A compressed stream arrives in lumps.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/outbound"
 )
 
 // Defaults of [OpenAIOptions].
@@ -35,7 +36,11 @@ type OpenAIOptions struct {
 	// Transport makes the connections and stays the caller's; nil = one of the provider's own, which dials what
 	// BaseURL names, asks no proxy and is given back by Close.
 	Transport http.RoundTripper
-	Logger    *slog.Logger // nil = silence
+	Outbound  *outbound.Guard // of the provider's own transport; nil = one without options
+	Logger    *slog.Logger    // nil = silence
+	// Redact takes known secrets out of what is quoted of the server's answers; nil = only the key and the headers of this
+	// provider are known.
+	Redact func(string) string
 }
 
 func checkOptions(o OpenAIOptions) (*url.URL, []fault.Issue) {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"agentd/server/health"
 	"agentd/server/idem"
 	"agentd/server/openapi"
+	"agentd/server/secret"
 	"agentd/server/session"
 	"agentd/server/stream"
 	"agentd/server/trace"
@@ -27,6 +29,7 @@ type API struct {
 	Traces   *trace.Service
 	Issuer   *auth.Issuer // nil with auth.kind=none: there are no token routes
 	Health   *health.Rollup
+	Secrets  secret.Report
 	Metrics  *metrics.Inventory // nil: no metrics route
 	Streams  *stream.Service
 	SSE      bool   // there are event streams
@@ -172,6 +175,8 @@ func (a *API) systemRoutes() []Route {
 				gate.JSON(w, status, report)
 				return nil
 			})},
+		{Method: "GET", Path: "/health/secrets", Access: Scope("secrets", "read"), Summary: "Which store of secrets is active, and why.",
+			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (secret.Report, error) { return a.Secrets, nil })},
 		{Method: "GET", Path: "/openapi.json", Access: Public(), Summary: "This API as an OpenAPI 3.1 document.",
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[json.RawMessage](), Description: "The document."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"agentd/server/outbound"
 )
 
 // An address is the template of a URL. Scheme and host are fixed; arguments go into the path and the query only, and
@@ -44,7 +46,7 @@ func parseAddress(s string) (*address, error) {
 	if u.User != nil {
 		return nil, errors.New("user and password belong into a header")
 	}
-	a.host = hostPort(u)
+	a.host = outbound.HostPort(u)
 	path, query, _ := strings.Cut(rest, "?")
 	if path == "" {
 		path = "/"
@@ -106,7 +108,7 @@ func (a *address) fill(args arguments) (*url.URL, error) {
 		raw += "?" + strings.Join(pairs, "&")
 	}
 	u, err := url.Parse(raw)
-	if err != nil || hostPort(u) != a.host {
+	if err != nil || outbound.HostPort(u) != a.host {
 		return nil, invalidInput("The arguments do not make a valid URL.", "")
 	}
 	return u, nil
@@ -153,20 +155,4 @@ func fillPair(t template, args arguments) []string {
 		return nil
 	}
 	return []string{pair}
-}
-
-// hostPort is the host with its port, in lower case, the port of the scheme where the URL names none.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = defaultPort(u.Scheme)
-	}
-	return strings.ToLower(u.Hostname()) + ":" + port
-}
-
-func defaultPort(scheme string) string {
-	if scheme == "https" {
-		return "443"
-	}
-	return "80"
 }

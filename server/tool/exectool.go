@@ -21,6 +21,8 @@ type ExecOptions struct {
 	Env     []string // its whole environment besides the three variables below; see proc.Environ
 	// MaxOutput is how many bytes of stdout are read; 0 is 8 MiB, more than 32 MiB is of no use.
 	MaxOutput int64
+	// Redact takes known secrets out of the end of stderr that is shown in an error; nil: there are none.
+	Redact func(string) string
 }
 
 // NewExec makes a tool of a program, or returns config-invalid. It starts nothing.
@@ -37,6 +39,7 @@ func NewExec(opts ExecOptions) (Tool, error) {
 		return nil, fault.Invalid("The exec tool is not valid.", fault.At("want a positive number of bytes", "maxOutputBytes"))
 	}
 	opts.MaxOutput = min(opts.MaxOutput, maxOutput)
+	opts.Redact = orSame(opts.Redact)
 	return execTool{opts}, nil
 }
 
@@ -69,7 +72,7 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 	}
 	if !status.OK() {
 		text := fmt.Sprintf("The tool's program ended with %v", status)
-		if said := strings.TrimSpace(status.Stderr); said != "" {
+		if said := strings.TrimSpace(t.Redact(status.Stderr)); said != "" {
 			return Result{}, &Error{Message: text + ": " + said}
 		}
 		return Result{}, &Error{Message: text + " and an empty standard error."}

@@ -14,11 +14,12 @@ import (
 	"unicode/utf8"
 
 	"agentd/server/message"
+	"agentd/server/outbound"
 )
 
 // checkRedirect decides about following a redirect, and takes what is secret out of a request to another host.
 func (t *httpTool) checkRedirect(req *http.Request, via []*http.Request) error {
-	host := hostPort(req.URL)
+	host := outbound.HostPort(req.URL)
 	switch {
 	case len(via) > maxRedirects:
 		return t.badRedirect(fmt.Sprintf("The server redirects more than %d times.", maxRedirects))
@@ -27,6 +28,7 @@ func (t *httpTool) checkRedirect(req *http.Request, via []*http.Request) error {
 	case req.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
 		return t.badRedirect("The server redirects from https to http.")
 	case host != t.address.host && !slices.Contains(t.allowed, host):
+		t.outbound.Deny(outbound.Denial{Setting: t.setting(), Target: host, Reason: "a redirect leads there, and allowHosts does not name it"})
 		return t.badRedirect(fmt.Sprintf("The server redirects to %s, which is not allowed.", host))
 	}
 	req.URL.User = nil
@@ -49,7 +51,7 @@ func (t *httpTool) badRedirect(text string) *Error { return &Error{Message: text
 func (t *httpTool) refused(resp *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	text := fmt.Sprintf("The server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-	if said := strings.TrimSpace(strings.ToValidUTF8(string(body), "")); said != "" {
+	if said := strings.TrimSpace(strings.ToValidUTF8(t.redact(string(body)), "")); said != "" {
 		text += ": " + said
 	} else {
 		text = strings.TrimSpace(text) + "."

@@ -12,12 +12,14 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/outbound"
 )
 
 // HTTPOptions is what NewHTTP needs. Spec, Method and URL are required.
@@ -36,6 +38,9 @@ type HTTPOptions struct {
 	AllowHosts []string          // host or host:port, besides the URL's own, that redirects may lead to
 	MaxBytes   int64             // of the answer, unpacked; 0 is 1 MiB, more than 32 MiB is of no use
 	Transport  http.RoundTripper // nil: a connection for each call, without proxy
+	// Redact takes known secrets out of the beginning of an answer that is shown in an error; nil: there are none.
+	Redact   func(string) string
+	Outbound *outbound.Guard // makes the connections, where Transport is nil; nil: one without options
 }
 
 const (
@@ -52,7 +57,8 @@ const (
 // 2 KiB of the answer; 429 is rate_limited and honours Retry-After. Up to five redirects are followed, to the same
 // host and port or to AllowHosts, never from https to http. Each request has the call's Key as its Idempotency-Key.
 func NewHTTP(opts HTTPOptions) (Tool, error) {
-	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput)}
+	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput), redact: orSame(opts.Redact),
+		outbound: opts.Outbound}
 	var issues []fault.Issue
 	var err error
 	if t.address, err = parseAddress(opts.URL); err != nil {
@@ -88,7 +94,7 @@ func NewHTTP(opts HTTPOptions) (Tool, error) {
 		host := strings.ToLower(h)
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			scheme, _, _ := strings.Cut(opts.URL, ":")
-			host = net.JoinHostPort(strings.Trim(host, "[]"), defaultPort(scheme))
+			host = outbound.HostPort(&url.URL{Scheme: scheme, Host: host})
 		}
 		t.allowed = append(t.allowed, host)
 	}
@@ -100,7 +106,7 @@ func NewHTTP(opts HTTPOptions) (Tool, error) {
 		transport = &http.Transport{
 			DisableKeepAlives:      true,
 			ForceAttemptHTTP2:      true,
-			DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			DialContext:            opts.Outbound.Dialer(t.setting(), append([]string{t.address.host}, t.allowed...)...),
 			TLSHandshakeTimeout:    10 * time.Second,
 			MaxResponseHeaderBytes: 64 << 10,
 		}
@@ -159,7 +165,12 @@ type httpTool struct {
 	allowed  []string // host:port
 	maxBytes int64
 	client   *http.Client
+	redact   func(string) string
+	outbound *outbound.Guard
 }
+
+// setting is what of the configuration names the tool's host.
+func (t *httpTool) setting() string { return "tools." + t.spec.Name + ".url" }
 
 func (t *httpTool) Spec() Spec { return t.spec }
 
@@ -247,6 +258,9 @@ func (t *httpTool) unreached(ctx context.Context, err error) error {
 	}
 	if refused, ok := errors.AsType[*Error](err); ok { // a redirect
 		return refused
+	}
+	if refused, ok := errors.AsType[*fault.Error](err); ok {
+		return &Error{Kind: message.CapabilityBlocked, Message: refused.Message, Hint: refused.Hint}
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return &Error{Message: "The server could not be reached: " + op.Err.Error() + "."}

@@ -20,6 +20,8 @@ import (
 type Set struct {
 	Retry  RetryPolicy  // NewSet sets 3 attempts and 250 ms
 	Logger *slog.Logger // takes panics of tools; nil is slog.Default()
+	// Redact takes known secrets out of the texts of failed outcomes; nil: there are none.
+	Redact func(string) string
 
 	order  []*entry
 	byName map[string]*entry

@@ -1,0 +1,76 @@
+package secret
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Report is what is known about the active store.
+type Report struct {
+	Active          string   `json:"active" doc:"encrypted-file or env."`
+	FallbackChain   []string `json:"fallbackChain" doc:"The stores that may become active, in this order."`
+	DowngradedFrom  string   `json:"downgradedFrom,omitempty" doc:"The first store that was tried, when another is active."`
+	DowngradeReason string   `json:"downgradeReason,omitempty" doc:"Why it is not."`
+	StrictMode      bool     `json:"strictMode"`
+	HeadlessReasons []string `json:"headlessReasons" doc:"Why there is no keyring on this host; always empty in this build, which has none."`
+}
+
+// Activate chooses the store that source names: encrypted-file or env, and with auto the first of both that is available.
+// The encrypted file at path is available when the environment names a passphrase; it need not exist yet. A file that
+// exists and cannot be read with it is an error, never a reason to fall back. With strict only the first store is tried.
+//
+// The resolver reads the passphrase, and should get the store as its own. Errors are [*Error], of kind
+// strict-secrets-unavailable when the one store that may be active is not available.
+func Activate(source string, strict bool, path string, r *Resolver) (Store, Report, error) {
+	report := Report{StrictMode: strict, HeadlessReasons: []string{}}
+	switch {
+	case source == "auto" && strict:
+		report.FallbackChain = []string{"encrypted-file"}
+	case source == "auto" || source == "":
+		report.FallbackChain = []string{"encrypted-file", "env"}
+	default:
+		report.FallbackChain = []string{source}
+	}
+	var reasons []string
+	for _, kind := range report.FallbackChain {
+		store, reason, e := try(kind, path, r)
+		if e != nil {
+			return nil, Report{}, e
+		}
+		if store == nil {
+			reasons = append(reasons, reason)
+			continue
+		}
+		report.Active = store.Name()
+		if reasons != nil {
+			report.DowngradedFrom, report.DowngradeReason = report.FallbackChain[0], strings.Join(reasons, "; ")
+		}
+		return store, report, nil
+	}
+	return nil, Report{}, &Error{Kind: StrictUnavailable,
+		Message: fmt.Sprintf("the store of secrets %s is not available: %s", report.FallbackChain[0], strings.Join(reasons, "; "))}
+}
+
+// try opens a store, or tells why it is not available.
+func try(kind, path string, r *Resolver) (Store, string, *Error) {
+	switch kind {
+	case "env":
+		return envStore{r.lookup}, "", nil
+	case "encrypted-file":
+		passphrase, e := r.master()
+		if e != nil {
+			return nil, "", e
+		}
+		if passphrase == nil {
+			return nil, "neither " + Passphrase + " nor " + PassphraseAt + " is set", nil
+		}
+		s := &fileStore{path: path, passphrase: passphrase}
+		if _, err := s.read(); err != nil {
+			return nil, "", failure(err)
+		}
+		return s, "", nil
+	case "keyring":
+		return nil, "this build has no keyring; use encrypted-file or env", nil
+	}
+	return nil, fmt.Sprintf("there is no store %q", kind), nil
+}

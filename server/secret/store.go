@@ -1,0 +1,241 @@
+package secret
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Store keeps secrets by key. Keys are those that [ValidKey] accepts. Errors are [*Error].
+type Store interface {
+	// Name is the kind of the store: encrypted-file or env.
+	Name() string
+	// Get returns a value, which the caller owns; found is false when there is none.
+	Get(key string) (value []byte, found bool, err error)
+	// Set keeps a value of at most 64 KiB of text. It has reached the disk when Set returns.
+	Set(key string, value []byte) error
+	// Delete forgets a value, and tells whether there was one.
+	Delete(key string) (bool, error)
+	// List tells what is kept, in the order of the keys.
+	List() ([]Entry, error)
+}
+
+// An Entry is what a store tells about a value. Times are ISO-8601, and empty when they are not known.
+type Entry struct {
+	Key       string `json:"key"`
+	CreatedAt string `json:"createdAt,omitempty"`
+	UpdatedAt string `json:"updatedAt,omitempty"`
+}
+
+var validKey = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}$`)
+
+// ValidKey reports whether key can name a secret: 1 to 128 letters, digits and _ . / -, one of the first three kinds first.
+func ValidKey(key string) bool { return validKey.MatchString(key) }
+
+func checkKey(key string) *Error {
+	if ValidKey(key) {
+		return nil
+	}
+	return &Error{Kind: MalformedURI, Message: "the key of a secret is 1 to 128 letters, digits and _ . / -, and begins with a letter, a digit or _"}
+}
+
+// envStore reads variables of the environment. A key is the name of its variable in any case.
+type envStore struct {
+	lookup func(string) (string, bool)
+}
+
+func (envStore) Name() string { return "env" }
+
+func (s envStore) Get(key string) ([]byte, bool, error) {
+	if e := checkKey(key); e != nil {
+		return nil, false, e
+	}
+	value, found := s.lookup(strings.ToUpper(key))
+	return []byte(value), found, nil
+}
+
+func (s envStore) Set(key string, _ []byte) error { return s.readOnly() }
+
+func (s envStore) Delete(string) (bool, error) { return false, s.readOnly() }
+
+// List is empty: which variables are secrets, nobody knows.
+func (envStore) List() ([]Entry, error) { return []Entry{}, nil }
+
+func (envStore) readOnly() *Error {
+	return &Error{Kind: AccessDenied, Message: "the active store is the environment, which cannot be changed from here",
+		Hint: "Set " + Passphrase + " or " + PassphraseAt + ": then secrets are kept in an encrypted file."}
+}
+
+// fileStore is an encrypted file. Several processes may change it at a time.
+type fileStore struct {
+	path       string
+	passphrase []byte
+
+	mu   sync.Mutex // guards seen and what is in it
+	seen *bundle    // the latest content that was read or written; nil: none
+	raw  []byte     // the file that seen was read from
+}
+
+func (s *fileStore) Name() string { return "encrypted-file" }
+
+func (s *fileStore) Get(key string) ([]byte, bool, error) {
+	if e := checkKey(key); e != nil {
+		return nil, false, e
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, err := s.read()
+	if err != nil || b == nil {
+		return nil, false, orNil(err)
+	}
+	value, found, err := b.find(key)
+	return value, found, orNil(err)
+}
+
+// orNil makes an [*Error] of an error, and keeps nil nil.
+func orNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure(err)
+}
+
+func (s *fileStore) List() ([]Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []Entry{}
+	b, err := s.read()
+	if err != nil || b == nil {
+		return all, orNil(err)
+	}
+	for key := range b.values {
+		all = append(all, Entry{key, b.meta[key].CreatedAt, b.meta[key].UpdatedAt})
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
+	return all, nil
+}
+
+func (s *fileStore) Set(key string, value []byte) error {
+	switch e := checkKey(key); {
+	case e != nil:
+		return e
+	case len(value) == 0:
+		return unresolved("the value is empty")
+	case len(value) > maxSize:
+		return unresolved(fmt.Sprintf("the value is larger than %d bytes", maxSize))
+	}
+	return s.change(func(b *bundle) (bool, error) {
+		return true, b.put(key, value, time.Now().UTC().Format("2006-01-02T15:04:05.000Z"))
+	})
+}
+
+func (s *fileStore) Delete(key string) (bool, error) {
+	if e := checkKey(key); e != nil {
+		return false, e
+	}
+	found := false
+	err := s.change(func(b *bundle) (bool, error) {
+		_, found = b.values[key]
+		delete(b.values, key)
+		delete(b.meta, key)
+		return found, nil
+	})
+	return found && err == nil, err
+}
+
+// read returns the file's content; nil when there is no file. The caller holds s.mu.
+func (s *fileStore) read() (*bundle, error) {
+	raw, err := readSealed(s.path)
+	switch {
+	case err != nil || raw == nil:
+		return nil, err
+	case bytes.Equal(raw, s.raw):
+		return s.seen, nil
+	}
+	if err := checkSealed(raw); err != nil {
+		return nil, fmt.Errorf("the file %s %w", s.path, err)
+	}
+	var b *bundle
+	if s.seen != nil && s.seen.salt == saltOf(raw) { // deriving the key is meant to be slow
+		b, err = openWith(raw, s.seen.key)
+	} else {
+		b, err = open(raw, s.passphrase)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the file %s %w", s.path, err)
+	}
+	s.seen, s.raw = b, raw
+	return b, nil
+}
+
+// change reads, changes and replaces the file, alone among the processes that do.
+func (s *fileStore) change(fn func(*bundle) (changed bool, err error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return orNil(s.changeLocked(fn))
+}
+
+func (s *fileStore) changeLocked(fn func(*bundle) (bool, error)) error {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // which ends the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("locking %s: %w", lock.Name(), err)
+	}
+	b, err := s.read()
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		b = newBundle(s.passphrase)
+	}
+	// What fn did to it is not on disk yet, and may never be.
+	s.seen, s.raw = nil, nil
+	changed, err := fn(b)
+	if err != nil || !changed {
+		return err
+	}
+	sealed, err := b.seal()
+	if err != nil {
+		return fmt.Errorf("the file %s %w", s.path, err)
+	}
+	if err := replace(s.path, sealed); err != nil {
+		return err
+	}
+	s.seen, s.raw = b, sealed
+	return nil
+}
+
+// replace puts a file there whole, for its owner's eyes only: after a crash it is the old one or the new one.
+func replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // the first error is the one to report
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
