@@ -60,16 +60,16 @@ var rulesRooms = map[string]string{
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
-	"server/gate":   "auth metrics server/fault server/id server/message",
+	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
 	"server/stream": "auth ws server/commentary server/event server/fault server/hub server/message server/strict",
-	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/message server/openapi " +
+	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/message server/openapi " +
 		"server/runstate server/session server/stream server/strict server/trace",
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/proc server/provider server/schema server/secret server/tool",
-	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/manifest server/rest " +
-		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/cassette server/config server/event server/fault server/hub server/manifest server/message " +
+	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
+		"server/manifest server/message server/rest server/secret server/session server/stream server/trace",
+	"server/cli": "auth store server server/agent server/audit server/cassette server/config server/event server/fault server/hub server/manifest server/message " +
 		"server/replay server/rest server/runstate server/session server/sse",
 	"main": "server/cli",
 

@@ -1,8 +1,8 @@
 // Package server builds, starts and stops everything: [New], [Server.Agents], [Server.Start], [Server.Shutdown].
 //
 //	New: the configuration is valid, agents can be registered
-//	Start: hooks.BeforeStart -> secrets -> store and migrations -> agents -> bind -> recovery -> serve -> hooks.OnReady
-//	Shutdown: hooks.BeforeShutdown -> new work is refused -> runs drain -> streams end -> listener -> store
+//	Start: hooks.BeforeStart -> secrets -> store and migrations -> audit chain -> agents -> bind -> recovery -> serve -> hooks.OnReady
+//	Shutdown: hooks.BeforeShutdown -> new work is refused -> runs drain -> streams end -> listener -> audit chain -> store
 //
 // All that can fail is done before the listener is bound.
 package server
@@ -22,6 +22,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -77,6 +78,7 @@ type Server struct {
 // parts is what exists while a server is started.
 type parts struct {
 	db       *store.DB
+	audit    *audit.Log // nil: there is none
 	hub      *hub.Hub
 	engine   *agent.Engine
 	verifier *auth.Verifier
@@ -170,6 +172,12 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	})
 	if p.verifier != nil {
 		p.run(s.log, "verifier", func() error { return p.verifier.Run(background) })
+	}
+	if p.audit != nil {
+		p.run(s.log, "audit", func() error { return p.audit.Run(background) })
+	}
+	if err := s.auditStart(ctx, p); err != nil {
+		return Address{}, err
 	}
 	begun := time.Now()
 	going, err := p.engine.Recover(ctx)
@@ -272,6 +280,9 @@ func (s *Server) unwind(p *parts) error {
 	p.background.Wait()
 	for _, c := range p.closers {
 		c()
+	}
+	if p.audit != nil {
+		errs = append(errs, p.audit.Close())
 	}
 	if p.db != nil {
 		errs = append(errs, p.db.Close())

@@ -23,9 +23,6 @@ func Warnings(cfg *config.Config) []string {
 			warn("server.tlsTerminatedUpstream is false and server.host is %s: without a proxy that speaks TLS, tokens travel unencrypted", cfg.Server.Host)
 		}
 	}
-	if cfg.Audit.Enabled {
-		warn("audit.enabled has no effect in this version: there is no audit chain yet")
-	}
 	if cfg.Server.Idempotency.RequireKey == "enforce" {
 		warn("server.idempotency.requireKey has no effect in this version: Idempotency-Key is not read yet")
 	}

@@ -8,6 +8,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/commentary"
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -42,9 +43,15 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
+	var err error
+	var chain audit.Options
+	if cfg.Audit.Enabled {
+		if chain, err = AuditOptions(cfg, secrets); err != nil {
+			return err
+		}
+	}
 	p := &parts{failed: make(chan error, 1)}
 	s.parts = p
-	var err error
 	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
 		Holder: store.Holder{Command: s.opts.Command}})
 	if err != nil {
@@ -67,7 +74,11 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics = metrics.New(Version)
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
-	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log})
+	if err := s.openAudit(ctx, p, chain); err != nil {
+		return err
+	}
+	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
+		Audit: s.auditTools(p)})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err
@@ -79,7 +90,7 @@ func (s *Server) open(ctx context.Context) error {
 		limiter = gate.NewLimiter(rate.Window.Duration(), rate.PerIPRequests)
 	}
 	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Metrics: p.metrics, Logger: s.log,
-		Limiter: limiter,
+		Limiter: limiter, Audit: s.auditStage(p),
 		CORS: gate.CORS{AllowOrigins: cors.AllowOrigins, AllowCredentials: cors.AllowCredentials, AllowMethods: cors.AllowMethods,
 			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
 		CSRF:    gate.CSRF{Enabled: csrf.Enabled, CookieName: csrf.CookieName, HeaderName: csrf.HeaderName, SafeMethods: csrf.SafeMethods},
@@ -88,7 +99,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.closers = append(p.closers, rollup.Wait)
 	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version,
 		Traces: trace.New(p.db.Runs(), p.db.Sessions()), BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
-		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl}
+		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl, Audit: p.audit, AuditCheckpoints: chain.Checkpoints.Path}
 	if cfg.Metrics.Enabled {
 		api.Metrics = p.metrics
 	}
@@ -97,7 +108,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel,
 		KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version,
 		Sanitiser: commentary.New(commentary.Policy(redact.Policy), redact.ApplyToEvents),
-		Redacted:  func(string, *commentary.Decision) { p.metrics.RedactionDrops.Inc() }, Logger: s.log})
+		Redacted:  s.redacted(p), Logger: s.log})
 	p.metrics.Connections.Sample(func() (float64, error) { return float64(p.streams.Clients()), nil })
 	if p.verifier != nil {
 		p.verifier.OnRevoke(tickets.Revoke)
@@ -157,5 +168,6 @@ func (s *Server) health(p *parts) *health.Rollup {
 			Subscriptions int `json:"subscriptions"`
 		}{st.Events, st.Subscriptions}}
 	})
+	s.auditHealth(r, p)
 	return r
 }

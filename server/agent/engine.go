@@ -26,6 +26,9 @@ type Options struct {
 	Metrics  *metrics.Inventory
 	Logger   *slog.Logger
 	MaxRuns  int // runs that may move at once; 10000 when 0
+	// Audit is told of what a commit has made durable, before anybody else sees it. The run waits until it returns.
+	// Nil: nobody is told. After a crash between the commit and its return, only the journal tells.
+	Audit func([]Happening)
 }
 
 // Engine runs agents. It is safe for concurrent use. Its goroutines, one per run that moves, end with [Engine.Drain].

@@ -63,6 +63,7 @@ type Log struct {
 
 	work    sync.WaitGroup // of goroutines that commit what nobody waits for
 	heads   *heads         // nil: no checkpoints are written
+	walking chan struct{}  // holds a token while a verification runs: each takes a core
 	due     chan struct{}  // tells Run that enough entries came since the last checkpoint
 	denials denials
 }
@@ -96,7 +97,8 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{opts: o, file: file, log: o.Logger, places: make(chan struct{}, maxWaiting), lead: make(chan struct{}, 1), due: make(chan struct{}, 1)}
+	l := &Log{opts: o, file: file, log: o.Logger, places: make(chan struct{}, maxWaiting), lead: make(chan struct{}, 1), due: make(chan struct{}, 1),
+		walking: make(chan struct{}, 1)}
 	l.denials.init(l)
 	err = l.open(ctx, !guest)
 	if err == nil && !guest && o.Checkpoints.Path != "" {

@@ -52,8 +52,14 @@ type Verdict struct {
 }
 
 // Verify walks the chain in constant memory. An error says that it could not be read; what is wrong with it is in the
-// verdict. Entries that are appended meanwhile may be left out.
+// verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
 func (l *Log) Verify(ctx context.Context, v Verification) (Verdict, error) {
+	select {
+	case l.walking <- struct{}{}:
+		defer func() { <-l.walking }()
+	case <-ctx.Done():
+		return Verdict{}, context.Cause(ctx)
+	}
 	for {
 		before, err := l.stubText(ctx)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/health"
@@ -31,6 +32,7 @@ type API struct {
 	SSE      bool   // there are event streams
 	WSPath   string // of the upgrade; empty: there is none
 	Tickets  *auth.Tickets
+	Audit    *audit.Log // nil: nothing is recorded, and there are no audit routes
 	Version  string
 	BasePath string
 	MaxBody  int64
@@ -40,6 +42,8 @@ type API struct {
 
 	SSESessions string // path of the session streams' parent, "/sessions"
 	BufferTTL   time.Duration
+
+	AuditCheckpoints string // the file of the chain's checkpoints
 }
 
 // Routes is the table.
@@ -52,6 +56,9 @@ func (a *API) Routes() []Route {
 	routes = append(routes, a.realtimeRoutes()...)
 	if a.Issuer != nil {
 		routes = append(routes, a.tokenRoutes()...)
+	}
+	if a.Audit != nil {
+		routes = append(routes, a.auditRoutes()...)
 	}
 	return append(routes, a.systemRoutes()...)
 }
