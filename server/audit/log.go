@@ -154,8 +154,8 @@ func (l *Log) open(ctx context.Context, own bool) error {
 	if len(l.opts.Passphrase) == 0 {
 		return nil
 	}
-	if l.keys, err = unlock(&s, l.public, private, l.opts.Passphrase); err != nil {
-		return err
+	if l.keys, err = unlock(&s, l.public, private, l.opts.Passphrase); err != nil || l.opts.ReadOnly {
+		return err // who only reads wants to be told of a damaged head as of any other entry
 	}
 	return l.reload(ctx)
 }
