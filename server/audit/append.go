@@ -18,7 +18,6 @@ import (
 type waiting struct {
 	contents contents
 	ts       int64
-	taken    bool          // by a leader, under Log.mu
 	done     chan struct{} // nil: nobody waits for it
 	err      error
 }
@@ -126,15 +125,25 @@ func (l *Log) kick() {
 		return // that one kicks when he is through
 	}
 	l.work.Go(func() {
-		var err error
-		for batch := l.take(); len(batch) > 0 && err == nil; batch = l.take() {
-			err = l.commit(batch)
-		}
+		err := l.drain()
 		<-l.lead
 		if err == nil {
 			l.kick()
 		}
 	})
+}
+
+// drain commits until nothing is queued or a commit fails. The caller leads.
+func (l *Log) drain() error {
+	for {
+		batch := l.take()
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := l.commit(batch); err != nil {
+			return err
+		}
+	}
 }
 
 func (l *Log) take() []*waiting {
@@ -144,9 +153,6 @@ func (l *Log) take() []*waiting {
 	batch := l.queue[:n:n]
 	if l.queue = l.queue[n:]; len(l.queue) == 0 {
 		l.queue = nil
-	}
-	for _, w := range batch {
-		w.taken = true
 	}
 	return batch
 }
@@ -184,7 +190,6 @@ func (l *Log) commit(batch []*waiting) error {
 	l.failed = err
 	for _, w := range batch {
 		if err != nil && w.done == nil {
-			w.taken = false
 			kept = append(kept, w)
 		}
 	}

@@ -255,16 +255,22 @@ func (l *Log) Check(ctx context.Context) error {
 	l.mu.Lock()
 	failed := l.failed
 	l.mu.Unlock()
-	if failed != nil {
-		l.kick()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.queue) > 0 {
-			return l.failed
-		}
-		l.failed = nil
+	if failed == nil {
+		return nil
 	}
-	return nil
+	select {
+	case l.lead <- struct{}{}:
+		defer func() { <-l.lead; l.kick() }()
+	case <-ctx.Done():
+		return failed
+	}
+	err := l.drain()
+	if err == nil {
+		l.mu.Lock()
+		l.failed = nil // also where nothing was left to try with
+		l.mu.Unlock()
+	}
+	return err
 }
 
 // Run writes checkpoints and the counts of denied authentications until ctx is done.
@@ -306,12 +312,7 @@ func (l *Log) Close() error {
 	l.closed = true
 	l.mu.Unlock()
 	l.lead <- struct{}{}
-	for batch := l.take(); len(batch) > 0; batch = l.take() {
-		if err := l.commit(batch); err != nil {
-			errs = append(errs, err)
-			break
-		}
-	}
+	errs = append(errs, l.drain())
 	<-l.lead
 	l.work.Wait()
 	if l.heads != nil {

@@ -129,7 +129,7 @@ func TestAuditNeedsPassphrase(t *testing.T) {
 	for edit, want := range map[string]string{
 		`"passphraseRef": "file:phrase", `:                             "pre-bind-encryption-required",
 		`"passphraseRef": "file:phrase"->"passphraseRef": "file:none"`: "pre-bind-secret-unresolvable",
-		`"checkpoint"->"cipher": "rc4", "checkpoint"`:                   "config-invalid",
+		`"checkpoint"->"cipher": "rc4", "checkpoint"`:                  "config-invalid",
 	} {
 		old, now, _ := strings.Cut(edit, "->")
 		write(t, "agentd.json", strings.Replace(auditedConfig, old, now, 1))

@@ -103,7 +103,8 @@ func (a *API) operations() []openapi.Operation {
 func errorsOf(rt Route, input bool) []*fault.Kind {
 	var kinds []*fault.Kind
 	if rt.Access.kind != public && rt.Access.kind != upgrade {
-		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
+		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded,
+			fault.AuditUnavailable)
 		if rt.Access.kind != anyone {
 			kinds = append(kinds, fault.ScopeDenied)
 		}
