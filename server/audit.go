@@ -73,6 +73,14 @@ func (s *Server) auditStart(ctx context.Context, p *parts) error {
 		Metadata: map[string]any{"version": Version, "pid": os.Getpid(), "configSha256": hex.EncodeToString(sum[:])}})
 }
 
+// auditStop records that the server stops in good order. A start without one before it came after a crash.
+func (s *Server) auditStop(p *parts) error {
+	if p.audit == nil {
+		return nil
+	}
+	return p.audit.Append(context.Background(), audit.Record{Actor: systemActor, Action: "server:stop", Target: "server", Decision: audit.Success})
+}
+
 var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
 
 // auditTools records what becomes of tool calls, as far as audit.toolEvents asks for it; nil when it asks for nothing.

@@ -248,7 +248,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	drain, cancel := context.WithTimeout(ctx, s.cfg.Server.Shutdown.DrainTimeout.Duration())
 	defer cancel()
 	err := p.engine.Drain(drain)
-	return errors.Join(err, s.unwind(p))
+	return errors.Join(err, s.auditStop(p), s.unwind(p))
 }
 
 // unwind stops what has been started, in reverse order. It is the end of a shutdown and of a failed start.

@@ -100,21 +100,7 @@ type contents struct {
 }
 
 func contentsOf(r *Record) (contents, error) {
-	b := make([]byte, 0, 320)
-	b = append(b, `{"action":`...)
-	b = appendString(b, r.Action)
-	b = append(b, `,"actor":{"id":`...)
-	b = appendString(b, r.Actor.ID)
-	b = append(b, `,"kind":`...)
-	b = appendString(b, r.Actor.Kind)
-	if r.Actor.Label != "" {
-		b = append(b, `,"label":`...)
-		b = appendString(b, r.Actor.Label)
-	}
-	b = append(b, '}')
-	b = appendContext(b, r.Context)
-	b = append(b, `,"decision":`...)
-	b = appendString(b, string(r.Decision))
+	b := appendHead(make([]byte, 0, 320), r.Action, r.Actor, r.Context, r.Decision)
 	decided := len(b)
 	if r.Metadata != nil {
 		b = append(b, `,"metadata":`...)
@@ -135,6 +121,23 @@ func contentsOf(r *Record) (contents, error) {
 		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes; at most %d are kept.", r.Action, len(b), maxContents)
 	}
 	return contents{b[:n], b[n:], decided}, nil
+}
+
+// appendHead writes an entry up to its decision.
+func appendHead(b []byte, action string, by Actor, c Context, d Decision) []byte {
+	b = append(b, `{"action":`...)
+	b = appendString(b, action)
+	b = append(b, `,"actor":{"id":`...)
+	b = appendString(b, by.ID)
+	b = append(b, `,"kind":`...)
+	b = appendString(b, by.Kind)
+	if by.Label != "" {
+		b = append(b, `,"label":`...)
+		b = appendString(b, by.Label)
+	}
+	b = appendContext(append(b, '}'), c)
+	b = append(b, `,"decision":`...)
+	return appendString(b, string(d))
 }
 
 func appendContext(b []byte, c Context) []byte {
@@ -200,20 +203,7 @@ func entryOf(r *store.AuditRow, plain []byte) (e Entry, err error) {
 
 // Line is the entry as one line of canonical JSON, without the line's end: what an export has.
 func (e *Entry) Line(dst []byte) []byte {
-	dst = append(dst, `{"action":`...)
-	dst = appendString(dst, e.Action)
-	dst = append(dst, `,"actor":{"id":`...)
-	dst = appendString(dst, e.Actor.ID)
-	dst = append(dst, `,"kind":`...)
-	dst = appendString(dst, e.Actor.Kind)
-	if e.Actor.Label != "" {
-		dst = append(dst, `,"label":`...)
-		dst = appendString(dst, e.Actor.Label)
-	}
-	dst = append(dst, '}')
-	dst = appendContext(dst, *cmp.Or(e.Context, new(Context)))
-	dst = append(dst, `,"decision":`...)
-	dst = appendString(dst, string(e.Decision))
+	dst = appendHead(dst, e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision)
 	dst = append(append(append(dst, `,"hash":"`...), e.Hash...), '"')
 	if len(e.Metadata) > 0 {
 		dst = append(append(dst, `,"metadata":`...), e.Metadata...)

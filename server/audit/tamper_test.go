@@ -2,7 +2,9 @@ package audit_test
 
 import (
 	"bytes"
+	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +63,7 @@ func TestTampering(t *testing.T) {
 	if v := base.verify(t, []byte(passphrase), audit.Verification{}); !v.OK || v.Count != 30 || v.Checkpoints != 3 {
 		t.Fatalf("Verify() of the chain as it is = %+v, want 30 entries and 3 checkpoints", v)
 	}
-	sql := func(statements ...string) func(*testing.T, pair) {
+	run := func(statements ...string) func(*testing.T, pair) {
 		return func(t *testing.T, p pair) { change(t, p.log, statements...) }
 	}
 	flip := func(column string) string {
@@ -75,25 +77,25 @@ func TestTampering(t *testing.T) {
 		links   int64 // without the passphrase; 0: not found
 		unknown string
 	}{
-		{"ts", sql("UPDATE audit_log SET ts = ts + 1 WHERE seq = 15"), 15, audit.BrokenHash, 0, ""},
-		{"prev_hash", sql(flip("prev_hash")), 15, audit.BrokenLink, 15, audit.BrokenLink},
-		{"hash", sql(flip("hash")), 15, audit.BrokenContents, 16, audit.BrokenLink},
-		{"short hash", sql("UPDATE audit_log SET hash = x'00' WHERE seq = 15"), 15, audit.BrokenHash, 15, audit.BrokenHash},
-		{"sealed", sql(flip("sealed")), 15, audit.BrokenContents, 0, ""},
-		{"sealed emptied", sql("UPDATE audit_log SET sealed = x'' WHERE seq = 15"), 15, audit.BrokenContents, 0, ""},
-		{"sealed swapped", sql("UPDATE audit_log SET sealed = (SELECT sealed FROM audit_log WHERE seq = 16) WHERE seq = 15"), 15, audit.BrokenContents, 0, ""},
-		{"deleted", sql("DELETE FROM audit_log WHERE seq = 15"), 15, audit.BrokenMissing, 15, audit.BrokenMissing},
-		{"deleted and closed up", sql("DELETE FROM audit_log WHERE seq = 15", "UPDATE audit_log SET seq = seq - 1 WHERE seq > 15"), 15, audit.BrokenLink, 15, audit.BrokenLink},
-		{"first deleted", sql("DELETE FROM audit_log WHERE seq <= 3"), 1, audit.BrokenMissing, 1, audit.BrokenMissing},
-		{"inserted", sql("UPDATE audit_log SET seq = -seq WHERE seq >= 15", "UPDATE audit_log SET seq = 1 - seq WHERE seq < 0",
+		{"ts", run("UPDATE audit_log SET ts = ts + 1 WHERE seq = 15"), 15, audit.BrokenHash, 0, ""},
+		{"prev_hash", run(flip("prev_hash")), 15, audit.BrokenLink, 15, audit.BrokenLink},
+		{"hash", run(flip("hash")), 15, audit.BrokenContents, 16, audit.BrokenLink},
+		{"short hash", run("UPDATE audit_log SET hash = x'00' WHERE seq = 15"), 15, audit.BrokenHash, 15, audit.BrokenHash},
+		{"sealed", run(flip("sealed")), 15, audit.BrokenContents, 0, ""},
+		{"sealed emptied", run("UPDATE audit_log SET sealed = x'' WHERE seq = 15"), 15, audit.BrokenContents, 0, ""},
+		{"sealed swapped", run("UPDATE audit_log SET sealed = (SELECT sealed FROM audit_log WHERE seq = 16) WHERE seq = 15"), 15, audit.BrokenContents, 0, ""},
+		{"deleted", run("DELETE FROM audit_log WHERE seq = 15"), 15, audit.BrokenMissing, 15, audit.BrokenMissing},
+		{"deleted and closed up", run("DELETE FROM audit_log WHERE seq = 15", "UPDATE audit_log SET seq = seq - 1 WHERE seq > 15"), 15, audit.BrokenLink, 15, audit.BrokenLink},
+		{"first deleted", run("DELETE FROM audit_log WHERE seq <= 3"), 1, audit.BrokenMissing, 1, audit.BrokenMissing},
+		{"inserted", run("UPDATE audit_log SET seq = -seq WHERE seq >= 15", "UPDATE audit_log SET seq = 1 - seq WHERE seq < 0",
 			"INSERT INTO audit_log SELECT 15, ts, prev_hash, hash, sealed FROM audit_log WHERE seq = 14"), 15, audit.BrokenLink, 15, audit.BrokenLink},
-		{"inserted with its link", sql("UPDATE audit_log SET seq = -seq WHERE seq >= 15", "UPDATE audit_log SET seq = 1 - seq WHERE seq < 0",
+		{"inserted with its link", run("UPDATE audit_log SET seq = -seq WHERE seq >= 15", "UPDATE audit_log SET seq = 1 - seq WHERE seq < 0",
 			"INSERT INTO audit_log SELECT 15, ts, hash, hash, sealed FROM audit_log WHERE seq = 14"), 15, audit.BrokenContents, 11, audit.BrokenLog},
-		{"reordered", sql("UPDATE audit_log SET seq = 99 WHERE seq = 15", "UPDATE audit_log SET seq = 15 WHERE seq = 16", "UPDATE audit_log SET seq = 16 WHERE seq = 99"),
+		{"reordered", run("UPDATE audit_log SET seq = 99 WHERE seq = 15", "UPDATE audit_log SET seq = 15 WHERE seq = 16", "UPDATE audit_log SET seq = 16 WHERE seq = 99"),
 			15, audit.BrokenLink, 15, audit.BrokenLink},
-		{"tail cut", sql("DELETE FROM audit_log WHERE seq > 25"), 26, audit.BrokenTruncated, 26, audit.BrokenTruncated},
-		{"cut to a checkpoint", sql("DELETE FROM audit_log WHERE seq > 20"), 21, audit.BrokenTruncated, 21, audit.BrokenTruncated},
-		{"emptied", sql("DELETE FROM audit_log"), 1, audit.BrokenTruncated, 1, audit.BrokenTruncated},
+		{"tail cut", run("DELETE FROM audit_log WHERE seq > 25"), 26, audit.BrokenTruncated, 26, audit.BrokenTruncated},
+		{"cut to a checkpoint", run("DELETE FROM audit_log WHERE seq > 20"), 21, audit.BrokenTruncated, 21, audit.BrokenTruncated},
+		{"emptied", run("DELETE FROM audit_log"), 1, audit.BrokenTruncated, 1, audit.BrokenTruncated},
 		{"older copy of the log", func(t *testing.T, p pair) { copyFile(t, p.log, older.log) }, 11, audit.BrokenTruncated, 11, audit.BrokenTruncated},
 		{"older copy of the checkpoints", func(t *testing.T, p pair) { copyFile(t, p.checkpoints, older.checkpoints) },
 			30, audit.BrokenCheckpoints, 30, audit.BrokenCheckpoints},
@@ -111,7 +113,7 @@ func TestTampering(t *testing.T) {
 		{"a checkpoint edited", func(t *testing.T, p pair) { edit(t, p.checkpoints, `"size":20`, `"size":19`) }, 19, audit.BrokenSignature, 19, audit.BrokenSignature},
 		{"a checkpoint's signature", func(t *testing.T, p pair) { edit(t, p.checkpoints, `"signature":"`, `"signature":"A`) }, 10, audit.BrokenSignature, 10, audit.BrokenSignature},
 		{"checkpoints no JSON", func(t *testing.T, p pair) { edit(t, p.checkpoints, `{`, `<`) }, 1, audit.BrokenSignature, 1, audit.BrokenSignature},
-		{"checkpoint in the log", sql("UPDATE audit_meta SET value = x'7B7D' WHERE key = 'checkpoint'"), 1, audit.BrokenSignature, 1, audit.BrokenSignature},
+		{"checkpoint in the log", run("UPDATE audit_meta SET value = x'7B7D' WHERE key = 'checkpoint'"), 1, audit.BrokenSignature, 1, audit.BrokenSignature},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -124,6 +126,62 @@ func TestTampering(t *testing.T) {
 				t.Errorf("Verify() without the passphrase = %+v, want %s at %d", v, tc.unknown, tc.links)
 			}
 		})
+	}
+}
+
+// TestRandomTampering flips single bits of random columns. Each is found, and its entry is named.
+func TestRandomTampering(t *testing.T) {
+	const entries = 30
+	rounds := 10_000
+	if testing.Short() {
+		rounds = 500
+	}
+	p := pair{filepath.Join(t.TempDir(), "audit.db"), filepath.Join(t.TempDir(), "checkpoints")}
+	p.grow(t, 1, entries)
+	l, err := audit.Open(t.Context(), audit.Options{Path: p.log, ReadOnly: true, Passphrase: []byte(passphrase)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	db, err := sql.Open("sqlite", p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("PRAGMA synchronous = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	set := func(column string, seq int, v any) {
+		t.Helper()
+		if _, err := db.Exec("UPDATE audit_log SET "+column+" = ? WHERE seq = ?", v, seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range rounds {
+		column, seq := []string{"ts", "prev_hash", "hash", "sealed"}[rand.IntN(4)], 1+rand.IntN(entries)
+		var was, now any
+		if err := db.QueryRow("SELECT "+column+" FROM audit_log WHERE seq = ?", seq).Scan(&was); err != nil {
+			t.Fatal(err)
+		}
+		bit := 0
+		switch v := was.(type) {
+		case int64:
+			bit = rand.IntN(62)
+			now = v ^ 1<<bit
+		case []byte:
+			bit = rand.IntN(8 * len(v))
+			b := bytes.Clone(v)
+			b[bit/8] ^= 1 << (bit % 8)
+			now = b
+		}
+		set(column, seq, now)
+		if v := verify(t, l, audit.Verification{}); v.OK || v.BrokenAt != int64(seq) {
+			t.Fatalf("Verify() with bit %d of %s of entry %d flipped = %+v, want it broken there", bit, column, seq, v)
+		}
+		set(column, seq, was)
+	}
+	if v := verify(t, l, audit.Verification{}); !v.OK {
+		t.Errorf("Verify() with everything as it was = %+v", v)
 	}
 }
 
