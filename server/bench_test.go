@@ -55,7 +55,7 @@ func (steps) Stream(_ context.Context, _ agent.Input, out agent.Sink) (agent.Res
 }
 
 // benchServer starts a server with token authentication and returns its address and a token for everything.
-func benchServer(b *testing.B) (addr, token string) {
+func benchServer(b *testing.B, change ...func(*config.Config)) (addr, token string) {
 	b.Helper()
 	dir := b.TempDir()
 	cfg := config.Default()
@@ -65,6 +65,10 @@ func benchServer(b *testing.B) (addr, token string) {
 	cfg.Auth.PepperRef = "env:AGENTD_BENCH_PEPPER"
 	b.Setenv("AGENTD_BENCH_PEPPER", "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH")
 	cfg.Storage.Path = filepath.Join(dir, "data.db")
+	cfg.Server.RateLimit.Enabled = false
+	for _, do := range change {
+		do(cfg)
+	}
 	db, err := store.Open(b.Context(), store.Options{Path: cfg.Storage.Path})
 	if err != nil {
 		b.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-const keyedConfig = `{"metrics": {"requireAuth": true},
+const keyedConfig = `{"metrics": {"requireAuth": true}, "audit": {"enabled": true, "passphraseRef": "file:pepper"},
 	"providers": {"fake": {"kind": "scripted", "script": "turns.json"}},
 	"tools": {"pay": {"kind": "exec", "description": "Pays", "command": ["true"]}},
 	"agents": {"clerk": {"kind": "llm", "provider": "fake", "model": "m", "tools": ["pay"]}}}`
@@ -35,6 +35,8 @@ var keyedRecipes = map[string]func(s *sweep) (path, body string){
 	"POST /runs/{runId}/resume":  keyedResume,
 	"POST /runs/import":          keyedRunImport,
 	"POST /sessions/import":      keyedSessionImport,
+	"POST /audit/verify":         func(*sweep) (string, string) { return "/audit/verify", "" },
+	"POST /audit/export":         func(*sweep) (string, string) { return "/audit/export", `{"toSeq": 3}` },
 	"DELETE /sessions/{id}":      keyedErase,
 	"DELETE /tokens/{id}":        func(s *sweep) (string, string) { id, _ := s.mint(0, "agents:read"); return "/tokens/" + id, "" },
 }

@@ -9,6 +9,7 @@ import (
 
 	"agentd/auth"
 	"agentd/metrics"
+	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -21,7 +22,7 @@ var updateReference = flag.Bool("update-reference", false, "write REFERENCE.md")
 
 // reference is REFERENCE.md: every table of the program as documentation.
 func reference() string {
-	api := &rest.API{Issuer: &auth.Issuer{}, Keys: new(idem.Keys), Metrics: metrics.New(""), SSE: true, WSPath: "/ws", BasePath: "/v1", MetricsPath: "/metrics", SSESessions: "/sessions"}
+	api := &rest.API{Issuer: &auth.Issuer{}, Keys: new(idem.Keys), Metrics: metrics.New(""), SSE: true, WSPath: "/ws", BasePath: "/v1", MetricsPath: "/metrics", SSESessions: "/sessions", Audit: new(audit.Log)}
 	var b strings.Builder
 	section := func(title, intro, body string) {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s\n", title, intro, strings.TrimSpace(body))

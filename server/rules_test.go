@@ -51,6 +51,7 @@ var rulesRooms = map[string]string{
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
+	"server/audit":      "store server/fault",
 	"server/transcript": "store server/message server/provider server/tool",
 	"server/trace":      "store server/fault server/message server/transcript",
 	"server/agent": "metrics store server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
@@ -61,9 +62,9 @@ var rulesRooms = map[string]string{
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
-	"server/gate":   "auth metrics server/fault server/id server/message",
+	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
 	"server/stream": "auth ws server/commentary server/event server/fault server/hub server/message server/strict",
-	"server/rest": "auth metrics store server/agent server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
+	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
 		"server/runstate server/secret server/session server/stream server/strict server/trace",
 
 	// The other end of server/stream.
@@ -71,9 +72,9 @@ var rulesRooms = map[string]string{
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/tool",
-	"server": "auth metrics store server/agent server/commentary server/config server/fault server/gate server/health server/hub server/idem server/manifest server/outbound server/rest " +
+	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/rest " +
 		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/cassette server/client server/config server/event server/fault server/hub server/id server/manifest server/message " +
+	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/fault server/hub server/id server/manifest server/message " +
 		"server/outbound server/replay server/rest server/runstate server/secret server/session server/sse",
 	"main": "server/cli",
 

@@ -1,8 +1,8 @@
 // Package server builds, starts and stops everything: [New], [Server.Agents], [Server.Start], [Server.Shutdown].
 //
 //	New: the configuration is valid, agents can be registered
-//	Start: hooks.BeforeStart -> secrets -> store and migrations -> agents -> bind -> recovery -> serve -> hooks.OnReady
-//	Shutdown: hooks.BeforeShutdown -> new work is refused -> runs drain -> streams end -> listener -> store
+//	Start: hooks.BeforeStart -> secrets -> store and migrations -> audit chain -> agents -> bind -> recovery -> serve -> hooks.OnReady
+//	Shutdown: hooks.BeforeShutdown -> new work is refused -> runs drain -> streams end -> listener -> audit chain -> store
 //
 // All that can fail is done before the listener is bound.
 package server
@@ -21,6 +21,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -73,6 +74,7 @@ type Server struct {
 // parts is what exists while a server is started.
 type parts struct {
 	db       *store.DB
+	audit    *audit.Log // nil: there is none
 	hub      *hub.Hub
 	engine   *agent.Engine
 	verifier *auth.Verifier
@@ -171,6 +173,12 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	if sweep := s.cfg.Retention; p.keys != nil && sweep.Enabled && sweep.Idempotency {
 		p.run(s.log, "idempotency", func() error { return p.keys.Run(background) })
 	}
+	if p.audit != nil {
+		p.run(s.log, "audit", func() error { return p.audit.Run(background) })
+	}
+	if err := s.auditStart(ctx, p); err != nil {
+		return Address{}, err
+	}
 	begun := time.Now()
 	going, err := p.engine.Recover(ctx)
 	if err != nil {
@@ -240,7 +248,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	drain, cancel := context.WithTimeout(ctx, s.cfg.Server.Shutdown.DrainTimeout.Duration())
 	defer cancel()
 	err := p.engine.Drain(drain)
-	return errors.Join(err, s.unwind(p))
+	return errors.Join(err, s.auditStop(p), s.unwind(p))
 }
 
 // unwind stops what has been started, in reverse order. It is the end of a shutdown and of a failed start.
@@ -272,6 +280,9 @@ func (s *Server) unwind(p *parts) error {
 	p.background.Wait()
 	for _, c := range p.closers {
 		c()
+	}
+	if p.audit != nil {
+		errs = append(errs, p.audit.Close())
 	}
 	if p.db != nil {
 		errs = append(errs, p.db.Close())

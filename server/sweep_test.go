@@ -13,6 +13,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/idem"
 	"agentd/server/rest"
@@ -20,13 +21,13 @@ import (
 
 // sweepConfig has every route there is, with every kind of access. Nobody is locked out, since most attempts are to
 // fail.
-const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureThreshold": 1000000}}`
+const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureThreshold": 1000000}, "audit": {"enabled": true, "passphraseRef": "file:pepper"}}`
 
 // table is the route table of a server with that configuration. The endpoints are not called, so they need nothing to
 // work with.
 func table() []rest.Route {
 	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Keys: new(idem.Keys), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
-		SSE: true, SSESessions: "/sessions", WSPath: "/ws", BasePath: "/v1"}
+		SSE: true, SSESessions: "/sessions", Audit: new(audit.Log), WSPath: "/ws", BasePath: "/v1"}
 	return api.Routes()
 }
 

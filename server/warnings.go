@@ -24,9 +24,6 @@ func Warnings(cfg *config.Config) []string {
 			warn("server.tlsTerminatedUpstream is false and server.host is %s: without a proxy that speaks TLS, tokens travel unencrypted", cfg.Server.Host)
 		}
 	}
-	if cfg.Audit.Enabled {
-		warn("audit.enabled has no effect in this version: there is no audit chain yet")
-	}
 	named := map[string]bool{}
 	for _, t := range cfg.Targets() {
 		host, _, _ := net.SplitHostPort(t.Address)

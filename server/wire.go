@@ -8,6 +8,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/commentary"
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -48,6 +49,12 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
+	var chain audit.Options
+	if cfg.Audit.Enabled {
+		if chain, err = AuditOptions(cfg, secrets); err != nil {
+			return err
+		}
+	}
 	p := &parts{failed: make(chan error, 1)}
 	s.parts = p
 	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
@@ -57,7 +64,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	sessions := session.New(p.db.Sessions())
 	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
-		Redact: s.known.Piece, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log})})
+		Redact: s.known.Piece, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
 	if err != nil {
 		return err
 	}
@@ -73,8 +80,11 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics = metrics.New(Version)
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
+	if err := s.openAudit(ctx, p, chain); err != nil {
+		return err
+	}
 	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
-		Redact: s.known.Piece})
+		Redact: s.known.Piece, Audit: s.auditTools(p)})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err
@@ -86,7 +96,7 @@ func (s *Server) open(ctx context.Context) error {
 		limiter = gate.NewLimiter(rate.Window.Duration(), rate.PerIPRequests)
 	}
 	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Metrics: p.metrics, Logger: s.log,
-		Limiter: limiter,
+		Limiter: limiter, Audit: s.auditStage(p),
 		CORS: gate.CORS{AllowOrigins: cors.AllowOrigins, AllowCredentials: cors.AllowCredentials, AllowMethods: cors.AllowMethods,
 			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
 		CSRF:    gate.CSRF{Enabled: csrf.Enabled, CookieName: csrf.CookieName, HeaderName: csrf.HeaderName, SafeMethods: csrf.SafeMethods},
@@ -95,7 +105,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.closers = append(p.closers, rollup.Wait)
 	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version, Secrets: kept,
 		Traces: trace.New(p.db.Runs(), p.db.Sessions()), BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
-		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl}
+		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl, Audit: p.audit, AuditCheckpoints: chain.Checkpoints.Path}
 	if keys := cfg.Server.Idempotency; keys.Enabled {
 		p.keys = idem.New(idem.Options{Records: p.db.Keys(), TTL: time.Duration(keys.TTLSeconds) * time.Second, Require: keys.RequireKey,
 			CheckBody: keys.CheckBodyFingerprint, CacheSize: keys.LRUCacheSize, Logger: s.log})
@@ -110,7 +120,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel,
 		KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version,
 		Sanitiser: commentary.New(commentary.Policy(redact.Policy), redact.ApplyToEvents),
-		Redacted:  func(string, *commentary.Decision) { p.metrics.RedactionDrops.Inc() }, Logger: s.log})
+		Redacted:  s.redacted(p), Logger: s.log})
 	p.metrics.Connections.Sample(func() (float64, error) { return float64(p.streams.Clients()), nil })
 	if p.verifier != nil {
 		p.verifier.OnRevoke(tickets.Revoke)
@@ -175,5 +185,6 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 			Subscriptions int `json:"subscriptions"`
 		}{st.Events, st.Subscriptions}}
 	})
+	s.auditHealth(r, p)
 	return r
 }

@@ -15,8 +15,11 @@ import (
 	"agentd/server/fault"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql chain/*.sql
 var migrationFiles embed.FS
+
+// mainSchema is the folder of the migrations of the database itself; an audit chain has its own.
+const mainSchema = "migrations"
 
 type migration struct {
 	version  int
@@ -25,15 +28,15 @@ type migration struct {
 	checksum string // SHA-256 of the SQL text
 }
 
-// migrations are the embedded ones in the order of their numbers, which run from 1 without gaps.
-func migrations() []migration {
-	entries, err := fs.ReadDir(migrationFiles, "migrations")
+// migrations are those of an embedded folder in the order of their numbers, which run from 1 without gaps.
+func migrations(folder string) []migration {
+	entries, err := fs.ReadDir(migrationFiles, folder)
 	if err != nil {
 		panic(err)
 	}
 	var ms []migration
 	for i, e := range entries {
-		text, err := migrationFiles.ReadFile("migrations/" + e.Name())
+		text, err := migrationFiles.ReadFile(folder + "/" + e.Name())
 		number, rest, _ := strings.Cut(strings.TrimSuffix(e.Name(), ".sql"), "_")
 		version, e2 := strconv.Atoi(number)
 		if err = errors.Join(err, e2); err != nil || version != i+1 {
@@ -46,14 +49,14 @@ func migrations() []migration {
 }
 
 // SchemaVersion is the schema that this build writes.
-func SchemaVersion() int { return len(migrations()) }
+func SchemaVersion() int { return len(migrations(mainSchema)) }
 
 const bookkeeping = `CREATE TABLE IF NOT EXISTS schema_migrations (
 	version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)`
 
 // migrate applies every pending migration in one transaction: afterwards the schema is the old one or the new one,
 // never between.
-func migrate(c *conn, now time.Time) (err error) {
+func migrate(c *conn, folder string, now time.Time) (err error) {
 	exec := func(query string, args ...any) error {
 		_, err := c.c.ExecContext(context.Background(), query, args...)
 		return err
@@ -69,11 +72,11 @@ func migrate(c *conn, now time.Time) (err error) {
 	if err := exec(bookkeeping); err != nil {
 		return fault.New(fault.MigrationFailed, "The database could not be migrated: %v.", err).Because(err)
 	}
-	applied, err := compare(c)
+	applied, err := compare(c, folder)
 	if err != nil {
 		return err
 	}
-	for _, m := range migrations()[applied:] {
+	for _, m := range migrations(folder)[applied:] {
 		err := exec(m.sql)
 		if err == nil {
 			err = exec("INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?,?,?,?)",
@@ -90,13 +93,13 @@ func migrate(c *conn, now time.Time) (err error) {
 }
 
 // compare checks what was applied against what this build knows and returns how many migrations are applied.
-func compare(c *conn) (int, error) {
+func compare(c *conn, folder string) (int, error) {
 	rows, err := c.c.QueryContext(context.Background(), "SELECT version, checksum FROM schema_migrations ORDER BY version")
 	if err != nil {
 		return 0, unusable("", err)
 	}
 	defer rows.Close()
-	known := migrations()
+	known := migrations(folder)
 	applied := 0
 	for rows.Next() {
 		var version int
@@ -115,7 +118,7 @@ func compare(c *conn) (int, error) {
 }
 
 // checkSchema refuses a database that a reader cannot read: behind, newer or foreign.
-func checkSchema(c *conn) error {
+func checkSchema(c *conn, folder string) error {
 	var n int
 	err := c.c.QueryRowContext(context.Background(), "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_migrations'").Scan(&n)
 	if err != nil {
@@ -123,11 +126,11 @@ func checkSchema(c *conn) error {
 	}
 	applied := 0
 	if n > 0 {
-		if applied, err = compare(c); err != nil {
+		if applied, err = compare(c, folder); err != nil {
 			return err
 		}
 	}
-	if behind := len(migrations()) - applied; behind > 0 {
+	if behind := len(migrations(folder)) - applied; behind > 0 {
 		return fault.New(fault.SchemaBehind, "The database is %d migration(s) behind.", behind)
 	}
 	return nil

@@ -12,6 +12,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -42,6 +43,8 @@ type Options struct {
 	// migrates nothing, refuses a schema that is behind, and leaves the log to the holder. Its transactions and the
 	// holder's wait for each other, at most 5 seconds, so they must be short.
 	Beside bool
+
+	schema string // the folder of its migrations; empty: mainSchema
 }
 
 const readers = 4
@@ -67,6 +70,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 		return nil, fault.New(fault.StoreUnusable, "The path %q is not usable.", opts.Path).Because(err)
 	}
 	opts.Path = path
+	opts.schema = cmp.Or(opts.schema, mainSchema)
 	db := &DB{opts: opts, pool: make(chan *conn, readers)}
 	if err := db.open(ctx); err != nil {
 		db.Close()
@@ -90,7 +94,7 @@ func (db *DB) open(ctx context.Context) error {
 		}
 	}
 	if !guest {
-		if err := migrate(db.writer.c, time.Now()); err != nil {
+		if err := migrate(db.writer.c, db.opts.schema, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -106,7 +110,7 @@ func (db *DB) open(ctx context.Context) error {
 		db.pool <- c
 	}
 	if guest {
-		return db.View(ctx, func(tx *Tx) error { return checkSchema(tx.c) })
+		return db.View(ctx, func(tx *Tx) error { return checkSchema(tx.c, db.opts.schema) })
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ type Options struct {
 	MaxRuns  int // runs that may move at once; 10000 when 0
 	// Redact takes known secrets out of the message of an error before it is told or kept; nil: there are none.
 	Redact func(string) string
+	// Audit is told of what a commit has made durable, before anybody else sees it. The run waits until it returns.
+	// Nil: nobody is told. After a crash between the commit and its return, only the journal tells.
+	Audit func([]Happening)
 }
 
 // Engine runs agents. It is safe for concurrent use. Its goroutines, one per run that moves, end with [Engine.Drain].

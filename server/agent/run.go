@@ -208,6 +208,11 @@ func (r *run) committed(m *move, n int64) {
 	if _, ok := m.slots[store.GrantedSlot]; ok {
 		r.rec.granted = m.granted
 	}
+	if tell := r.e.opts.Audit; tell != nil {
+		if list := r.happenings(m); len(list) > 0 {
+			tell(list)
+		}
+	}
 	if lifecycleOf(m.row.Status) != "" {
 		r.e.vacate(r)
 	}

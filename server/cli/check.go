@@ -102,6 +102,9 @@ func resolved(values map[string]config.Value) map[string]config.Value {
 func warnings(cfg *config.Config) []string {
 	all := []string{}
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if cfg.Audit.Enabled && cfg.Audit.PassphraseRef == "" && cfg.Storage.Encryption.PassphraseRef == "" {
+		warn("audit.enabled is true, but audit.passphraseRef is not set: the server will not start")
+	}
 	if cfg.Auth.Kind == "token" && cfg.Auth.PepperRef == "" {
 		warn("auth.pepperRef is not set: `agentd start` and the token commands will refuse (pre-bind-pepper-missing)")
 	}

@@ -45,6 +45,10 @@ type options struct {
 
 	offline, fixPerms bool // doctor
 
+	file, checkpoints, publicKey, passphrase string // audit
+	fromSeq, toSeq, retain                   int64
+	action, actor, before, format            string
+
 	names bool // help
 }
 
@@ -136,6 +140,36 @@ func mintFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.label, "label", "", "a `NAME` to recognise the token by")
 	fs.StringVar(&o.env, "env", "", "the `ENVIRONMENT` in the token: live (default), test or local")
 	fs.Var(&o.expires, "expires", "how long it is good, as a `DURATION` such as 90m, 24h or 30d; default: for ever")
+}
+
+func chainFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.file, "file", "", "the chain's `FILE`, such as a copy, instead of that of the configuration")
+	fs.StringVar(&o.passphrase, "passphrase-ref", "", "where the passphrase is, as a `REF` such as env:NAME or file:PATH, instead of audit.passphraseRef")
+}
+
+func seqFlags(fs *flag.FlagSet, o *options) {
+	fs.Int64Var(&o.fromSeq, "from-seq", 0, "begin with the entry of this `NUMBER`")
+	fs.Int64Var(&o.toSeq, "to-seq", 0, "end with the entry of this `NUMBER`")
+}
+
+func verifyFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.checkpoints, "checkpoints", "", "the `FILE` of checkpoints to hold the chain to, such as a copy kept elsewhere")
+	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the key that must have signed, as `agentd audit key` wrote it; without it, the chain's own word is taken")
+}
+
+func entryFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.action, "action", "", "only entries with this `ACTION`, such as http:request")
+	fs.StringVar(&o.actor, "actor", "", "only what the actor with this `ID` did")
+	fs.IntVar(&o.limit, "limit", 20, "at most this `NUMBER` of entries, up to 1000")
+}
+
+func formatFlag(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.format, "format", "jsonl", "jsonl (canonical JSON, an entry on a line) or csv, as a `FORMAT`")
+}
+
+func pruneFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.before, "before", "", "delete what is older than this `TIME`: a date such as 2026-01-31, or an age such as 90d")
+	fs.Int64Var(&o.retain, "retain", 1, "keep at least this `NUMBER` of entries")
 }
 
 func allFlag(fs *flag.FlagSet, o *options) {

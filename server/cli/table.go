@@ -193,6 +193,34 @@ func commands() []command {
 				"the configuration lets the server contact, and which setting names each; there are no others.",
 			flags: []flagDecl{configFlag, doctorFlags, secretsFlags, devFlag, jsonFlag}, run: (*call).doctor, exits: doctorExits,
 			examples: []string{"agentd doctor", "agentd doctor --offline --config /srv/agents/agentd.json --json"}},
+		{name: "audit verify", summary: "Tell whether the audit chain is whole.",
+			about: "Walks the chain: the links between its entries, the signed checkpoints and, with the passphrase, what the\n" +
+				"entries say. It reads the files only, also while a server runs, and works on copies of them. The first bad\n" +
+				"entry is named. Keep a copy of the checkpoints and of the public key where the server cannot write: with\n" +
+				"those, a chain that was cut or replaced as a whole is found, too.",
+			flags: []flagDecl{configFlag, chainFlags, verifyFlags, seqFlags, devFlag, jsonFlag}, run: (*call).verifyAudit,
+			examples: []string{"agentd audit verify", "agentd audit verify --file copy/audit.db --checkpoints kept.jsonl --public-key audit.pem --json"},
+			exits:    "0 the chain is whole; 1 it is broken or could not be read; 2 wrong usage"},
+		{name: "audit list", summary: "List entries of the audit chain.",
+			about: "Lists the newest entries, newest first, or those from --from-seq on. The passphrase is needed.",
+			flags: []flagDecl{configFlag, chainFlags, entryFlags, seqFlags, devFlag, jsonFlag}, run: (*call).listAudit,
+			examples: []string{"agentd audit list --action tool:approval:granted", "agentd audit list --from-seq 1 --limit 1000 --json"}},
+		{name: "audit export", summary: "Write the entries of the audit chain to stdout or a file.",
+			about: "Writes the entries in the order of the chain, with their hashes. The passphrase is needed, and what is written\n" +
+				"is not encrypted.",
+			flags: []flagDecl{configFlag, chainFlags, formatFlag, outputFlag, seqFlags, devFlag, jsonFlag}, lines: true, run: (*call).exportAudit,
+			examples: []string{"agentd audit export -o audit.jsonl", "agentd audit export --format csv --from-seq 1000 > audit.csv"}},
+		{name: "audit prune", summary: "Delete the oldest entries of the audit chain.",
+			about: "Deletes entries that are older than a time, from the beginning and without a gap, and records that. A signed\n" +
+				"record takes their place, so that the rest of the chain verifies as before, checkpoints included. Export them\n" +
+				"first: there is no way back. It works while a server runs.",
+			flags: []flagDecl{configFlag, chainFlags, pruneFlags, devFlag, jsonFlag}, run: (*call).pruneAudit,
+			examples: []string{"agentd audit prune --before 365d", "agentd audit prune --before 2026-01-31 --retain 1000 --json"}},
+		{name: "audit key", summary: "Print the public key of the audit chain.",
+			about: "Prints the public key that the checkpoints of the chain are signed with, as PEM. Keep it where the server cannot\n" +
+				"write, for `agentd audit verify --public-key`.",
+			flags: []flagDecl{configFlag, chainFlags, devFlag, jsonFlag}, run: (*call).auditKey,
+			examples: []string{"agentd audit key > audit.pem", "agentd audit key --file copy/audit.db"}},
 		{name: "config check", summary: "Check the configuration, and list all that it lets the server reach.",
 			about: "Reports every problem of the configuration at once. When there is none, it lists every host and program\n" +
 				"that the server may reach (there are no others), and warnings. It resolves no secret and dials nothing.",

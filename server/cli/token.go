@@ -37,11 +37,18 @@ func (c *call) createToken(ctx context.Context) error {
 	if len(c.flags.scopes) == 0 {
 		return c.cmd.misused("--scope is missing.")
 	}
-	return c.issuing(ctx, func(issuer *auth.Issuer, _ *store.DB) error {
+	return c.issuing(ctx, func(cfg *config.Config, issuer *auth.Issuer, _ *store.DB) error {
 		v, raw, err := issuer.Mint(ctx, auth.Anonymous().Grant, auth.MintRequest{Label: c.flags.label, Scopes: c.flags.scopes,
 			Env: c.flags.env, ExpiresIn: time.Duration(c.flags.expires)})
 		if err != nil {
 			return advised(err, "Correct the flags that the issues name; `agentd token create --help` explains them.")
+		}
+		scopes := make([]any, len(v.Scopes))
+		for i, scope := range v.Scopes {
+			scopes[i] = scope
+		}
+		if err := c.record(ctx, cfg, "token:create", "token:"+v.ID, map[string]any{"scopes": scopes}); err != nil {
+			return errors.Join(err, issuer.Revoke(ctx, v.ID))
 		}
 		t := tokenOf(v)
 		if c.flags.json {
@@ -57,10 +64,13 @@ func (c *call) createToken(ctx context.Context) error {
 }
 
 func (c *call) revokeToken(ctx context.Context) error {
-	return c.issuing(ctx, func(issuer *auth.Issuer, db *store.DB) error {
+	return c.issuing(ctx, func(cfg *config.Config, issuer *auth.Issuer, db *store.DB) error {
 		id := c.args[0]
 		if err := issuer.Revoke(ctx, id); err != nil {
 			return advised(err, "List the tokens with `agentd token list`.")
+		}
+		if err := c.record(ctx, cfg, "token:revoke", "token:"+id, nil); err != nil {
+			return err
 		}
 		v, err := db.Tokens().Get(ctx, id)
 		if err != nil {
@@ -108,7 +118,7 @@ func (c *call) listTokens(ctx context.Context) error {
 }
 
 // issuing gives fn an issuer on the store: as its holder or, when a server holds it, beside that server.
-func (c *call) issuing(ctx context.Context, fn func(*auth.Issuer, *store.DB) error) error {
+func (c *call) issuing(ctx context.Context, fn func(*config.Config, *auth.Issuer, *store.DB) error) error {
 	cfg, db, err := c.own(ctx)
 	if fault.Is(err, fault.StoreLocked) {
 		db, err = store.Open(ctx, c.storeOptions(cfg, store.Options{Beside: true}))
@@ -121,7 +131,7 @@ func (c *call) issuing(ctx context.Context, fn func(*auth.Issuer, *store.DB) err
 	if err != nil {
 		return err
 	}
-	return fn(issuer, db)
+	return fn(cfg, issuer, db)
 }
 
 func (c *call) storeOptions(cfg *config.Config, o store.Options) store.Options {

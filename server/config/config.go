@@ -75,7 +75,7 @@ func (c *Config) Validate() error {
 }
 
 // Resolve returns p as an absolute path, or as it is where the working folder is unknown; a relative one is relative
-// to the folder of the configuration. Storage.Path and Audit.Path are kept as they were written and need it.
+// to the folder of the configuration. Storage.Path and those of Audit are kept as they were written and need it.
 func (c *Config) Resolve(p string) string { return resolve(c.Dir, p) }
 
 func resolve(dir, p string) string {
@@ -103,6 +103,14 @@ func (c *Config) SecretsPath() string {
 		return c.Resolve(c.Secrets.Path)
 	}
 	return c.Resolve(filepath.Join(filepath.Dir(c.Storage.Path), "secrets.kse"))
+}
+
+// AuditCheckpoints is Audit.Checkpoint.Path or, where that is empty, beside AuditPath.
+func (c *Config) AuditCheckpoints() string {
+	if c.Audit.Checkpoint.Path != "" {
+		return c.Audit.Checkpoint.Path
+	}
+	return c.AuditPath() + ".checkpoints"
 }
 
 // Sources tells where each value that is not a default came from: the path of the field, to file:line:column, the

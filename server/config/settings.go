@@ -157,9 +157,18 @@ type Audit struct {
 	Enabled       bool   `json:"enabled" default:"false" doc:"Record every request of a principal in the chain."`
 	Path          string `json:"path" doc:"The chain's file, relative to the folder of this file; absent: audit.db beside storage.path."`
 	PassphraseRef Ref    `json:"passphraseRef" doc:"The passphrase; absent: that of storage.encryption."`
-	Cipher        string `json:"cipher" default:"chacha20" enum:"sqlcipher|chacha20|aes256cbc|aes128cbc|rc4" doc:"The page cipher."`
+	Cipher        string `json:"cipher" default:"chacha20" enum:"chacha20|aes256gcm" doc:"How what the entries say is encrypted: XChaCha20-Poly1305 or AES-256-GCM, under a key that Argon2id makes of the passphrase."`
 	ToolEvents    string `json:"toolEvents" default:"security" enum:"security|all|off" doc:"Tool events that are recorded too."`
 	Wait          string `json:"wait" default:"all" enum:"all|writes" doc:"all: no answer leaves before its entry is durable; writes: the entry of a read may follow within one batch."`
+
+	Checkpoint AuditCheckpoint `json:"checkpoint" doc:"Signed heads of the chain."`
+}
+
+// AuditCheckpoint is where signed heads of the chain go, and how often.
+type AuditCheckpoint struct {
+	Path     string `json:"path" doc:"The file they are appended to, relative to the folder of this file; absent: the chain's path with .checkpoints. Best kept where only appending is possible."`
+	Interval Millis `json:"intervalMs" default:"60000" check:"1000.." doc:"At most so long after an entry."`
+	Entries  int    `json:"entries" default:"10000" check:"1.." doc:"At most after so many entries, about."`
 }
 
 // Secrets is where references of the scheme ref: look.

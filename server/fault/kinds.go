@@ -172,6 +172,12 @@ var (
 	Overloaded = declare("overloaded", 503,
 		"More work is waiting than the server accepts.",
 		"Try again after `Retry-After`.")
+	AuditUnavailable = declare("audit-unavailable", 503,
+		"The audit chain cannot be written, so nothing is answered that it must record; the request may have had its effect.",
+		"Check free space and permissions of the folder of `audit.path`, then ask how things stand and try again.")
+	AuditPayload = declare("audit-payload-serialization", 500,
+		"Something to be recorded in the audit chain does not encode or is too large.",
+		"Look up the request id in the server's log.")
 	StorageFailed = declare("storage-failed", 503,
 		"The store could not make a change durable; nothing of it was kept.",
 		"Check free space and permissions of the data folder, then try again.")
@@ -212,6 +218,12 @@ var (
 	EncryptionUnsupported = declare("pre-bind-encryption-peer-missing", 0,
 		"The configuration asks for an encryption that this build does not have.",
 		"Switch `storage.encryption.enabled` off and encrypt the disk instead.")
+	AuditPassphrase = declare("audit-passphrase-wrong", 0,
+		"The passphrase is not the one that the audit chain was made with.",
+		"Set `audit.passphraseRef` to the passphrase of this chain, or `audit.path` to another file.")
+	AuditUnusable = declare("audit-unusable", 0,
+		"The file of the audit chain or of its checkpoints is damaged, or is not used as it was made.",
+		"Verify it with `agentd audit verify`; start a new chain with another `audit.path`.")
 	MigrationFailed = declare("migration-failed", 0,
 		"The database could not be brought to this version's schema; it is unchanged.",
 		"Check free space and permissions; restore the backup if the file is damaged.")

@@ -1,7 +1,7 @@
 // Package gate is the ordered stages that every request passes before an endpoint.
 //
-//	recover and request id -> log -> CORS (answers preflight) -> rate limit -> authenticate -> CSRF and, without tokens,
-//	origin -> mux -> draining -> scope -> body limit -> idempotency -> endpoint
+//	recover and request id -> log -> CORS (answers preflight) -> rate limit -> authenticate -> audit -> CSRF and, without
+//	tokens, origin -> mux -> draining -> scope -> body limit -> idempotency -> endpoint
 //
 // Each stage is a decision, a function from a request to an error, and a small handler around it. The stages before
 // the mux are the gate's; those after it belong to the route that the mux has found.
@@ -34,6 +34,7 @@ type Options struct {
 	CORS       CORS
 	CSRF       CSRF
 	Limiter    *Limiter // nil: addresses may send as much as they like
+	Audit      Audit
 	Metrics    *metrics.Inventory
 	Logger     *slog.Logger
 }
@@ -129,7 +130,11 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		found := pattern != "" && r.URL.Path == clean(r.URL.Path)
 		err := g.limit(h, q, pattern)
 		if err == nil {
-			err = g.authenticate(r, q, pattern)
+			if err = g.authenticate(r, q, pattern); err != nil {
+				g.denied(r, q, err)
+			} else if q.Principal.Kind != "" || g.upgrades[pattern] {
+				w.hold(g, r, q, start)
+			}
 			if err != nil && found && g.late[pattern] && fault.Of(err).Kind.Status == http.StatusUnauthorized {
 				q.Refused, err = err, nil
 			}
@@ -145,6 +150,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		default:
 			mux.ServeHTTP(w, r)
 		}
+		w.release() //nolint:errcheck // whoever is to know has been told
 	})
 }
 
@@ -188,13 +194,16 @@ func (g *Gate) caught(w *recorder, r *http.Request) {
 		return
 	}
 	if p == http.ErrAbortHandler {
+		w.abandon()
 		panic(p)
 	}
 	g.opts.Logger.Error("handler panicked", "request", Of(r).ID, "panic", p, "stack", string(debug.Stack()))
 	if w.status != 0 {
+		w.abandon()
 		panic(http.ErrAbortHandler) // the answer has begun; cut it, so that nobody takes it for whole
 	}
 	g.Fail(w, r, fault.New(fault.Internal, "The server could not complete the request."))
+	w.release() //nolint:errcheck // whoever is to know has been told
 }
 
 func (g *Gate) finish(w *recorder, r *http.Request, q *Request, pattern string, start time.Time) {
@@ -301,29 +310,3 @@ type probe struct {
 func (p *probe) Header() http.Header         { return p.header }
 func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
 func (p *probe) WriteHeader(status int)      { p.status = status }
-
-// recorder remembers the status for log and metrics.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// SetStatus notes what an endpoint has answered that took the connection over.
-func (w *recorder) SetStatus(status int) { w.status = status }
-
-// Unwrap gives http.ResponseController the writer below.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -10,6 +10,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/health"
@@ -36,6 +37,7 @@ type API struct {
 	WSPath   string // of the upgrade; empty: there is none
 	Tickets  *auth.Tickets
 	Keys     *idem.Keys // nil: an Idempotency-Key is not looked at
+	Audit    *audit.Log // nil: nothing is recorded, and there are no audit routes
 	Version  string
 	BasePath string
 	MaxBody  int64
@@ -45,6 +47,8 @@ type API struct {
 
 	SSESessions string // path of the session streams' parent, "/sessions"
 	BufferTTL   time.Duration
+
+	AuditCheckpoints string // the file of the chain's checkpoints
 }
 
 // Routes is the table.
@@ -57,6 +61,9 @@ func (a *API) Routes() []Route {
 	routes = append(routes, a.realtimeRoutes()...)
 	if a.Issuer != nil {
 		routes = append(routes, a.tokenRoutes()...)
+	}
+	if a.Audit != nil {
+		routes = append(routes, a.auditRoutes()...)
 	}
 	return append(routes, a.systemRoutes()...)
 }
@@ -100,7 +107,8 @@ func (a *API) operations() []openapi.Operation {
 func errorsOf(rt Route, input bool) []*fault.Kind {
 	var kinds []*fault.Kind
 	if rt.Access.kind != public && rt.Access.kind != upgrade {
-		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded)
+		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded,
+			fault.AuditUnavailable)
 		if rt.Access.kind != anyone {
 			kinds = append(kinds, fault.ScopeDenied)
 		}

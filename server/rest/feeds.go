@@ -17,6 +17,10 @@ func (a *API) Feed(ctx context.Context, s event.Subject) (stream.Feed, error) {
 	switch s.Kind {
 	case event.SessionEvents:
 		return a.sessionFeed(s.Owner), nil
+	case event.AuditEvents:
+		if a.Audit != nil {
+			return a.auditFeed(), nil
+		}
 	case event.AgentRunEvents, event.SessionRunEvents:
 		row, err := a.Engine.Find(ctx, s.Run)
 		if fault.Is(err, fault.RunNotFound) {

@@ -8,6 +8,7 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/idem"
 	"agentd/server/rest"
 )
@@ -18,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // changes what others rely on.
 func TestDocument(t *testing.T) {
 	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Keys: new(idem.Keys), Metrics: metrics.New(""), MetricsPath: "/metrics",
-		SSE: true, WSPath: "/ws", SSESessions: "/sessions", Version: "0.0.0", BasePath: "/v1"}
+		SSE: true, WSPath: "/ws", SSESessions: "/sessions", Audit: new(audit.Log), Version: "0.0.0", BasePath: "/v1"}
 	got := string(api.Document())
 	if again := string(api.Document()); again != got {
 		t.Error("Document() gives other bytes the second time")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"agentd/auth"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/trace"
 )
@@ -41,8 +43,40 @@ func (a *API) replayRoutes() []Route {
 	}
 }
 
-// replay answers both routes: here is known who has asked for what in which mode, and how many events they get. Of one
-// whose scope does not suffice that is known in [API.serve], where admit refuses them.
-func (a *API) replay(ctx context.Context, _ Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
-	return a.Traces.Replay(ctx, target, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
+// replay answers both routes. Each replay is recorded, and so is one that is refused: see [API.refused].
+func (a *API) replay(ctx context.Context, c Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
+	got, err := a.Traces.Replay(ctx, target, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
+	if err == nil {
+		err = a.record(ctx, c.Principal, "replay:accessed", replayTarget(target.RunID, target.SessionID), audit.Success,
+			map[string]any{"mode": replayMode(b.Raw), "eventCount": len(got.Events)})
+	}
+	return got, err
+}
+
+func replayTarget(runID, sessionID string) string {
+	if runID != "" {
+		return "run:" + runID
+	}
+	return "session:" + sessionID
+}
+
+func replayMode(raw bool) string {
+	if raw {
+		return "raw"
+	}
+	return "sanitized"
+}
+
+// refused records a replay that its caller may not have, and returns the refusal. The access is the one that was chosen
+// by the flag. That nobody is known to call is recorded where that is found out.
+func (a *API) refused(r *http.Request, access Access, p auth.Principal, refusal error) error {
+	if !fault.Is(refusal, fault.ScopeDenied) {
+		return refusal
+	}
+	err := a.record(r.Context(), p, "replay:skipped", replayTarget(r.PathValue("runId"), r.PathValue("id")), audit.Denied,
+		map[string]any{"mode": access.target, "reason": fault.ScopeDenied.Code})
+	if err != nil {
+		return err
+	}
+	return refusal
 }

@@ -260,14 +260,18 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	c, in := Call{Principal: gate.Of(r).Principal}, reflect.New(rt.Endpoint.in)
 	var body []byte
 	early := rt.Access.kind == byFlag
+	var err error
 	if early {
-		var err error
-		if body, err = a.readEarly(w, r, in.Interface()); err != nil {
-			return err
-		}
+		body, err = a.readEarly(w, r, in.Interface())
 		rt.Access = rt.Access.chosen(in.Elem())
 	}
-	if err := a.admit(r, rt.Access, &c); err != nil {
+	if err == nil {
+		err = a.admit(r, rt.Access, &c)
+	}
+	if err != nil && early {
+		return a.refused(r, rt.Access, c.Principal, err)
+	}
+	if err != nil {
 		return err
 	}
 	key, keyErr := a.readKey(w, r, rt)

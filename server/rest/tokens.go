@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentd/auth"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/store"
@@ -72,14 +73,21 @@ func (a *API) tokenRoutes() []Route {
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal.Grant, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
 					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
+				if err == nil {
+					err = a.record(ctx, c.Principal, "token:create", "token:"+v.ID, audit.Success, map[string]any{"scopes": anyList(v.Scopes)})
+				}
 				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
 		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Summary: "Revoke a token for good.",
 			Errors: []*fault.Kind{fault.TokenNotFound},
-			Endpoint: call(http.StatusNoContent, func(ctx context.Context, _ Call, in struct {
+			Endpoint: call(http.StatusNoContent, func(ctx context.Context, c Call, in struct {
 				ID string `path:"id"`
 			}) (none, error) {
-				return none{}, a.Issuer.Revoke(ctx, in.ID)
+				err := a.Issuer.Revoke(ctx, in.ID)
+				if err == nil {
+					err = a.record(ctx, c.Principal, "token:revoke", "token:"+in.ID, audit.Success, nil)
+				}
+				return none{}, err
 			})},
 	}
 }

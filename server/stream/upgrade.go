@@ -42,7 +42,13 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	for _, p := range offered {
 		if p == Subprotocol {
 			protocol = Subprotocol
-			if principal, err = s.recognise(r.Context(), ip, offered, bearer); err == nil {
+			principal, err = s.recognise(r.Context(), ip, offered, bearer)
+			if rec, ok := w.(interface {
+				Recognised(auth.Principal, error)
+			}); ok {
+				rec.Recognised(principal, err)
+			}
+			if err == nil {
 				refused = ending{}
 				break
 			}

@@ -1,0 +1,185 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"strings"
+
+	"agentd/server/agent"
+	"agentd/server/audit"
+	"agentd/server/commentary"
+	"agentd/server/config"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/health"
+	"agentd/server/message"
+	"agentd/server/outbound"
+	"agentd/server/rest"
+	"agentd/store"
+)
+
+// AuditOptions are how the audit chain of a configuration is opened. Without a passphrase reference the error is
+// pre-bind-encryption-required, and one that gives no value is pre-bind-secret-unresolvable.
+func AuditOptions(cfg *config.Config, secrets interface{ Resolve(string) ([]byte, error) }) (audit.Options, error) {
+	o := audit.Options{Path: cfg.Resolve(cfg.AuditPath()), Durability: cfg.Storage.Durability, Cipher: cfg.Audit.Cipher,
+		Checkpoints: audit.Checkpoints{Path: cfg.Resolve(cfg.AuditCheckpoints()), Interval: cfg.Audit.Checkpoint.Interval.Duration(),
+			Entries: int64(cfg.Audit.Checkpoint.Entries)}}
+	ref, path := cfg.Audit.PassphraseRef, "audit.passphraseRef"
+	if ref == "" {
+		ref, path = cfg.Storage.Encryption.PassphraseRef, "storage.encryption.passphraseRef"
+	}
+	if ref == "" {
+		return o, fault.New(fault.EncryptionRequired, "audit.enabled is true, and the audit chain is always encrypted, but neither audit.passphraseRef nor storage.encryption.passphraseRef is set.").
+			Advise("Set `audit.passphraseRef`, for instance to `file:audit-passphrase`, or switch `audit.enabled` off.")
+	}
+	var err error
+	if o.Passphrase, err = secrets.Resolve(string(ref)); err != nil {
+		return o, fault.New(fault.SecretUnresolvable, "%s (%s): %v.", path, ref, err).With("path", path)
+	}
+	return o, nil
+}
+
+// openAudit opens the chain, when there is to be one.
+func (s *Server) openAudit(ctx context.Context, p *parts, o audit.Options) (err error) {
+	if !s.cfg.Audit.Enabled {
+		return nil
+	}
+	o.Logger, o.Holder = s.log, store.Holder{Command: s.opts.Command}
+	subject := event.Subject{Kind: event.AuditEvents}.String()
+	o.Committed = func(seq int64, line []byte) { p.hub.Publish(subject, rest.AuditEntry(seq, line)) }
+	p.audit, err = audit.Open(ctx, o)
+	return err
+}
+
+// auditStage is what the gate records with.
+func (s *Server) auditStage(p *parts) gate.Audit {
+	return gate.Audit{Log: p.audit, Trailing: s.cfg.Audit.Wait == "writes"}
+}
+
+// auditStart records that the server starts, and with what configuration. The digest is over the configuration as JSON;
+// secrets are in it as references only.
+func (s *Server) auditStart(ctx context.Context, p *parts) error {
+	if p.audit == nil {
+		return nil
+	}
+	text, err := message.Encode(s.cfg)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	return p.audit.Append(ctx, audit.Record{Actor: systemActor, Action: "server:start", Target: "server", Decision: audit.Success,
+		Metadata: map[string]any{"version": Version, "pid": os.Getpid(), "configSha256": hex.EncodeToString(sum[:])}})
+}
+
+// auditStop records that the server stops in good order. A start without one before it came after a crash.
+func (s *Server) auditStop(p *parts) error {
+	if p.audit == nil {
+		return nil
+	}
+	return p.audit.Append(context.Background(), audit.Record{Actor: systemActor, Action: "server:stop", Target: "server", Decision: audit.Success})
+}
+
+var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
+
+// auditTools records what becomes of tool calls, as far as audit.toolEvents asks for it; nil when it asks for nothing.
+func (s *Server) auditTools(p *parts) func([]agent.Happening) {
+	level := s.cfg.Audit.ToolEvents
+	if p.audit == nil || level == "off" {
+		return nil
+	}
+	return func(list []agent.Happening) {
+		for _, h := range list {
+			approval := strings.HasPrefix(h.Event, "tool.approval.")
+			if !approval && level != "all" {
+				continue
+			}
+			if err := p.audit.Append(context.Background(), toolRecord(&h)); err != nil {
+				s.log.Error("tool event not recorded", "run", h.RunID, "event", h.Event, "error", err)
+			}
+		}
+	}
+}
+
+// toolRecord is a happening as the chain has it.
+func toolRecord(h *agent.Happening) audit.Record {
+	r := audit.Record{Actor: audit.Actor{Kind: audit.ActorAgent, ID: h.AgentID}, Action: strings.ReplaceAll(h.Event, ".", ":"), Target: "tool:" + h.ToolName,
+		Decision: audit.Success, Context: audit.Context{RunID: h.RunID, SessionID: h.SessionID, ToolName: h.ToolName},
+		Metadata: map[string]any{"toolCallId": h.ToolCallID, "stepNumber": h.Step}}
+	switch h.Event {
+	case event.ApprovalDenied:
+		r.Decision = audit.Denied
+	case event.ToolError:
+		r.Decision = audit.Failed
+		r.Metadata["errorKind"] = h.ErrorKind
+	}
+	if h.Reason != "" {
+		r.Metadata["reason"] = cut(h.Reason, 1024)
+	}
+	if kind, id, ok := strings.Cut(h.By, ":"); ok && kind == "token" {
+		r.Actor = audit.Actor{Kind: audit.ActorToken, ID: id}
+	} else if h.By == "cli" {
+		r.Actor = audit.Actor{Kind: audit.ActorCLI, ID: "cli"}
+	} else if h.By != "" {
+		r.Actor = audit.Actor{Kind: audit.ActorSystem, ID: h.By}
+	}
+	return r
+}
+
+func cut(s string, most int) string { return s[:min(len(s), most)] }
+
+// redacted counts an event that is delivered sanitised, and records it.
+func (s *Server) redacted(p *parts) func(transport string, d *commentary.Decision) {
+	return func(transport string, d *commentary.Decision) {
+		p.metrics.RedactionDrops.Inc()
+		if p.audit == nil {
+			return
+		}
+		reasons := make([]any, len(d.Reasons))
+		for i, r := range d.Reasons {
+			reasons[i] = r
+		}
+		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: "delivery:commentary:sanitized", Target: transport + ":" + d.EventType,
+			Decision: audit.Success, Metadata: map[string]any{"policy": string(d.Policy), "applied": true, "boundary": "event-emission", "reasons": reasons,
+				"matchedPattern": d.MatchedPattern, "sha256OfBefore": d.SHA256Before, "sha256OfAfter": d.SHA256After}})
+		if err != nil {
+			s.log.Error("sanitised delivery not recorded", "event", d.EventType, "error", err)
+		}
+	}
+}
+
+// refusedDial records a connection that was refused.
+func (s *Server) refusedDial(p *parts) func(outbound.Denial) {
+	return func(d outbound.Denial) {
+		if p.audit == nil {
+			return
+		}
+		facts := map[string]any{"setting": d.Setting, "reason": cut(d.Reason, 1024)}
+		if d.Address.IsValid() {
+			facts["address"] = d.Address.String()
+		}
+		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: "outbound:denied", Target: d.Target, Decision: audit.Denied, Metadata: facts})
+		if err != nil {
+			s.log.Error("refused connection not recorded", "target", d.Target, "error", err)
+		}
+	}
+}
+
+// auditHealth is the check of the chain.
+func (s *Server) auditHealth(r *health.Rollup, p *parts) {
+	if p.audit == nil {
+		return
+	}
+	r.Register("audit", func(ctx context.Context) health.Result {
+		fields := struct {
+			Entries int64 `json:"entries"`
+		}{p.audit.Head().Size}
+		if err := p.audit.Check(ctx); err != nil {
+			s.log.Error("audit check failed", "error", err)
+			return health.Result{Status: health.Fail, Message: "The audit chain cannot be written.", Fields: fields}
+		}
+		return health.Result{Status: health.OK, Fields: fields}
+	})
+}

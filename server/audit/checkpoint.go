@@ -1,0 +1,248 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"agentd/store"
+)
+
+// Checkpoints say where the signed heads of the tree go, and how often.
+type Checkpoints struct {
+	Path     string        // empty: none are written
+	Interval time.Duration // at most so long after an entry
+	Entries  int64         // at most after so many entries, about; 0: by time only
+}
+
+// A Checkpoint is a signed head of the tree: one line of the checkpoint file.
+type Checkpoint struct {
+	V            string `json:"v"`
+	Head         Head   `json:"head"`
+	WriterID     string `json:"writerId"`
+	SignedAt     int64  `json:"signedAt"`
+	Signature    string `json:"signature"`    // base64url, of the canonical {head, signedAt, v, writerId}
+	PublicKeyPEM string `json:"publicKeyPem"` // of the writer, for people; who verifies brings a key
+}
+
+const (
+	checkpointLabel = "svc-audit-checkpoint/1"
+	maxLine         = 16 << 10
+)
+
+// signed is what the signature is made over.
+func (c *Checkpoint) signed() []byte {
+	b, err := appendValue(nil, map[string]any{"v": c.V, "writerId": c.WriterID, "signedAt": c.SignedAt,
+		"head": map[string]any{"size": c.Head.Size, "rootHash": c.Head.RootHash, "lastSeq": c.Head.LastSeq}}, 0)
+	if err != nil {
+		panic(err) // nothing in it can fail
+	}
+	return b
+}
+
+// Verify reports whether the holder of a key has signed the checkpoint.
+func (c *Checkpoint) Verify(key ed25519.PublicKey) bool {
+	sig, err := base64.RawURLEncoding.DecodeString(c.Signature)
+	return err == nil && c.V == checkpointLabel && c.Head.Size == c.Head.LastSeq && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, c.signed(), sig)
+}
+
+// sign makes the line of a checkpoint, with its end.
+func sign(key ed25519.PrivateKey, head Head, at time.Time) []byte {
+	public := key.Public().(ed25519.PublicKey)
+	c := Checkpoint{V: checkpointLabel, Head: head, WriterID: writerID(public), SignedAt: at.UnixMilli(), PublicKeyPEM: string(PEM(public))}
+	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, c.signed()))
+	line, err := json.Marshal(c)
+	if err == nil {
+		line, err = Canonical(line)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return append(line, '\n')
+}
+
+func writerID(public ed25519.PublicKey) string {
+	sum := sha256.Sum256(public)
+	return "agentd-" + hex.EncodeToString(sum[:8])
+}
+
+// PEM is a public key in the form that other tools read.
+func PEM(key ed25519.PublicKey) []byte {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+// ParseKey reads what [PEM] wrote.
+func ParseKey(text []byte) (ed25519.PublicKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("it is no PEM")
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if public, ok := key.(ed25519.PublicKey); err == nil && ok {
+		return public, nil
+	}
+	return nil, errors.New("it holds no Ed25519 public key")
+}
+
+// ParseCheckpoint reads one line. The signature is not checked.
+func ParseCheckpoint(line []byte) (c Checkpoint, err error) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return c, err
+	}
+	if c.Head.Size < 0 || c.V != checkpointLabel {
+		return c, fmt.Errorf("it is no %s", checkpointLabel)
+	}
+	return c, nil
+}
+
+// heads is the checkpoint file of the process that writes it.
+type heads struct {
+	file    *os.File
+	entries int64
+	last    atomic.Int64 // size of the latest head
+}
+
+// openHeads opens the file, and takes away a last line that a crash has cut.
+func openHeads(o Checkpoints) (*heads, error) {
+	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
+		return nil, unusable("the folder of its checkpoints: %v", err)
+	}
+	f, err := os.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, unusable("its checkpoints: %v", err)
+	}
+	h := &heads{file: f, entries: o.Entries}
+	whole := int64(0)
+	r := bufio.NewReaderSize(f, maxLine)
+	for {
+		line, err := r.ReadSlice('\n')
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
+		}
+		whole += int64(len(line))
+		if c, err := ParseCheckpoint(line); err == nil {
+			h.last.Store(c.Head.Size)
+		}
+	}
+	if err := f.Truncate(whole); err != nil {
+		return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
+	}
+	return h, nil
+}
+
+// due reports whether enough entries have come since the latest head.
+func (h *heads) due(size int64) bool {
+	return h != nil && h.entries > 0 && size-h.last.Load() >= h.entries
+}
+
+func (h *heads) write(line []byte, size int64) error {
+	at, err := h.file.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = h.file.Write(line)
+	}
+	if err == nil {
+		err = h.file.Sync()
+	}
+	if err != nil {
+		h.file.Truncate(at) //nolint:errcheck // a torn line is told apart from a whole one
+		return err
+	}
+	h.last.Store(size)
+	return nil
+}
+
+func (h *heads) close() error { return h.file.Close() }
+
+// checkpoint signs the head of the chain, unless the latest checkpoint has it. First the file has it, then the chain,
+// so that a file that lacks the chain's latest has been changed.
+func (l *Log) checkpoint(ctx context.Context) error {
+	head := l.Head()
+	if l.heads == nil || head.Size <= l.heads.last.Load() {
+		return nil
+	}
+	line := sign(l.keys.private, head, time.Now())
+	if err := l.heads.write(line, head.Size); err != nil {
+		return err
+	}
+	return l.file.Update(ctx, func(tx *store.Tx) error { return l.file.SetValue(tx, valueHead, line) })
+}
+
+// mend gives a checkpoint file that is new the chain's latest checkpoint.
+func (l *Log) mend(ctx context.Context) error {
+	var line []byte
+	err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
+		line, err = l.file.Value(tx, valueHead)
+		return err
+	})
+	if err != nil || line == nil {
+		return err
+	}
+	if c, err := ParseCheckpoint(line); err == nil && c.Verify(l.public) && l.heads.last.Load() == 0 {
+		return l.heads.write(line, c.Head.Size)
+	}
+	return nil
+}
+
+// headReader reads a checkpoint file as it was when it was opened.
+type headReader struct {
+	file *os.File
+	r    *bufio.Reader
+}
+
+// readHeads opens a checkpoint file; one that does not exist has no lines.
+func readHeads(path string) (*headReader, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) || path == "" {
+		return &headReader{r: bufio.NewReader(bytes.NewReader(nil))}, nil
+	}
+	if err != nil {
+		return nil, unusable("its checkpoints: %v", err)
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
+	}
+	return &headReader{f, bufio.NewReaderSize(io.LimitReader(f, fi.Size()), maxLine)}, nil
+}
+
+// next is the next checkpoint; ok is false at the end. A line without its end is one that was being written.
+func (h *headReader) next() (c Checkpoint, ok bool, err error) {
+	line, err := h.r.ReadSlice('\n')
+	if err == io.EOF {
+		return c, false, nil
+	}
+	if err != nil {
+		return c, false, err
+	}
+	c, err = ParseCheckpoint(line)
+	return c, true, err
+}
+
+func (h *headReader) close() {
+	if h.file != nil {
+		h.file.Close()
+	}
+}

@@ -1,0 +1,218 @@
+// Package audit is the tamper-evident chain of what principals did: append, seal, verify, export.
+//
+// Each entry holds the hash of the one before it. What an entry says is encrypted; its number, its time and the two
+// hashes are not, so that the links can be checked without the passphrase. Signed heads of a Merkle tree over the
+// hashes stand in a second file: they find what the links alone cannot, a tail that was cut off and a chain that was
+// written anew.
+//
+//	Append --> queue --> one of the waiting callers leads: hash, seal, INSERT...; COMMIT --> every caller returns
+//	                                                            \--> Options.Committed
+//	Run    --> every interval, or so many entries: sign the tree's head --> checkpoint file
+//
+// What the chain does not find: whoever has the passphrase can write another chain, and whoever can write both files
+// can put older copies of both back. Against either, keep copies of the checkpoint file and of the public key where the
+// server cannot write, and verify with those.
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// Kinds of actor.
+const (
+	ActorToken  = "token"
+	ActorCLI    = "cli"
+	ActorAgent  = "agent"
+	ActorTool   = "tool"
+	ActorSystem = "system"
+)
+
+// Actor is who did something.
+type Actor struct {
+	Kind  string `json:"kind"`
+	ID    string `json:"id"`
+	Label string `json:"label,omitempty"`
+}
+
+// A Decision is what became of it.
+type Decision string
+
+const (
+	Success  Decision = "success"
+	Denied   Decision = "denied"
+	Failed   Decision = "error"
+	NotFound Decision = "not-found"
+)
+
+// Context is what it belonged to.
+type Context struct {
+	RunID     string `json:"runId,omitempty"`
+	SessionID string `json:"sessionId,omitempty"`
+	ToolName  string `json:"toolName,omitempty"`
+}
+
+// A Record is what a caller wants to have recorded.
+type Record struct {
+	At       time.Time // zero: now
+	Actor    Actor
+	Action   string // such as http:request
+	Target   string
+	Decision Decision
+	Context  Context
+	Metadata map[string]any // strings, numbers, booleans, and maps and lists of those; nil: none
+}
+
+// Entry is a record in its place in the chain. Hashes are lowercase hex.
+type Entry struct {
+	Seq      int64           `json:"seq"`
+	TS       int64           `json:"ts" doc:"Milliseconds since 1970."`
+	Actor    Actor           `json:"actor"`
+	Action   string          `json:"action"`
+	Target   string          `json:"target"`
+	Decision Decision        `json:"decision"`
+	Context  *Context        `json:"context,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	PrevHash string          `json:"prevHash"`
+	Hash     string          `json:"hash"`
+}
+
+// Limits of a record. A longer target is cut; a larger record is refused.
+const (
+	maxTarget   = 2048
+	maxContents = 64 << 10
+)
+
+// contents is a record as canonical JSON, in the two parts between which the members that the chain adds belong:
+//
+//	{"action":...,"actor":...,"context":...,"decision":...,"metadata":... ,"target":"..."}
+//	                                                                     ^ prevHash, seq      ^ ts
+type contents struct {
+	head, tail []byte
+	decided    int // length of head up to its decision, after which the hash belongs
+}
+
+func contentsOf(r *Record) (contents, error) {
+	b := appendHead(make([]byte, 0, 320), r.Action, r.Actor, r.Context, r.Decision)
+	decided := len(b)
+	if r.Metadata != nil {
+		b = append(b, `,"metadata":`...)
+		var err error
+		if b, err = appendValue(b, r.Metadata, 0); err != nil {
+			return contents{}, fault.New(fault.AuditPayload, "The record %s does not encode: %v.", r.Action, err)
+		}
+	}
+	n := len(b)
+	target := r.Target
+	if len(target) > maxTarget {
+		target = target[:maxTarget]
+	}
+	b = append(b, targetMember...)
+	b = appendString(b[:len(b)-1], target)
+	b = append(b, '}')
+	if len(b) > maxContents {
+		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes; at most %d are kept.", r.Action, len(b), maxContents)
+	}
+	return contents{b[:n], b[n:], decided}, nil
+}
+
+// appendHead writes an entry up to its decision.
+func appendHead(b []byte, action string, by Actor, c Context, d Decision) []byte {
+	b = append(b, `{"action":`...)
+	b = appendString(b, action)
+	b = append(b, `,"actor":{"id":`...)
+	b = appendString(b, by.ID)
+	b = append(b, `,"kind":`...)
+	b = appendString(b, by.Kind)
+	if by.Label != "" {
+		b = append(b, `,"label":`...)
+		b = appendString(b, by.Label)
+	}
+	b = appendContext(append(b, '}'), c)
+	b = append(b, `,"decision":`...)
+	return appendString(b, string(d))
+}
+
+func appendContext(b []byte, c Context) []byte {
+	if c == (Context{}) {
+		return b
+	}
+	b = append(b, `,"context":`...)
+	sep := byte('{')
+	for _, m := range [...][2]string{{"runId", c.RunID}, {"sessionId", c.SessionID}, {"toolName", c.ToolName}} {
+		if m[1] != "" {
+			b = append(append(b, sep, '"'), m[0]...)
+			b = appendString(append(b, '"', ':'), m[1])
+			sep = ','
+		}
+	}
+	return append(b, '}')
+}
+
+// whole is both parts together: what is sealed. They lie next to each other.
+func (c contents) whole() []byte { return c.head[:len(c.head)+len(c.tail)] }
+
+// targetMember begins the last member of the sealed part. No string can hold it, since a quote in a string is escaped.
+const targetMember = `,"target":"`
+
+// appendEntry writes what is hashed: the canonical form of the entry without its own hash.
+func (c contents) appendEntry(dst []byte, seq, ts int64, prev []byte) []byte {
+	dst = append(append(dst, c.head...), `,"prevHash":"`...)
+	dst = hex.AppendEncode(dst, prev)
+	dst = append(dst, `","seq":`...)
+	dst = strconv.AppendInt(dst, seq, 10)
+	dst = append(dst, c.tail[:len(c.tail)-1]...)
+	dst = append(dst, `,"ts":`...)
+	dst = strconv.AppendInt(dst, ts, 10)
+	return append(dst, '}')
+}
+
+// line is the entry with its hash, as an export has it.
+func (c contents) line(seq, ts int64, prev, hash []byte) []byte {
+	dst := make([]byte, 0, len(c.head)+len(c.tail)+208)
+	dst = append(append(dst, c.head[:c.decided]...), `,"hash":"`...)
+	dst = append(hex.AppendEncode(dst, hash), '"')
+	rest := contents{head: c.head[c.decided:], tail: c.tail}
+	return rest.appendEntry(dst, seq, ts, prev)
+}
+
+// splitSealed is the inverse of whole, but for decided.
+func splitSealed(plain []byte) (contents, bool) {
+	i := bytes.LastIndex(plain, []byte(targetMember))
+	if i < 0 {
+		return contents{}, false
+	}
+	return contents{head: plain[:i], tail: plain[i:]}, true
+}
+
+// entryOf reads a row whose contents are opened.
+func entryOf(r *store.AuditRow, plain []byte) (e Entry, err error) {
+	if err := json.Unmarshal(plain, &e); err != nil {
+		return e, unusable("entry %d is damaged", r.Seq)
+	}
+	e.Seq, e.TS, e.PrevHash, e.Hash = r.Seq, r.TS, hex.EncodeToString(r.Prev), hex.EncodeToString(r.Hash)
+	return e, nil
+}
+
+// Line is the entry as one line of canonical JSON, without the line's end: what an export has.
+func (e *Entry) Line(dst []byte) []byte {
+	dst = appendHead(dst, e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision)
+	dst = append(append(append(dst, `,"hash":"`...), e.Hash...), '"')
+	if len(e.Metadata) > 0 {
+		dst = append(append(dst, `,"metadata":`...), e.Metadata...)
+	}
+	dst = append(append(append(dst, `,"prevHash":"`...), e.PrevHash...), `","seq":`...)
+	dst = strconv.AppendInt(dst, e.Seq, 10)
+	dst = append(dst, `,"target":`...)
+	dst = appendString(dst, e.Target)
+	dst = append(dst, `,"ts":`...)
+	dst = strconv.AppendInt(dst, e.TS, 10)
+	return append(dst, '}')
+}

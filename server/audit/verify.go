@@ -1,0 +1,330 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"math"
+	"slices"
+
+	"agentd/store"
+)
+
+// scanPage is how many rows one statement reads: a longer one would keep the log of the file from being truncated.
+const scanPage = 4096
+
+// What a verification can find.
+const (
+	BrokenMissing     = "missing"             // an entry is not there
+	BrokenLink        = "broken-link"         // an entry refers to another than the one before it
+	BrokenContents    = "contents-changed"    // the sealed part of an entry does not belong to its hash
+	BrokenHash        = "hash-mismatch"       // an entry says something else than its hash
+	BrokenTruncated   = "truncated"           // a checkpoint or the running server has seen entries that are gone
+	BrokenLog         = "inconsistent-log"    // a checkpoint was made for other entries than these
+	BrokenSignature   = "bad-signature"       // a checkpoint or the record of a pruning is not signed with the key
+	BrokenCheckpoints = "checkpoints-missing" // the checkpoint file lacks its latest line
+)
+
+// Verification says what to verify, and against what.
+type Verification struct {
+	From, To    int64             // sequence numbers, both included; 0: from the first, to the last
+	Checkpoints string            // the checkpoint file; empty: none
+	PublicKey   ed25519.PublicKey // that must have signed; nil: the one that the chain itself names
+}
+
+// Verdict is what a verification has found. Where the chain is broken, only the first place is told.
+type Verdict struct {
+	OK       bool   `json:"ok"`
+	Count    int64  `json:"count" doc:"Entries that were checked."`
+	BrokenAt int64  `json:"brokenAt,omitempty" doc:"The first bad sequence number."`
+	Reason   string `json:"reason,omitempty" doc:"What is wrong there: missing, broken-link, contents-changed, hash-mismatch, truncated, inconsistent-log, bad-signature or checkpoints-missing."`
+	Expected string `json:"expected,omitempty"`
+	Actual   string `json:"actual,omitempty"`
+
+	Contents      bool  `json:"contents" doc:"The contents were checked against the hashes, for which the passphrase is needed."`
+	Checkpoints   int   `json:"checkpoints" doc:"Checkpoints that fitted."`
+	PrunedThrough int64 `json:"prunedThrough,omitempty" doc:"The last entry that was pruned."`
+	Head          *Head `json:"head,omitempty" doc:"The tree over all entries, when all were checked: keep it, and later verifications can be held to it."`
+}
+
+// Verify walks the chain in constant memory. An error says that it could not be read; what is wrong with it is in the
+// verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
+func (l *Log) Verify(ctx context.Context, v Verification) (Verdict, error) {
+	select {
+	case l.walking <- struct{}{}:
+		defer func() { <-l.walking }()
+	case <-ctx.Done():
+		return Verdict{}, context.Cause(ctx)
+	}
+	for {
+		before, err := l.stubText(ctx)
+		if err != nil {
+			return Verdict{}, err
+		}
+		verdict, err := l.verifyOnce(ctx, v)
+		if err != nil || verdict.OK {
+			return verdict, err
+		}
+		// Rows that were being pruned look as if they were missing.
+		if after, err := l.stubText(ctx); err != nil || bytes.Equal(before, after) {
+			return verdict, err
+		}
+	}
+}
+
+func (l *Log) stubText(ctx context.Context) (text []byte, err error) {
+	err = l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
+		text, err = l.file.Value(tx, valueStub)
+		return err
+	})
+	return text, err
+}
+
+// verifier is one walk.
+type verifier struct {
+	l       *Log
+	key     ed25519.PublicKey
+	whole   bool // from the beginning, so that the tree is known
+	from    int64
+	to      int64
+	next    int64 // the sequence number that must come
+	prev    []byte
+	tree    edge
+	verdict Verdict
+
+	heads  *headReader
+	head   *Checkpoint // the next of the file
+	listed int64       // size of the largest head of the file so far
+	ours   bool        // the file is the one that belongs to the chain
+	kept   *Checkpoint // the latest that was made, as the chain itself holds it
+	points []point     // further heads that must fit, by size
+	good   int64       // size of the latest head that fitted
+
+	text, ad, plain []byte
+}
+
+// point is a head that a chain must have had.
+type point struct {
+	size int64
+	root string
+}
+
+var errBroken = errors.New("audit: the chain is broken")
+
+func (l *Log) verifyOnce(ctx context.Context, v Verification) (Verdict, error) {
+	w := &verifier{l: l, key: v.PublicKey, to: v.To, from: v.From, prev: make([]byte, sha256.Size)}
+	w.verdict = Verdict{Contents: l.keys != nil}
+	if w.key == nil {
+		w.key = l.public
+	}
+	err := w.begin(ctx, v.Checkpoints)
+	if w.heads != nil {
+		defer w.heads.close()
+	}
+	if err == nil {
+		err = w.walk(ctx)
+	}
+	if err == nil {
+		err = w.end()
+	}
+	if errors.Is(err, errBroken) {
+		err = nil
+	}
+	return w.verdict, err
+}
+
+// broken notes what is wrong.
+func (w *verifier) broken(seq int64, reason, expected, actual string) error {
+	w.verdict.BrokenAt, w.verdict.Reason, w.verdict.Expected, w.verdict.Actual = seq, reason, expected, actual
+	return errBroken
+}
+
+// begin finds where the chain begins and which heads it must have. The heads are read before the entries, which have
+// come by then, and those that the chain itself holds before the file, which had them first.
+func (w *verifier) begin(ctx context.Context, file string) error {
+	var st *stub
+	var line []byte
+	err := w.l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
+		if line, err = w.l.file.Value(tx, valueHead); err == nil {
+			st, err = readStub(tx, w.l.file)
+		}
+		return err
+	})
+	if errors.Is(err, errStub) {
+		return w.broken(1, BrokenSignature, "", "")
+	}
+	if err != nil {
+		return err
+	}
+	seen := w.l.Head()
+	w.ours = file != "" && file == w.l.opts.Checkpoints.Path
+	if w.heads, err = readHeads(file); err != nil {
+		return err
+	}
+	w.next = 1
+	if st != nil {
+		w.verdict.PrunedThrough = st.Through
+		if !st.verify(w.key) {
+			return w.broken(st.Through, BrokenSignature, "", st.Signature)
+		}
+		w.next, w.prev, w.tree, w.good = st.Through+1, st.node[:], st.edge.clone(), st.Through
+	}
+	w.whole = w.from <= w.next
+	if w.from = max(w.from, w.next); !w.whole {
+		w.next, w.prev = w.from, nil
+	}
+	if w.to == 0 {
+		w.to = math.MaxInt64
+	}
+	if err := w.load(); err != nil || !w.whole {
+		return err
+	}
+	if seen.Size > 0 {
+		w.points = append(w.points, point{seen.Size, seen.RootHash})
+	}
+	if line != nil {
+		c, _ := ParseCheckpoint(line) // one that is damaged has no good signature
+		if !c.Verify(w.key) {
+			return w.broken(max(c.Head.Size, 1), BrokenSignature, "", c.Signature)
+		}
+		w.kept = &c
+		w.points = append(w.points, point{c.Head.Size, c.Head.RootHash})
+	}
+	slices.SortFunc(w.points, func(a, b point) int { return cmp.Compare(a.size, b.size) })
+	return w.compare()
+}
+
+// load takes the next line of the checkpoint file.
+func (w *verifier) load() error {
+	before := w.head
+	c, ok, err := w.heads.next()
+	if w.head = nil; !ok && err == nil {
+		return nil
+	}
+	if err != nil || !c.Verify(w.key) {
+		return w.broken(max(c.Head.Size, w.good+1), BrokenSignature, "", c.Signature)
+	}
+	if before != nil && c.Head.Size < before.Head.Size {
+		return w.broken(c.Head.Size, BrokenLog, before.Head.RootHash, c.Head.RootHash)
+	}
+	w.head, w.listed = &c, c.Head.Size
+	return nil
+}
+
+// compare holds the tree, as large as it is now, to the heads of that size.
+func (w *verifier) compare() error {
+	var root string
+	fits := func(size int64, want string) error {
+		if size < w.tree.size { // of entries that were pruned
+			return nil
+		}
+		if root == "" {
+			root = headOf(&w.tree).RootHash
+		}
+		if root != want {
+			return w.broken(w.good+1, BrokenLog, want, root)
+		}
+		return nil
+	}
+	for len(w.points) > 0 && w.points[0].size <= w.tree.size {
+		if err := fits(w.points[0].size, w.points[0].root); err != nil {
+			return err
+		}
+		w.points = w.points[1:]
+	}
+	for w.head != nil && w.head.Head.Size <= w.tree.size {
+		if err := fits(w.head.Head.Size, w.head.Head.RootHash); err != nil {
+			return err
+		}
+		w.verdict.Checkpoints++
+		w.good = max(w.good, w.head.Head.Size)
+		if err := w.load(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *verifier) walk(ctx context.Context) error {
+	for w.next <= w.to {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		n, err := w.l.file.Scan(ctx, w.next, w.to, scanPage, false, w.row)
+		if err != nil || n < scanPage {
+			return err
+		}
+	}
+	return nil
+}
+
+// row checks one entry.
+func (w *verifier) row(r *store.AuditRow) error {
+	if r.Seq != w.next {
+		return w.broken(w.next, BrokenMissing, hex.EncodeToString(r.Prev), "")
+	}
+	if w.prev != nil && !bytes.Equal(r.Prev, w.prev) {
+		return w.broken(r.Seq, BrokenLink, hex.EncodeToString(w.prev), hex.EncodeToString(r.Prev))
+	}
+	if len(r.Hash) != sha256.Size || len(r.Prev) != sha256.Size {
+		return w.broken(r.Seq, BrokenHash, "", hex.EncodeToString(r.Hash))
+	}
+	if w.l.keys != nil {
+		if err := w.contents(r); err != nil {
+			return err
+		}
+	}
+	w.prev = append(w.prev[:0], r.Hash...)
+	w.next++
+	w.verdict.Count++
+	if w.whole {
+		w.tree.grow(leafOf(r.Hash))
+		if w.head != nil && w.head.Head.Size <= w.tree.size || len(w.points) > 0 && w.points[0].size <= w.tree.size {
+			return w.compare()
+		}
+	}
+	return nil
+}
+
+// contents opens what an entry says, and hashes it anew.
+func (w *verifier) contents(r *store.AuditRow) error {
+	w.ad = bound(w.ad[:0], r.Seq, r.Hash)
+	plain, err := open(w.l.keys.contents, w.plain[:0], r.Seal, w.ad)
+	if err != nil {
+		return w.broken(r.Seq, BrokenContents, "", hex.EncodeToString(r.Hash))
+	}
+	w.plain = plain
+	c, ok := splitSealed(plain)
+	if ok {
+		w.text = c.appendEntry(w.text[:0], r.Seq, r.TS, r.Prev)
+	}
+	sum := sha256.Sum256(w.text)
+	if !ok || !bytes.Equal(sum[:], r.Hash) {
+		return w.broken(r.Seq, BrokenHash, hex.EncodeToString(sum[:]), hex.EncodeToString(r.Hash))
+	}
+	return nil
+}
+
+// end looks for what should have come.
+func (w *verifier) end() error {
+	if w.whole {
+		head := headOf(&w.tree)
+		switch {
+		case w.head != nil && w.head.Head.Size <= w.to:
+			return w.broken(w.next, BrokenTruncated, w.head.Head.RootHash, head.RootHash)
+		case len(w.points) > 0 && w.points[0].size <= w.to:
+			return w.broken(w.next, BrokenTruncated, w.points[0].root, head.RootHash)
+		case w.to < math.MaxInt64:
+		case w.kept != nil && w.kept.Head.Size > w.listed && w.ours:
+			return w.broken(w.kept.Head.Size, BrokenCheckpoints, w.kept.Head.RootHash, "")
+		default:
+			w.verdict.Head = &head
+		}
+	}
+	w.verdict.OK = true
+	return nil
+}

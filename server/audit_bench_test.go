@@ -1,0 +1,31 @@
+package server_test
+
+import (
+	"testing"
+
+	"agentd/server/config"
+)
+
+// BenchmarkAudit measures what the audit chain costs requests (P18): the same ones without it, with audit.wait writes
+// and with all.
+func BenchmarkAudit(b *testing.B) {
+	for _, req := range []struct {
+		name, method, path, body string
+		status                   int
+	}{
+		{"read", "GET", "/v1/agents", "", 200},
+		{"run", "POST", "/v1/agents/noop/stream", `{"input":"hello"}`, 202},
+	} {
+		for _, wait := range []string{"off", "writes", "all"} {
+			b.Run(req.name+"/"+wait, func(b *testing.B) {
+				addr, token := benchServer(b, func(cfg *config.Config) {
+					cfg.Audit.Enabled = wait != "off"
+					if cfg.Audit.Enabled {
+						cfg.Audit.Wait, cfg.Audit.PassphraseRef = wait, cfg.Auth.PepperRef
+					}
+				})
+				load(b, addr, 64, request(req.method, req.path, addr, token, req.body), req.status)
+			})
+		}
+	}
+}

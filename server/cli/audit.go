@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"agentd/server"
+	"agentd/server/audit"
+	"agentd/server/config"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// chain opens an audit chain for reading: that of the configuration, or the file that --file names. A server that holds
+// it is not disturbed. Where there is no passphrase, what the entries say stays closed.
+func (c *call) chain(ctx context.Context, fn func(*audit.Log) error) error {
+	o, err := c.chainOptions()
+	if err != nil {
+		return err
+	}
+	o.ReadOnly = true
+	l, err := audit.Open(ctx, o)
+	if errors.Is(err, fs.ErrNotExist) {
+		return advised(err, "Switch `audit.enabled` on and start the server, or name the file with --file.")
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(l), l.Close())
+}
+
+// chainOptions is where the chain is, and what opens it.
+func (c *call) chainOptions() (o audit.Options, err error) {
+	cfg := config.Default()
+	if c.flags.file == "" || c.file() != "" {
+		if cfg, err = c.load(); err != nil {
+			return o, err
+		}
+	}
+	ref := cmp.Or(c.flags.passphrase, string(cfg.Audit.PassphraseRef), string(cfg.Storage.Encryption.PassphraseRef))
+	secrets, err := server.SecretsFor(cfg, c.log(), ref)
+	if err != nil {
+		return o, err
+	}
+	o, err = server.AuditOptions(cfg, secrets)
+	if fault.Is(err, fault.EncryptionRequired) || c.flags.passphrase != "" {
+		err = nil // it is not needed for everything, or is told by a flag
+	}
+	if err != nil {
+		return o, err
+	}
+	if c.flags.passphrase != "" {
+		if o.Passphrase, err = secrets.Resolve(c.flags.passphrase); err != nil {
+			return o, fault.New(fault.SecretUnresolvable, "--passphrase-ref (%s): %v.", c.flags.passphrase, err)
+		}
+	}
+	o.Logger, o.Cipher = c.log(), ""
+	if c.flags.file != "" {
+		o.Path, o.Checkpoints.Path = c.flags.file, c.flags.file+".checkpoints"
+	}
+	return o, nil
+}
+
+// auditVerdict is what `agentd audit verify --json` tells.
+type auditVerdict struct {
+	OK      bool         `json:"ok"`
+	Path    string       `json:"path"`
+	Entries int64        `json:"entries"`
+	Broken  *auditBroken `json:"broken,omitempty"`
+
+	Contents      bool        `json:"contents"`
+	Checkpoints   int         `json:"checkpoints"`
+	PrunedThrough int64       `json:"prunedThrough,omitempty"`
+	Head          *audit.Head `json:"head,omitempty"`
+}
+
+type auditBroken struct {
+	Seq      int64  `json:"seq"`
+	Reason   string `json:"reason"`
+	Expected string `json:"expected"`
+	Actual   string `json:"actual"`
+}
+
+func (c *call) verifyAudit(ctx context.Context) error {
+	var key ed25519.PublicKey
+	if c.flags.publicKey != "" {
+		text, err := os.ReadFile(c.flags.publicKey)
+		if err == nil {
+			key, err = audit.ParseKey(text)
+		}
+		if err != nil {
+			return c.cmd.misused("--public-key %s: %v.", c.flags.publicKey, err)
+		}
+	}
+	return c.chain(ctx, func(l *audit.Log) error {
+		o, err := c.chainOptions()
+		if err != nil {
+			return err
+		}
+		v, err := l.Verify(ctx, audit.Verification{From: c.flags.fromSeq, To: c.flags.toSeq, PublicKey: key,
+			Checkpoints: cmp.Or(c.flags.checkpoints, o.Checkpoints.Path)})
+		if err != nil {
+			return err
+		}
+		told := auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints, PrunedThrough: v.PrunedThrough, Head: v.Head}
+		if !v.OK {
+			told.Broken = &auditBroken{v.BrokenAt, v.Reason, v.Expected, v.Actual}
+		}
+		if c.flags.json {
+			err = c.printJSON(told)
+		} else {
+			err = c.tellVerdict(&told)
+		}
+		if err == nil && !v.OK {
+			return exitCode(exitFailed)
+		}
+		return err
+	})
+}
+
+func (c *call) tellVerdict(v *auditVerdict) error {
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	put := func(name, format string, args ...any) { fmt.Fprintf(w, name+":\t"+format+"\n", args...) }
+	if v.OK {
+		put("chain", "whole")
+	} else {
+		put("chain", "BROKEN at entry %d (%s)", v.Broken.Seq, v.Broken.Reason)
+		put("expected", "%s", cmp.Or(v.Broken.Expected, "-"))
+		put("actual", "%s", cmp.Or(v.Broken.Actual, "-"))
+	}
+	put("file", "%s", v.Path)
+	put("entries", "%d", v.Entries)
+	if v.PrunedThrough > 0 {
+		put("pruned", "up to entry %d", v.PrunedThrough)
+	}
+	put("checked", "%s", map[bool]string{true: "links and contents", false: "links only, for want of the passphrase"}[v.Contents])
+	put("checkpoints", "%d", v.Checkpoints)
+	if v.Head != nil {
+		put("head", "%d %s", v.Head.Size, v.Head.RootHash)
+	}
+	return w.Flush()
+}
+
+func (c *call) listAudit(ctx context.Context) error {
+	if c.flags.limit < 1 || c.flags.limit > 1000 {
+		return c.cmd.misused("--limit is %d, want 1 to 1000.", c.flags.limit)
+	}
+	return c.chain(ctx, func(l *audit.Log) error {
+		q := audit.Query{From: c.flags.fromSeq, To: c.flags.toSeq, Action: c.flags.action, ActorID: c.flags.actor, Newest: c.flags.fromSeq == 0, Limit: c.flags.limit}
+		page, more, err := l.List(ctx, q)
+		for more != 0 && len(page) < c.flags.limit && err == nil { // few of many match
+			if q.Newest {
+				q.To = more
+			} else {
+				q.From = more
+			}
+			q.Limit = c.flags.limit - len(page)
+			var next []audit.Entry
+			next, more, err = l.List(ctx, q)
+			page = append(page, next...)
+		}
+		if err != nil {
+			return err
+		}
+		if c.flags.json {
+			return c.printJSON(map[string]any{"entries": page})
+		}
+		w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "SEQ\tTIME\tACTOR\tACTION\tDECISION\tTARGET")
+		for _, e := range page {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", e.Seq, message.Millis(e.TS), printable(cmp.Or(e.Actor.Label, e.Actor.Kind+":"+e.Actor.ID)),
+				printable(e.Action), e.Decision, shortened(printable(e.Target), 80))
+		}
+		return w.Flush()
+	})
+}
+
+func (c *call) exportAudit(ctx context.Context) error {
+	switch c.flags.format {
+	case audit.JSONL, audit.CSV:
+	default:
+		return c.cmd.misused("--format is %q, want jsonl or csv.", c.flags.format)
+	}
+	write := func(ctx context.Context, w io.Writer) error {
+		return c.chain(ctx, func(l *audit.Log) error {
+			_, err := l.Export(ctx, w, c.flags.format, c.flags.fromSeq, c.flags.toSeq)
+			return err
+		})
+	}
+	if c.flags.output == "" {
+		defer surviveClosedPipe()()
+		return write(ctx, c.stdout)
+	}
+	return c.writeFile(ctx, c.flags.output, func(ctx context.Context, f *os.File) error { return write(ctx, f) })
+}
+
+func (c *call) pruneAudit(ctx context.Context) error {
+	before, err := instant(c.flags.before, time.Now())
+	if err != nil {
+		return c.cmd.misused("--before: %v.", err)
+	}
+	return c.appending(ctx, func(l *audit.Log) error {
+		got, err := l.Prune(ctx, before, c.flags.retain, operator())
+		if err != nil {
+			return advised(err, "Verify the chain with `agentd audit verify`.")
+		}
+		if c.flags.json {
+			return c.printJSON(got)
+		}
+		_, err = fmt.Fprintf(c.stdout, "Deleted %d entries; the first is now %d.\n", got.Deleted, got.FirstSurvivingSeq)
+		return err
+	})
+}
+
+// instant reads a date, or a duration before now.
+func instant(text string, now time.Time) (time.Time, error) {
+	var age expiry
+	if age.Set(text) == nil {
+		return now.Add(-time.Duration(age)), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return now, errors.New("want a date such as 2026-01-31, or an age such as 90d")
+}
+
+func (c *call) auditKey(ctx context.Context) error {
+	return c.chain(ctx, func(l *audit.Log) error {
+		text := audit.PEM(l.PublicKey())
+		if c.flags.json {
+			return c.printJSON(map[string]string{"publicKeyPem": string(text)})
+		}
+		_, err := c.stdout.Write(text)
+		return err
+	})
+}
+
+// appending opens the chain to append to it: as its holder or, when a server holds it, beside that server.
+func (c *call) appending(ctx context.Context, fn func(*audit.Log) error) error {
+	o, err := c.chainOptions()
+	if err != nil {
+		return err
+	}
+	if len(o.Passphrase) == 0 {
+		return fault.New(fault.EncryptionRequired, "What is recorded is encrypted, and no passphrase is given.").
+			Advise("Set `audit.passphraseRef` in the configuration.")
+	}
+	o.Holder = store.Holder{Command: c.cmd.name}
+	l, err := audit.Open(ctx, o)
+	if fault.Is(err, fault.StoreLocked) {
+		o.Beside = true
+		l, err = audit.Open(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(l), l.Close())
+}
+
+// record adds to the chain what this command has done, when the configuration has one.
+func (c *call) record(ctx context.Context, cfg *config.Config, action, target string, meta map[string]any) error {
+	if !cfg.Audit.Enabled {
+		return nil
+	}
+	return c.appending(ctx, func(l *audit.Log) error {
+		return l.Append(ctx, audit.Record{Actor: operator(), Action: action, Target: target, Decision: audit.Success, Metadata: meta})
+	})
+}
+
+// operator is who gives commands.
+func operator() audit.Actor {
+	id := strconv.Itoa(os.Getuid())
+	if u, err := user.LookupId(id); err == nil {
+		id = u.Username
+	}
+	return audit.Actor{Kind: audit.ActorCLI, ID: id}
+}

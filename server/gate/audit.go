@@ -1,0 +1,243 @@
+package gate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"agentd/auth"
+	"agentd/server/audit"
+	"agentd/server/fault"
+)
+
+// Audit is the stage that records what principals do: one entry per request, whatever became of it. No byte of an
+// answer leaves before its entry is durable, so an answer of up to heldAnswer is held back whole; a longer one, a stream
+// and an upgrade have their entry before their first byte.
+type Audit struct {
+	Log *audit.Log // nil: nothing is recorded
+	// Trailing lets the answer of a read leave while its entry is on its way.
+	Trailing bool
+}
+
+// heldAnswer is how much of an answer waits in memory for its entry.
+const heldAnswer = 64 << 10
+
+// held is an answer that has not begun to leave.
+type held struct {
+	g     *Gate
+	r     *http.Request
+	q     *Request
+	start time.Time
+	body  []byte
+	err   error // its entry could not be made: nothing of the answer leaves
+}
+
+var errRefused = errors.New("gate: the answer was refused, because it could not be recorded")
+
+// hold begins to hold an answer back.
+func (w *recorder) hold(g *Gate, r *http.Request, q *Request, start time.Time) {
+	if g.opts.Audit.Log != nil {
+		w.held = &held{g: g, r: r, q: q, start: start}
+	}
+}
+
+// release makes the entry and lets go of what was held. It does nothing the second time, and when nothing is held.
+func (w *recorder) release() error {
+	h := w.held
+	if h == nil {
+		return w.refused
+	}
+	w.held = nil
+	if err := h.record(w); err != nil {
+		w.refuse(h, err)
+		return err
+	}
+	if w.status == 0 {
+		return nil
+	}
+	w.ResponseWriter.WriteHeader(w.status)
+	if len(h.body) == 0 {
+		return nil
+	}
+	_, err := w.ResponseWriter.Write(h.body)
+	return err
+}
+
+// refuse answers with an error instead of what was held. What comes yet is dropped.
+func (w *recorder) refuse(h *held, err error) {
+	w.refused, w.status = err, 0
+	for _, name := range []string{"Content-Length", "Content-Type", "Content-Encoding", "Content-Disposition", "Retry-After", "Www-Authenticate"} {
+		w.Header().Del(name)
+	}
+	h.g.Fail(&refusal{w}, h.r, err)
+}
+
+// refusal writes the answer that stands in for one that was refused.
+type refusal struct{ w *recorder }
+
+func (f *refusal) Header() http.Header         { return f.w.Header() }
+func (f *refusal) Unwrap() http.ResponseWriter { return f.w.ResponseWriter }
+func (f *refusal) Write(b []byte) (int, error) { return f.w.ResponseWriter.Write(b) }
+func (f *refusal) WriteHeader(status int) {
+	f.w.status = status
+	f.w.ResponseWriter.WriteHeader(status)
+}
+
+// abandon makes the entry of an answer that is cut off before anything of it has left.
+func (w *recorder) abandon() {
+	if h := w.held; h != nil {
+		w.held = nil
+		if w.status < 400 {
+			w.status = http.StatusInternalServerError
+		}
+		if err := h.record(w); err != nil {
+			h.g.opts.Logger.Error("request not recorded", "request", h.q.ID, "error", err)
+		}
+		w.refused = errRefused
+	}
+}
+
+// record makes the entry.
+func (h *held) record(w *recorder) error {
+	p := h.q.Principal
+	if p.Kind == "" {
+		return nil
+	}
+	status := w.status
+	if status == 0 {
+		status = http.StatusOK // what net/http sends for a handler that writes nothing
+	}
+	meta := map[string]any{"method": method(h.r.Method), "status": status, "durationMs": time.Since(h.start).Milliseconds(), "requestId": h.q.ID}
+	if key := h.r.Header.Get("Idempotency-Key"); key != "" && len(key) <= 255 {
+		meta["idempotencyKey"] = key
+	}
+	if w.Header().Get("Idempotency-Replayed") == "true" {
+		meta["idempotencyReplayed"] = true
+	}
+	a := &h.g.opts.Audit
+	do := a.Log.Append
+	if a.Trailing && (h.r.Method == http.MethodGet || h.r.Method == http.MethodHead) {
+		do = a.Log.Note
+	}
+	// The client may have left, and what it asked for is done all the same.
+	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: "http:request", Target: h.r.URL.Path, Decision: decision(status), Metadata: meta})
+}
+
+// Actor is a principal as the audit chain names it.
+func Actor(p auth.Principal) audit.Actor {
+	if p.Kind == auth.KindToken {
+		return audit.Actor{Kind: audit.ActorToken, ID: p.TokenID, Label: p.Label}
+	}
+	return audit.Actor{Kind: audit.ActorSystem, ID: "anonymous"}
+}
+
+func decision(status int) audit.Decision {
+	switch {
+	case status >= 500 || status == 499: // the latter: the client had left
+		return audit.Failed
+	case status == http.StatusNotFound:
+		return audit.NotFound
+	case status >= 400:
+		return audit.Denied
+	}
+	return audit.Success
+}
+
+// denied records an authentication that was refused.
+func (g *Gate) denied(r *http.Request, q *Request, err error) {
+	kind := fault.Of(err).Kind
+	if g.opts.Audit.Log == nil || kind.Status != http.StatusUnauthorized && kind != fault.AuthLockedOut {
+		return
+	}
+	v := audit.Denial{Code: kind.Code, IP: q.IP, Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
+	if err := g.opts.Audit.Log.Denied(context.WithoutCancel(r.Context()), v); err != nil {
+		g.opts.Logger.Error("denied authentication not recorded", "request", q.ID, "error", err)
+	}
+}
+
+// Recognised tells who calls, or why nobody does, where an endpoint has found out itself.
+func (w *recorder) Recognised(p auth.Principal, err error) {
+	if h := w.held; h != nil {
+		h.q.Principal = p
+		if err != nil {
+			h.g.denied(h.r, h.q, err)
+		}
+	}
+}
+
+// recorder remembers the status for log and metrics, and holds an answer back until it is recorded.
+type recorder struct {
+	http.ResponseWriter
+	status  int
+	held    *held // nil: what is written leaves at once
+	refused error
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.refused != nil {
+		return
+	}
+	if w.status == 0 {
+		w.status = status
+	}
+	if w.held == nil {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.refused != nil {
+		return 0, errRefused
+	}
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	if h := w.held; h != nil {
+		if len(h.body)+len(b) <= heldAnswer {
+			h.body = append(h.body, b...)
+			return len(b), nil
+		}
+		if err := w.release(); err != nil {
+			return 0, err
+		}
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// FlushError is for http.ResponseController.
+func (w *recorder) FlushError() error {
+	if w.status == 0 && w.held != nil {
+		w.status = http.StatusOK
+	}
+	if err := w.release(); err != nil {
+		return err
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack is for http.ResponseController. Who takes the connection over is going to answer 101 or, where no upgrade was
+// asked for, 200.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if h := w.held; h != nil {
+		status := http.StatusOK
+		if h.r.Header.Get("Upgrade") != "" {
+			status = http.StatusSwitchingProtocols
+		}
+		w.held, w.status = nil, status
+		if err := h.record(w); err != nil {
+			w.refuse(h, err)
+			return nil, nil, err
+		}
+		w.status = 0
+	}
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// SetStatus notes what an endpoint has answered that took the connection over.
+func (w *recorder) SetStatus(status int) { w.status = status }
+
+// Unwrap gives http.ResponseController the writer below.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

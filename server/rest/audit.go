@@ -1,0 +1,222 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"agentd/auth"
+	"agentd/server/audit"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/hub"
+	"agentd/server/openapi"
+	"agentd/server/stream"
+)
+
+// AuditList is the answer of GET /audit.
+type AuditList struct {
+	Entries []audit.Entry `json:"entries"`
+	NextSeq int64         `json:"nextSeq,omitempty" doc:"There may be more: go on with it as fromSeq or, with order=desc, as toSeq."`
+}
+
+// AuditQuery is the query of GET /audit.
+type AuditQuery struct {
+	Limit   int    `query:"limit" min:"1" max:"1000" doc:"Entries in the answer. Default 100."`
+	FromSeq int64  `query:"fromSeq" min:"0" doc:"The first sequence number."`
+	ToSeq   int64  `query:"toSeq" min:"0" doc:"The last sequence number."`
+	From    string `query:"from" doc:"Entries since then: milliseconds since 1970, or a date such as 2026-01-31 or 2026-01-31T12:00:00Z."`
+	To      string `query:"to" doc:"Entries until then."`
+	Action  string `query:"action" doc:"Only this action, such as http:request; at most 256 characters."`
+	ActorID string `query:"actorId" doc:"Only what this actor did, such as the id of a token."`
+	Order   string `query:"order" enum:"asc|desc" doc:"desc: newest first. Default asc."`
+}
+
+// AuditRange says which entries to verify or to export.
+type AuditRange struct {
+	FromSeq int64  `json:"fromSeq,omitempty" min:"0" doc:"The first sequence number. Default: the first that there is."`
+	ToSeq   int64  `json:"toSeq,omitempty" min:"0" doc:"The last sequence number. Default: the last that there is."`
+	Format  string `json:"format,omitempty" enum:"jsonl|csv" doc:"Of an export. Default jsonl."`
+}
+
+// AuditVerdict is the answer of POST /audit/verify.
+type AuditVerdict struct {
+	Verify audit.Verdict `json:"verify"`
+}
+
+// AuditExport is the answer of POST /audit/export.
+type AuditExport struct {
+	Export audit.Exported `json:"export"`
+}
+
+func (a *API) auditRoutes() []Route {
+	return []Route{
+		{Method: "GET", Path: "/audit", Access: Scope("audit", "read"), Summary: "Entries of the audit chain. A page may end early when few of many entries match.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in AuditQuery) (AuditList, error) {
+				q, err := in.query()
+				if err != nil {
+					return AuditList{}, err
+				}
+				page, more, err := a.Audit.List(ctx, q)
+				return AuditList{Entries: page, NextSeq: more}, err
+			})},
+		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Effects: true,
+			Summary: "Walk the audit chain and tell whether it is whole. A broken chain is an answer like any other, with the first bad entry.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct{ Body AuditRange }) (AuditVerdict, error) {
+				v, err := a.Audit.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.ToSeq, Checkpoints: a.AuditCheckpoints})
+				return AuditVerdict{v}, err
+			})},
+		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Effects: true,
+			Summary: "How large an export would be. `GET /audit/export` has the entries themselves.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
+				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which comes first."`
+				Body   AuditRange
+			}) (AuditExport, error) {
+				x, err := a.Audit.Export(ctx, nowhere{}, exportFormat(in.Body.Format, in.Format), in.Body.FromSeq, in.Body.ToSeq)
+				return AuditExport{x}, err
+			})},
+		{Method: "GET", Path: "/audit/export", Access: Scope("audit", "export"), Summary: "The entries of the audit chain as a file, as they are when it begins.",
+			Answers: []openapi.Response{{Status: 200, ContentType: ndjson, Description: "Each entry as a line of canonical JSON (RFC 8785)."},
+				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a head."}},
+			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, in struct {
+				Format  string `query:"format" enum:"jsonl|csv" doc:"Default jsonl."`
+				FromSeq int64  `query:"fromSeq" min:"0"`
+				ToSeq   int64  `query:"toSeq" min:"0"`
+			}) error {
+				format, as := exportFormat(in.Format, ""), ndjson
+				if format == audit.CSV {
+					as = csvType
+				}
+				out := newDownload(w, as)
+				_, err := a.Audit.Export(r.Context(), out, format, in.FromSeq, in.ToSeq)
+				if err == nil && !out.begun {
+					_, err = out.Write(nil)
+				}
+				return err
+			})},
+	}
+}
+
+const csvType = "text/csv; charset=utf-8"
+
+func exportFormat(body, query string) string {
+	switch {
+	case body != "":
+		return body
+	case query != "":
+		return query
+	}
+	return audit.JSONL
+}
+
+type nowhere struct{}
+
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+
+func (in *AuditQuery) query() (audit.Query, error) {
+	q := audit.Query{From: in.FromSeq, To: in.ToSeq, Action: in.Action, ActorID: in.ActorID, Newest: in.Order == "desc", Limit: in.Limit}
+	var issues []fault.Issue
+	for _, t := range []struct {
+		name, text string
+		to         *int64
+	}{{"from", in.From, &q.Since}, {"to", in.To, &q.Until}} {
+		if t.text == "" {
+			continue
+		}
+		var ok bool
+		if *t.to, ok = moment(t.text); !ok {
+			issues = append(issues, fault.At("is milliseconds since 1970, or a date such as 2026-01-31T12:00:00Z", t.name))
+		}
+	}
+	if len(in.Action) > 256 {
+		issues = append(issues, fault.At("has at most 256 characters", "action"))
+	}
+	if issues != nil {
+		return q, fault.Invalid("The request is not valid.", issues...)
+	}
+	return q, nil
+}
+
+// moment reads a time in milliseconds, or one of the forms that programs write dates in.
+func moment(text string) (int64, bool) {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return ms, ms >= 0
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly, "2006-01", time.RFC1123, time.RFC1123Z} {
+		if t, err := time.Parse(layout, text); err == nil && t.UnixMilli() >= 0 {
+			return t.UnixMilli(), true
+		}
+	}
+	return 0, false
+}
+
+// record adds to the audit chain what a principal did, beside the request itself. It does nothing when there is no chain.
+func (a *API) record(ctx context.Context, p auth.Principal, action, target string, d audit.Decision, meta map[string]any) error {
+	if a.Audit == nil {
+		return nil
+	}
+	return a.Audit.Append(context.WithoutCancel(ctx), audit.Record{Actor: gate.Actor(p), Action: action, Target: target, Decision: d, Metadata: meta})
+}
+
+func anyList(texts []string) []any {
+	list := make([]any, len(texts))
+	for i, t := range texts {
+		list[i] = t
+	}
+	return list
+}
+
+// auditEvent is the type of the events on audit/events.
+const auditEvent = "audit.entry"
+
+// AuditEntry is an entry of the chain on the subject audit/events: line is the entry in canonical form.
+func AuditEntry(seq int64, line []byte) *hub.Entry {
+	payload := make([]byte, 0, len(line)+40)
+	payload = append(append(append(payload, `{"type":"`+auditEvent+`","entry":`...), line...), '}')
+	return &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: int(seq)}, ID: strconv.FormatInt(seq, 10), Type: auditEvent, Payload: payload}
+}
+
+// auditFeed shows the entries as they come and, after a cursor, those since.
+func (a *API) auditFeed() stream.Feed {
+	return stream.Feed{
+		Subject: event.Subject{Kind: event.AuditEvents}.String(),
+		Resolve: func(_ context.Context, cursor string) (hub.Position, bool, error) {
+			seq, err := strconv.ParseInt(cursor, 10, 64)
+			if err != nil || seq < 1 || seq > a.Audit.Head().Size {
+				return hub.Position{}, false, nil
+			}
+			return hub.Position{Epoch: 1, Seq: int(seq)}, true, nil
+		},
+		Replay: func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
+			if after == (hub.Position{}) {
+				return nil
+			}
+			for next := int64(after.Seq) + 1; next > 0; {
+				page, more, err := a.Audit.List(ctx, audit.Query{From: next})
+				if err != nil {
+					return err
+				}
+				for i := range page {
+					if err := yield(AuditEntry(page[i].Seq, page[i].Line(nil))); err != nil {
+						return err
+					}
+				}
+				next = more
+			}
+			return nil
+		},
+		Backlog: func(_ context.Context, after hub.Position, before *hub.Entry) (int, string, error) {
+			last := int(a.Audit.Head().Size)
+			if before != nil {
+				last = before.Pos.Seq - 1
+			}
+			if after == (hub.Position{}) || last <= after.Seq {
+				return 0, "", nil
+			}
+			return last - after.Seq, strconv.Itoa(last), nil
+		},
+		Whole: func(*hub.Entry) bool { return true },
+	}
+}
