@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"agentd/server/idem"
 	"agentd/server/rest"
 
 	_ "modernc.org/sqlite"
@@ -210,6 +211,24 @@ func TestEveryEffectRefusesAKeyInFlight(t *testing.T) {
 		}
 		if ans := k.send(s, s.admin); ans.StatusCode/100 != 2 || ans.Header.Get("Idempotency-Replayed") != "true" {
 			t.Errorf("%s, later = %d %s, want 2xx, replayed", k, ans.StatusCode, ans.body)
+		}
+	}
+}
+
+// An answer that is too large to be kept comes whole, each time anew.
+func TestLargeAnswersAreNotKept(t *testing.T) {
+	t.Parallel()
+	s := newSweep(t)
+	said := strings.Repeat("x", idem.MaxAnswer)
+	if ans := s.do("POST", "/v1/agents/echo/run", s.admin, `{"sessionId": "large", "input": "`+said+`"}`); ans.StatusCode != http.StatusOK {
+		t.Fatalf("POST run = %d", ans.StatusCode)
+	}
+	for range 2 {
+		ans := s.do("POST", "/v1/sessions/large/export", s.admin, "", "Idempotency-Key: key-large")
+		var export rest.SessionExport
+		err := json.Unmarshal([]byte(ans.body), &export)
+		if err != nil || ans.StatusCode != http.StatusOK || ans.Header["Idempotency-Replayed"] != nil || !strings.Contains(export.Export, said) {
+			t.Errorf("POST export = %d, %d bytes, %v, %v; want it whole and new", ans.StatusCode, len(ans.body), ans.Header, err)
 		}
 	}
 }

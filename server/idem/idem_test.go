@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -197,8 +198,8 @@ func TestAnswersAreKept(t *testing.T) {
 		c.Done()
 		for range 3 {
 			_, first, err := r.keys.Claim(t.Context(), q)
-			if err != nil || fmt.Sprint(first) != fmt.Sprint(&a) {
-				t.Errorf("%s: answer %.60v, %v; want %.60v", key, first, err, a)
+			if err != nil || !reflect.DeepEqual(first, &a) {
+				t.Errorf("%s: answer %+v, %v; want %d with %d bytes", key, first, err, a.Status, len(a.Body))
 			}
 		}
 	}

@@ -117,7 +117,7 @@ func (c Call) bind(tx *store.Tx, runID string, status int, rest any) error {
 	if c.Key == nil {
 		return nil
 	}
-	a, err := answer(status, rest)
+	a, err := asAnswer(status, rest)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c Call) keep(tx *store.Tx, runID, sessionID string, status int, out any) e
 	if c.Key == nil {
 		return nil
 	}
-	a, err := answer(status, out)
+	a, err := asAnswer(status, out)
 	if err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func (c Call) keep(tx *store.Tx, runID, sessionID string, status int, out any) e
 	return c.Key.Keep(tx, a)
 }
 
-// answer is what [gate.JSON] writes; of nil, what a status without a body does.
-func answer(status int, out any) (idem.Answer, error) {
+// asAnswer is what [gate.JSON] writes; of nil, what a status without a body does.
+func asAnswer(status int, out any) (idem.Answer, error) {
 	a := idem.Answer{Status: status}
 	if out == nil {
 		return a, nil
