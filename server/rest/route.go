@@ -267,7 +267,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	}
 	if !early {
 		r.Body = http.MaxBytesReader(w, r.Body, a.MaxBody)
-		if err := read(w, r, in.Interface()); err != nil {
+		if err := read(r, in.Interface()); err != nil {
 			return err
 		}
 	}
@@ -285,7 +285,7 @@ func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any) error {
 		limit = min(limit, strangerBody)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
-	err := read(w, r, in)
+	err := read(r, in)
 	if refused != nil && !fault.Is(err, fault.ConfigInvalid) {
 		return refused
 	}
