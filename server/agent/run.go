@@ -147,34 +147,45 @@ func (r *run) input() json.RawMessage {
 	return json.RawMessage(`""`)
 }
 
-// commit makes a move durable and publishes its events. While the store cannot write, it tries again until it can or
-// the server stops; the run stands still meanwhile. Any other error is a conflict or a defect, and ends the run's
-// goroutine with errLeft.
+// commit makes a move durable and publishes its events. Any error but that the store cannot write is a conflict or a
+// defect, and ends the run's goroutine with errLeft; see persist.
 func (r *run) commit(m *move) error {
 	m.adopt(r)
 	m.recorded = r.tape.take()
 	var n int64
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		err := r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {
-			n, err = r.e.opts.Runs.Apply(tx, m.change())
-			return err
-		})
-		if err == nil {
-			break
-		}
-		r.e.log.Error("run could not be recorded", "run", r.row.ID, "error", err)
-		if !fault.Is(err, fault.StorageFailed) {
-			return fmt.Errorf("%w: %w", errLeft, err)
-		}
-		select {
-		case <-time.After(wait):
-		case <-r.e.ctx.Done():
-			return fmt.Errorf("%w: %w", errLeft, err)
-		}
+	err := r.persist(func(tx *store.Tx) (err error) {
+		n, err = r.e.opts.Runs.Apply(tx, m.change())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLeft, err)
 	}
 	r.committed(m, n)
 	return nil
 }
+
+// persist makes a change durable. While the store cannot write, it tries again until it can or the server stops; the run
+// stands still meanwhile.
+func (r *run) persist(change func(tx *store.Tx) error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storeWait) {
+		err := r.e.opts.Runs.Update(context.Background(), change)
+		if err == nil {
+			return nil
+		}
+		r.e.log.Error("run could not be recorded", "run", r.row.ID, "error", err)
+		if !fault.Is(err, fault.StorageFailed) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-r.e.ctx.Done():
+			return err
+		}
+	}
+}
+
+// storeWait is the longest pause between attempts while the store cannot write.
+const storeWait = 2 * time.Second
 
 // committed takes over what a commit made durable, and publishes it.
 func (r *run) committed(m *move, n int64) {
