@@ -33,6 +33,7 @@ type run struct {
 
 	done    chan struct{} // closed when the goroutine is through
 	endedAt int64         // of the latest agent.end
+	latest  int64         // time of the latest move
 	claimed map[int]bool  // the calls that this process has claimed, by index
 	last    *move         // settles the only call of a step; committed with its events
 	held    *move         // begins the commit of a model's answer
@@ -55,8 +56,25 @@ type run struct {
 
 func (e *Engine) newRun(row store.Run, rec *record, reg *Registration) *run {
 	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events, inbox: make(chan forwarded, maxInbox)}
+	r.latest = max(row.Created, row.Started, row.Finished)
+	for _, s := range rec.steps {
+		r.latest = max(r.latest, s.Started, s.Ended)
+	}
+	for _, c := range rec.calls {
+		r.latest = max(r.latest, c.Claimed, c.Settled)
+	}
+	for _, a := range rec.pending {
+		r.latest = max(r.latest, millis(a.RequestedAt))
+	}
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	return r
+}
+
+// stamp is the time of a move. Within a run it does not go back, whatever the clock does, so that nothing of it takes
+// less than no time.
+func (r *run) stamp() int64 {
+	r.latest = max(r.latest, now())
+	return r.latest
 }
 
 // firstMove makes the run running: its input as messages, agent.start, and what its driver adds.
