@@ -2,17 +2,31 @@ package auth
 
 import (
 	"container/list"
+	"net/netip"
 	"sync"
 	"time"
 )
 
 const maxOffenders = 10_000
 
+// Network is what counts as one client: an IPv4 address, or the /64 of an IPv6 address, since that is what one client
+// has. The zero address has the zero prefix.
+func Network(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap().WithZone("") // whichever way the listener writes it
+	bits := 32
+	if ip.Is6() {
+		bits = 64
+	}
+	p, _ := ip.Prefix(bits) // the zero prefix with an error for the zero address
+	return p
+}
+
 // A lockout counts failures by key and locks a key out at its threshold. The count starts anew after more than window
 // without a failure, and after a lockout that has run out; a success does not reset it. Time is monotonic.
 //
 // It remembers at most maxOffenders keys. To make room, those whose count or lockout has run out go first, then the
-// one whose last failure is the oldest.
+// oldest count and, only where lockouts take more than half of the room, the oldest lockout. So to unlock a key, somebody
+// has to get half of maxOffenders others locked out after it.
 type lockout[K comparable] struct {
 	threshold int
 	window    time.Duration
@@ -98,11 +112,11 @@ func (l *lockout[K]) makeRoom(now time.Time) {
 	if len(l.byKey) < maxOffenders {
 		return
 	}
-	oldest := l.counting.Front()
-	if el := l.locked.Front(); oldest == nil || el != nil && l.at(el).last.Before(l.at(oldest).last) {
-		oldest = el
+	if l.locked.Len() > maxOffenders/2 {
+		l.drop(l.locked.Front())
+		return
 	}
-	l.drop(oldest)
+	l.drop(l.counting.Front())
 }
 
 func (l *lockout[K]) drop(el *list.Element) {

@@ -1,7 +1,9 @@
 package auth_test
 
 import (
+	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,6 +125,13 @@ func TestLockoutOfAnAddress(t *testing.T) {
 			b.fail(t, noIP, 100)
 			b.want(t, noIP, good, nil)
 		}},
+		{"IPv6 addresses of one /64 are one client", func(t *testing.T, b *bench, good auth.Raw) {
+			for i := range 5 {
+				b.fail(t, netip.MustParseAddr(fmt.Sprintf("2001:db8::%d%%eth%d", i, i)), 1)
+			}
+			b.wantLocked(t, netip.MustParseAddr("2001:db8::ffff:1"), good, 5*time.Minute)
+			b.want(t, netip.MustParseAddr("2001:db8:0:1::1"), good, nil)
+		}},
 		{"an address is the same in its IPv6 form", func(t *testing.T, b *bench, good auth.Raw) {
 			b.fail(t, netip.AddrFrom16(ip(1).As16()), 5)
 			b.wantLocked(t, ip(1), good, 5*time.Minute)
@@ -218,22 +227,61 @@ func TestUnknownTokensLockNoTokenOut(t *testing.T) {
 
 const maxAddresses = 10_000
 
-func TestTooManyAddressesDropTheOldest(t *testing.T) {
+// However many addresses fail after it, one that is locked out stays so; the oldest count makes room.
+func TestTooManyAddressesDropTheOldestCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setUp(t, auth.Options{})
 		_, good := b.mint(t, 0)
 		b.fail(t, ip(0), 5)
-		pass(time.Second)
-		b.fail(t, ip(1), 5)
-		pass(time.Second)
-		for i := 2; i < maxAddresses; i++ {
+		b.fail(t, ip(1), 4)
+		for i := 2; i < 5*maxAddresses; i++ {
 			b.fail(t, ip(i), 1)
 		}
-		b.wantLocked(t, ip(0), good, 5*time.Minute-2*time.Second)
-		b.fail(t, ip(maxAddresses), 1)
-		b.want(t, ip(0), good, nil)
-		b.wantLocked(t, ip(1), good, 5*time.Minute-time.Second)
+		b.wantLocked(t, ip(0), good, 5*time.Minute)
+		b.fail(t, ip(1), 1) // the four before are forgotten
+		b.want(t, ip(1), good, nil)
+		b.fail(t, ip(5*maxAddresses-1), 4) // the latest is not
+		b.wantLocked(t, ip(5*maxAddresses-1), good, 5*time.Minute)
 	})
+}
+
+// Only lockouts drive lockouts out, and not before they take half of the room; then the oldest goes, and those who have
+// failed once are still counted.
+func TestTooManyLockedAddressesDropTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setUp(t, auth.Options{PerIPFailureThreshold: 2})
+		_, good := b.mint(t, 0)
+		for i := range maxAddresses/2 + 1 {
+			b.fail(t, ip(i), 2)
+		}
+		for i := range maxAddresses/2 - 1 {
+			b.fail(t, ip(maxAddresses+i), 1)
+		}
+		b.wantLocked(t, ip(0), good, 5*time.Minute)
+		b.fail(t, ip(maxAddresses-1), 1)
+		b.want(t, ip(0), good, nil)
+		b.wantLocked(t, ip(1), good, 5*time.Minute)
+		b.fail(t, ip(maxAddresses), 1)
+		b.wantLocked(t, ip(maxAddresses), good, 5*time.Minute)
+	})
+}
+
+// What is remembered of 100 000 addresses takes no more memory than what is of 10 000.
+func TestLockoutMemoryIsBounded(t *testing.T) {
+	b := setUp(t, auth.Options{})
+	heap := func(from, to int) uint64 {
+		for i := from; i < to; i++ {
+			b.Verify(t.Context(), ip(i), garbage) //nolint:errcheck // it fails
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	few := heap(0, maxAddresses)
+	if many := heap(maxAddresses, 10*maxAddresses); many > few+2<<20 {
+		t.Errorf("after 100000 addresses there are %d bytes, want about the %d of 10000", many, few)
+	}
 }
 
 func TestTooManyAddressesDropWhatHasRunOutFirst(t *testing.T) {

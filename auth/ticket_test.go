@@ -176,3 +176,22 @@ func TestTicketIsTakenByOne(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTake guesses tickets. Only the value itself is one, and only once.
+func FuzzTake(f *testing.F) {
+	for _, s := range []string{"", "x", "ticket.x", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "\x00\xff"} {
+		f.Add(s)
+	}
+	tickets := auth.NewTickets(0)
+	f.Fuzz(func(t *testing.T, guess string) {
+		value, _ := tickets.Issue(auth.Anonymous())
+		if _, err := tickets.Take(guess); !fault.Is(err, fault.AuthInvalid) {
+			t.Errorf("Take(%q) = %v, want auth-invalid", guess, err)
+		}
+		for i, want := range []bool{true, false} {
+			if _, err := tickets.Take(value); (err == nil) != want {
+				t.Errorf("Take(its value) = %v the time %d", err, i+1)
+			}
+		}
+	})
+}

@@ -56,7 +56,7 @@ type Verifier struct {
 	inFlight     atomic.Int64
 	hasher       *hasher
 	cache        cache
-	lockedIPs    *lockout[netip.Addr]
+	lockedIPs    *lockout[netip.Prefix]
 	lockedTokens *lockout[string]
 
 	mu       sync.Mutex // guards the two below
@@ -83,7 +83,7 @@ func NewVerifier(opts Options) (*Verifier, error) {
 		log:    opts.Logger,
 		hasher: newHasher(opts.Pepper),
 		cache:  cache{byHash: map[digest]*list.Element{}},
-		lockedIPs: newLockout[netip.Addr](
+		lockedIPs: newLockout[netip.Prefix](
 			cmp.Or(opts.PerIPFailureThreshold, ipThreshold), ipWindow, cmp.Or(opts.PerIPLockout, ipLockout)),
 		lockedTokens: newLockout[string](tokenThreshold, tokenWindow, 0),
 		used:         map[string]int64{},
@@ -91,7 +91,7 @@ func NewVerifier(opts Options) (*Verifier, error) {
 }
 
 // Verify returns the principal of a token that the client at ip sent. The zero ip is one that is not known: its
-// failures are not counted. Faults are those that the package's documentation lists; any other error is the store's.
+// failures are not counted, and those of a [Network] are counted together. Faults are those that the package's documentation lists; any other error is the store's.
 //
 // Five failures from one address, with no more than a minute between each two, lock it out for five minutes: until then
 // it is refused with a valid token too. A revoked or expired token is itself locked out at its tenth failure, with no
@@ -102,12 +102,12 @@ func (v *Verifier) Verify(ctx context.Context, ip netip.Addr, raw Raw) (Principa
 		return Principal{}, fault.New(fault.Overloaded, "Too many tokens are being verified.").After(retryAfter)
 	}
 	now := time.Now()
-	ip = ip.Unmap() // a client has one address, whichever way the listener writes it
-	if left, locked := v.lockedIPs.check(ip, now); locked {
+	client := Network(ip)
+	if left, locked := v.lockedIPs.check(client, now); locked {
 		return Principal{}, fault.New(fault.AuthLockedOut, "Too many failed authentications from this address.").After(left)
 	}
 	p, err := v.verify(ctx, raw, now)
-	if err != nil && ip.IsValid() && isFailure(err) && v.lockedIPs.fail(ip) {
+	if err != nil && ip.IsValid() && isFailure(err) && v.lockedIPs.fail(client) {
 		v.log.Warn("address locked out", "ip", ip)
 	}
 	return p, err

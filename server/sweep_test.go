@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentd/auth"
 	"agentd/metrics"
@@ -122,16 +123,40 @@ func (s *sweep) ask(method, path, token string) answer {
 	return x.whole(s.t)
 }
 
+// spent makes n tokens that were revoked and n that have expired. A route gets one of its own each, since a token that is
+// sent again and again is locked out.
+func (s *sweep) spent(n int) (revoked, expired []string) {
+	s.t.Helper()
+	for range n {
+		id, raw := s.mint(0, "admin:*")
+		if ans := s.do("DELETE", "/v1/tokens/"+id, s.admin, ""); ans.StatusCode != http.StatusNoContent {
+			s.t.Fatalf("DELETE token = %d %s", ans.StatusCode, ans.body)
+		}
+		revoked = append(revoked, raw)
+		_, raw = s.mint(1, "admin:*")
+		expired = append(expired, raw)
+	}
+	<-time.After(5 * time.Millisecond)
+	return revoked, expired
+}
+
 func TestEveryRouteIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newSweep(t)
-	for _, rt := range table() {
+	rows := table()
+	revoked, expired := s.spent(len(rows))
+	unknown, err := auth.Mint("svc", "live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, rt := range rows {
 		n := needOf(rt)
 		path, id := s.path(rt)
 		want := func(what, token string, status int, code string) {
 			t.Helper()
-			if ans := s.ask(rt.Method, path, token); ans.StatusCode != status || ans.code() != code {
-				t.Errorf("%s %s with %s = %d %s, want %d %s", rt.Method, path, what, ans.StatusCode, ans.body, status, code)
+			ans := s.ask(rt.Method, path, token)
+			if challenge := ans.Header.Get("WWW-Authenticate"); ans.StatusCode != status || ans.code() != code || (challenge == "Bearer") != (status == 401) {
+				t.Errorf("%s %s with %s = %d %s, challenge %q; want %d %s", rt.Method, path, what, ans.StatusCode, ans.body, challenge, status, code)
 			}
 		}
 		passes := func(what, token string) {
@@ -147,10 +172,15 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		if n.public {
 			passes("no token", "")
 			passes("a malformed token", "garbage")
+			passes("a revoked token", revoked[i])
 			continue
 		}
 		want("no token", "", 401, "auth-required")
 		want("a malformed token", "garbage", 401, "auth-invalid")
+		want("a token with a typing mistake", s.admin[:len(s.admin)-1]+"-", 401, "auth-invalid")
+		want("an unknown token", string(unknown), 401, "auth-invalid")
+		want("a revoked token", revoked[i], 401, "auth-revoked")
+		want("an expired token", expired[i], 401, "auth-expired")
 		passes("everything", s.admin)
 		if n.any {
 			passes("an unrelated scope", s.token("skills:install"))

@@ -158,7 +158,9 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 			WALSize   int64 `json:"walSizeBytes"`
 			Threshold int64 `json:"warnThresholdBytes"`
 		}{p.db.WALSize(), limit}
-		switch err := p.db.Ping(ctx); {
+		soon, cancel := context.WithTimeout(ctx, health.Timeout/2) // so that what it says is not too late
+		defer cancel()
+		switch err := p.db.Ping(soon); {
 		case err != nil:
 			s.log.Error("storage check failed", "error", err)
 			return health.Result{Status: health.Fail, Message: fault.Of(err).Message, Fields: fields}

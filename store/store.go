@@ -212,18 +212,31 @@ func (db *DB) WALSize() int64 {
 }
 
 // Ping reports whether the database answers and takes writes. It reads one page; when the last commit failed, it also
-// tries another, so that it finds out when the disk has recovered.
+// tries another, so that it finds out when the disk has recovered. Where that takes until ctx ends, as it does while
+// another process holds SQLite's lock, the error is still that of the last commit.
 func (db *DB) Ping(ctx context.Context) error {
-	if db.writer.broken() != nil {
-		return db.Update(ctx, func(tx *Tx) error {
+	last := db.writer.broken()
+	if last == nil {
+		return db.View(ctx, func(tx *Tx) error {
+			var n int64
+			return tx.row("SELECT count(*) FROM schema_migrations").Scan(&n)
+		})
+	}
+	tried := make(chan error, 1)
+	go func() { // its owner is the writer: Close waits for who leads it
+		tried <- db.Update(ctx, func(tx *Tx) error {
 			_, err := tx.exec("UPDATE schema_migrations SET name = name WHERE version = 1")
 			return err
 		})
+	}()
+	select {
+	case err := <-tried:
+		if err == nil || ctx.Err() == nil {
+			return err
+		}
+	case <-ctx.Done():
 	}
-	return db.View(ctx, func(tx *Tx) error {
-		var n int64
-		return tx.row("SELECT count(*) FROM schema_migrations").Scan(&n)
-	})
+	return last
 }
 
 // View runs fn on a read connection, waiting for one until ctx is done. Each statement of fn sees the latest

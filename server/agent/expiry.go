@@ -27,10 +27,16 @@ func (e *Engine) watch(runID string, pending []Approval) {
 		t.Stop()
 		delete(e.expiries, runID)
 	}
-	if first == 0 || e.draining {
-		return
+	if first != 0 {
+		e.remindLocked(runID, time.Until(time.UnixMilli(first)))
 	}
-	e.expiries[runID] = time.AfterFunc(time.Until(time.UnixMilli(first)), func() { e.expire(runID) })
+}
+
+// remindLocked has the approvals of a run looked at after a while.
+func (e *Engine) remindLocked(runID string, after time.Duration) {
+	if !e.draining {
+		e.expiries[runID] = time.AfterFunc(after, func() { e.expire(runID) })
+	}
 }
 
 // expire denies the approvals of a run whose time is over.
@@ -68,6 +74,11 @@ func (e *Engine) expire(runID string) {
 	switch {
 	case err == nil, fault.Is(err, fault.RunNotSuspended), fault.Is(err, fault.ServerDraining):
 	case fault.Is(err, fault.RunConflict): // somebody decides now; if the run waits again, it is watched again
+	case fault.Is(err, fault.StorageFailed):
+		e.log.Error("expired approvals could not be denied; they are as soon as the store can write", "run", runID, "error", err)
+		e.mu.Lock()
+		e.remindLocked(runID, storeWait)
+		e.mu.Unlock()
 	default:
 		e.log.Error("expired approvals could not be denied; they are at the next start", "run", runID, "error", err)
 	}

@@ -214,7 +214,7 @@ func (a *LLM) ask(r *run, step store.Step) error {
 	m := r.move()
 	if r.held != nil {
 		m, r.held = r.held, nil
-		m.at = now()
+		m.at = r.stamp()
 	}
 	if err := m.charge(res.Model, res.Usage); err != nil {
 		return err

@@ -39,7 +39,7 @@ type published struct {
 }
 
 func (r *run) move() *move {
-	m := &move{row: r.row, at: now()}
+	m := &move{row: r.row, at: r.stamp()}
 	m.row.Was = r.row.Status
 	return m
 }

@@ -67,7 +67,7 @@ func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time
 		}
 	}
 	x := &t.open
-	x.Provider, x.Model, x.DurationMS = model.Provider.Name(), model.Model, time.Now().UnixMilli()-x.At
+	x.Provider, x.Model, x.DurationMS = model.Provider.Name(), model.Model, max(0, time.Now().UnixMilli()-x.At)
 	switch {
 	case err == nil:
 		x.Reasoning, x.Finish = res.Reasoning, string(cmp.Or(res.Finish, provider.FinishStop))

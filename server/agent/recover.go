@@ -190,7 +190,7 @@ func (e *Engine) begin(row *store.Run) error {
 	e.launch(r, func() error {
 		var m *move
 		var n int64
-		err := e.opts.Runs.Update(e.ctx, func(tx *store.Tx) error {
+		err := r.persist(func(tx *store.Tx) error {
 			input, err := e.opts.Runs.Slot(tx, r.row.N, store.InputSlot)
 			if err != nil {
 				return err

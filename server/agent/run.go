@@ -33,6 +33,7 @@ type run struct {
 
 	done    chan struct{} // closed when the goroutine is through
 	endedAt int64         // of the latest agent.end
+	latest  int64         // time of the latest move
 	claimed map[int]bool  // the calls that this process has claimed, by index
 	last    *move         // settles the only call of a step; committed with its events
 	held    *move         // begins the commit of a model's answer
@@ -55,8 +56,25 @@ type run struct {
 
 func (e *Engine) newRun(row store.Run, rec *record, reg *Registration) *run {
 	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events, inbox: make(chan forwarded, maxInbox)}
+	r.latest = max(row.Created, row.Started, row.Finished)
+	for _, s := range rec.steps {
+		r.latest = max(r.latest, s.Started, s.Ended)
+	}
+	for _, c := range rec.calls {
+		r.latest = max(r.latest, c.Claimed, c.Settled)
+	}
+	for _, a := range rec.pending {
+		r.latest = max(r.latest, millis(a.RequestedAt))
+	}
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	return r
+}
+
+// stamp is the time of a move. Within a run it does not go back, whatever the clock does, so that nothing of it takes
+// less than no time.
+func (r *run) stamp() int64 {
+	r.latest = max(r.latest, now())
+	return r.latest
 }
 
 // firstMove makes the run running: its input as messages, agent.start, and what its driver adds.
@@ -147,34 +165,45 @@ func (r *run) input() json.RawMessage {
 	return json.RawMessage(`""`)
 }
 
-// commit makes a move durable and publishes its events. While the store cannot write, it tries again until it can or
-// the server stops; the run stands still meanwhile. Any other error is a conflict or a defect, and ends the run's
-// goroutine with errLeft.
+// commit makes a move durable and publishes its events. Any error but that the store cannot write is a conflict or a
+// defect, and ends the run's goroutine with errLeft; see persist.
 func (r *run) commit(m *move) error {
 	m.adopt(r)
 	m.recorded = r.tape.take()
 	var n int64
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		err := r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {
-			n, err = r.e.opts.Runs.Apply(tx, m.change())
-			return err
-		})
-		if err == nil {
-			break
-		}
-		r.e.log.Error("run could not be recorded", "run", r.row.ID, "error", err)
-		if !fault.Is(err, fault.StorageFailed) {
-			return fmt.Errorf("%w: %w", errLeft, err)
-		}
-		select {
-		case <-time.After(wait):
-		case <-r.e.ctx.Done():
-			return fmt.Errorf("%w: %w", errLeft, err)
-		}
+	err := r.persist(func(tx *store.Tx) (err error) {
+		n, err = r.e.opts.Runs.Apply(tx, m.change())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLeft, err)
 	}
 	r.committed(m, n)
 	return nil
 }
+
+// persist makes a change durable. While the store cannot write, it tries again until it can or the server stops; the run
+// stands still meanwhile.
+func (r *run) persist(change func(tx *store.Tx) error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storeWait) {
+		err := r.e.opts.Runs.Update(context.Background(), change)
+		if err == nil {
+			return nil
+		}
+		r.e.log.Error("run could not be recorded", "run", r.row.ID, "error", err)
+		if !fault.Is(err, fault.StorageFailed) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-r.e.ctx.Done():
+			return err
+		}
+	}
+}
+
+// storeWait is the longest pause between attempts while the store cannot write.
+const storeWait = 2 * time.Second
 
 // committed takes over what a commit made durable, and publishes it.
 func (r *run) committed(m *move, n int64) {

@@ -101,7 +101,7 @@ func (m *move) spanStep(r *run, step store.Step, status string) {
 
 // noteModel remembers the span of a model call, which the next commit writes.
 func (r *run) noteModel(model Model, step int, began time.Time, err error) {
-	s := trace.Span{Type: trace.Provider, Name: model.Model, Status: trace.OK, Start: began.UnixNano(), End: time.Now().UnixNano()}
+	s := trace.Span{Type: trace.Provider, Name: model.Model, Status: trace.OK, Start: began.UnixNano(), End: began.Add(time.Since(began)).UnixNano()}
 	if err != nil {
 		told := r.e.runError(err)
 		s.Status, s.StatusMessage = trace.Error, told.Message

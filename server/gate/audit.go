@@ -180,9 +180,7 @@ func (w *recorder) WriteHeader(status int) {
 	if w.refused != nil {
 		return
 	}
-	if w.status == 0 {
-		w.status = status
-	}
+	w.begin(status)
 	if w.held == nil {
 		w.ResponseWriter.WriteHeader(status)
 	}
@@ -192,9 +190,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.refused != nil {
 		return 0, errRefused
 	}
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.begin(http.StatusOK)
 	if h := w.held; h != nil {
 		if len(h.body)+len(b) <= heldAnswer {
 			h.body = append(h.body, b...)
@@ -207,10 +203,18 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
+// begin notes the status of an answer that begins, and how long the client may take to read it.
+func (w *recorder) begin(status int) {
+	if w.status == 0 {
+		w.status = status
+		http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout)) //nolint:errcheck // a recorder in a test has none
+	}
+}
+
 // FlushError is for http.ResponseController.
 func (w *recorder) FlushError() error {
-	if w.status == 0 && w.held != nil {
-		w.status = http.StatusOK
+	if w.held != nil {
+		w.begin(http.StatusOK)
 	}
 	if err := w.release(); err != nil {
 		return err

@@ -67,10 +67,10 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // A client has so long to read a piece of an answer. One that stops reading would otherwise keep the answer in memory
-// for ever.
+// for ever. It is more than bodyTimeout, since net/http waits for the rest of the body before it sends an answer.
 const (
 	answerPiece   = 64 << 10
-	answerTimeout = 30 * time.Second
+	answerTimeout = bodyTimeout + 10*time.Second
 )
 
 // JSON writes a value as the whole answer. It is encoded before the first header is written.

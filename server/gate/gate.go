@@ -112,7 +112,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		q := &Request{ID: requestID(r.Header.Get("X-Request-Id")), IP: g.clientIP(r)}
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
 		w := &recorder{ResponseWriter: rw}
-		http.NewResponseController(rw).SetWriteDeadline(time.Time{}) //nolint:errcheck // that of the answer before; see JSON
+		bound(rw, r)
 		h := w.Header()
 		h.Set("X-Request-Id", q.ID)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -152,6 +152,19 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		}
 		w.release() //nolint:errcheck // whoever is to know has been told
 	})
+}
+
+// bodyTimeout is how long a client may take to send its body, which net/http waits for even when nobody reads it.
+const bodyTimeout = 30 * time.Second
+
+// bound limits how long a client may take to send and to read. net/http lifts the first bound when all of the body has
+// come; the other is set when the answer begins.
+func bound(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	rc.SetWriteDeadline(time.Time{}) //nolint:errcheck // that of the answer before
+	if r.ContentLength != 0 {
+		rc.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // a recorder in a test has none
+	}
 }
 
 // limit counts the request of an address.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"agentd/auth"
 	"agentd/server/fault"
 )
 
@@ -19,7 +20,7 @@ const (
 
 // Limiter lets each address make so many requests within any stretch of time of the window's length: an exact sliding
 // window. It remembers when each admitted request of the last window came; a refused one does not count, so whoever
-// waits as told is let in. IPv6 addresses of one /64 count as one, since that is what one client has.
+// waits as told is let in. Addresses of one [auth.Network] count as one.
 //
 // When there are too many addresses, those that have been silent longest are forgotten. It is safe for concurrent use.
 type Limiter struct {
@@ -60,7 +61,7 @@ func (l *Limiter) Take(ip netip.Addr) Rate {
 	now := time.Since(l.start)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.windowLocked(keyOf(ip))
+	w := l.windowLocked(auth.Network(ip))
 	for w.n > 0 && now-w.times[w.first] >= l.window {
 		w.first = (w.first + 1) % len(w.times)
 		w.n--
@@ -72,18 +73,6 @@ func (l *Limiter) Take(ip netip.Addr) Rate {
 	rate.Remaining = l.limit - w.n
 	rate.Reset = w.times[w.first] + l.window - now
 	return rate
-}
-
-func keyOf(ip netip.Addr) netip.Prefix {
-	bits := 128
-	switch {
-	case ip.Is4():
-		bits = 32
-	case ip.Is6():
-		bits = 64
-	}
-	p, _ := ip.WithZone("").Prefix(bits) // the zero address has the zero prefix
-	return p
 }
 
 func (l *Limiter) windowLocked(key netip.Prefix) *window {

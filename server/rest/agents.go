@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	"agentd/server/agent"
 	"agentd/server/event"
@@ -175,7 +176,8 @@ func answerOf(runID string, res agent.RunResult) (RunAnswer, error) {
 	case store.Failed:
 		return RunAnswer{}, tell(fault.RunFailed, "The run failed.")
 	case store.Running: // the server is stopping, and the run goes on after its restart
-		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", runID).With("status", res.Status)
+		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", runID).With("status", res.Status).
+			After(5 * time.Second).Advise("Read what becomes of it with `GET /runs/{runId}/state`, after `Retry-After`; do not start it again.")
 	}
 	return RunAnswer{RunID: runID, Status: res.Status, Result: res}, nil
 }

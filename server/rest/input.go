@@ -10,18 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"agentd/server/fault"
 	"agentd/server/strict"
 )
 
-// bodyTimeout is how long a client may take to send its body.
-const bodyTimeout = 30 * time.Second
-
 // read fills in, a pointer to a struct, from path, query and body, and returns the body. Every problem is reported at
 // once.
-func read(w http.ResponseWriter, r *http.Request, in any) (data []byte, err error) {
+func read(r *http.Request, in any) (data []byte, err error) {
 	v := reflect.ValueOf(in).Elem()
 	var issues []fault.Issue
 	var query url.Values
@@ -44,10 +40,7 @@ func read(w http.ResponseWriter, r *http.Request, in any) (data []byte, err erro
 	}
 	body := v.FieldByName("Body")
 	if body.IsValid() {
-		rc := http.NewResponseController(w)
-		rc.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // a recorder in a test has none
 		data, err = io.ReadAll(r.Body)
-		rc.SetReadDeadline(time.Time{}) //nolint:errcheck
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			return nil, fault.New(fault.BodyTooLarge, "The body is larger than %d bytes.", tooLarge.Limit)

@@ -284,7 +284,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	if !early {
 		r.Body = http.MaxBytesReader(w, r.Body, a.MaxBody)
 		var err error
-		if body, err = read(w, r, in.Interface()); err != nil && missing != nil {
+		if body, err = read(r, in.Interface()); err != nil && missing != nil {
 			return missing
 		} else if err != nil {
 			return err
@@ -311,7 +311,7 @@ func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any) (body []
 		limit = min(limit, strangerBody)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
-	body, err = read(w, r, in)
+	body, err = read(r, in)
 	if refused != nil && !fault.Is(err, fault.ConfigInvalid) {
 		return nil, refused
 	}

@@ -437,3 +437,45 @@ func ExampleNewHTTP() {
 	// https://wx.intra/v1/Rio%20de%20Janeiro
 	// ok
 }
+
+// redirecting answers the first request with a redirect, and notes whom the others go to.
+type redirecting struct {
+	to   string
+	sent []*http.Request
+}
+
+func (r *redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.sent = append(r.sent, req)
+	if len(r.sent) == 1 {
+		return &http.Response{StatusCode: 302, Header: http.Header{"Location": {r.to}}, Body: http.NoBody, Request: req}, nil
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody, Request: req}, nil
+}
+
+// FuzzRedirect follows redirects to the hosts that are allowed only, never to http, and with the secret to none but the
+// tool's own.
+func FuzzRedirect(f *testing.F) {
+	for _, to := range []string{"/x", "//other.example/x", "https://other.example:8443/", "http://h.example/", "https://h.example@evil.example/", "https://OTHER.example:443",
+		"https://evil.example#@h.example", "https:h.example", "\\\\evil.example", "file:///etc/passwd", "https://h.example:44３/", "?a=b", "", "https://[::1]/", "https://u:p@h.example/"} {
+		f.Add(to)
+	}
+	f.Fuzz(func(t *testing.T, to string) {
+		via := &redirecting{to: to}
+		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: spec("web"), Method: "GET", URL: "https://h.example/a", AllowHosts: []string{"other.example"},
+			Headers: map[string]string{"Authorization": "secret"}, Transport: via})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl.Execute(t.Context(), call) //nolint:errcheck // a refusal is as good
+		for _, req := range via.sent {
+			host := strings.ToLower(req.URL.Host)
+			own := host == "h.example" || host == "h.example:443"
+			if req.URL.Scheme != "https" || !own && host != "other.example" && host != "other.example:443" || req.URL.User != nil {
+				t.Errorf("the redirect to %q leads to %s", to, req.URL)
+			}
+			if got := req.Header.Get("Authorization"); (got == "secret") != own || got != "" && got != "secret" {
+				t.Errorf("the redirect to %q takes Authorization %q to %s", to, got, req.URL)
+			}
+		}
+	})
+}

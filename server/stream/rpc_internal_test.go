@@ -1,0 +1,45 @@
+package stream
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"agentd/server/message"
+)
+
+// FuzzRequest reads frames of clients. What is taken has an id that can be echoed, or is a notification; what is refused
+// is told in JSON.
+func FuzzRequest(f *testing.F) {
+	for _, s := range []string{
+		`{"v":"1","jsonrpc":"2.0","id":1,"method":"ping"}`,
+		`{"v":"1","jsonrpc":"2.0","id":"a","method":"initialize","params":{"clientInfo":{"name":"n","version":"1"},"capabilities":{}}}`,
+		`{"v":"1","jsonrpc":"2.0","id":9007199254740993,"method":"subscription.subscribe","params":{"subject":"session:s/events","sinceEventId":"x"}}`,
+		`{"v":"1","jsonrpc":"2.0","id":1e3,"method":"subscription.unsubscribe","params":{"subscriptionId":"s"}}`,
+		`{"v":"1","jsonrpc":"2.0","id":-0.0,"method":"run.cancel","params":{"runId":"r","onPendingApprovals":"preserve"}}`,
+		`{"v":"1","jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"1"}}`,
+		`{"v":"2","jsonrpc":"1.0","id":null,"method":"","params":[]}`,
+		`[{"v":"1"}]`, `{"id":"\ud800"}`, `{"id":{},"id":1}`, `"`, ``, strings.Repeat("[", 100), `{"params":` + strings.Repeat(`{"a":`, 50) + `1` + strings.Repeat("}", 51),
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		r, refusal := parseRequest(frame)
+		var answer any
+		switch {
+		case refusal == nil && r.method != methodCancelled && !legalID(r.id):
+			t.Errorf("parseRequest(%q) takes the id %q", frame, r.id)
+		case refusal == nil && (r.params == nil || !json.Valid(frame)):
+			t.Errorf("parseRequest(%q) = %+v", frame, r)
+		case refusal == nil:
+			answer = rpcResult{"1", "2.0", r.id, ponged{true}}
+		case r == nil:
+			answer = rpcFailure{"1", "2.0", nil, refusal}
+		default:
+			answer = rpcFailure{"1", "2.0", r.id, refusal}
+		}
+		if b, err := message.Encode(answer); err != nil || !json.Valid(b) {
+			t.Errorf("the answer to %q is %q, %v", frame, b, err)
+		}
+	})
+}
