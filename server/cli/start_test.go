@@ -228,7 +228,7 @@ func TestStartRefuses(t *testing.T) {
 	defer taken.Close()
 	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
 	other := newSite(t)
-	spawn(t, other, nil, nil, "start", "--port", port).wait().want(t, 1, "", "agentd: bind-failed: 127.0.0.1:"+port)
+	spawn(t, other, nil, nil, "start", "--port", port).wait().want(t, 1, "", "agentd: bind-failed: Port "+port)
 	spawn(t, other, nil, nil, "start", "--port", "http").wait().want(t, 1, "", "server.port")
 	spawn(t, other, nil, nil, "start", "--port", "0", "--ready-file", "absent/ready.json").wait().want(t, 1, "", "The ready file cannot be written")
 	if err := os.Remove(filepath.Join(other, "pepper")); err != nil {
