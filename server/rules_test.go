@@ -23,6 +23,7 @@ import (
 var rulesRooms = map[string]string{
 	// Leaves: they know nothing of each other.
 	"metrics":           "",
+	"server/canon":      "",
 	"server/commentary": "",
 	"server/fault":      "",
 	"server/health":     "",
@@ -51,14 +52,14 @@ var rulesRooms = map[string]string{
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
-	"server/audit":      "store server/fault",
+	"server/audit":      "store server/canon server/fault",
 	"server/transcript": "store server/message server/provider server/tool",
 	"server/trace":      "store server/fault server/message server/transcript",
 	"server/agent": "metrics store server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
 		"server/tool server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/outbound server/proc server/sse",
 	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
-	"server/idem":     "store server/fault",
+	"server/idem":     "store server/canon server/fault",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.

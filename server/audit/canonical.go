@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +10,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"agentd/server/canon"
 )
 
 // maxDepth bounds the nesting of a value that is written in canonical form.
@@ -134,7 +134,7 @@ func appendValue(dst []byte, v any, depth int) ([]byte, error) {
 
 func appendObject[V any](dst []byte, members map[string]V, value func([]byte, V) ([]byte, error)) ([]byte, error) {
 	dst = append(dst, '{')
-	for i, name := range slices.SortedFunc(maps.Keys(members), compareNames) {
+	for i, name := range slices.SortedFunc(maps.Keys(members), canon.Compare) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
@@ -147,27 +147,6 @@ func appendObject[V any](dst []byte, members map[string]V, value func([]byte, V)
 	return append(dst, '}'), nil
 }
 
-// compareNames orders by UTF-16 code units. That differs from the order of bytes only where a character beyond the
-// basic plane meets one of U+E000 to U+FFFF.
-func compareNames(a, b string) int {
-	for a != "" && b != "" {
-		ra, na := utf8.DecodeRuneInString(a)
-		rb, nb := utf8.DecodeRuneInString(b)
-		if ra != rb {
-			return cmp.Compare(firstUnit(ra), firstUnit(rb))*2 + cmp.Compare(ra, rb)
-		}
-		a, b = a[na:], b[nb:]
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-func firstUnit(r rune) rune {
-	if high, _ := utf16.EncodeRune(r); high != utf8.RuneError {
-		return high
-	}
-	return r
-}
-
 // maxExact is the largest integer up to which doubles have all.
 const maxExact = 1 << 53
 
@@ -178,23 +157,11 @@ func appendInt(dst []byte, n int64) ([]byte, error) {
 	return strconv.AppendInt(dst, n, 10), nil
 }
 
-// appendNumber is Number::toString of ECMAScript.
 func appendNumber(dst []byte, f float64) ([]byte, error) {
-	abs := math.Abs(f)
-	switch {
-	case math.IsInf(f, 0) || math.IsNaN(f):
+	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return nil, errors.New("a number is not finite")
-	case f == 0:
-		return append(dst, '0'), nil // also of -0
-	case abs >= 1e-6 && abs < 1e21:
-		return strconv.AppendFloat(dst, f, 'f', -1, 64), nil
 	}
-	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
-	if n := len(dst); dst[n-2] == '0' && (dst[n-3] == '-' || dst[n-3] == '+') { // e-07 is e-7
-		dst[n-2] = dst[n-1]
-		dst = dst[:n-1]
-	}
-	return dst, nil
+	return canon.AppendNumber(dst, f), nil
 }
 
 const hexDigits = "0123456789abcdef"

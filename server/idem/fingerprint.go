@@ -2,7 +2,6 @@ package idem
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"math"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"agentd/server/canon"
 )
 
 // maxDepth is how deep a body may nest for its form to be looked through. What is deeper is taken as text.
@@ -129,7 +130,7 @@ func (w *writer) object(depth int) bool {
 		}
 		m.to = len(w.out)
 		w.out = append(w.out, ',')
-		sorted = sorted && (members == nil || compareUTF16(members[len(members)-1].key, m.key) < 0)
+		sorted = sorted && (members == nil || canon.Compare(members[len(members)-1].key, m.key) < 0)
 		members = append(members, m)
 	}
 	if !sorted {
@@ -141,7 +142,7 @@ func (w *writer) object(depth int) bool {
 
 // sort rewrites the members of an object, which end the output. Of several with one key, the last counts.
 func (w *writer) sort(begin int, members []member) {
-	slices.SortStableFunc(members, func(a, b member) int { return compareUTF16(a.key, b.key) })
+	slices.SortStableFunc(members, func(a, b member) int { return canon.Compare(a.key, b.key) })
 	w.scratch = append(w.scratch[:0], w.out[begin:]...)
 	w.out = w.out[:begin]
 	for i, m := range members {
@@ -152,8 +153,7 @@ func (w *writer) sort(begin int, members []member) {
 	}
 }
 
-// number writes a number as JavaScript prints it (ECMA-262, Number::toString): the shortest digits that give the same
-// double, with an exponent from 1e21 on and below 1e-6.
+// number writes a number as JavaScript prints it.
 func (w *writer) number() {
 	end := 0
 	for end < len(w.in) && strings.IndexByte("+-.0123456789eE", w.in[end]) >= 0 {
@@ -161,19 +161,13 @@ func (w *writer) number() {
 	}
 	f, _ := strconv.ParseFloat(string(w.in[:end]), 64) // too large is infinite
 	w.in = w.in[end:]
-	switch size := math.Abs(f); {
-	case f == 0:
-		w.out = append(w.out, '0') // also for -0
+	switch {
 	case math.IsInf(f, 1):
 		w.out = append(w.out, "Infinity"...)
 	case math.IsInf(f, -1):
 		w.out = append(w.out, "-Infinity"...)
-	case size < 1e-6 || size >= 1e21:
-		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")
-		w.out = append(append(w.out, mantissa...), 'e', exponent[0])
-		w.out = append(w.out, strings.TrimLeft(exponent[1:], "0")...)
 	default:
-		w.out = strconv.AppendFloat(w.out, f, 'f', -1, 64)
+		w.out = canon.AppendNumber(w.out, f)
 	}
 }
 
@@ -236,7 +230,7 @@ func appendText(to []byte, s string) []byte {
 		if c >= ' ' && c != '"' && c != '\\' && c != 0xed {
 			continue
 		}
-		half, isHalf := surrogate(s[i:])
+		half, isHalf := canon.Surrogate(s[i:])
 		if c == 0xed && !isHalf {
 			continue
 		}
@@ -254,38 +248,4 @@ func appendText(to []byte, s string) []byte {
 	}
 	to = append(to, s[done:]...)
 	return append(to, '"')
-}
-
-// surrogate reads half of a surrogate pair that stands alone, as [writer.text] keeps it, at the beginning of a text.
-func surrogate(s string) (half uint16, ok bool) {
-	if len(s) < 3 || s[0] != 0xed || s[1]&0xe0 != 0xa0 || s[2]&0xc0 != 0x80 {
-		return 0, false
-	}
-	return 0xd000 | uint16(s[1]&0x3f)<<6 | uint16(s[2]&0x3f), true
-}
-
-// compareUTF16 orders texts by their UTF-16 units. That is the order of their bytes, except among characters from U+D000
-// on, whose first byte is 0xed or more.
-func compareUTF16(a, b string) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	if n < min(len(a), len(b)) && a[n] >= 0xed && b[n] >= 0xed {
-		return cmp.Or(slices.Compare(units(a[n:]), units(b[n:])), strings.Compare(a, b))
-	}
-	return strings.Compare(a[n:], b[n:])
-}
-
-func units(s string) []uint16 {
-	var out []uint16
-	for len(s) > 0 {
-		if half, ok := surrogate(s); ok {
-			out, s = append(out, half), s[3:]
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s)
-		out, s = utf16.AppendRune(out, r), s[n:]
-	}
-	return out
 }
