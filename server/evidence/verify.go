@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/message"
@@ -133,13 +132,11 @@ func (v *verifier) events() {
 }
 
 func (v *verifier) journal() {
-	seen := map[string]bool{}
 	each(v, memberCalls, func(i int, k callLine) {
 		v.report.Calls++
-		if k.Index != i || seen[k.ToolCallID] {
-			v.bad(memberCalls, "line %d is the call %d with the id %.128q", i+1, k.Index, k.ToolCallID)
+		if k.Index != i {
+			v.bad(memberCalls, "line %d is the call %d", i+1, k.Index)
 		}
-		seen[k.ToolCallID] = true
 		v.calls = append(v.calls, k)
 	})
 	if want, err := encodeLines(approvalsOf(v.calls)...); err != nil || !bytes.Equal(want, v.bodies[memberApprovals]) {
@@ -214,72 +211,6 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 	if want, err := encodeLines(configsOf(v.entries)...); err != nil || !bytes.Equal(want, v.bodies[memberConfig]) {
 		v.bad(memberConfig, "it is not what the starts of servers among the entries say")
 	}
-}
-
-// decisions holds the decisions of the journal and those of the chain to each other, by the id of the call.
-func (v *verifier) decisions() {
-	journal := map[string]callLine{}
-	for _, k := range v.calls {
-		journal[k.ToolCallID] = k
-	}
-	recorded := map[string]audit.Entry{} // the latest word on each call
-	for _, e := range v.entries {
-		if own, _ := concerns(&e, v.runID); !own || e.Action != granted && e.Action != denied {
-			continue
-		}
-		var of struct{ ToolCallID string }
-		if json.Unmarshal(e.Metadata, &of) != nil {
-			v.bad(memberEntries, "entry %d (%s) names no call", e.Seq, e.Action)
-			continue
-		}
-		if _, ok := journal[of.ToolCallID]; !ok {
-			v.bad(memberCalls, "the call %.128q, which entry %d (%s) is about, is not in the journal", of.ToolCallID, e.Seq, e.Action)
-		}
-		recorded[of.ToolCallID] = e
-	}
-	for _, k := range v.calls {
-		e, ok := recorded[k.ToolCallID]
-		if len(k.Decision) == 0 {
-			if ok && !undecided(&e) {
-				v.bad(memberCalls, "the call %.128q has no decision, and entry %d is one (%s)", k.ToolCallID, e.Seq, e.Action)
-			}
-			continue
-		}
-		var word agent.Decided
-		switch {
-		case json.Unmarshal(k.Decision, &word) != nil:
-			v.bad(memberCalls, "the decision on the call %.128q cannot be read", k.ToolCallID)
-		case word.ArgsSHA256 != k.ArgsSHA256:
-			v.bad(memberCalls, "the decision on the call %.128q was for other arguments", k.ToolCallID)
-		case !ok:
-			v.bad(memberEntries, "there is no entry for the decision on the call %.128q", k.ToolCallID)
-		case (e.Action == granted) != word.Granted || by(e.Actor) != word.By:
-			v.bad(memberCalls, "the call %.128q was decided by %.128q (granted: %t), and entry %d says %s by %.128q",
-				k.ToolCallID, word.By, word.Granted, e.Seq, e.Action, by(e.Actor))
-		default:
-			v.report.Decisions++
-		}
-	}
-}
-
-// Actions of the entries that tell of a decision.
-const (
-	granted = "tool:approval:granted"
-	denied  = "tool:approval:denied"
-)
-
-// undecided reports whether an entry tells of a denial that an abort implies, of which the journal keeps no decision.
-func undecided(e *audit.Entry) bool { return e.Action == denied && by(e.Actor) == "abort" }
-
-// by is an actor as the journal names who decided.
-func by(a audit.Actor) string {
-	switch a.Kind {
-	case audit.ActorToken:
-		return "token:" + a.ID
-	case audit.ActorCLI:
-		return "cli"
-	}
-	return a.ID
 }
 
 // maxManifest is the length of a manifest.

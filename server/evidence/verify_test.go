@@ -106,6 +106,17 @@ func TestVerifyWhole(t *testing.T) {
 	}
 }
 
+// TestVerifyUsedAgain is for a program that gives two of its calls one id.
+func TestVerifyUsedAgain(t *testing.T) {
+	p := apart(t, fixture(t, "approved.jsonl"))
+	second := bytes.Replace(p.bodies["calls"], []byte(`"index":0`), []byte(`"index":1`), 1)
+	p.bodies["calls"] = append(slices.Clone(p.bodies["calls"]), second...)
+	p.bodies["approvals"] = append(slices.Clone(p.bodies["approvals"]), p.bodies["approvals"]...)
+	if r := evidence.Verify(p.together(t), nil); !r.OK || r.Decisions != 2 {
+		t.Errorf("Verify with two calls of one id = %+v, want it whole with two decisions", r)
+	}
+}
+
 // TestVerifyFlips changes every byte of the file, one at a time. The member that has it is named, and no other.
 func TestVerifyFlips(t *testing.T) {
 	text := fixture(t, "approved.jsonl")
@@ -201,6 +212,7 @@ func TestVerifyForged(t *testing.T) {
 		"a proof that leads elsewhere":    {replace("entries", `"path":["`, `"path":["`+strings.Repeat("00", 32)+`","`), "entries", "not in the tree"},
 		"an event that is left out":       {without("events", `"seq":2,`), "events", "is the event 3"},
 		"a program that is none":          {func(p parts) { p.bodies["program"] = []byte("1\n") }, "program", "line 1"},
+		"journal out of order":            {replace("calls", `"index":0`, `"index":1`), "calls", "is the call 1"},
 		"a line that does not end":        {func(p parts) { p.bodies["events"] = bytes.TrimSpace(p.bodies["events"]) }, "events", "is not what"},
 		"a path that is longer than any":  {replace("entries", `"path":["`, `"path":["zz","`), "entries", "not in the tree"},
 		"a call that the chain names not": {replace("calls", `"toolCallId":"`, `"toolCallId":"x`), "calls", "is not in the journal"},
