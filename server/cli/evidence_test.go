@@ -30,25 +30,38 @@ func newEvidenceSite(t *testing.T, auditing string) string {
 	return dir
 }
 
-// approved starts a run that asks for an approval, gives it, and waits for the end.
-func (s *listener) approved(to string) (runID string) {
+// asks starts a run that asks for an approval, and waits until it does.
+func (s *listener) asks(to string) (runID string) {
 	s.t.Helper()
 	var started struct{ RunID string }
 	if status := s.call("POST", "/agents/clerk/run", `{"input":"`+to+`"}`, &started); status/100 != 2 {
 		s.t.Fatalf("POST /agents/clerk/run = %d, want it to start", status)
 	}
 	s.until(started.RunID, "awaiting_approval")
+	return started.RunID
+}
+
+// decides decides on the call that a run waits for, and waits for the end.
+func (s *listener) decides(runID string, granted bool) {
+	s.t.Helper()
 	var state struct{ PendingApprovals []struct{ ToolCallID string } }
-	s.call("GET", "/runs/"+started.RunID+"/state", "", &state)
+	s.call("GET", "/runs/"+runID+"/state", "", &state)
 	if len(state.PendingApprovals) != 1 {
 		s.t.Fatalf("the run waits for %v, want one call", state.PendingApprovals)
 	}
-	body, _ := json.Marshal(map[string]any{"approvals": []map[string]any{{"toolCallId": state.PendingApprovals[0].ToolCallID, "granted": true}}})
-	if status := s.call("POST", "/runs/"+started.RunID+"/resume", string(body), nil); status/100 != 2 {
+	body, _ := json.Marshal(map[string]any{"approvals": []map[string]any{{"toolCallId": state.PendingApprovals[0].ToolCallID, "granted": granted}}})
+	if status := s.call("POST", "/runs/"+runID+"/resume", string(body), nil); status/100 != 2 {
 		s.t.Fatalf("POST resume = %d, want 2xx", status)
 	}
-	s.until(started.RunID, "completed")
-	return started.RunID
+	s.until(runID, "completed")
+}
+
+// approved starts a run and grants what it asks for.
+func (s *listener) approved(to string) (runID string) {
+	s.t.Helper()
+	runID = s.asks(to)
+	s.decides(runID, true)
+	return runID
 }
 
 func (s *listener) until(runID, status string) {
@@ -99,6 +112,47 @@ func TestEvidence(t *testing.T) {
 	here(t, "evidence", "verify", "ann.evidence", "--public-key", "cut").want(t, 2, "", "it is no PEM")
 	here(t, "evidence", "verify").want(t, 2, "", "")
 	here(t, "help", "evidence").want(t, 0, "evidence RUN", "")
+}
+
+// TestEvidenceOfAnyRun takes runs that wait, were denied, were aborted and went on in another server.
+func TestEvidenceOfAnyRun(t *testing.T) {
+	dir := newEvidenceSite(t, `"enabled": true`)
+	t.Chdir(dir)
+	srv := serve(t, dir)
+	srv.token = adminToken(t)
+	waits, refused, aborted, later := srv.asks("ann"), srv.asks("bob"), srv.asks("cal"), srv.asks("dan")
+	srv.decides(refused, false)
+	if status := srv.call("POST", "/runs/"+aborted+"/abort", `{}`, nil); status/100 != 2 {
+		t.Fatalf("POST abort = %d, want 2xx", status)
+	}
+	srv.until(aborted, "aborted")
+	srv.signal(syscall.SIGTERM)
+	srv.wait().want(t, 0, "", "")
+	second := serve(t, dir)
+	second.token = srv.token
+	second.decides(later, true)
+	second.signal(syscall.SIGTERM)
+	second.wait().want(t, 0, "", "")
+
+	for _, tt := range []struct {
+		name, run, holds  string
+		decisions, starts int
+	}{
+		{"waits", waits, `"status":"waiting"`, 0, 1},
+		{"denied", refused, `"status":"denied"`, 1, 1},
+		{"aborted", aborted, `"actor":{"id":"abort","kind":"system"}`, 0, 1},
+		{"went on", later, `"status":"granted"`, 1, 2},
+	} {
+		text := here(t, "evidence", tt.run).want(t, 0, "", "").stdout
+		var report evidenceReport
+		with(t, t.Context(), text, nil, "evidence", "verify", "-", "--json").want(t, 0, `"ok": true`, "").decode(t, &report)
+		if n := strings.Count(text, `"entry":{"action":"server:start"`); n != tt.starts || report.Decisions != tt.decisions || report.RunID != tt.run {
+			t.Errorf("%s: %d starts and %+v, want %d and %d decisions", tt.name, n, report, tt.starts, tt.decisions)
+		}
+		if !strings.Contains(text, tt.holds) {
+			t.Errorf("%s: the bundle has no %s", tt.name, tt.holds)
+		}
+	}
 }
 
 // TestEvidenceNotYet writes nothing where something is lacking, and says what.
