@@ -60,6 +60,7 @@ var rulesRooms = map[string]string{
 	"server/external": "server/agent server/event server/fault server/message server/outbound server/proc server/sse",
 	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
 	"server/idem":     "store server/canon server/fault",
+	"server/evidence": "store server/agent server/audit server/event server/fault server/hub server/message",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
@@ -75,7 +76,7 @@ var rulesRooms = map[string]string{
 	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/rest " +
 		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/fault server/hub server/id server/manifest server/message " +
+	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/hub server/id server/manifest server/message " +
 		"server/outbound server/replay server/rest server/runstate server/secret server/session server/sse",
 	"main": "server/cli",
 

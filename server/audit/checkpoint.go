@@ -206,6 +206,25 @@ func (l *Log) mend(ctx context.Context) error {
 	return nil
 }
 
+// Covering is the first checkpoint of the chain's checkpoint file whose tree has an entry; ok is false when none has.
+// Only those that the chain's key has signed count.
+func (l *Log) Covering(seq int64) (c Checkpoint, ok bool, err error) {
+	h, err := readHeads(l.opts.Checkpoints.Path)
+	if err != nil {
+		return c, false, err
+	}
+	defer h.close()
+	for {
+		c, some, err := h.next()
+		switch {
+		case !some:
+			return Checkpoint{}, false, err
+		case err == nil && c.Head.Size >= seq && c.Verify(l.public):
+			return c, true, nil
+		}
+	}
+}
+
 // headReader reads a checkpoint file as it was when it was opened.
 type headReader struct {
 	file *os.File

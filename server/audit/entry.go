@@ -17,6 +17,7 @@ package audit
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
@@ -202,9 +203,16 @@ func entryOf(r *store.AuditRow, plain []byte) (e Entry, err error) {
 }
 
 // Line is the entry as one line of canonical JSON, without the line's end: what an export has.
-func (e *Entry) Line(dst []byte) []byte {
+func (e *Entry) Line(dst []byte) []byte { return e.append(dst, `,"hash":"`+e.Hash+`"`) }
+
+// Sum is the hash that the entry must have, by what it says. Its metadata must be in canonical form, as they are in what
+// [Log.List] returns and in an export.
+func (e *Entry) Sum() [sha256.Size]byte { return sha256.Sum256(e.append(nil, "")) }
+
+// append writes the canonical form of the entry with the given member for its hash.
+func (e *Entry) append(dst []byte, hash string) []byte {
 	dst = appendHead(dst, e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision)
-	dst = append(append(append(dst, `,"hash":"`...), e.Hash...), '"')
+	dst = append(dst, hash...)
 	if len(e.Metadata) > 0 {
 		dst = append(append(dst, `,"metadata":`...), e.Metadata...)
 	}

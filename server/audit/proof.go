@@ -1,10 +1,13 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"math/bits"
+	"slices"
 
 	"agentd/server/fault"
 	"agentd/store"
@@ -21,35 +24,47 @@ type Proof struct {
 // Proof makes the proof for an entry in the tree over the first size entries. It reads the hashes of all of these that
 // are not pruned.
 func (l *Log) Proof(ctx context.Context, seq, size int64) (Proof, error) {
+	proofs, err := l.Proofs(ctx, []int64{seq}, size)
+	if err != nil {
+		return Proof{}, err
+	}
+	return proofs[0], nil
+}
+
+// Proofs makes the proofs for several entries, whose sequence numbers ascend, and reads each hash once.
+func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, error) {
+	if len(seqs) == 0 {
+		return nil, nil
+	}
 	var st *stub
 	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
 		st, err = readStub(tx, l.file)
 		return err
 	}); err != nil {
-		return Proof{}, err
+		return nil, err
 	}
 	if st == nil {
 		st = &stub{}
 	}
-	if seq <= st.Through || seq > size {
-		return Proof{}, fault.Invalid("There is no proof for this entry.", fault.At("is an entry of the tree that is not pruned", "seq"))
+	if seqs[0] <= st.Through || seqs[len(seqs)-1] > size || !slices.IsSorted(seqs) {
+		return nil, fault.Invalid("There is no proof for this entry.", fault.At("is an entry of the tree that is not pruned", "seq"))
+	}
+	proofs := make([]Proof, len(seqs))
+	for i, seq := range seqs {
+		proofs[i] = Proof{Seq: seq, TreeSize: size, Path: []string{}}
 	}
 	g := &grower{l: l, ctx: ctx, pruned: st.edge}
-	path := g.path(seq-1, 0, size)
-	p := Proof{Seq: seq, TreeSize: size, Path: []string{}}
-	for _, n := range path {
-		p.Path = append(p.Path, hex.EncodeToString(n[:]))
+	root := g.prove(proofs, 0, size)
+	if errors.Is(g.err, errGap) {
+		return nil, unusable("entries of the first %d are missing", size)
 	}
 	if g.err != nil {
-		return Proof{}, g.err
+		return nil, g.err
 	}
-	hash := g.hashAt(seq)
-	root, ok := RootOf(hash[:], p)
-	if g.err != nil || !ok {
-		return Proof{}, g.err
+	for i := range proofs {
+		proofs[i].RootHash = hex.EncodeToString(root[:])
 	}
-	p.RootHash = hex.EncodeToString(root)
-	return p, nil
+	return proofs, nil
 }
 
 // grower computes hashes of parts of the tree.
@@ -60,16 +75,32 @@ type grower struct {
 	err    error
 }
 
-// path is PATH(leaf, D[from:to]) of the RFC.
-func (g *grower) path(leaf, from, to int64) []node {
-	if to-from == 1 || g.err != nil {
-		return nil
+// prove is MTH(D[from:to]) of the RFC. To the paths of the proofs, which are those of leaves there, it adds what
+// PATH(leaf, D[from:to]) has.
+func (g *grower) prove(proofs []Proof, from, to int64) node {
+	switch {
+	case g.err != nil:
+		return node{}
+	case len(proofs) == 0:
+		return g.hash(from, to)
+	case to-from == 1:
+		hash := g.hashAt(to)
+		return leafOf(hash[:])
 	}
 	k := from + int64(1)<<(bits.Len64(uint64(to-from-1))-1)
-	if leaf < k {
-		return append(g.path(leaf, from, k), g.hash(k, to))
+	n := 0
+	for n < len(proofs) && proofs[n].Seq <= k {
+		n++
 	}
-	return append(g.path(leaf, k, to), g.hash(from, k))
+	left, right := g.prove(proofs[:n], from, k), g.prove(proofs[n:], k, to)
+	for i := range proofs {
+		sibling := right
+		if i >= n {
+			sibling = left
+		}
+		proofs[i].Path = append(proofs[i].Path, hex.EncodeToString(sibling[:]))
+	}
+	return join(left, right)
 }
 
 // hash is MTH(D[from:to]) of the RFC. What is pruned is in the edge: a part of the tree left of an entry that is not
@@ -96,13 +127,17 @@ func (g *grower) hash(from, to int64) node {
 
 func (g *grower) grow(e *edge, from, to int64) error {
 	for from+e.size < to {
-		if _, err := g.l.file.Hashes(g.ctx, from+e.size+1, to, scanPage, func(seq int64, hash []byte) error {
+		n, err := g.l.file.Hashes(g.ctx, from+e.size+1, to, scanPage, func(seq int64, hash []byte) error {
 			if seq != from+e.size+1 {
 				return errGap
 			}
 			e.grow(leafOf(hash))
 			return nil
-		}); err != nil {
+		})
+		if err == nil && n == 0 {
+			err = errGap
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -114,9 +149,10 @@ func (g *grower) hashAt(seq int64) (hash node) {
 		copy(hash[:], h)
 		return nil
 	})
-	if g.err == nil && (err != nil || n == 0) {
-		g.err = errGap
+	if err == nil && n == 0 {
+		err = errGap
 	}
+	g.err = cmp.Or(g.err, err)
 	return hash
 }
 

@@ -92,16 +92,25 @@ type auditBroken struct {
 	Actual   string `json:"actual"`
 }
 
+// givenKey is the public key that --public-key names; nil when it names none.
+func (c *call) givenKey() (key ed25519.PublicKey, err error) {
+	if c.flags.publicKey == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.flags.publicKey)
+	if err == nil {
+		key, err = audit.ParseKey(text)
+	}
+	if err != nil {
+		return nil, c.cmd.misused("--public-key %s: %v.", c.flags.publicKey, err)
+	}
+	return key, nil
+}
+
 func (c *call) verifyAudit(ctx context.Context) error {
-	var key ed25519.PublicKey
-	if c.flags.publicKey != "" {
-		text, err := os.ReadFile(c.flags.publicKey)
-		if err == nil {
-			key, err = audit.ParseKey(text)
-		}
-		if err != nil {
-			return c.cmd.misused("--public-key %s: %v.", c.flags.publicKey, err)
-		}
+	key, err := c.givenKey()
+	if err != nil {
+		return err
 	}
 	return c.chain(ctx, func(l *audit.Log) error {
 		o, err := c.chainOptions()

@@ -157,6 +157,10 @@ func verifyFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the key that must have signed, as `agentd audit key` wrote it; without it, the chain's own word is taken")
 }
 
+func bundleKeyFlag(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the key that must have signed, as `agentd audit key` wrote it; without it, the bundle's own word is taken")
+}
+
 func entryFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.action, "action", "", "only entries with this `ACTION`, such as http:request")
 	fs.StringVar(&o.actor, "actor", "", "only what the actor with this `ID` did")

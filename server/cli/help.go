@@ -25,13 +25,13 @@ func (c *call) help(context.Context) error {
 
 // helpOn explains a command, a group, or the program.
 func helpOn(words []string) (string, error) {
-	switch {
-	case len(words) == 0:
+	if len(words) == 0 {
 		return overview("agentd hosts AI agents behind REST and Server-Sent Events, with durable runs.", ""), nil
-	case len(words) == 1 && group(words[0]) != nil:
-		return overview("The commands of agentd "+words[0]+":", words[0]+" "), nil
 	}
 	cmd, rest, err := find(words)
+	if err != nil && len(words) == 1 && group(words[0]) != nil {
+		return overview("The commands of agentd "+words[0]+":", words[0]+" "), nil
+	}
 	if err == nil && len(rest) > 0 {
 		err = usage("There is no command %q.", strings.Join(words, " "))
 	}

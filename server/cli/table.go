@@ -221,6 +221,21 @@ func commands() []command {
 				"write, for `agentd audit verify --public-key`.",
 			flags: []flagDecl{configFlag, chainFlags, devFlag, jsonFlag}, run: (*call).auditKey,
 			examples: []string{"agentd audit key > audit.pem", "agentd audit key --file copy/audit.db"}},
+		{name: "evidence", args: "RUN", least: 1, most: 1, summary: "Write a bundle that shows what a run did, and who allowed it.",
+			about: "Writes the run, its events, its tool calls and the decisions on them with the entries of the audit chain about\n" +
+				"it, each with the proof that a signed checkpoint covers it. `agentd evidence verify` checks the bundle, without\n" +
+				"the server. It reads the files of the database and of the chain, also while a server runs; the passphrase of the\n" +
+				"chain is needed, and what is written is not encrypted. Where the chain lacks something, or no checkpoint covers\n" +
+				"the entries yet, nothing is written.",
+			flags: []flagDecl{configFlag, exportFlags, jsonFlag}, run: (*call).evidence,
+			examples: []string{"agentd evidence RUN -o refund.evidence", "agentd evidence RUN | gzip > refund.evidence.gz"}},
+		{name: "evidence verify", args: "FILE|-", least: 1, most: 1, summary: "Tell whether a bundle of evidence is whole.",
+			about: "Checks a bundle: every member, every entry and its proof, the signature of the checkpoint, and that the run and\n" +
+				"the entries agree. What was altered is named. Without --public-key, the key in the bundle is taken, and whoever\n" +
+				"made the bundle may have made that too: keep the key that `agentd audit key` prints.",
+			flags: []flagDecl{bundleKeyFlag, jsonFlag}, run: (*call).verifyEvidence,
+			examples: []string{"agentd evidence verify refund.evidence --public-key audit.pem", "gunzip -c refund.evidence.gz | agentd evidence verify - --json"},
+			exits:    "0 the bundle is whole; 1 it is not, or could not be read; 2 wrong usage"},
 		{name: "config check", summary: "Check the configuration, and list all that it lets the server reach.",
 			about: "Reports every problem of the configuration at once. When there is none, it lists every host and program\n" +
 				"that the server may reach (there are no others), and warnings. It resolves no secret and dials nothing.",

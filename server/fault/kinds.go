@@ -282,6 +282,13 @@ var (
 	CassetteChecksum = declare("cassette-checksum-mismatch", 0,
 		"The recording was changed after it was written.",
 		"Write it again with `agentd runs cassette`.")
+
+	EvidenceIncomplete = declare("evidence-incomplete", 0,
+		"There is no audit chain, or it does not have all that a bundle of evidence about the run needs.",
+		"Switch `audit.enabled` on, with `audit.toolEvents` security or all, before the runs that need evidence.")
+	EvidenceUncovered = declare("evidence-uncovered", 0,
+		"No signed checkpoint covers what the audit chain has about the run yet.",
+		"Wait for `audit.checkpoint.intervalMs` and try again; a server that stops makes a checkpoint too.")
 )
 
 // Codes that a failed or aborted run carries in its error.

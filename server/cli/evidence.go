@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"text/tabwriter"
+
+	"agentd/server"
+	"agentd/server/agent"
+	"agentd/server/audit"
+	"agentd/server/evidence"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// evidence writes a bundle. Nothing is written before all of it is there.
+func (c *call) evidence(ctx context.Context) error {
+	name := c.flags.output
+	if name == "" {
+		bundle, err := c.collect(ctx)
+		if err != nil {
+			return err
+		}
+		defer surviveClosedPipe()()
+		return bundle.Write(c.stdout)
+	}
+	var size int64
+	if err := c.writeFile(ctx, name, func(ctx context.Context, f *os.File) error {
+		bundle, err := c.collect(ctx)
+		if err == nil {
+			err = bundle.Write(f)
+		}
+		if err == nil {
+			size, err = f.Seek(0, io.SeekCurrent)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if c.flags.json {
+		return c.printJSON(map[string]any{"runId": c.args[0], "file": name, "bytes": size})
+	}
+	_, err := fmt.Fprintf(c.stdout, "Wrote the evidence about run %s to %s (%d bytes).\n", c.args[0], name, size)
+	return err
+}
+
+// collect reads the files of the database and of the chain, which a server that holds them does not notice: the journal
+// is in no answer of its API.
+func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error) {
+	cfg, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Audit.Enabled {
+		return nil, fault.New(fault.EvidenceIncomplete, "audit.enabled is false, so nothing is recorded that could be shown.")
+	}
+	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, advised(err, "Make the database with `agentd run` or `agentd start`.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = c.chain(ctx, func(l *audit.Log) (err error) {
+		bundle, err = evidence.Collect(ctx, evidence.Sources{Runs: db.Runs(), Engine: agent.New(agent.Options{Runs: db.Runs(), Sessions: db.Sessions()}),
+			Chain: l, Every: cfg.Audit.Checkpoint.Interval.Duration(), Version: server.Version}, c.args[0])
+		return err
+	})
+	return bundle, runHint(errors.Join(err, db.Close()))
+}
+
+func (c *call) verifyEvidence(context.Context) error {
+	key, err := c.givenKey()
+	if err != nil {
+		return err
+	}
+	file, err := c.openFile(c.args[0])
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(io.LimitReader(file, evidence.MaxBytes+1)); err != nil {
+		return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", c.args[0], innermost(err))).Because(err).Advise("Name a file that `agentd evidence` wrote.")
+	}
+	report := evidence.Verify(text.Bytes(), key)
+	if c.flags.json {
+		err = c.printJSON(report)
+	} else {
+		err = c.tellReport(&report)
+	}
+	if err == nil && !report.OK {
+		return exitCode(exitFailed)
+	}
+	return err
+}
+
+func (c *call) tellReport(r *evidence.Report) error {
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	put := func(name, format string, args ...any) { fmt.Fprintf(w, name+":\t"+format+"\n", args...) }
+	put("bundle", "%s", map[bool]string{true: "whole", false: "NOT WHOLE"}[r.OK])
+	for _, p := range r.Problems {
+		put(p.Member, "%s", printable(p.Problem))
+	}
+	put("run", "%s", printable(cmp.Or(r.RunID, "-")))
+	put("checked", "%d events, %d calls, %d decisions, %d entries", r.Events, r.Calls, r.Decisions, r.Entries)
+	if r.Omitted > 0 {
+		put("omitted", "%d requests beyond the limit", r.Omitted)
+	}
+	if r.Checkpoint != nil {
+		put("checkpoint", "%d %s, signed %s", r.Checkpoint.Size, r.Checkpoint.RootHash, message.Millis(r.SignedAt))
+	}
+	put("key", "%s", map[string]string{"given": "the one that was given", "bundle": "the one in the bundle"}[r.Key])
+	return w.Flush()
+}

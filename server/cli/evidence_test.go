@@ -1,0 +1,194 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// evidenceReport is what `agentd evidence verify --json` tells.
+type evidenceReport struct {
+	OK         bool
+	RunID      string
+	Problems   []struct{ Member, Problem string }
+	Decisions  int
+	Entries    int
+	Key        string
+	Checkpoint *struct{ Size int64 }
+}
+
+func newEvidenceSite(t *testing.T, auditing string) string {
+	t.Helper()
+	dir := newGatedSite(t)
+	write(t, filepath.Join(dir, "agentd.json"), strings.Replace(gatedSite, `"auth": {"kind": "none"}`,
+		`"auth": {"pepperRef": "file:pepper"}, "audit": {"passphraseRef": "file:phrase", `+auditing+`}`, 1))
+	write(t, filepath.Join(dir, "pepper"), "0123456789abcdef0123456789ABCDEF")
+	write(t, filepath.Join(dir, "phrase"), "correct horse battery staple\n")
+	return dir
+}
+
+// asks starts a run that asks for an approval, and waits until it does.
+func (s *listener) asks(to string) (runID string) {
+	s.t.Helper()
+	var started struct{ RunID string }
+	if status := s.call("POST", "/agents/clerk/run", `{"input":"`+to+`"}`, &started); status/100 != 2 {
+		s.t.Fatalf("POST /agents/clerk/run = %d, want it to start", status)
+	}
+	s.until(started.RunID, "awaiting_approval")
+	return started.RunID
+}
+
+// decides decides on the call that a run waits for, and waits for the end.
+func (s *listener) decides(runID string, granted bool) {
+	s.t.Helper()
+	var state struct{ PendingApprovals []struct{ ToolCallID string } }
+	s.call("GET", "/runs/"+runID+"/state", "", &state)
+	if len(state.PendingApprovals) != 1 {
+		s.t.Fatalf("the run waits for %v, want one call", state.PendingApprovals)
+	}
+	body, _ := json.Marshal(map[string]any{"approvals": []map[string]any{{"toolCallId": state.PendingApprovals[0].ToolCallID, "granted": granted}}})
+	if status := s.call("POST", "/runs/"+runID+"/resume", string(body), nil); status/100 != 2 {
+		s.t.Fatalf("POST resume = %d, want 2xx", status)
+	}
+	s.until(runID, "completed")
+}
+
+// approved starts a run and grants what it asks for.
+func (s *listener) approved(to string) (runID string) {
+	s.t.Helper()
+	runID = s.asks(to)
+	s.decides(runID, true)
+	return runID
+}
+
+func (s *listener) until(runID, status string) {
+	s.t.Helper()
+	eventually(s.t, "the run "+status, func() bool { return s.status(runID) == status })
+}
+
+func TestEvidence(t *testing.T) {
+	dir := newEvidenceSite(t, `"enabled": true, "checkpoint": {"intervalMs": 1000}`)
+	t.Chdir(dir)
+	srv := serve(t, dir)
+	srv.token = adminToken(t)
+	id, other := srv.approved("ann"), srv.approved("bob")
+
+	// Beside the server that runs, once a checkpoint has come.
+	eventually(t, "a checkpoint", func() bool { return here(t, "evidence", id, "-o", "ann.evidence").code == 0 })
+	eventually(t, "a checkpoint", func() bool { return here(t, "evidence", other, "-o", "bob.evidence").code == 0 })
+	if fi, err := os.Stat("ann.evidence"); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("ann.evidence: %v, %v; want the mode 0600", fi, err)
+	}
+	if again := here(t, "evidence", id).want(t, 0, "svc-evidence/1.0", "").stdout; again != read(t, "ann.evidence") {
+		t.Error("the same run, chain and checkpoint gave other bytes")
+	}
+	write(t, "audit.pem", here(t, "audit", "key").want(t, 0, "PUBLIC KEY", "").stdout)
+	srv.signal(syscall.SIGTERM)
+	srv.wait().want(t, 0, "", "")
+
+	// Elsewhere, without anything else.
+	away := t.TempDir()
+	for _, name := range []string{"ann.evidence", "bob.evidence", "audit.pem"} {
+		write(t, filepath.Join(away, name), read(t, name))
+	}
+	t.Chdir(away)
+	var report evidenceReport
+	here(t, "evidence", "verify", "ann.evidence", "--json").want(t, 0, `"ok": true`, "").decode(t, &report)
+	if report.RunID != id || report.Decisions != 1 || report.Entries < 4 || report.Checkpoint == nil || report.Key != "bundle" {
+		t.Errorf("evidence verify = %+v, want the run %s with its decision", report, id)
+	}
+	here(t, "evidence", "verify", "bob.evidence", "--public-key", "audit.pem").want(t, 0, "the one that was given", "")
+	with(t, t.Context(), read(t, "ann.evidence"), nil, "evidence", "verify", "-").want(t, 0, "whole", "")
+
+	whole := read(t, "ann.evidence")
+	write(t, "changed", strings.Replace(whole, `"granted":true`, `"granted":trUe`, 1))
+	here(t, "evidence", "verify", "changed").want(t, 1, "it was altered", "")
+	write(t, "cut", whole[:len(whole)-10])
+	here(t, "evidence", "verify", "cut").want(t, 1, "entries:  it is cut off", "")
+	here(t, "evidence", "verify", "none").want(t, 1, "", "Check the name.")
+	here(t, "evidence", "verify", "ann.evidence", "--public-key", "cut").want(t, 2, "", "it is no PEM")
+	here(t, "evidence", "verify").want(t, 2, "", "")
+	here(t, "help", "evidence").want(t, 0, "evidence RUN", "")
+}
+
+// TestEvidenceOfAnyRun takes runs that wait, were denied, were aborted and went on in another server.
+func TestEvidenceOfAnyRun(t *testing.T) {
+	dir := newEvidenceSite(t, `"enabled": true`)
+	t.Chdir(dir)
+	srv := serve(t, dir)
+	srv.token = adminToken(t)
+	waits, refused, aborted, later := srv.asks("ann"), srv.asks("bob"), srv.asks("cal"), srv.asks("dan")
+	srv.decides(refused, false)
+	if status := srv.call("POST", "/runs/"+aborted+"/abort", `{}`, nil); status/100 != 2 {
+		t.Fatalf("POST abort = %d, want 2xx", status)
+	}
+	srv.until(aborted, "aborted")
+	srv.signal(syscall.SIGTERM)
+	srv.wait().want(t, 0, "", "")
+	second := serve(t, dir)
+	second.token = srv.token
+	second.decides(later, true)
+	second.signal(syscall.SIGTERM)
+	second.wait().want(t, 0, "", "")
+
+	for _, tt := range []struct {
+		name, run, holds  string
+		decisions, starts int
+	}{
+		{"waits", waits, `"status":"waiting"`, 0, 1},
+		{"denied", refused, `"status":"denied"`, 1, 1},
+		{"aborted", aborted, `"actor":{"id":"abort","kind":"system"}`, 0, 1},
+		{"went on", later, `"status":"granted"`, 1, 2},
+	} {
+		text := here(t, "evidence", tt.run).want(t, 0, "", "").stdout
+		var report evidenceReport
+		with(t, t.Context(), text, nil, "evidence", "verify", "-", "--json").want(t, 0, `"ok": true`, "").decode(t, &report)
+		if n := strings.Count(text, `"entry":{"action":"server:start"`); n != tt.starts || report.Decisions != tt.decisions || report.RunID != tt.run {
+			t.Errorf("%s: %d starts and %+v, want %d and %d decisions", tt.name, n, report, tt.starts, tt.decisions)
+		}
+		if !strings.Contains(text, tt.holds) {
+			t.Errorf("%s: the bundle has no %s", tt.name, tt.holds)
+		}
+	}
+}
+
+// TestEvidenceNotYet writes nothing where something is lacking, and says what.
+func TestEvidenceNotYet(t *testing.T) {
+	dir := newEvidenceSite(t, `"enabled": true`)
+	t.Chdir(dir)
+	srv := serve(t, dir)
+	srv.token = adminToken(t)
+	id := srv.approved("ann")
+	write(t, "kept", "as it was")
+	here(t, "evidence", id, "-o", "kept").want(t, 1, "", "evidence-uncovered").want(t, 1, "", "Wait 1m0s")
+	here(t, "evidence", "none", "-o", "kept", "--json").want(t, 1, `"error": "run-not-found"`, "")
+	srv.signal(syscall.SIGTERM)
+	srv.wait().want(t, 0, "", "")
+	if got := read(t, "kept"); got != "as it was" {
+		t.Errorf("kept = %q, want it as it was", got)
+	}
+	here(t, "evidence", id, "-o", "made").want(t, 0, "Wrote the evidence about run "+id, "")
+
+	for audit, want := range map[string]string{
+		`"enabled": false`:                      "audit.enabled is false",
+		`"enabled": true, "path": "another.db"`: "Switch `audit.enabled` on",
+	} {
+		write(t, "agentd.json", read(t, filepath.Join(newEvidenceSite(t, audit), "agentd.json")))
+		here(t, "evidence", id).want(t, 1, "", want)
+	}
+}
+
+// TestEvidenceUnrecorded refuses a run whose decisions are not in the chain.
+func TestEvidenceUnrecorded(t *testing.T) {
+	dir := newEvidenceSite(t, `"enabled": true, "toolEvents": "off"`)
+	t.Chdir(dir)
+	srv := serve(t, dir)
+	srv.token = adminToken(t)
+	id := srv.approved("ann")
+	srv.signal(syscall.SIGTERM)
+	srv.wait().want(t, 0, "", "")
+	here(t, "evidence", id).want(t, 1, "", "there is no entry for the decision on the call").want(t, 1, "", "audit.toolEvents")
+}

@@ -1,0 +1,185 @@
+// Package evidence is a file that shows what one run did and who allowed it, and that can be checked without the server.
+//
+// A bundle, `svc-evidence/1.0`, is lines of JSON. The first is the [Manifest]: the name, the length and the SHA-256 of
+// each member. The members follow, in the order of the manifest, as one or more lines each:
+//
+//	run         the run with its whole state, as `GET /runs/{id}/state` tells it, and who started it
+//	events      its durable events, one a line
+//	calls       its journal of tool calls with the decisions on them, one a line
+//	approvals   the calls that needed a person, one a line
+//	config      the servers that the run was in: version and digest of the configuration, one a line
+//	program     the version of the program that wrote the bundle
+//	key         the public key of the audit chain
+//	checkpoint  a signed head of the chain that covers the entries
+//	entries     the entries of the chain that concern the run, each with the proof that it is under that head
+//
+// The same run, chain and checkpoint give the same bytes. What a whole bundle shows: its entries were in the chain when
+// the holder of the key signed, and whoever decided on a call is the one that the chain names. What it does not show:
+// that no entry about the run was left out, and that what the run's own members say beyond the decisions is true; that
+// is the word of who wrote the bundle. It is not encrypted.
+package evidence
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+
+	"agentd/server/agent"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// Version is the label of what this package writes and reads.
+const Version = "svc-evidence/1.0"
+
+// Limits of a bundle.
+const (
+	MaxBytes   = 256 << 20
+	maxEntries = 10_000 // of the chain; starts of servers are not counted
+)
+
+// Names of the members.
+const (
+	memberRun        = "run"
+	memberEvents     = "events"
+	memberCalls      = "calls"
+	memberApprovals  = "approvals"
+	memberConfig     = "config"
+	memberProgram    = "program"
+	memberKey        = "key"
+	memberCheckpoint = "checkpoint"
+	memberEntries    = "entries"
+
+	manifestName = "manifest" // of the first line, in reports
+)
+
+// members returns the names of all members, in their order.
+func members() []string {
+	return []string{memberRun, memberEvents, memberCalls, memberApprovals, memberConfig, memberProgram, memberKey, memberCheckpoint, memberEntries}
+}
+
+// A Manifest is the first line of a bundle.
+type Manifest struct {
+	V       string   `json:"v"`
+	RunID   string   `json:"runId"`
+	Omitted int      `json:"omitted,omitempty"` // requests about the run that are beyond the limit of entries
+	Members []Member `json:"members"`
+	SHA256  string   `json:"sha256"` // of the manifest as it is with this empty
+}
+
+// A Member tells of a part of the bundle.
+type Member struct {
+	Name   string `json:"name"`
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"` // hex
+}
+
+// seal gives the manifest its own hash.
+func (m *Manifest) seal() error {
+	m.SHA256 = ""
+	b, err := message.Encode(m)
+	m.SHA256 = sum(b)
+	return err
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// A Bundle is a bundle that is made.
+type Bundle struct {
+	Manifest Manifest
+	bodies   map[string][]byte
+}
+
+// Write writes the bundle. The error is that of w.
+func (b *Bundle) Write(w io.Writer) error {
+	line, err := message.Encode(b.Manifest)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(w, 64<<10)
+	out.Write(append(line, '\n')) //nolint:errcheck // Flush tells
+	for _, m := range b.Manifest.Members {
+		out.Write(b.bodies[m.Name]) //nolint:errcheck
+	}
+	return out.Flush()
+}
+
+// A runLine is the member run.
+type runLine struct {
+	agent.Snapshot
+	StartedBy string `json:"startedBy,omitempty"` // the principal, as decisions name it; of a child, its root's
+}
+
+// An eventLine is a line of the member events.
+type eventLine struct {
+	Seq     int             `json:"seq"`
+	At      int64           `json:"at"` // milliseconds since 1970
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// A callLine is a line of the member calls.
+type callLine struct {
+	Index      int             `json:"index"`
+	Step       int             `json:"step"`
+	ToolCallID string          `json:"toolCallId"`
+	ToolName   string          `json:"toolName"`
+	Phase      store.Phase     `json:"phase"`
+	ArgsSHA256 string          `json:"argsSha256"`
+	Attempts   int             `json:"attempts"`
+	ClaimedAt  int64           `json:"claimedAt,omitempty"`
+	SettledAt  int64           `json:"settledAt,omitempty"`
+	ChildRunID string          `json:"childRunId,omitempty"`
+	Reason     string          `json:"reason,omitempty"`
+	Decision   json.RawMessage `json:"decision,omitempty"` // an agent.Decided
+}
+
+// An approvalLine is a line of the member approvals.
+type approvalLine struct {
+	ToolCallID string          `json:"toolCallId"`
+	ToolName   string          `json:"toolName"`
+	Status     string          `json:"status"` // waiting, granted or denied
+	ArgsSHA256 string          `json:"argsSha256"`
+	Decision   json.RawMessage `json:"decision,omitempty"`
+}
+
+// A configLine is a line of the member config: what the entry server:start with that number says.
+type configLine struct {
+	Seq          int64  `json:"seq"`
+	Version      string `json:"version"`
+	ConfigSHA256 string `json:"configSha256"`
+}
+
+type programLine struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+type keyLine struct {
+	PublicKeyPEM string `json:"publicKeyPem"`
+}
+
+// An entryLine is a line of the member entries: an entry in canonical form, and its path to the root of the checkpoint.
+type entryLine struct {
+	Entry json.RawMessage `json:"entry"`
+	Path  []string        `json:"path"`
+}
+
+// encodeLines writes values as lines.
+func encodeLines[T any](values ...T) ([]byte, error) {
+	var b bytes.Buffer
+	for _, v := range values {
+		line, err := message.Encode(v)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(append(line, '\n'))
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,274 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"agentd/server/agent"
+	"agentd/server/audit"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/store"
+)
+
+// Sources are what a bundle is made of. All of them are only read.
+type Sources struct {
+	Runs    *store.Runs
+	Engine  *agent.Engine
+	Chain   *audit.Log    // with its contents open
+	Every   time.Duration // the interval of checkpoints, for what is said when none has come yet
+	Version string        // of the program
+}
+
+// Collect makes the bundle of a run as it is now. Errors: run-not-found, run-conflict when it does not stand still,
+// evidence-incomplete, evidence-uncovered, those of the chain, storage-failed.
+func Collect(ctx context.Context, from Sources, runID string) (*Bundle, error) {
+	c := &collector{from: from, b: &Bundle{Manifest: Manifest{V: Version, RunID: runID}, bodies: map[string][]byte{}}}
+	for _, step := range []func(context.Context) error{c.record, c.chain, c.prove, c.finish} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c.b, nil
+}
+
+type collector struct {
+	from    Sources
+	b       *Bundle
+	calls   []callLine
+	entries []audit.Entry
+}
+
+// put adds a member.
+func put[T any](b *Bundle, name string, values ...T) error {
+	body, err := encodeLines(values...)
+	b.bodies[name] = body
+	return err
+}
+
+// record reads the run, before its chain: what the run has decided is recorded there after it is committed.
+func (c *collector) record(ctx context.Context) error {
+	const tries = 5
+	for range tries {
+		before, err := c.from.Engine.Find(ctx, c.b.Manifest.RunID)
+		if err != nil {
+			return err
+		}
+		if err := c.read(ctx, before); err != nil {
+			return err
+		}
+		after, err := c.from.Engine.Find(ctx, before.ID)
+		if err != nil || after.Version == before.Version {
+			return err
+		}
+	}
+	return fault.New(fault.RunConflict, "The run %s moved on each time it was read.", c.b.Manifest.RunID).
+		Advise("Try again when the run waits or has ended.")
+}
+
+// read reads a run in several transactions; the caller sees to it that the run stood still.
+func (c *collector) read(ctx context.Context, row *store.Run) error {
+	snapshot, err := c.from.Engine.Snapshot(ctx, row.ID)
+	if err != nil {
+		return err
+	}
+	var events []eventLine
+	if err := c.from.Engine.Replay(ctx, row.ID, event.RunView, 0, func(e *hub.Entry) error {
+		events = append(events, eventLine{Seq: e.Pos.Seq, Type: e.Type, Payload: e.Payload})
+		return nil
+	}); err != nil {
+		return err
+	}
+	var calls []store.Call
+	if err := c.from.Runs.View(ctx, func(tx *store.Tx) error {
+		stored, err := c.from.Runs.Events(tx, row.N, 0, len(events))
+		if err != nil {
+			return err
+		}
+		for i := range stored {
+			events[i].At = stored[i].At
+		}
+		calls, err = c.from.Runs.Calls(tx, row.N)
+		return err
+	}); err != nil {
+		return err
+	}
+	c.calls = nil
+	for _, k := range calls {
+		c.calls = append(c.calls, callLine{Index: k.Index, Step: k.Step, ToolCallID: k.ID, ToolName: k.Name, Phase: k.Phase,
+			ArgsSHA256: hex.EncodeToString(k.ArgsHash), Attempts: k.Attempts, ClaimedAt: k.Claimed, SettledAt: k.Settled, ChildRunID: k.Child,
+			Reason: k.Reason, Decision: k.Decision})
+	}
+	if err := put(c.b, memberRun, runLine{snapshot, row.StartedBy}); err != nil {
+		return err
+	}
+	if err := put(c.b, memberEvents, events...); err != nil {
+		return err
+	}
+	if err := put(c.b, memberCalls, c.calls...); err != nil {
+		return err
+	}
+	return put(c.b, memberApprovals, approvalsOf(c.calls)...)
+}
+
+// approvalsOf are the calls that needed a person.
+func approvalsOf(calls []callLine) []approvalLine {
+	var list []approvalLine
+	for _, k := range calls {
+		a := approvalLine{ToolCallID: k.ToolCallID, ToolName: k.ToolName, Status: "waiting", ArgsSHA256: k.ArgsSHA256, Decision: k.Decision}
+		var word agent.Decided
+		switch {
+		case len(k.Decision) == 0 && k.Phase != store.CallAwaiting:
+			continue
+		case len(k.Decision) == 0:
+		case json.Unmarshal(k.Decision, &word) == nil && word.Granted:
+			a.Status = "granted"
+		default:
+			a.Status = "denied"
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// concerns reports whether an entry is about a run itself, or a request that names it.
+func concerns(e *audit.Entry, runID string) (own, asked bool) {
+	own = e.Context != nil && e.Context.RunID == runID
+	return own, !own && e.Action == "http:request" && strings.Contains(e.Target, runID)
+}
+
+const serverStart = "server:start"
+
+// chain finds the entries that concern the run and, of each server that one of them was made in, the start.
+func (c *collector) chain(ctx context.Context) error {
+	runID := c.b.Manifest.RunID
+	var own, asked, starts []audit.Entry
+	var start *audit.Entry
+	for next := int64(0); ; {
+		page, more, err := c.from.Chain.List(ctx, audit.Query{From: next, Limit: 1000})
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			mine, request := concerns(&e, runID)
+			switch {
+			case e.Action == serverStart:
+				start = &e
+				continue
+			case mine && len(own) == maxEntries:
+				return fault.New(fault.EvidenceIncomplete, "The audit chain has more than %d entries of the run %s.", maxEntries, runID).
+					Advise("Take the entries with `agentd audit export` instead.")
+			case mine:
+				own = append(own, e)
+			case request && len(asked) < maxEntries:
+				asked = append(asked, e)
+			case request:
+				c.b.Manifest.Omitted++
+				continue
+			default:
+				continue
+			}
+			if start != nil {
+				starts, start = append(starts, *start), nil
+			}
+		}
+		if more == 0 {
+			break
+		}
+		next = more
+	}
+	if len(own)+len(asked) == 0 {
+		return fault.New(fault.EvidenceIncomplete, "The audit chain has no entry about the run %s.", runID)
+	}
+	if spare := maxEntries - len(own); len(asked) > spare {
+		c.b.Manifest.Omitted += len(asked) - spare
+		asked = asked[:spare]
+	}
+	c.entries = slices.SortedFunc(slices.Values(slices.Concat(own, asked, starts)), func(a, b audit.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return nil
+}
+
+// prove adds what shows that the entries are in the chain.
+func (c *collector) prove(ctx context.Context) error {
+	last := c.entries[len(c.entries)-1].Seq
+	checkpoint, ok, err := c.from.Chain.Covering(last)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fault.New(fault.EvidenceUncovered, "No signed checkpoint covers entry %d of the audit chain yet, which is about the run %s.", last, c.b.Manifest.RunID).
+			Advise("Wait " + c.from.Every.String() + " (audit.checkpoint.intervalMs) and try again; a server that stops makes a checkpoint too.")
+	}
+	seqs := make([]int64, len(c.entries))
+	for i := range c.entries {
+		seqs[i] = c.entries[i].Seq
+	}
+	proofs, err := c.from.Chain.Proofs(ctx, seqs, checkpoint.Head.Size)
+	if err != nil {
+		return err
+	}
+	lines := make([]entryLine, len(proofs))
+	for i := range proofs {
+		lines[i] = entryLine{c.entries[i].Line(nil), proofs[i].Path}
+	}
+	if err := put(c.b, memberEntries, lines...); err != nil {
+		return err
+	}
+	if err := put(c.b, memberCheckpoint, checkpoint); err != nil {
+		return err
+	}
+	if err := put(c.b, memberKey, keyLine{string(audit.PEM(c.from.Chain.PublicKey()))}); err != nil {
+		return err
+	}
+	return put(c.b, memberConfig, configsOf(c.entries)...)
+}
+
+// configsOf are the configurations that the starts among some entries tell of.
+func configsOf(entries []audit.Entry) []configLine {
+	var list []configLine
+	for _, e := range entries {
+		if e.Action == serverStart {
+			line := configLine{Seq: e.Seq}
+			var said struct{ Version, ConfigSHA256 string }
+			if json.Unmarshal(e.Metadata, &said) == nil {
+				line.Version, line.ConfigSHA256 = said.Version, said.ConfigSHA256
+			}
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// finish makes the manifest, and holds the bundle to what a verification asks: one that would fail is not given away.
+func (c *collector) finish(context.Context) error {
+	if err := put(c.b, memberProgram, programLine{"agentd", c.from.Version}); err != nil {
+		return err
+	}
+	m := &c.b.Manifest
+	size := 0
+	for _, name := range members() {
+		body := c.b.bodies[name]
+		m.Members = append(m.Members, Member{name, len(body), sum(body)})
+		size += len(body)
+	}
+	if size > MaxBytes-maxManifest {
+		return fault.New(fault.EvidenceIncomplete, "What the bundle would hold has %d bytes; at most %d MiB are written.", size, MaxBytes>>20).
+			Advise("Take the run with `agentd runs show --json` and the entries with `agentd audit export` instead.")
+	}
+	if err := m.seal(); err != nil {
+		return err
+	}
+	v := &verifier{report: Report{Problems: []Problem{}}, manifest: *m, bodies: c.b.bodies}
+	v.meaning(nil)
+	if len(v.report.Problems) == 0 {
+		return nil
+	}
+	p := v.report.Problems[0]
+	return fault.New(fault.EvidenceIncomplete, "The audit chain and the run %s do not agree: %s: %s.", m.RunID, p.Member, p.Problem)
+}

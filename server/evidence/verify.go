@@ -1,0 +1,269 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"agentd/server/audit"
+	"agentd/server/event"
+	"agentd/server/message"
+)
+
+// A Problem is something that is wrong with a bundle.
+type Problem struct {
+	Member  string `json:"member"` // its name, or manifest
+	Problem string `json:"problem"`
+}
+
+// A Report is what a verification has found.
+type Report struct {
+	OK       bool      `json:"ok"`
+	RunID    string    `json:"runId,omitempty"`
+	Problems []Problem `json:"problems"`
+
+	Members    int         `json:"members"`
+	Events     int         `json:"events"`
+	Calls      int         `json:"calls"`
+	Decisions  int         `json:"decisions"` // that were found in the journal and in the chain
+	Entries    int         `json:"entries"`
+	Omitted    int         `json:"omitted,omitempty"`
+	Checkpoint *audit.Head `json:"checkpoint,omitempty"` // with a good signature
+	SignedAt   int64       `json:"signedAt,omitempty"`   // milliseconds since 1970
+	Key        string      `json:"key"`                  // given, or bundle: then the bundle's own word is taken
+}
+
+// maxProblems is how many problems are told.
+const maxProblems = 100
+
+// Verify checks a bundle: that its members are as its manifest says and, when they are, what they mean. The key is the
+// one that must have signed; nil takes the one in the bundle.
+func Verify(text []byte, key ed25519.PublicKey) Report {
+	v := &verifier{report: Report{Problems: []Problem{}, Key: "bundle"}}
+	if key != nil {
+		v.report.Key = "given"
+	}
+	v.split(text)
+	if len(v.report.Problems) == 0 {
+		v.meaning(key)
+	}
+	v.report.OK = len(v.report.Problems) == 0
+	return v.report
+}
+
+type verifier struct {
+	report   Report
+	manifest Manifest
+	bodies   map[string][]byte
+
+	runID   string
+	calls   []callLine
+	entries []audit.Entry
+}
+
+func (v *verifier) bad(member, format string, args ...any) {
+	if len(v.report.Problems) < maxProblems {
+		v.report.Problems = append(v.report.Problems, Problem{member, fmt.Sprintf(format, args...)})
+	}
+}
+
+// meaning checks what the members say.
+func (v *verifier) meaning(key ed25519.PublicKey) {
+	v.runID = v.manifest.RunID
+	v.report.RunID, v.report.Omitted, v.report.Members = v.runID, v.manifest.Omitted, len(v.manifest.Members)
+	v.run()
+	v.events()
+	v.journal()
+	checkpoint, ok := v.checkpoint(v.key(key))
+	v.proven(checkpoint, ok)
+	v.decisions()
+}
+
+// each decodes the lines of a member.
+func each[T any](v *verifier, member string, fn func(i int, line T)) {
+	body := v.bodies[member]
+	for i := 0; len(body) > 0; i++ {
+		text, rest, ended := bytes.Cut(body, []byte{'\n'})
+		body = rest
+		var line T
+		if err := json.Unmarshal(text, &line); err != nil || !ended {
+			v.bad(member, "line %d is not what this member has", i+1)
+			return
+		}
+		fn(i, line)
+	}
+}
+
+// one decodes a member of one line.
+func one[T any](v *verifier, member string) (line T, ok bool) {
+	n := 0
+	each(v, member, func(_ int, l T) { line, n = l, n+1 })
+	if n != 1 {
+		v.bad(member, "it has %d lines that can be read, want 1", n)
+	}
+	return line, n == 1
+}
+
+func (v *verifier) run() {
+	run, ok := one[struct {
+		RunID string
+		State struct{ ID string }
+	}](v, memberRun)
+	if ok && (run.RunID != v.runID || run.State.ID != v.runID) {
+		v.bad(memberRun, "it is of the run %.64q, and its state of %.64q; the manifest is of %.64q", run.RunID, run.State.ID, v.runID)
+	}
+	one[programLine](v, memberProgram)
+}
+
+func (v *verifier) events() {
+	each(v, memberEvents, func(i int, e eventLine) {
+		v.report.Events++
+		if e.Seq != i+1 {
+			v.bad(memberEvents, "line %d is the event %d", i+1, e.Seq)
+		}
+		var of struct{ RunID string }
+		if e.Type == event.AgentStart && (json.Unmarshal(e.Payload, &of) != nil || of.RunID != v.runID) {
+			v.bad(memberEvents, "the event %d (%s) is of the run %.64q", e.Seq, e.Type, of.RunID)
+		}
+	})
+}
+
+func (v *verifier) journal() {
+	each(v, memberCalls, func(i int, k callLine) {
+		v.report.Calls++
+		if k.Index != i {
+			v.bad(memberCalls, "line %d is the call %d", i+1, k.Index)
+		}
+		v.calls = append(v.calls, k)
+	})
+	if want, err := encodeLines(approvalsOf(v.calls)...); err != nil || !bytes.Equal(want, v.bodies[memberApprovals]) {
+		v.bad(memberApprovals, "they are not those of the journal of calls")
+	}
+}
+
+// key is the one that must have signed; nil when there is none.
+func (v *verifier) key(given ed25519.PublicKey) ed25519.PublicKey {
+	line, ok := one[keyLine](v, memberKey)
+	if !ok {
+		return given
+	}
+	own, err := audit.ParseKey([]byte(line.PublicKeyPEM))
+	switch {
+	case err != nil:
+		v.bad(memberKey, "%v", err)
+	case given != nil && !given.Equal(own):
+		v.bad(memberKey, "it is not the key that was given")
+	}
+	if given != nil {
+		return given
+	}
+	return own
+}
+
+func (v *verifier) checkpoint(key ed25519.PublicKey) (c audit.Checkpoint, ok bool) {
+	if c, ok = one[audit.Checkpoint](v, memberCheckpoint); !ok {
+		return c, false
+	}
+	if !c.Verify(key) {
+		v.bad(memberCheckpoint, "it is not signed with the key")
+		return c, true
+	}
+	v.report.Checkpoint, v.report.SignedAt = &c.Head, c.SignedAt
+	return c, true
+}
+
+// proven checks the entries against the head of the chain.
+func (v *verifier) proven(c audit.Checkpoint, signed bool) {
+	last := int64(0)
+	each(v, memberEntries, func(i int, line entryLine) {
+		v.report.Entries++
+		var e audit.Entry
+		if json.Unmarshal(line.Entry, &e) != nil || !bytes.Equal(e.Line(nil), line.Entry) {
+			v.bad(memberEntries, "line %d holds no entry in canonical form", i+1)
+			return
+		}
+		if e.Seq <= last {
+			v.bad(memberEntries, "entry %d comes after entry %d", e.Seq, last)
+		}
+		last = e.Seq
+		own, asked := concerns(&e, v.runID)
+		if !own && !asked && e.Action != serverStart {
+			v.bad(memberEntries, "entry %d is not about the run", e.Seq)
+		}
+		hash := e.Sum()
+		if hex.EncodeToString(hash[:]) != e.Hash {
+			v.bad(memberEntries, "entry %d says something else than its hash", e.Seq)
+		}
+		if signed {
+			root, ok := audit.RootOf(hash[:], audit.Proof{Seq: e.Seq, TreeSize: c.Head.Size, Path: line.Path})
+			if !ok || hex.EncodeToString(root) != c.Head.RootHash {
+				v.bad(memberEntries, "entry %d is not in the tree of the checkpoint", e.Seq)
+			}
+		}
+		v.entries = append(v.entries, e)
+	})
+	if !slices.ContainsFunc(v.entries, func(e audit.Entry) bool { return e.Action != serverStart }) {
+		v.bad(memberEntries, "there is none about the run")
+	}
+	if want, err := encodeLines(configsOf(v.entries)...); err != nil || !bytes.Equal(want, v.bodies[memberConfig]) {
+		v.bad(memberConfig, "it is not what the starts of servers among the entries say")
+	}
+}
+
+// maxManifest is the length of a manifest.
+const maxManifest = 64 << 10
+
+// split reads the manifest, and the members as it tells them apart.
+func (v *verifier) split(text []byte) {
+	if len(text) > MaxBytes {
+		v.bad(manifestName, "the file is larger than %d MiB", MaxBytes>>20)
+		return
+	}
+	line, rest, ended := bytes.Cut(text, []byte{'\n'})
+	m := &v.manifest
+	if !ended || len(line) > maxManifest || json.Unmarshal(line, m) != nil {
+		v.bad(manifestName, "the first line is no manifest, or is cut off")
+		return
+	}
+	if m.V != Version {
+		v.bad(manifestName, "its label is %.64q, want %q", m.V, Version)
+	}
+	want := *m
+	err := want.seal()
+	again, encErr := message.Encode(m)
+	if err != nil || encErr != nil || want.SHA256 != m.SHA256 || !bytes.Equal(again, line) {
+		v.bad(manifestName, "it was altered: its hash is another")
+	}
+	if len(v.report.Problems) > 0 {
+		return
+	}
+	names := members()
+	if !slices.EqualFunc(m.Members, names, func(m Member, name string) bool { return m.Name == name && m.Bytes >= 0 }) {
+		v.bad(manifestName, "its members are not those of %s", Version)
+		return
+	}
+	v.bodies = map[string][]byte{}
+	for _, part := range m.Members {
+		switch {
+		case len(rest) == 0 && part.Bytes > 0:
+			v.bad(part.Name, "it is missing: the file is cut off")
+			continue
+		case len(rest) < part.Bytes:
+			v.bad(part.Name, "it is cut off: %d of %d bytes are there", len(rest), part.Bytes)
+			rest = nil
+			continue
+		}
+		body := rest[:part.Bytes]
+		rest = rest[part.Bytes:]
+		if sum(body) != part.SHA256 {
+			v.bad(part.Name, "it was altered: its hash is another")
+		}
+		v.bodies[part.Name] = body
+	}
+	if len(rest) > 0 {
+		v.bad(manifestName, "%d bytes follow the last member", len(rest))
+	}
+}

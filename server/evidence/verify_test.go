@@ -1,0 +1,263 @@
+package evidence_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentd/server/audit"
+	"agentd/server/evidence"
+	"agentd/server/message"
+)
+
+// The bundles in testdata are those of TestEvidence in server/cli: of two runs of one chain, each with a call that was
+// granted. Bundles of this version have to be read for ever, so they stay.
+
+func fixture(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func publicKey(t *testing.T) ed25519.PublicKey {
+	t.Helper()
+	key, err := audit.ParseKey(fixture(t, "audit.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// parts is a bundle taken apart.
+type parts struct {
+	manifest evidence.Manifest
+	bodies   map[string][]byte
+	from     map[string]int // where each member begins in the file
+}
+
+func apart(t testing.TB, text []byte) parts {
+	t.Helper()
+	line, rest, _ := bytes.Cut(text, []byte{'\n'})
+	p := parts{bodies: map[string][]byte{}, from: map[string]int{}}
+	if err := json.Unmarshal(line, &p.manifest); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range p.manifest.Members {
+		p.from[m.Name], p.bodies[m.Name] = len(text)-len(rest), rest[:m.Bytes]
+		rest = rest[m.Bytes:]
+	}
+	return p
+}
+
+// together makes a bundle again, as a forger would: with hashes that fit.
+func (p parts) together(t testing.TB) []byte {
+	t.Helper()
+	hash := func(b []byte) string {
+		sum := sha256.Sum256(b)
+		return hex.EncodeToString(sum[:])
+	}
+	m, body := p.manifest, []byte{}
+	m.Members = slices.Clone(m.Members)
+	for i := range m.Members {
+		b := p.bodies[m.Members[i].Name]
+		m.Members[i].Bytes, m.Members[i].SHA256 = len(b), hash(b)
+		body = append(body, b...)
+	}
+	m.SHA256 = ""
+	line, err := message.Encode(m)
+	if err == nil {
+		m.SHA256 = hash(line)
+		line, err = message.Encode(m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(append(line, '\n'), body...)
+}
+
+// blamed is the members that have problems, each once.
+func blamed(r evidence.Report) (list []string) {
+	for _, p := range r.Problems {
+		list = append(list, p.Member)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func TestVerifyWhole(t *testing.T) {
+	text := fixture(t, "approved.jsonl")
+	for name, key := range map[string]ed25519.PublicKey{"bundle": nil, "given": publicKey(t)} {
+		r := evidence.Verify(text, key)
+		if !r.OK || r.Key != name || r.Decisions != 1 || r.Calls != 1 || r.Entries < 4 || r.Checkpoint == nil {
+			t.Errorf("Verify with the key %s = %+v, want it whole", name, r)
+		}
+	}
+	if again := apart(t, text).together(t); !bytes.Equal(again, text) {
+		t.Error("the bundle, taken apart and put together, is another: the forgeries below would prove nothing")
+	}
+}
+
+// TestVerifyUsedAgain is for a program that gives two of its calls one id.
+func TestVerifyUsedAgain(t *testing.T) {
+	p := apart(t, fixture(t, "approved.jsonl"))
+	second := bytes.Replace(p.bodies["calls"], []byte(`"index":0`), []byte(`"index":1`), 1)
+	p.bodies["calls"] = append(slices.Clone(p.bodies["calls"]), second...)
+	p.bodies["approvals"] = append(slices.Clone(p.bodies["approvals"]), p.bodies["approvals"]...)
+	if r := evidence.Verify(p.together(t), nil); !r.OK || r.Decisions != 2 {
+		t.Errorf("Verify with two calls of one id = %+v, want it whole with two decisions", r)
+	}
+}
+
+// TestVerifyFlips changes every byte of the file, one at a time. The member that has it is named, and no other.
+func TestVerifyFlips(t *testing.T) {
+	text := fixture(t, "approved.jsonl")
+	p := apart(t, text)
+	at := func(i int) string {
+		name := "manifest"
+		for _, m := range p.manifest.Members {
+			if i >= p.from[m.Name] && m.Bytes > 0 {
+				name = m.Name
+			}
+		}
+		return name
+	}
+	named := map[string]bool{}
+	for i := range text {
+		changed := slices.Clone(text)
+		changed[i] ^= 1
+		r := evidence.Verify(changed, nil)
+		if want := at(i); r.OK || !slices.Equal(blamed(r), []string{want}) {
+			t.Fatalf("Verify with byte %d (%q) changed = %+v, want %s named", i, text[i], r, want)
+		}
+		named[at(i)] = true
+	}
+	if len(named) != len(p.manifest.Members)+1 {
+		t.Errorf("%v were changed, want the manifest and all of its members", named)
+	}
+}
+
+func TestVerifyTruncated(t *testing.T) {
+	text := fixture(t, "approved.jsonl")
+	for n := range text {
+		if r := evidence.Verify(text[:n], nil); r.OK || len(r.Problems) == 0 {
+			t.Fatalf("Verify of the first %d bytes = %+v, want problems", n, r)
+		}
+	}
+	if r := evidence.Verify(append(slices.Clone(text), '\n'), nil); !slices.Equal(blamed(r), []string{"manifest"}) {
+		t.Errorf("Verify with a byte more = %+v, want manifest named", r)
+	}
+}
+
+func TestVerifyWrongKey(t *testing.T) {
+	key, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := evidence.Verify(fixture(t, "approved.jsonl"), key); r.OK || !slices.Equal(blamed(r), []string{"checkpoint", "key"}) {
+		t.Errorf("Verify with another key = %+v, want checkpoint and key named", r)
+	}
+}
+
+// TestVerifyForged changes what members say, and makes all hashes of the bundle fit again.
+func TestVerifyForged(t *testing.T) {
+	other := apart(t, fixture(t, "other.jsonl"))
+	replace := func(member, old, now string) func(parts) {
+		return func(p parts) { p.bodies[member] = bytes.ReplaceAll(p.bodies[member], []byte(old), []byte(now)) }
+	}
+	take := func(names ...string) func(parts) {
+		return func(p parts) {
+			for _, name := range names {
+				p.bodies[name] = other.bodies[name]
+			}
+		}
+	}
+	without := func(member, part string) func(parts) {
+		return func(p parts) {
+			lines := slices.Collect(bytes.Lines(p.bodies[member]))
+			p.bodies[member] = bytes.Join(slices.DeleteFunc(lines, func(l []byte) bool { return bytes.Contains(l, []byte(part)) }), nil)
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(parts)
+		member string // one that must be named
+		says   string
+	}{
+		"entries of another run":          {take("entries", "checkpoint"), "entries", "is not about the run"},
+		"run of another run":              {take("run"), "run", "the manifest is of"},
+		"events of another run":           {take("events"), "events", "is of the run"},
+		"journal of another run":          {take("calls", "approvals"), "calls", "is not in the journal"},
+		"approvals of another run":        {take("approvals"), "approvals", "not those of the journal"},
+		"an entry that says else":         {replace("entries", "tool:approval:granted", "tool:approval:denied"), "entries", "something else than its hash"},
+		"an entry in other form":          {replace("entries", `"entry":{`, `"entry":{ `), "entries", "canonical form"},
+		"no entry for the decision":       {without("entries", "tool:approval:granted"), "entries", "no entry for the decision"},
+		"no entry about the run":          {func(p parts) { p.bodies["entries"] = nil }, "entries", "none about the run"},
+		"a decision by somebody else":     {replace("calls", `"by":"token:`, `"by":"token:x`), "calls", "was decided by"},
+		"a decision that is another":      {replace("calls", `"granted":true`, `"granted":false`), "calls", "granted: false"},
+		"a decision for other arguments":  {replace("calls", `"granted":true,"argsSha256":"`, `"granted":true,"argsSha256":"0`), "calls", "for other arguments"},
+		"no decision":                     {replace("calls", `"decision":{`, `"was":{`), "calls", "has no decision"},
+		"another configuration":           {replace("config", `"configSha256":"`, `"configSha256":"0`), "config", "starts of servers"},
+		"a checkpoint of another size":    {replace("checkpoint", `"size":`, `"size":1`), "checkpoint", "not signed"},
+		"a checkpoint with another root":  {replace("checkpoint", `"rootHash":"`, `"rootHash":"0`), "checkpoint", "not signed"},
+		"no checkpoint":                   {func(p parts) { p.bodies["checkpoint"] = nil }, "checkpoint", "want 1"},
+		"a key that is none":              {replace("key", "BEGIN", "BEGAN"), "key", "it is no PEM"},
+		"a proof that leads elsewhere":    {replace("entries", `"path":["`, `"path":["`+strings.Repeat("00", 32)+`","`), "entries", "not in the tree"},
+		"an event that is left out":       {without("events", `"seq":2,`), "events", "is the event 3"},
+		"a program that is none":          {func(p parts) { p.bodies["program"] = []byte("1\n") }, "program", "line 1"},
+		"journal out of order":            {replace("calls", `"index":0`, `"index":1`), "calls", "is the call 1"},
+		"a line that does not end":        {func(p parts) { p.bodies["events"] = bytes.TrimSpace(p.bodies["events"]) }, "events", "is not what"},
+		"a path that is longer than any":  {replace("entries", `"path":["`, `"path":["zz","`), "entries", "not in the tree"},
+		"a call that the chain names not": {replace("calls", `"toolCallId":"`, `"toolCallId":"x`), "calls", "is not in the journal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := apart(t, fixture(t, "approved.jsonl"))
+			tt.change(p)
+			r := evidence.Verify(p.together(t), nil)
+			found := slices.ContainsFunc(r.Problems, func(p evidence.Problem) bool { return p.Member == tt.member && strings.Contains(p.Problem, tt.says) })
+			if r.OK || !found {
+				t.Errorf("Verify = %+v, want %s to be told that %q", r, tt.member, tt.says)
+			}
+		})
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	whole := fixture(f, "approved.jsonl")
+	f.Add(whole)
+	f.Add(fixture(f, "other.jsonl"))
+	p := apart(f, whole)
+	p.bodies["entries"] = []byte("{\"entry\":{},\"path\":[]}\n")
+	f.Add(p.together(f))
+	f.Add([]byte(`{"v":"svc-evidence/1.0"}` + "\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := evidence.Verify(text, nil)
+		if r.OK != (len(r.Problems) == 0) {
+			t.Errorf("Verify = %+v, want problems or none", r)
+		}
+		if r.OK && !bytes.Equal(apart(t, text).together(t), text) {
+			t.Errorf("Verify took %q, which is not in the form that is written", text)
+		}
+	})
+}
+
+// FuzzVerifyMember puts anything in the place of a member, with hashes that fit.
+func FuzzVerifyMember(f *testing.F) {
+	whole := apart(f, fixture(f, "approved.jsonl"))
+	for i, m := range whole.manifest.Members {
+		f.Add(uint8(i), whole.bodies[m.Name])
+	}
+	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
+		p := apart(t, fixture(t, "approved.jsonl"))
+		name := p.manifest.Members[int(which)%len(p.manifest.Members)].Name
+		p.bodies[name] = body
+		evidence.Verify(p.together(t), nil)
+	})
+}
