@@ -53,8 +53,8 @@ func decider(typ string, c *store.Call) string {
 		return ""
 	}
 	var word Decided
-	if json.Unmarshal(c.Decision, &word) != nil || word.By == "" {
-		return "abort" // of what an abort denies, no decision is kept
+	if json.Unmarshal(c.Decision, &word) != nil || word.By == "" || word.Granted != (typ == event.ApprovalGranted) {
+		return "abort" // of what an abort denies no decision is kept, but one of before a crash may be
 	}
 	return word.By
 }
