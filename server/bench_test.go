@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,6 +123,7 @@ func load(b *testing.B, addr string, conns int, req []byte, status int) {
 	left.Store(int64(b.N))
 	took := make([][]time.Duration, conns)
 	var wg sync.WaitGroup
+	spent := cpu(b)
 	b.ResetTimer()
 	for c := range conns {
 		wg.Go(func() {
@@ -158,8 +160,18 @@ func load(b *testing.B, addr string, conns int, req []byte, status int) {
 		return
 	}
 	b.ReportMetric(float64(len(all))/b.Elapsed().Seconds(), "req/s")
+	b.ReportMetric(float64((cpu(b)-spent).Microseconds())/float64(len(all)), "cpu-µs") // of client and server, which a busy machine changes least
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+}
+
+// cpu is what the process has used.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // response reads one answer with a length.
