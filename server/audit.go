@@ -85,35 +85,37 @@ func (s *Server) auditStop(p *parts) error {
 var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
 
 // auditTools records what becomes of tool calls, as far as audit.toolEvents asks for it; nil when it asks for nothing.
-func (s *Server) auditTools(p *parts) func([]agent.Happening) {
+func (s *Server) auditTools(p *parts) func(context.Context, []agent.Happening) error {
 	level := s.cfg.Audit.ToolEvents
 	if p.audit == nil || level == "off" {
 		return nil
 	}
-	return func(list []agent.Happening) {
-		for _, h := range list {
-			approval := strings.HasPrefix(h.Event, "tool.approval.")
-			if !approval && level != "all" {
-				continue
-			}
-			if err := p.audit.Append(context.Background(), toolRecord(&h)); err != nil {
-				s.log.Error("tool event not recorded", "run", h.RunID, "event", h.Event, "error", err)
+	return func(ctx context.Context, list []agent.Happening) error {
+		var records []audit.Record
+		for i := range list {
+			if level == "all" || strings.HasPrefix(list[i].Event, "tool.approval.") {
+				records = append(records, toolRecord(&list[i]))
 			}
 		}
+		return p.audit.Append(ctx, records...)
 	}
 }
 
 // toolRecord is a happening as the chain has it.
 func toolRecord(h *agent.Happening) audit.Record {
 	r := audit.Record{Actor: audit.Actor{Kind: audit.ActorAgent, ID: h.AgentID}, Action: strings.ReplaceAll(h.Event, ".", ":"), Target: "tool:" + h.ToolName,
-		Decision: audit.Success, Context: audit.Context{RunID: h.RunID, SessionID: h.SessionID, ToolName: h.ToolName},
-		Metadata: map[string]any{"toolCallId": h.ToolCallID, "stepNumber": h.Step}}
+		Decision: audit.Success, Context: audit.Context{RunID: h.RunID, SessionID: h.SessionID, ToolName: cut(h.ToolName, 1024)},
+		Metadata: map[string]any{"toolCallId": cut(h.ToolCallID, 1024), "stepNumber": h.Step}}
 	switch h.Event {
 	case event.ApprovalDenied:
 		r.Decision = audit.Denied
 	case event.ToolError:
 		r.Decision = audit.Failed
 		r.Metadata["errorKind"] = h.ErrorKind
+	}
+	if h.Void {
+		r.Decision = audit.Failed
+		r.Metadata["void"] = true
 	}
 	if h.Reason != "" {
 		r.Metadata["reason"] = cut(h.Reason, 1024)

@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"slices"
 
 	"agentd/server/event"
 	"agentd/store"
@@ -17,10 +20,32 @@ type Happening struct {
 	By                        string // who decided: token:<id>, anonymous, cli, expiry or abort; empty for what nobody decides
 	Reason                    string
 	ErrorKind                 string // of a call that failed
+	Void                      bool   // what was told before has not come to be
 }
 
-// happenings are those that a move tells of. The record has taken the move over.
+// foretell tells what moves are going to make durable. With an error, none of it may be.
+func (e *Engine) foretell(ctx context.Context, list []Happening) error {
+	if e.opts.Audit == nil || len(list) == 0 {
+		return nil
+	}
+	return e.opts.Audit(ctx, list)
+}
+
+// void takes back what was told.
+func (e *Engine) void(ctx context.Context, list []Happening) {
+	for i := range list {
+		list[i].Void = true
+	}
+	if err := e.foretell(context.WithoutCancel(ctx), list); err != nil {
+		e.log.Error("what did not come to be stays recorded", "run", list[0].RunID, "event", list[0].Event, "error", err)
+	}
+}
+
+// happenings are those that a move tells of.
 func (r *run) happenings(m *move) (list []Happening) {
+	if r.e.opts.Audit == nil {
+		return nil
+	}
 	for _, p := range m.events {
 		switch p.ev.Type {
 		case event.ToolStart, event.ToolEnd, event.ToolError, event.ApprovalRequested, event.ApprovalGranted, event.ApprovalDenied:
@@ -36,14 +61,24 @@ func (r *run) happenings(m *move) (list []Happening) {
 			continue
 		}
 		h := Happening{Event: p.ev.Type, RunID: r.row.ID, SessionID: r.row.Session, AgentID: r.row.Owner, ToolCallID: fields.ToolCallID,
-			ToolName: fields.ToolName, Reason: fields.Reason, ErrorKind: fields.Error.Kind, Step: r.row.Step}
-		if c := r.rec.callByID(fields.ToolCallID); c != nil {
+			ToolName: fields.ToolName, Reason: fields.Reason, ErrorKind: fields.Error.Kind, Step: m.row.Step}
+		if c := cmp.Or(m.callByID(fields.ToolCallID), r.rec.callByID(fields.ToolCallID)); c != nil {
 			h.ToolName, h.Step = c.Name, c.Step
 			h.By = decider(p.ev.Type, c)
 		}
 		list = append(list, h)
 	}
 	return list
+}
+
+// callByID is a call as the move leaves it; nil when the move does not touch it.
+func (m *move) callByID(id string) *store.Call {
+	for i := range slices.Backward(m.calls) {
+		if m.calls[i].ID == id {
+			return &m.calls[i]
+		}
+	}
+	return nil
 }
 
 func decider(typ string, c *store.Call) string {

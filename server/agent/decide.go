@@ -230,6 +230,14 @@ func (d *ruling) keep(r *run) {
 	d.move = m
 }
 
+// happenings are those that the moves of the run and its children tell of.
+func (d *ruling) happenings() (list []Happening) {
+	for _, sub := range d.children {
+		list = append(list, sub.happenings()...)
+	}
+	return append(list, d.run.happenings(d.move)...)
+}
+
 // apply writes the moves of the run and its children.
 func (d *ruling) apply(tx *store.Tx, runs *store.Runs) error {
 	for _, sub := range d.children {

@@ -28,9 +28,10 @@ type Options struct {
 	MaxRuns  int // runs that may move at once; 10000 when 0
 	// Redact takes known secrets out of the message of an error before it is told or kept; nil: there are none.
 	Redact func(string) string
-	// Audit is told of what a commit has made durable, before anybody else sees it. The run waits until it returns.
-	// Nil: nobody is told. After a crash between the commit and its return, only the journal tells.
-	Audit func([]Happening)
+	// Audit is told of what a commit is going to make durable, and returns when that is recorded: nothing that must be
+	// recorded has an effect before. An error, which must be typed, keeps the commit from being made. What is told and
+	// then not committed is told again with its Void set; a crash between the two leaves it told. Nil: nobody is told.
+	Audit func(context.Context, []Happening) error
 }
 
 // Engine runs agents. It is safe for concurrent use. Its goroutines, one per run that moves, end with [Engine.Drain].

@@ -29,10 +29,15 @@ type rig struct {
 	engine *agent.Engine
 	agents *agent.Registry
 	make   func(*rig) []agent.Registration
+	audit  func(context.Context, []agent.Happening) error
 }
 
 func newRig(t testing.TB, make func(*rig) []agent.Registration) *rig {
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "data.db"), make: make}
+	return newAuditedRig(t, make, nil)
+}
+
+func newAuditedRig(t testing.TB, make func(*rig) []agent.Registration, audit func(context.Context, []agent.Happening) error) *rig {
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "data.db"), make: make, audit: audit}
 	r.open()
 	t.Cleanup(r.close)
 	return r
@@ -43,7 +48,7 @@ func (r *rig) open() {
 	r.db = storetest.OpenAt(r.t, r.path)
 	r.hub = hub.New(hub.Options{MaxEvents: 100_000})
 	r.agents = &agent.Registry{}
-	r.engine = agent.New(agent.Options{Agents: r.agents, Runs: r.db.Runs(), Sessions: r.db.Sessions(), Hub: r.hub})
+	r.engine = agent.New(agent.Options{Agents: r.agents, Runs: r.db.Runs(), Sessions: r.db.Sessions(), Hub: r.hub, Audit: r.audit})
 	for _, reg := range r.make(r) {
 		if err := r.agents.Register(reg); err != nil {
 			r.t.Fatal(err)

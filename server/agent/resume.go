@@ -67,6 +67,10 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	if !d.moves {
 		d.keep(r)
 	}
+	told := d.happenings()
+	if err := e.foretell(ctx, told); err != nil {
+		return nil, nil, err
+	}
 	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
 		if row.Status == store.Aborted && row.Session != "" {
 			newest, err := e.opts.Runs.List(tx, store.RunFilter{Session: row.Session, Limit: 1})
@@ -86,6 +90,7 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 		return d.apply(tx, e.opts.Runs)
 	})
 	if err != nil {
+		e.void(ctx, told)
 		if errors.Is(err, store.ErrConflict) {
 			err = conflict(runID)
 		}

@@ -170,28 +170,39 @@ func (r *run) input() json.RawMessage {
 func (r *run) commit(m *move) error {
 	m.adopt(r)
 	m.recorded = r.tape.take()
+	told := r.happenings(m)
+	err := r.insist(func() error { return r.e.foretell(context.Background(), told) })
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLeft, err)
+	}
 	var n int64
-	err := r.persist(func(tx *store.Tx) (err error) {
+	err = r.persist(func(tx *store.Tx) (err error) {
 		n, err = r.e.opts.Runs.Apply(tx, m.change())
 		return err
 	})
 	if err != nil {
+		r.e.void(context.Background(), told)
 		return fmt.Errorf("%w: %w", errLeft, err)
 	}
 	r.committed(m, n)
 	return nil
 }
 
-// persist makes a change durable. While the store cannot write, it tries again until it can or the server stops; the run
-// stands still meanwhile.
+// persist makes a change durable, as [run.insist] does.
 func (r *run) persist(change func(tx *store.Tx) error) error {
+	return r.insist(func() error { return r.e.opts.Runs.Update(context.Background(), change) })
+}
+
+// insist does something that must be durable before the run goes on. While the store or the audit chain cannot be
+// written, it tries again until it can or the server stops; the run stands still meanwhile.
+func (r *run) insist(do func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storeWait) {
-		err := r.e.opts.Runs.Update(context.Background(), change)
+		err := do()
 		if err == nil {
 			return nil
 		}
 		r.e.log.Error("run could not be recorded", "run", r.row.ID, "error", err)
-		if !fault.Is(err, fault.StorageFailed) {
+		if !fault.Is(err, fault.StorageFailed) && !fault.Is(err, fault.AuditUnavailable) {
 			return err
 		}
 		select {
@@ -236,11 +247,6 @@ func (r *run) committed(m *move, n int64) {
 	}
 	if _, ok := m.slots[store.GrantedSlot]; ok {
 		r.rec.granted = m.granted
-	}
-	if tell := r.e.opts.Audit; tell != nil {
-		if list := r.happenings(m); len(list) > 0 {
-			tell(list)
-		}
 	}
 	if lifecycleOf(m.row.Status) != "" {
 		r.e.vacate(r)

@@ -14,32 +14,31 @@ import (
 	"agentd/store"
 )
 
-// waiting is a record on its way into the chain.
+// waiting is what one caller wants to have in the chain.
 type waiting struct {
-	contents contents
-	ts       int64
-	done     chan struct{} // nil: nobody waits for it
-	err      error
+	records []contents
+	done    chan struct{} // nil: nobody waits for it
+	err     error
 }
 
-// maxBatch is how many records one transaction takes.
+// maxBatch is how many callers' records one transaction takes.
 const maxBatch = 256
 
-// Append returns when the record is durable, or with an error, which is audit-unavailable unless the record itself is
-// wrong. Records of other callers may share its transaction.
-func (l *Log) Append(ctx context.Context, r Record) error {
-	w, err := l.prepare(&r)
-	if err != nil {
+// Append returns when the records are durable, all or none of them, or with an error, which is audit-unavailable unless
+// a record itself is wrong. They follow each other in the chain. Those of other callers may share their transaction.
+func (l *Log) Append(ctx context.Context, records ...Record) error {
+	w, err := l.prepare(records)
+	if err != nil || len(records) == 0 {
 		return err
 	}
 	return l.await(ctx, w)
 }
 
-// Note is [Log.Append] that does not wait: the record is in the first transaction that begins from now on. While the
-// chain cannot be written, and while too many records wait, it does wait.
-func (l *Log) Note(ctx context.Context, r Record) error {
-	w, err := l.prepare(&r)
-	if err != nil {
+// Note is [Log.Append] that does not wait: the records are in the first transaction that begins from now on. While the
+// chain cannot be written, and while too many wait, it does wait.
+func (l *Log) Note(ctx context.Context, records ...Record) error {
+	w, err := l.prepare(records)
+	if err != nil || len(records) == 0 {
 		return err
 	}
 	l.mu.Lock()
@@ -55,16 +54,23 @@ func (l *Log) Note(ctx context.Context, r Record) error {
 	return nil
 }
 
-func (l *Log) prepare(r *Record) (*waiting, error) {
+func (l *Log) prepare(records []Record) (*waiting, error) {
 	if l.keys == nil || l.opts.ReadOnly {
 		return nil, unavailable(errors.New("it is open for reading only"))
 	}
-	at := r.At
-	if at.IsZero() {
-		at = time.Now()
+	now := time.Now()
+	w := &waiting{records: make([]contents, len(records))}
+	for i := range records {
+		c, err := contentsOf(&records[i])
+		if err != nil {
+			return nil, err
+		}
+		if c.ts = now.UnixMilli(); !records[i].At.IsZero() {
+			c.ts = records[i].At.UnixMilli()
+		}
+		w.records[i] = c
 	}
-	c, err := contentsOf(r)
-	return &waiting{contents: c, ts: at.UnixMilli()}, err
+	return w, nil
 }
 
 // enqueue takes a place and a position in the queue.
@@ -209,17 +215,19 @@ func (l *Log) commit(batch []*waiting) error {
 
 // write chains, seals and inserts a batch in one transaction, and then advances the head.
 func (l *Log) write(batch []*waiting) error {
-	rows := make([]store.AuditRow, len(batch))
+	rows := make([]store.AuditRow, 0, len(batch))
 	seq, prev, tree := l.last, l.hash, l.tree.clone()
 	var text, ad []byte
-	for i, w := range batch {
-		seq++
-		text = w.contents.appendEntry(text[:0], seq, w.ts, prev[:])
-		hash := node(sha256.Sum256(text))
-		ad = bound(ad[:0], seq, hash[:])
-		rows[i] = store.AuditRow{Seq: seq, TS: w.ts, Prev: slices.Clone(prev[:]), Hash: hash[:], Seal: seal(l.keys.contents, w.contents.whole(), ad)}
-		tree.grow(leafOf(hash[:]))
-		prev = hash
+	for _, w := range batch {
+		for _, c := range w.records {
+			seq++
+			text = c.appendEntry(text[:0], seq, c.ts, prev[:])
+			hash := node(sha256.Sum256(text))
+			ad = bound(ad[:0], seq, hash[:])
+			rows = append(rows, store.AuditRow{Seq: seq, TS: c.ts, Prev: slices.Clone(prev[:]), Hash: hash[:], Seal: seal(l.keys.contents, c.whole(), ad)})
+			tree.grow(leafOf(hash[:]))
+			prev = hash
+		}
 	}
 	err := l.file.Update(context.Background(), func(tx *store.Tx) error {
 		if err := l.file.Append(tx, rows); err != nil {
@@ -243,8 +251,12 @@ func (l *Log) write(batch []*waiting) error {
 		}
 	}
 	if l.opts.Committed != nil {
-		for i, w := range batch {
-			l.opts.Committed(rows[i].Seq, w.contents.line(rows[i].Seq, w.ts, rows[i].Prev, rows[i].Hash))
+		for _, w := range batch {
+			for _, c := range w.records {
+				r := &rows[0]
+				l.opts.Committed(r.Seq, c.line(r.Seq, r.TS, r.Prev, r.Hash))
+				rows = rows[1:]
+			}
 		}
 	}
 	return nil

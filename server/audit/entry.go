@@ -97,7 +97,8 @@ const (
 //	                                                                     ^ prevHash, seq      ^ ts
 type contents struct {
 	head, tail []byte
-	decided    int // length of head up to its decision, after which the hash belongs
+	decided    int   // length of head up to its decision, after which the hash belongs
+	ts         int64 // milliseconds since 1970
 }
 
 func contentsOf(r *Record) (contents, error) {
@@ -121,7 +122,7 @@ func contentsOf(r *Record) (contents, error) {
 	if len(b) > maxContents {
 		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes; at most %d are kept.", r.Action, len(b), maxContents)
 	}
-	return contents{b[:n], b[n:], decided}, nil
+	return contents{head: b[:n], tail: b[n:], decided: decided}, nil
 }
 
 // appendHead writes an entry up to its decision.
