@@ -226,6 +226,18 @@ func TestDialAsksOnce(t *testing.T) {
 	}
 }
 
+// TestDialRootedName holds a dialer to a name as it was given: with a dot at its end it is not looked for in the domains of
+// the machine's own network, where somebody else may have it.
+func TestDialRootedName(t *testing.T) {
+	g := outbound.New(outbound.Options{Resolver: new(outboundtest.Names).Resolver()})
+	for _, host := range []string{"none.test", "none.test."} {
+		_, err := g.Dialer("s", host+":80")(t.Context(), "tcp", host+":80")
+		if dns, ok := errors.AsType[*net.DNSError](err); !ok || dns.Name != host {
+			t.Errorf("dial(%s) = %v, want an error of a look-up of %s", host, err, host)
+		}
+	}
+}
+
 func TestDialOtherNetworks(t *testing.T) {
 	var g *outbound.Guard // one without options
 	for _, network := range []string{"udp", "unix", "ip"} {
