@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"agentd/server/fault"
@@ -82,13 +83,15 @@ func (s *Server) listen() (net.Listener, Address, error) {
 	return l, addr, nil
 }
 
-// listenSocket binds a Unix socket. One that an earlier process has left, and nobody answers at, is replaced.
+// listenSocket binds a Unix socket. One that an earlier process has left is replaced.
 func listenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		conn, dialErr := net.DialTimeout("unix", path, time.Second)
 		if dialErr == nil {
 			conn.Close()
+		}
+		if !errors.Is(dialErr, syscall.ECONNREFUSED) { // somebody has it, even if too busy to answer or not for us
 			return nil, err
 		}
 		if info, statErr := os.Lstat(path); statErr != nil || info.Mode().Type() != fs.ModeSocket {

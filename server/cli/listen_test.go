@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -63,6 +64,47 @@ func TestUnixSocket(t *testing.T) {
 	spawn(t, dir, nil, nil, "start").wait().want(t, 1, "", "bind-failed")
 	if read(t, filepath.Join(dir, "file")) != "mine" {
 		t.Error("a file that is no socket was replaced")
+	}
+}
+
+// A server whose queue of connections is full still has its socket.
+func TestUnixSocketBusy(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer syscall.Close(fd)
+		err = errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ {
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err != nil {
+			break
+		}
+		defer conn.Close()
+		if n == 100 {
+			t.Skip("the queue takes everybody")
+		}
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "agentd.json"), fmt.Sprintf(listenSite, `{"socket": {"path": "s"}}`))
+	p := spawn(t, dir, nil, nil, "start")
+	eventually(t, "a refusal", func() bool {
+		if strings.Contains(p.stderr.String(), `"msg":"listening"`) {
+			p.signal(syscall.SIGKILL)
+			t.Fatal("the server has taken the socket of another")
+		}
+		return strings.Contains(p.stderr.String(), "bind-failed")
+	})
+	p.wait().want(t, 1, "", "bind-failed")
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the socket of another server was replaced: %v", err)
 	}
 }
 
