@@ -160,7 +160,24 @@ func TestTLS(t *testing.T) {
 	if got := served(); got != "one.example" {
 		t.Errorf("with a broken certificate the server is %s, want the one before", got)
 	}
+	// What kept the file from being read can be gone without a change of its time.
+	times := map[string]time.Time{}
+	for _, name := range []string{"cert.pem", "key.pem"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		times[name] = info.ModTime()
+	}
 	certificate(t, dir, "two.example")
+	for name, at := range times {
+		if err := os.Chtimes(filepath.Join(dir, name), time.Time{}, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(p.stderr.String(), "certificate cannot be read"); n != 1 {
+		t.Errorf("that a certificate cannot be read is logged %d times, want once", n)
+	}
 	eventually(t, "the new certificate", func() bool { return served() == "two.example" })
 	through(t, dir)
 	p.signal(syscall.SIGTERM)
