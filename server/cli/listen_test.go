@@ -230,6 +230,34 @@ func TestServiceManager(t *testing.T) {
 	p.wait().want(t, 0, "", "")
 }
 
+// A service manager that reads no more does not keep the server from stopping.
+func TestServiceManagerThatHangs(t *testing.T) {
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	p := startAt(t, t.TempDir(), `{}`, "NOTIFY_SOCKET="+manager.LocalAddr().String())
+	conn, err := net.Dial("unixgram", manager.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for err == nil { // until the queue is full
+		conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)) //nolint:errcheck // the write tells
+		_, err = conn.Write([]byte("x"))
+	}
+	p.signal(syscall.SIGTERM)
+	eventually(t, "the end of the server", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 func TestFilesAreTheOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	p := startAt(t, dir, `{}`)
