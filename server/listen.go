@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"agentd/server/fault"
@@ -82,13 +83,15 @@ func (s *Server) listen() (net.Listener, Address, error) {
 	return l, addr, nil
 }
 
-// listenSocket binds a Unix socket. One that an earlier process has left, and nobody answers at, is replaced.
+// listenSocket binds a Unix socket. One that an earlier process has left is replaced.
 func listenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		conn, dialErr := net.DialTimeout("unix", path, time.Second)
 		if dialErr == nil {
 			conn.Close()
+		}
+		if !errors.Is(dialErr, syscall.ECONNREFUSED) { // somebody has it, even if too busy to answer or not for us
 			return nil, err
 		}
 		if info, statErr := os.Lstat(path); statErr != nil || info.Mode().Type() != fs.ModeSocket {
@@ -115,14 +118,16 @@ type keyPair struct {
 
 	mu      sync.Mutex // guards the fields below
 	checked time.Time
-	stamp   [2]time.Time // when the files were changed
+	stamp   [2]time.Time // when the files that were loaded were changed
+	told    [2]time.Time // and those that could not be, which is logged once
 	loaded  *tls.Certificate
 }
 
 // recheck is how long a certificate is used before its files are looked at.
 const recheck = time.Second
 
-// current is the certificate to use. A change that cannot be read is logged, and the certificate before stays in use.
+// current is the certificate to use. A change that cannot be read is logged, and the certificate before stays in use until
+// it can: what was in the way may be the mode of a file, which does not change its time.
 func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -145,12 +150,12 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if k.loaded != nil {
 			k.log.Info("certificate read again", "file", k.cert)
 		}
-		k.loaded = &pair
+		k.loaded, k.stamp = &pair, stamp
 	case k.loaded == nil:
 		return nil, err
-	default:
+	case k.told != stamp:
+		k.told = stamp
 		k.log.Error("certificate cannot be read; the one before stays in use", "file", k.cert, "error", err)
 	}
-	k.stamp = stamp
 	return k.loaded, nil
 }

@@ -54,6 +54,8 @@ func (t *takeover) check(st *runstate.State, f family, path []any) {
 	switch {
 	case reg == nil && (f.live || f.depth == 0):
 		bad("is no agent that is registered here", "agentId")
+	case !event.ValidID(st.AgentID):
+		bad("is no id of an agent here: it has 1 to 128 characters of A-Z a-z 0-9 _ -", "agentId")
 	case reg != nil && reg.LLM == nil && f.live:
 		bad("is no agent of kind llm here, so its run cannot go on from a state", "agentId")
 	}
@@ -175,9 +177,10 @@ func (t *takeover) checkOpen(l *layout, path []any) {
 	}
 }
 
-// checkSubRuns checks the child runs and returns their approvals as their parent shows them.
-func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[identity]*Approval {
-	below := map[identity]*Approval{}
+// checkSubRuns checks the child runs and returns their approvals by the calls that they are. Ids can be long and
+// approvals many, so the path of an approval is not put together before it is known to be in the state.
+func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[string]map[identity]*Approval {
+	below := map[string]map[identity]*Approval{}
 	above := map[string]map[identity]mirror{}
 	if f.live {
 		for i := range st.PendingApprovals {
@@ -208,9 +211,10 @@ func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[id
 		if !f.live {
 			continue
 		}
-		for _, a := range s.State.PendingApprovals {
-			a = a.Under(s.ToolCallID)
-			below[identity{a.ToolCallID, a.SubRunToolCallID}] = &a
+		below[s.ToolCallID] = map[identity]*Approval{}
+		for j := range s.State.PendingApprovals {
+			a := &s.State.PendingApprovals[j]
+			below[s.ToolCallID][identity{a.ToolCallID, a.SubRunToolCallID}] = a
 		}
 	}
 	return below
@@ -218,7 +222,7 @@ func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[id
 
 // checkApprovals checks that each approval has a call that can be made here, and brings it to what it takes here. below
 // are the approvals of child runs, which are ready.
-func (t *takeover) checkApprovals(st *runstate.State, a *LLM, l *layout, f family, below map[identity]*Approval, path []any) {
+func (t *takeover) checkApprovals(st *runstate.State, a *LLM, l *layout, f family, below map[string]map[identity]*Approval, path []any) {
 	seen := map[identity]bool{}
 	for i := range st.PendingApprovals {
 		p := &st.PendingApprovals[i]
@@ -230,13 +234,15 @@ func (t *takeover) checkApprovals(st *runstate.State, a *LLM, l *layout, f famil
 		}
 		seen[id] = true
 		if p.SubRunToolCallID != "" {
-			leaf := below[id]
+			head, rest, _ := strings.Cut(p.SubRunToolCallID, "/")
+			id.path = rest
+			leaf := below[head][id]
 			if leaf == nil {
 				t.bad("leads to no approval of a pending child run", join(at, "subRunToolCallId")...)
 				continue
 			}
-			*p = *leaf
-			delete(below, id)
+			*p = leaf.Under(head)
+			delete(below[head], id)
 			continue
 		}
 		c := l.own[i]
@@ -249,7 +255,7 @@ func (t *takeover) checkApprovals(st *runstate.State, a *LLM, l *layout, f famil
 	}
 	for i, s := range st.PendingSubRuns {
 		for j, p := range s.State.PendingApprovals {
-			if p = p.Under(s.ToolCallID); below[identity{p.ToolCallID, p.SubRunToolCallID}] != nil {
+			if below[s.ToolCallID][identity{p.ToolCallID, p.SubRunToolCallID}] != nil {
 				t.bad("is not among the pending approvals of the run above", join(path, "pendingSubRuns", i, "state", "pendingApprovals", j)...)
 			}
 		}

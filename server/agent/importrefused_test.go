@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -44,6 +45,13 @@ func TestImportRefused(t *testing.T) {
 		"nothing waits": unfit("1.0", "pendingApprovals is empty, so the run would wait for ever", `"completed"`, `"awaiting_approval"`),
 		"a role":        unfit("1.0", `messages.1.role is "critic"; it is system, user, assistant or tool`, `"role": "user"`, `"role": "critic"`),
 		"the same id":   unfit("1.1", "pendingSubRuns.0.state.id is the id of another run in the state", "run_01J2CHILD7", "run_01J2ORCHARD"),
+		"a child run of an odd agent": func(*rig) (*runstate.State, string) {
+			st := fixture(t, "1.1", `"agentId": "mailer"`, `"agentId": "x/runs/y z"`)
+			kid := &st.PendingSubRuns[0].State
+			st.Status, kid.Status = "failed", "failed"
+			st.PendingApprovals, kid.PendingApprovals = []runstate.Approval{}, []runstate.Approval{}
+			return st, "pendingSubRuns.0.state.agentId is no id of an agent here: it has 1 to 128 characters of A-Z a-z 0-9 _ -"
+		},
 		"too deep": func(*rig) (*runstate.State, string) {
 			st := fixture(t, "1.1")
 			path := ""
@@ -72,6 +80,34 @@ func TestImportRefused(t *testing.T) {
 		if runs, _, err := r.engine.List(t.Context(), store.RunFilter{Limit: 10}); err != nil || len(runs) != 0 {
 			t.Errorf("%s: %d runs were written, %v", name, len(runs), err)
 		}
+	}
+}
+
+// TestImportMemory refuses a state in which many approvals lie below a call with a long id.
+func TestImportMemory(t *testing.T) {
+	register, _ := strangers(t)
+	r := newRig(t, register)
+	st := fixture(t, "1.1")
+	leaf := st.PendingSubRuns[0].State
+	leaf.PendingApprovals = nil
+	for i := range 2000 {
+		leaf.PendingApprovals = append(leaf.PendingApprovals, agent.Approval{ToolCallID: fmt.Sprint(i), ToolName: "send_mail", RequestedAt: st.StartedAt})
+	}
+	middle := *fixture(t, "1.1")
+	middle.PendingApprovals = nil
+	for _, a := range leaf.PendingApprovals {
+		middle.PendingApprovals = append(middle.PendingApprovals, a.Under(middle.PendingSubRuns[0].ToolCallID))
+	}
+	middle.PendingSubRuns[0].State = leaf
+	st.PendingSubRuns[0].State = middle
+	st.PendingSubRuns[0].ToolCallID = strings.Repeat("x", 100<<10)
+	size := uint64(len(encode(t, st)))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := r.engine.Import(t.Context(), st, agent.ImportOptions{})
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) / size; n > 100 || !fault.Is(err, fault.RunStateUnfit) {
+		t.Errorf("Import = %v with %d bytes per byte of the state, want run-state-unfit and at most 100", err, n)
 	}
 }
 

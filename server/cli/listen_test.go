@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -66,6 +67,47 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
+// A server whose queue of connections is full still has its socket.
+func TestUnixSocketBusy(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer syscall.Close(fd)
+		err = errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ {
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err != nil {
+			break
+		}
+		defer conn.Close()
+		if n == 100 {
+			t.Skip("the queue takes everybody")
+		}
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "agentd.json"), fmt.Sprintf(listenSite, `{"socket": {"path": "s"}}`))
+	p := spawn(t, dir, nil, nil, "start")
+	eventually(t, "a refusal", func() bool {
+		if strings.Contains(p.stderr.String(), `"msg":"listening"`) {
+			p.signal(syscall.SIGKILL)
+			t.Fatal("the server has taken the socket of another")
+		}
+		return strings.Contains(p.stderr.String(), "bind-failed")
+	})
+	p.wait().want(t, 1, "", "bind-failed")
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the socket of another server was replaced: %v", err)
+	}
+}
+
 // certificate writes a certificate of its own for a name, and returns it.
 func certificate(t *testing.T, dir, name string) *x509.Certificate {
 	t.Helper()
@@ -118,7 +160,24 @@ func TestTLS(t *testing.T) {
 	if got := served(); got != "one.example" {
 		t.Errorf("with a broken certificate the server is %s, want the one before", got)
 	}
+	// What kept the file from being read can be gone without a change of its time.
+	times := map[string]time.Time{}
+	for _, name := range []string{"cert.pem", "key.pem"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		times[name] = info.ModTime()
+	}
 	certificate(t, dir, "two.example")
+	for name, at := range times {
+		if err := os.Chtimes(filepath.Join(dir, name), time.Time{}, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(p.stderr.String(), "certificate cannot be read"); n != 1 {
+		t.Errorf("that a certificate cannot be read is logged %d times, want once", n)
+	}
 	eventually(t, "the new certificate", func() bool { return served() == "two.example" })
 	through(t, dir)
 	p.signal(syscall.SIGTERM)
@@ -169,6 +228,34 @@ func TestServiceManager(t *testing.T) {
 		t.Errorf("told %q, want STOPPING=1", got)
 	}
 	p.wait().want(t, 0, "", "")
+}
+
+// A service manager that reads no more does not keep the server from stopping.
+func TestServiceManagerThatHangs(t *testing.T) {
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	p := startAt(t, t.TempDir(), `{}`, "NOTIFY_SOCKET="+manager.LocalAddr().String())
+	conn, err := net.Dial("unixgram", manager.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for err == nil { // until the queue is full
+		conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)) //nolint:errcheck // the write tells
+		_, err = conn.Write([]byte("x"))
+	}
+	p.signal(syscall.SIGTERM)
+	eventually(t, "the end of the server", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 func TestFilesAreTheOwnersAlone(t *testing.T) {

@@ -128,6 +128,9 @@ func (p *printer) write(s string) {
 	if s == "" || p.broken != nil {
 		return
 	}
+	if p.terminal {
+		s = onScreen(s)
+	}
 	_, p.broken = io.WriteString(p.out, s)
 	p.open = !strings.HasSuffix(s, "\n")
 }

@@ -72,22 +72,29 @@ func (c *call) keep(store secret.Store, key string, value []byte) error {
 		return err
 	}
 	if c.flags.json {
+		shown, err := c.revealed(value)
+		if err != nil {
+			return err
+		}
 		return c.printJSON(struct {
 			Key   string `json:"key"`
 			Store string `json:"store"`
 			Value string `json:"value,omitempty"`
-		}{key, store.Name(), c.revealed(value)})
+		}{key, store.Name(), shown})
 	}
 	fmt.Fprintf(c.stderr, "The secret %s is kept in the %s.\n", key, store.Name())
 	return c.reveal(value)
 }
 
-// revealed is a value if it was asked for.
-func (c *call) revealed(value []byte) string {
-	if !c.flags.reveal {
-		return ""
+// revealed is a value for JSON, if it was asked for.
+func (c *call) revealed(value []byte) (string, error) {
+	switch {
+	case !c.flags.reveal:
+		return "", nil
+	case !utf8.Valid(value):
+		return "", fault.New(fault.ResolutionFailed, "The value is no text, so JSON cannot hold it.").Advise("Leave out --json to get its bytes.")
 	}
-	return string(value)
+	return string(value), nil
 }
 
 // reveal writes a value to stdout if it was asked for.
@@ -110,11 +117,15 @@ func (c *call) getSecret(context.Context) error {
 		return err
 	}
 	if c.flags.json {
+		shown, err := c.revealed(value)
+		if err != nil {
+			return err
+		}
 		return c.printFound(found, struct {
 			Key   string `json:"key"`
 			Found bool   `json:"found"`
 			Value string `json:"value,omitempty"`
-		}{key, found, c.revealed(value)})
+		}{key, found, shown})
 	}
 	if !found {
 		return noSecret(store, key)
@@ -244,10 +255,10 @@ func (c *call) tryRef(context.Context) error {
 		return c.printFound(false, doc)
 	}
 	if c.flags.json {
-		if c.flags.reveal && !utf8.Valid(value) {
-			return fault.New(fault.ResolutionFailed, "The value is no text, so JSON cannot hold it.").Advise("Leave out --json to get its bytes.")
+		if doc.Value, err = c.revealed(value); err != nil {
+			return err
 		}
-		doc.Length, doc.Value = new(len(value)), c.revealed(value)
+		doc.Length = new(len(value))
 		return c.printJSON(doc)
 	}
 	if !c.flags.reveal {

@@ -41,6 +41,11 @@ func TestSecrets(t *testing.T) {
 	t.Setenv("DB_WORD", value)
 	sec("get", "db_word").want(t, 0, "The env has db_word (15 bytes)", "")
 
+	t.Setenv("BYTES", "\xff\xfe")
+	sec("get", "bytes", "--reveal", "--json").want(t, 1, "The value is no text, so JSON cannot hold it.", "")
+	sec("get", "bytes", "--json").want(t, 0, `"found": true`, "")
+	sec("get", "bytes", "--reveal").want(t, 0, "\xff\xfe\n", "")
+
 	t.Setenv("AGENTD_MASTER_PASSPHRASE", "a passphrase")
 	sec("set", "db").want(t, 2, "", "the value is missing")
 	stdin(value, "set", "db", "--from-stdin", "--value", "x").want(t, 2, "", "exclude each other")

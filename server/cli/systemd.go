@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"agentd/server/fault"
 )
@@ -30,6 +31,9 @@ func (c *call) inherited() (net.Listener, error) {
 	return l, nil
 }
 
+// notifyPatience is how long a service manager may take to make room for a state.
+const notifyPatience = 2 * time.Second
+
 // notify tells a service manager how the process is (sd_notify(3)), where one wants to know.
 func (c *call) notify(state string) error {
 	path := c.getenv("NOTIFY_SOCKET")
@@ -44,6 +48,9 @@ func (c *call) notify(state string) error {
 		return err
 	}
 	defer conn.Close()
+	if err := conn.SetWriteDeadline(time.Now().Add(notifyPatience)); err != nil {
+		return err
+	}
 	_, err = conn.Write([]byte(state))
 	return err
 }

@@ -32,6 +32,17 @@ func printable(s string) string {
 	}, s)
 }
 
+// onScreen is a text without control characters but for ends of lines and tabs. What an agent says could otherwise clear the
+// screen, write to the clipboard, or hide what is written after it, such as the call that somebody is asked to approve.
+func onScreen(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
 // shortened is the beginning of a text, with a mark where the rest is left out.
 func shortened(s string, most int) string {
 	if r := []rune(s); len(r) > most {

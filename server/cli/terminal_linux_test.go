@@ -54,3 +54,23 @@ func TestOnATerminal(t *testing.T) {
 	p.cmd.Stdin = tty
 	p.start().wait().want(t, 2, "", "there is no input: give it as an argument, or pipe it in")
 }
+
+// TestOnATerminalWithoutControl: what an agent says cannot change how a terminal shows what comes after it.
+func TestOnATerminalWithoutControl(t *testing.T) {
+	const said = "a\x1b[8mb\u009b2Jc\x1b]52;c;aGk=\ad\re\tf\x7f\n"
+	screen, tty := terminal(t)
+	p := command(t, newSite(t), "run", "same")
+	p.cmd.Stdin, p.cmd.Stdout = strings.NewReader(said), tty
+	p.start().wait().want(t, 0, "", "")
+	b := make([]byte, 4096)
+	n, err := screen.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(b[:n]), "a [8mb 2Jc ]52;c;aGk= d e\tf \r\n"; got != want {
+		t.Errorf("the screen shows %q, want %q", got, want)
+	}
+	p = command(t, newSite(t), "run", "same")
+	p.cmd.Stdin = strings.NewReader(said)
+	p.start().wait().want(t, 0, said, "") // a pipe gets every byte
+}

@@ -140,7 +140,7 @@ func (a *HTTP) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agen
 		if refused, ok := errors.AsType[*fault.Error](err); ok {
 			return agent.Result{}, refused
 		}
-		return agent.Result{}, fault.New(fault.AgentUnreachable, "The agent's server could not be reached: %s.", clip(err.Error(), 200))
+		return agent.Result{}, fault.New(fault.AgentUnreachable, "The agent's server could not be reached%s.", outbound.Reason(err)).Because(err)
 	}
 	defer resp.Body.Close()
 	result, err := a.answer(resp, out)

@@ -22,3 +22,18 @@ func TestHTTPOutboundDenied(t *testing.T) {
 		t.Errorf("denials %+v, want both addresses, of agents.bot.url and bot.test:443", denied)
 	}
 }
+
+// TestHTTPNoAddress: who starts a run is not told at which address the server, or the one of names, was looked for.
+func TestHTTPNoAddress(t *testing.T) {
+	dns := &outboundtest.Names{Known: map[string][]string{"bot": {"127.0.0.1"}}}
+	for host, want := range map[string]string{
+		"bot.test:1": "The agent's server could not be reached: connection refused.",
+		"none.test":  "The agent's server could not be reached: its name cannot be resolved.",
+	} {
+		a := newHTTP(t, external.HTTPOptions{URL: "http://" + host + "/run",
+			Outbound: outbound.New(outbound.Options{Resolver: dns.Resolver(), AllowPrivate: []string{"bot.test"}})})
+		if _, err := a.Run(t.Context(), agent.Input{RunID: "r", AgentID: "bot"}); !fault.Is(err, fault.AgentUnreachable) || fault.Of(err).Message != want {
+			t.Errorf("Run() at %s = %v, want %q", host, err, want)
+		}
+	}
+}

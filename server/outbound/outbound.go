@@ -164,7 +164,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	checked := &net.Dialer{Resolver: d.guard.opts.Resolver,
 		// It is called with the address of the socket itself, so nobody can answer otherwise between check and use.
 		ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error { return d.check(host, target, at) }}
-	conn, err := checked.DialContext(ctx, network, target)
+	// With the dot that the name may end with: without it the system also looks in the domains of its own network.
+	conn, err := checked.DialContext(ctx, network, strings.ToLower(address))
 	if refused, ok := errors.AsType[*fault.Error](err); ok {
 		return nil, refused
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -226,6 +228,18 @@ func TestDialAsksOnce(t *testing.T) {
 	}
 }
 
+// TestDialRootedName holds a dialer to a name as it was given: with a dot at its end it is not looked for in the domains of
+// the machine's own network, where somebody else may have it.
+func TestDialRootedName(t *testing.T) {
+	g := outbound.New(outbound.Options{Resolver: new(outboundtest.Names).Resolver()})
+	for _, host := range []string{"none.test", "none.test."} {
+		_, err := g.Dialer("s", host+":80")(t.Context(), "tcp", host+":80")
+		if dns, ok := errors.AsType[*net.DNSError](err); !ok || dns.Name != host {
+			t.Errorf("dial(%s) = %v, want an error of a look-up of %s", host, err, host)
+		}
+	}
+}
+
 func TestDialOtherNetworks(t *testing.T) {
 	var g *outbound.Guard // one without options
 	for _, network := range []string{"udp", "unix", "ip"} {
@@ -242,6 +256,38 @@ func TestDialOtherNetworks(t *testing.T) {
 	cancel()
 	if _, err := g.Dialer("s", "127.0.0.1:1")(ended, "tcp", "127.0.0.1:1"); !errors.Is(err, context.Canceled) && err == nil {
 		t.Errorf("dial() with a context that has ended = %v, want an error", err)
+	}
+}
+
+// TestReason connects to what does not answer: the reason tells no address, that of the name server included.
+func TestReason(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	web := httptest.NewTLSServer(nil)
+	defer web.Close()
+	web.Config.ErrorLog = log.New(io.Discard, "", 0)
+	g := outbound.New(outbound.Options{Resolver: new(outboundtest.Names).Resolver()})
+	for target, want := range map[string]string{
+		gone.Addr().String(): ": connection refused", "none.test:80": ": its name cannot be resolved",
+		web.Listener.Addr().String(): ": its certificate is not trusted",
+	} {
+		client := &http.Client{Transport: &http.Transport{DialContext: g.Dialer("s", target), DisableKeepAlives: true}}
+		resp, err := client.Get("https://" + target)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if got := outbound.Reason(err); got != want {
+			t.Errorf("Reason(%v) = %q, want %q", err, got, want)
+		}
+	}
+	if got := outbound.Reason(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}); got != ": it did not answer in time" {
+		t.Errorf("Reason() of a deadline = %q", got)
+	}
+	if got := outbound.Reason(errors.New("10.0.0.1 is strange")); got != "" {
+		t.Errorf("Reason() of another error = %q, want nothing", got)
 	}
 }
 

@@ -3,19 +3,17 @@ package provider
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/outbound"
 	"agentd/server/sse"
 )
 
@@ -54,7 +52,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 		if refused, ok := errors.AsType[*fault.Error](err); ok {
 			return nil, 0, &Error{Kind: OutboundDenied, Message: p.name + " was not dialled. " + refused.Message, Cause: refused}
 		}
-		return nil, 0, &Error{Kind: Transient, Message: p.name + " could not be reached" + reason(err), Cause: withoutURL(err)}
+		return nil, 0, &Error{Kind: Transient, Message: p.name + " could not be reached" + outbound.Reason(err), Cause: withoutURL(err)}
 	}
 	defer resp.Body.Close()
 	in := &meter{body: resp.Body, left: maxAnswer, silence: silence, wait: p.idle}
@@ -149,21 +147,6 @@ func (p *OpenAI) secrets(key string) []string {
 		}
 	}
 	return secrets
-}
-
-// reason tells the common reasons for which a server cannot be reached apart; the rest is in the cause.
-func reason(err error) string {
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	_, nameless := errors.AsType[*net.DNSError](err)
-	switch {
-	case untrusted:
-		return ": its certificate is not trusted"
-	case nameless:
-		return ": its name cannot be resolved"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return ": connection refused"
-	}
-	return ""
 }
 
 // withoutURL takes the URL, whose query may hold a key, off an error.

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/base64"
-	"encoding/json"
-	"net/url"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 )
 
 // Redacted stands where a secret was.
@@ -22,9 +22,10 @@ const (
 	maxKnown = 1 << 20 // bytes of all values
 )
 
-// A Redactor hides known values in texts: as they are, in base64 at any offset, percent-encoded, and as they stand in
-// JSON. Values of fewer than 6 bytes are not hidden. The zero value knows none; it is safe for concurrent use, and must
-// not be copied.
+// A Redactor hides known values in texts: as they are, in hexadecimal, and in base64 at any offset; and each of these also
+// where it is percent-encoded or stands in a quoted text, of JSON for instance, whichever characters were escaped and up to
+// three times over. Values of fewer than 6 bytes are not hidden. The zero value knows none; it is safe for concurrent use,
+// and must not be copied.
 type Redactor struct {
 	mu    sync.Mutex // guards known and size, and is held to replace forms
 	known map[string]bool
@@ -33,10 +34,11 @@ type Redactor struct {
 	forms atomic.Pointer[forms] // nil: nothing to hide
 }
 
-// forms are the texts that are hidden, longest first, so that a value is hidden before a part of it.
+// forms are the texts that are hidden.
 type forms struct {
-	all      []string
-	replacer *strings.Replacer
+	all    []string            // longest first
+	starts map[string][]string // by their first minKnown bytes, longest first
+	pairs  [1 << 16]bool       // which two bytes one of them begins with
 }
 
 // Add makes a value known from now on. It returns false, and does not, when the values would have more than 1 MiB.
@@ -54,22 +56,24 @@ func (r *Redactor) Add(value []byte) bool {
 	}
 	r.known[string(value)] = true
 	r.size += len(value)
-	var all []string
+	f := &forms{starts: map[string][]string{}}
 	for v := range r.known {
-		all = appendForms(all, v)
+		f.all = appendForms(f.all, v)
 	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	all = slices.Compact(all)
-	pairs := make([]string, 0, 2*len(all))
-	for _, form := range all {
-		pairs = append(pairs, form, Redacted)
+	slices.SortFunc(f.all, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	f.all = slices.Compact(f.all)
+	for _, form := range f.all {
+		f.starts[form[:minKnown]] = append(f.starts[form[:minKnown]], form)
+		f.pairs[pair(form, 0)] = true
 	}
-	r.forms.Store(&forms{all, strings.NewReplacer(pairs...)})
+	r.forms.Store(f)
 	return true
 }
 
-// appendForms adds all that a value may look like. A long word of it counts too: the lines of a key, or the token in a
-// header's value.
+func pair(s string, i int) uint16 { return uint16(s[i])<<8 | uint16(s[i+1]) }
+
+// appendForms adds all that a value may look like, but for escapes. A long word of it counts too: the lines of a key, or the
+// token in a header's value.
 func appendForms(all []string, value string) []string {
 	parts := []string{value}
 	if trimmed := strings.TrimSpace(value); trimmed != value {
@@ -84,19 +88,18 @@ func appendForms(all []string, value string) []string {
 		if len(part) < minKnown {
 			continue
 		}
-		all = append(all, part)
-		for _, other := range append(encodings(part), url.QueryEscape(part), url.PathEscape(part), inJSON(part)) {
-			if other != part && len(other) >= minKnown {
+		digits := hex.EncodeToString([]byte(part))
+		all = append(all, part, strings.ReplaceAll(part, " ", "+"), digits, strings.ToUpper(digits))
+		if !utf8.ValidString(part) { // what JSON makes of it
+			all = append(all, string([]rune(part)))
+		}
+		for _, other := range encodings(part) {
+			if len(other) >= minKnown {
 				all = append(all, other)
 			}
 		}
 	}
 	return all
-}
-
-func inJSON(s string) string {
-	b, _ := json.Marshal(s) // a string always encodes
-	return string(b[1 : len(b)-1])
 }
 
 // encodings are the characters that base64 makes of a value alone, whatever stands before and after it: one text for each
@@ -114,43 +117,84 @@ func encodings(value string) (all []string) {
 }
 
 // Text is s without the known values.
-func (r *Redactor) Text(s string) string {
+func (r *Redactor) Text(s string) string { return r.hide(s, false) }
+
+// Piece is Text for a text that was cut off somewhere: what may be the rest of a known value at its beginning, the beginning
+// of one at its end, or the middle of one, is hidden too when it has at least 6 bytes.
+func (r *Redactor) Piece(s string) string { return r.hide(s, true) }
+
+func (r *Redactor) hide(s string, cut bool) string {
 	f := r.forms.Load()
 	if f == nil {
 		return s
 	}
-	return f.replacer.Replace(s)
+	var found []span
+	view{text: s}.each(maxEscaped, func(v view) { found = f.find(v, cut, found) })
+	if found == nil {
+		return s
+	}
+	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var b strings.Builder
+	done := 0
+	for _, next := range found {
+		if next.from >= done { // else it overlaps the one before
+			b.WriteString(s[done:next.from])
+			b.WriteString(Redacted)
+		}
+		done = max(done, next.to)
+	}
+	b.WriteString(s[done:])
+	return b.String()
 }
 
-// Piece is Text for a text that was cut off somewhere: what may be the rest of a known value at its beginning, or the
-// beginning of one at its end, is hidden too when it has at least 6 bytes.
-func (r *Redactor) Piece(s string) string {
-	f := r.forms.Load()
-	if f == nil {
-		return s
+// find adds where a view has a form.
+func (f *forms) find(v view, cut bool, found []span) []span {
+	s, ends := v.text, []int(nil)
+	if cut {
+		found = f.findRest(v, found)
+		ends = v.ends()
 	}
-	s = f.replacer.Replace(s)
-	head, tail := 0, 0
-	for _, form := range f.all {
-		for n := min(len(form)-1, len(s)); n >= minKnown && n > head; n-- {
-			if strings.HasPrefix(s, form[len(form)-n:]) {
-				head = n
+	for i := 0; i+minKnown <= len(s); i++ {
+		if !f.pairs[pair(s, i)] {
+			continue
+		}
+		begins := func(form string) bool {
+			return slices.ContainsFunc(ends, func(end int) bool { return i+minKnown <= end && strings.HasPrefix(form, s[i:end]) })
+		}
+		for _, form := range f.starts[s[i:i+minKnown]] {
+			if strings.HasPrefix(s[i:], form) {
+				found = append(found, v.span(i, i+len(form)))
+				break
+			}
+			if begins(form) {
+				found = append(found, v.span(i, len(s)))
+				break
 			}
 		}
-		for n := min(len(form)-1, len(s)); n >= minKnown && n > tail; n-- {
-			if strings.HasSuffix(s, form[:n]) {
-				tail = n
+	}
+	return found
+}
+
+// findRest adds where a view starts with a later part of a form: its end, or as much of it as there is.
+func (f *forms) findRest(v view, found []span) []span {
+	for _, start := range v.starts() {
+		s := v.text[start:]
+		if len(s) < minKnown {
+			break
+		}
+		for _, form := range f.all {
+			for from := 1; from < len(form); from++ {
+				at := strings.Index(form[from:], s[:minKnown])
+				if at < 0 {
+					break
+				}
+				from += at
+				if n := min(len(form)-from, len(s)); form[from:from+n] == s[:n] {
+					found = append(found, v.span(0, start+n))
+					break
+				}
 			}
 		}
 	}
-	switch {
-	case head+tail >= len(s) && head+tail > 0:
-		return Redacted
-	case tail > 0:
-		s = s[:len(s)-tail] + Redacted
-	}
-	if head > 0 {
-		s = Redacted + s[head:]
-	}
-	return s
+	return found
 }

@@ -3,6 +3,7 @@ package secret_test
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,8 +186,22 @@ func FuzzRedact(f *testing.F) {
 		if got == text {
 			t.Errorf("Text(%q) hides nothing of %q", text, value)
 		}
+		for _, form := range []string{quote(value), plainJSON(value), plainJSON(plainJSON(value)), asciiJSON(value), fmt.Sprintf("%+q", value),
+			url.QueryEscape(value), strings.ToLower(url.PathEscape(value)), hex.EncodeToString([]byte(value)), base64.StdEncoding.EncodeToString([]byte(value))} {
+			text := before + " " + form + " " + after // without the spaces, it could be escaped in two ways
+			if strings.ToLower(value) == value && r.Text(text) == text {
+				t.Errorf("Text(%q) hides nothing of %q", text, value)
+			}
+		}
+		for cut := range len(value) + 1 {
+			if got := r.Piece(value[cut:]); len(value)-cut >= 6 && got != secret.Redacted {
+				t.Errorf("Piece(%q) = %q, want the rest of %q hidden", value[cut:], got, value)
+			}
+			if got := r.Piece(value[:cut]); cut >= 6 && got != secret.Redacted {
+				t.Errorf("Piece(%q) = %q, want the beginning of %q hidden", value[:cut], got, value)
+			}
+		}
 		r.Piece(text)
-		r.Piece(before)
 	})
 }
 

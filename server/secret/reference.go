@@ -123,6 +123,8 @@ func parse(text string) (Ref, *Error) {
 		return wrong(MissingAuthority, "want %s after %s://", s.path, r.Scheme)
 	case r.Authority != "" && r.Authority != "localhost" && s.authority == thisMachine:
 		return wrong(UnexpectedAuthority, "the file is on this machine: write %[1]s:path or %[1]s:///path", r.Scheme)
+	case strings.Contains(r.Authority, "@"):
+		return wrong(UnexpectedAuthority, "want a host alone after %s://, without a user or a password", r.Scheme)
 	case r.Path == "" && (r.Authority == "" || s.authority == thisMachine):
 		return wrong(EmptyPath, "want %s: and %s", r.Scheme, s.path)
 	case hasFragment && !s.fragment:

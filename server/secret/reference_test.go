@@ -72,6 +72,8 @@ func TestParseErrors(t *testing.T) {
 		{"keyring://x", secret.UnexpectedAuthority},
 		{"file://rel/path", secret.UnexpectedAuthority},
 		{"encrypted-file://host/path#k", secret.UnexpectedAuthority},
+		{"vault://token:hunter2@host/kv", secret.UnexpectedAuthority},
+		{"vault://hunter2%40host/kv", secret.UnexpectedAuthority},
 		{"encrypted-file:/p?key=hunter2hunter2#k", secret.NakedString},
 		{"encrypted-file:/p?key=literal:hunter2#k", secret.MalformedURI},
 		{"encrypted-file:/p?key=encrypted-file:/q%3Fkey=env:A#k", secret.MalformedURI},
@@ -106,6 +108,7 @@ func TestShow(t *testing.T) {
 		"encrypted-file:p?key=env:K%3Fdefault=pw#k":  "encrypted-file:p?key=env:K?default=***#k",
 		"encrypted-file:p?key=hunter2-hunter2#k":     `"encr"… (38 characters)`,
 		"vault://h/p?token=hunter2":                  "vault://h/p?token=***",
+		"vault://hunter2@h/p":                        `"vaul"… (19 characters)`,
 		"hunter2":                                    `"h"… (7 characters)`,
 		"a very long passphrase without any scheme.": `"a ve"… (42 characters)`,
 	} {

@@ -184,10 +184,14 @@ func (s *fileStore) change(fn func(*bundle) (changed bool, err error)) error {
 }
 
 func (s *fileStore) changeLocked(fn func(*bundle) (bool, error)) error {
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+	path := s.path
+	if target, err := filepath.EvalSymlinks(path); err == nil { // a link stays one, and all names of a file have one lock
+		path = target
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -212,7 +216,7 @@ func (s *fileStore) changeLocked(fn func(*bundle) (bool, error)) error {
 	if err != nil {
 		return fmt.Errorf("the file %s %w", s.path, err)
 	}
-	if err := replace(s.path, sealed); err != nil {
+	if err := replace(path, sealed); err != nil {
 		return err
 	}
 	s.seen, s.raw = b, sealed

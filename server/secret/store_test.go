@@ -78,6 +78,39 @@ func TestActivate(t *testing.T) {
 	}
 }
 
+// TestEncryptedFileByLink: a link to the file stays one, and both names lock the same.
+func TestEncryptedFileByLink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "kept", "secrets.kse"), filepath.Join(dir, "secrets.kse")
+	r := &secret.Resolver{Lookup: environment(secret.Passphrase, "a passphrase")}
+	stores := map[string]secret.Store{}
+	for _, path := range []string{file, link} {
+		s, _, err := secret.Activate("encrypted-file", false, path, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores[path] = s
+	}
+	if err := stores[file].Set("first", []byte("hunter2hunter2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := stores[link].Set("second", []byte("hunter3hunter3")); err != nil {
+		t.Fatal(err)
+	}
+	if value, found, err := stores[file].Get("second"); !found || err != nil {
+		t.Errorf("Get(second) of the file after Set() by a link to it = %q, %v, %v", value, found, err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link is %v, %v after Set() by it, want a link", info.Mode(), err)
+	}
+	if _, err := os.Stat(link + ".lock"); err == nil {
+		t.Error("the link has a lock of its own, want that of the file")
+	}
+}
+
 func TestEncryptedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "below", "secrets.kse")
 	r := &secret.Resolver{Lookup: environment(secret.Passphrase, "a passphrase")}

@@ -240,7 +240,7 @@ func TestHTTPConnectionProblems(t *testing.T) {
 	defer untrusted.Close()
 	const warning = "; Its effect may have happened; check before calling it again."
 	for _, tc := range []struct{ url, want, hint string }{
-		{gone.URL + "/?key={key}", "Error: The server could not be reached: connect: connection refused.", ""},
+		{gone.URL + "/?key={key}", "Error: The server could not be reached: connection refused.", ""},
 		{hangsUp + "/?key={key}", "Error: The server did not answer, or not in HTTP.", warning},
 		{breaksOff + "/?key={key}", "Error: The answer broke off.", warning},
 	} {

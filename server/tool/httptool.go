@@ -263,7 +263,7 @@ func (t *httpTool) unreached(ctx context.Context, err error) error {
 		return &Error{Kind: message.CapabilityBlocked, Message: refused.Message, Hint: refused.Hint}
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return &Error{Message: "The server could not be reached: " + op.Err.Error() + "."}
+		return &Error{Message: "The server could not be reached" + outbound.Reason(err) + "."}
 	}
 	if cert, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return &Error{Message: "The server's certificate is not trusted: " + cert.Err.Error() + "."}
