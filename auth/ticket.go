@@ -35,8 +35,12 @@ type Tickets struct {
 // A ticket can still be used: Take removes it, so that none is kept that was used.
 type ticket struct {
 	principal Principal
-	expires   time.Time
-	n         uint64 // the lowest is the oldest
+	until     time.Time // by the monotonic clock; its token expires by the wall clock
+	n         uint64    // the lowest is the oldest
+}
+
+func (t ticket) expired(now time.Time) bool {
+	return expired(t.until, now) || expired(t.principal.Expires, now)
 }
 
 // NewTickets returns a Tickets whose tickets are valid for ttl; 0 is five minutes.
@@ -56,7 +60,8 @@ func (t *Tickets) Issue(p Principal) (value string, expires time.Time) {
 	value = base64.RawURLEncoding.EncodeToString(secret[:])
 
 	now := time.Now()
-	expires = now.Add(t.ttl)
+	until := now.Add(t.ttl)
+	expires = until
 	if !p.Expires.IsZero() && p.Expires.Before(expires) {
 		expires = p.Expires
 	}
@@ -69,7 +74,7 @@ func (t *Tickets) Issue(p Principal) (value string, expires time.Time) {
 		t.makeRoomLocked(now)
 	}
 	t.issued++
-	t.byHash[sha256.Sum256([]byte(value))] = ticket{p, expires, t.issued}
+	t.byHash[sha256.Sum256([]byte(value))] = ticket{p, until, t.issued}
 	return value, expires
 }
 
@@ -78,7 +83,7 @@ func (t *Tickets) makeRoomLocked(now time.Time) {
 	var oldest digest
 	first := t.issued + 1
 	for hash, tk := range t.byHash {
-		if expired(tk.expires, now) {
+		if tk.expired(now) {
 			delete(t.byHash, hash)
 		} else if tk.n < first {
 			oldest, first = hash, tk.n
@@ -97,7 +102,7 @@ func (t *Tickets) Take(value string) (Principal, error) {
 	tk, ok := t.byHash[hash]
 	delete(t.byHash, hash)
 	t.mu.Unlock()
-	if !ok || expired(tk.expires, time.Now()) {
+	if !ok || tk.expired(time.Now()) {
 		return Principal{}, fault.New(fault.AuthInvalid, "The ticket is not known, was used, or has expired.").
 			Advise("Request another ticket with `POST /session/ws-ticket` for each connection.")
 	}

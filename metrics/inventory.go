@@ -20,6 +20,8 @@ type Inventory struct {
 	ProviderCost       *Counters
 	RedactionDrops     *Counter
 	Connections        *Gauge
+	HTTPConnections    *Gauge
+	HTTPRefused        *Counter
 	HTTPRequests       *Counters
 	HTTPDuration       *Summary
 }
@@ -57,6 +59,10 @@ func New(version string) *Inventory {
 			"Events that were delivered with commentary marked or removed."),
 		Connections: r.Gauge("svc_realtime_connections",
 			"WebSocket and event-stream connections that are open."),
+		HTTPConnections: r.Gauge("svc_http_connections",
+			"Connections that are open, WebSockets and event streams included."),
+		HTTPRefused: r.Counter("svc_http_connections_refused_total",
+			"Connections that were refused because server.maxConnections were open."),
 		HTTPRequests: r.Counters("svc_http_requests_total",
 			"Requests answered, by route pattern, method and status.", "route", "method", "status"),
 		HTTPDuration: r.Summary("svc_http_request_duration_seconds",

@@ -77,6 +77,7 @@ func (s *Server) listen() (net.Listener, Address, error) {
 	case *net.UnixAddr:
 		addr.Host, addr.Socket = "", bound.Name
 	}
+	l = s.parts.connections.limit(l, certificates != nil)
 	if certificates != nil {
 		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificates.current, NextProtos: []string{"http/1.1"}})
 	}

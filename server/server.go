@@ -87,6 +87,8 @@ type parts struct {
 	listener net.Listener
 	closers  []func()
 
+	connections *connections
+
 	background sync.WaitGroup
 	stop       context.CancelFunc // ends the background goroutines
 	failed     chan error         // of a background goroutine; holds one
@@ -278,6 +280,9 @@ func (s *Server) unwind(p *parts) error {
 		p.listener.Close()
 	}
 	p.background.Wait()
+	if p.connections != nil {
+		p.connections.wait()
+	}
 	for _, c := range p.closers {
 		c()
 	}

@@ -34,6 +34,9 @@ func Warnings(cfg *config.Config) []string {
 			warn("outbound.allowPrivate lists %s, which is the host of no url", host)
 		}
 	}
+	if n, files := cfg.Server.MaxConnections, openFiles(); n > files/2 {
+		warn("server.maxConnections is %d, and the process may have %d files open, which programs and the store need too", n, files)
+	}
 	if os.Geteuid() == 0 {
 		warn("the process runs as root: give it a user of its own")
 	}

@@ -78,6 +78,8 @@ func (s *Server) open(ctx context.Context) error {
 	ttl := time.Duration(buffer.TTLSeconds) * time.Second
 	p.hub = hub.New(hub.Options{MaxEvents: buffer.MaxEvents, TTL: ttl})
 	p.metrics = metrics.New(Version)
+	p.connections = newConnections(connectionLimit(cfg.Server.MaxConnections), p.metrics.HTTPRefused, s.log)
+	p.metrics.HTTPConnections.Sample(func() (float64, error) { return float64(p.connections.open.Load()), nil })
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
 	if err := s.openAudit(ctx, p, chain); err != nil {
@@ -187,6 +189,7 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 			Subscriptions int `json:"subscriptions"`
 		}{st.Events, st.Subscriptions}}
 	})
+	r.Register("connections", p.connections.health)
 	s.auditHealth(r, p)
 	return r
 }

@@ -404,7 +404,8 @@ func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
 	parked := r.rec.parked[c.Index]
 	if parked == nil {
 		want := Approval{ToolCallID: c.ID, ToolName: c.Name, Args: r.rec.call(c).Args, Reason: c.Reason, RequestedAt: message.Millis(at)}
-		return []Approval{a.Policy.terms(want, at, r.row.StartedBy)}
+		// By the clock, not the run's time: that stays ahead when the clock is set back.
+		return []Approval{a.Policy.terms(want, now(), r.row.StartedBy)}
 	}
 	var list []Approval
 	for _, p := range parked.rec.pending {

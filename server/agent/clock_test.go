@@ -61,6 +61,13 @@ func TestClockSetBack(t *testing.T) {
 			}
 		}
 		r.events("a", h.ID) // they are numbered without gaps
+		shown, err := r.engine.Snapshot(t.Context(), h.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := encode(t, shown.State), encode(t, res.State); got != want {
+			t.Errorf("Snapshot() tells the state\n%s\nwant that of its end\n%s", got, want)
+		}
 
 		// A run that begins now, in the year 2000, comes after that of 2026 in its session all the same.
 		next := r.wait(r.start(agent.StartRequest{AgentID: "a", SessionID: "s"}))

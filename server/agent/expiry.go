@@ -12,6 +12,9 @@ import (
 // expiry is the principal that denies what nobody has decided in time.
 const expiry = "expiry"
 
+// expiryCheck is how late an approval may expire when the clock was set on.
+const expiryCheck = 10 * time.Second
+
 // watch sets a timer for the first approval of a run that expires, if one does. A timer of an earlier pause is replaced;
 // one that fires too early or too late finds out from the store.
 func (e *Engine) watch(runID string, pending []Approval) {
@@ -28,15 +31,29 @@ func (e *Engine) watch(runID string, pending []Approval) {
 		delete(e.expiries, runID)
 	}
 	if first != 0 {
-		e.remindLocked(runID, time.Until(time.UnixMilli(first)))
+		e.remindLocked(runID, time.UnixMilli(first))
 	}
 }
 
-// remindLocked has the approvals of a run looked at after a while.
-func (e *Engine) remindLocked(runID string, after time.Duration) {
-	if !e.draining {
-		e.expiries[runID] = time.AfterFunc(after, func() { e.expire(runID) })
+// remindLocked has the approvals of a run looked at when the clock tells a time. Timers do not follow the clock, so they
+// look at it now and then.
+func (e *Engine) remindLocked(runID string, at time.Time) {
+	if e.draining {
+		return
 	}
+	var t *time.Timer
+	t = time.AfterFunc(min(time.Until(at), expiryCheck), func() {
+		e.mu.Lock()
+		early := !e.draining && e.expiries[runID] == t && time.Now().Before(at)
+		if early {
+			t.Reset(min(time.Until(at), expiryCheck))
+		}
+		e.mu.Unlock()
+		if !early {
+			e.expire(runID)
+		}
+	})
+	e.expiries[runID] = t
 }
 
 // expire denies the approvals of a run whose time is over.
@@ -77,7 +94,7 @@ func (e *Engine) expire(runID string) {
 	case fault.Is(err, fault.StorageFailed):
 		e.log.Error("expired approvals could not be denied; they are as soon as the store can write", "run", runID, "error", err)
 		e.mu.Lock()
-		e.remindLocked(runID, storeWait)
+		e.remindLocked(runID, time.Now().Add(storeWait))
 		e.mu.Unlock()
 	default:
 		e.log.Error("expired approvals could not be denied; they are at the next start", "run", runID, "error", err)

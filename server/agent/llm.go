@@ -140,8 +140,8 @@ func (a *LLM) resumable(*run) bool { return true }
 
 func (a *LLM) drive(r *run) error {
 	if a.Budget.Wall > 0 {
-		end := time.UnixMilli(r.row.Started).Add(a.Budget.Wall)
-		stop := time.AfterFunc(time.Until(end), func() {
+		left := time.Until(time.UnixMilli(r.row.Started).Add(a.Budget.Wall))
+		stop := time.AfterFunc(min(left, a.Budget.Wall), func() { // not more than all of it, where the clock was set back
 			r.cancel(fault.New(fault.BudgetExceeded, "The run took longer than its budget of %s.", a.Budget.Wall))
 		})
 		defer stop.Stop()

@@ -36,6 +36,7 @@ type exchange struct {
 // A tape records the model calls of one run. Its zero value has recorded nothing.
 type tape struct {
 	step  int // that the exchange belongs to
+	begun time.Time
 	open  exchange
 	terms string          // hash of those that were told last
 	due   *store.Exchange // waits for the next commit
@@ -57,7 +58,7 @@ func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time
 	t := &r.tape
 	if step := req.Meta.StepNumber; t.step != step {
 		asked := RequestOf(req, a.Tools)
-		t.step = step
+		t.step, t.begun = step, begun
 		t.open = exchange{SHA256: asked.Hash(r.row.ID), Messages: len(req.Messages), Next: r.row.Messages, At: begun.UnixMilli()}
 		if a.Instructions != "" {
 			t.open.First = 1
@@ -67,7 +68,7 @@ func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time
 		}
 	}
 	x := &t.open
-	x.Provider, x.Model, x.DurationMS = model.Provider.Name(), model.Model, max(0, time.Now().UnixMilli()-x.At)
+	x.Provider, x.Model, x.DurationMS = model.Provider.Name(), model.Model, time.Since(t.begun).Milliseconds()
 	switch {
 	case err == nil:
 		x.Reasoning, x.Finish = res.Reasoning, string(cmp.Or(res.Finish, provider.FinishStop))

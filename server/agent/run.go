@@ -56,16 +56,7 @@ type run struct {
 
 func (e *Engine) newRun(row store.Run, rec *record, reg *Registration) *run {
 	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events, inbox: make(chan forwarded, maxInbox)}
-	r.latest = max(row.Created, row.Started, row.Finished)
-	for _, s := range rec.steps {
-		r.latest = max(r.latest, s.Started, s.Ended)
-	}
-	for _, c := range rec.calls {
-		r.latest = max(r.latest, c.Claimed, c.Settled)
-	}
-	for _, a := range rec.pending {
-		r.latest = max(r.latest, millis(a.RequestedAt))
-	}
+	r.latest = rec.latest(&row)
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	return r
 }

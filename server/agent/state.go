@@ -252,8 +252,30 @@ type parkedEnd struct {
 	End  end    `json:"end"`
 }
 
-// ending describes the run as it is now.
+// latest is the time of the latest thing that a run's rows tell of. The clock may have been set back since.
+func (rec *record) latest(row *store.Run) int64 {
+	at := max(row.Created, row.Started, row.Finished)
+	for _, s := range rec.steps {
+		at = max(at, s.Started, s.Ended)
+	}
+	for _, c := range rec.calls {
+		at = max(at, c.Claimed, c.Settled)
+	}
+	for _, a := range rec.pending {
+		at = max(at, millis(a.RequestedAt))
+	}
+	for _, m := range rec.messages {
+		at = max(at, m.at)
+	}
+	for _, h := range rec.handoffs {
+		at = max(at, h.At)
+	}
+	return at
+}
+
+// ending describes the run as it is now: at a time, or at the time of the latest that is known of it if that is later.
 func ending(row *store.Run, rec *record, at int64) end {
+	at = max(at, rec.latest(row))
 	e := end{Type: event.AgentEnd, RunID: row.ID, Status: row.Status, At: at, Messages: row.Messages, Steps: len(rec.steps),
 		Agent: row.Current, Usage: row.Usage, Models: row.Models, Error: row.Error, Pending: rec.pending, Finished: row.Finished}
 	for _, i := range slices.Sorted(maps.Keys(rec.parked)) {

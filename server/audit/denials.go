@@ -71,7 +71,7 @@ func (d *denials) first(kind denialKind) bool {
 		return true
 	}
 	c.n++
-	c.last = now
+	c.last = max(c.last, now) // the clock may have been set back
 	return false
 }
 

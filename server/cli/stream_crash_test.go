@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
@@ -146,10 +147,11 @@ func TestKillWhileClientsWatch(t *testing.T) {
 
 // A watcher is a client. Over WebSocket it watches several subjects, as a stream the last of them.
 type watcher struct {
-	t    *testing.T
-	name string
-	sse  bool
-	all  []*watched
+	t      *testing.T
+	name   string
+	sse    bool
+	header http.Header // goes with each request
+	all    []*watched
 }
 
 // A watched is what a client has seen of one subject, over all its connections.
@@ -277,7 +279,7 @@ func (c *watcher) connect(ctx context.Context, url string, how syscall.Signal, o
 
 // socket speaks svc.protocol.v1.
 func (c *watcher) socket(ctx context.Context, url string, live []*watched, done func() bool) (begun []*watched, err error) {
-	conn, err := ws.Dial(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1"}})
+	conn, err := ws.Dial(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1"}, Header: c.header})
 	if err != nil {
 		return nil, err
 	}
@@ -331,6 +333,7 @@ func (c *watcher) stream(ctx context.Context, url string, w *watched, done func(
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, c.header)
 	if w.cursor != "" {
 		req.Header.Set("Last-Event-ID", w.cursor)
 	}

@@ -42,6 +42,7 @@ type Options struct {
 type Keys struct {
 	opts  Options
 	cache cache
+	start time.Time
 
 	replays, firsts atomic.Int64
 
@@ -57,7 +58,7 @@ func New(o Options) *Keys {
 	if o.CacheSize == 0 {
 		o.CacheSize = 1000
 	}
-	return &Keys{opts: o, cache: cache{size: o.CacheSize}, flying: map[string]Request{}}
+	return &Keys{opts: o, cache: cache{size: o.CacheSize}, flying: map[string]Request{}, start: time.Now()}
 }
 
 // MaxAnswer is the size in bytes of the largest answer that [Claim.Save] keeps.
@@ -133,9 +134,16 @@ func (k *Keys) Find(ctx context.Context, q Request) (*Answer, error) {
 	return a, nil
 }
 
+// now is the time by which records expire: that of the wall clock, but not more than has passed since the start. So a
+// clock that is set on makes no request happen twice.
+func (k *Keys) now() int64 {
+	passed := time.Since(k.start)
+	return min(time.Now().UnixMilli(), k.start.Add(passed).UnixMilli())
+}
+
 // record reads the record of a key that has not expired; nil when there is none.
 func (k *Keys) record(ctx context.Context, key string) (*store.KeyRecord, error) {
-	now := time.Now().UnixMilli()
+	now := k.now()
 	r, epoch := k.cache.get(key)
 	if r != nil && r.Live(now) {
 		return r, nil
@@ -225,7 +233,7 @@ func (k *Keys) Run(ctx context.Context) error {
 }
 
 func (k *Keys) sweep(ctx context.Context) (all int64, err error) {
-	now := time.Now().UnixMilli()
+	now := k.now()
 	for {
 		n, err := k.opts.Records.DeleteExpired(ctx, now, sweepBatch)
 		if all += n; err != nil || n < sweepBatch {

@@ -190,6 +190,19 @@ func TestRetryAfterIsTold(t *testing.T) {
 	}
 }
 
+// The clock of a server may tell another time than ours.
+func TestRetryAfterIsByTheServersClock(t *testing.T) {
+	sent := time.Now().Add(-48 * time.Hour).UTC()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := newServer(t, none, reply{status: 429, header: map[string]string{"Date": sent.Format(http.TimeFormat),
+			"Retry-After": sent.Add(90 * time.Second).Format(http.TimeFormat)}})
+		_, err := p.Stream(t.Context(), hello(), ignore)
+		if e := asError(t, err); e.RetryAfter != 90*time.Second {
+			t.Errorf("RetryAfter of a date 90 seconds after that of the answer = %v", e.RetryAfter)
+		}
+	})
+}
+
 func TestRepairsAreRemembered(t *testing.T) {
 	refuse := func(text string) reply { return reply{status: 400, body: `{"error":{"message":"` + text + `"}}`} }
 	ok := reply{body: sse(say("1", "stop"))}

@@ -153,7 +153,11 @@ func retryAfter(h http.Header) time.Duration {
 		return bounded(s, time.Second)
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return min(max(0, time.Until(at)), maxAsked)
+		wait := time.Until(at)
+		if sent, err := http.ParseTime(h.Get("Date")); err == nil { // by the clock that the date was made with
+			wait = at.Sub(sent)
+		}
+		return min(max(0, wait), maxAsked)
 	}
 	return 0
 }

@@ -101,7 +101,7 @@ func (c *client) start(silence time.Duration) {
 	c.started, c.wrote = true, time.Now()
 	c.silence = time.AfterFunc(silence, func() { c.beat(silence) })
 	if at := c.principal.Expires; !at.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(at), func() { c.finish(endExpired) })
+		c.expiry = time.AfterFunc(untilExpiry(at), func() { c.expire(at) })
 	}
 	c.hurryLocked()
 	if c.dirty {
@@ -110,6 +110,25 @@ func (c *client) start(silence time.Duration) {
 	c.mu.Unlock()
 	if c.ctx.Err() != nil { // it was cut before there was a wire
 		c.wire.shut()
+	}
+}
+
+// expiryCheck is how long a connection may outlive its token when the clock was set on.
+const expiryCheck = 10 * time.Second
+
+// untilExpiry is how long not to look at the clock: tokens expire by it, and timers do not follow it.
+func untilExpiry(at time.Time) time.Duration { return min(time.Until(at), expiryCheck) }
+
+// expire ends the connection if its token has expired.
+func (c *client) expire(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+	case time.Now().Before(at):
+		c.expiry.Reset(untilExpiry(at))
+	default:
+		c.finishLocked(endExpired)
 	}
 }
 

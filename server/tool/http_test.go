@@ -195,12 +195,16 @@ func TestHTTPAnswers(t *testing.T) {
 }
 
 func TestHTTPRetryAfterDate(t *testing.T) {
-	addr := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", time.Now().Add(30*time.Minute).UTC().Format(http.TimeFormat))
-		w.WriteHeader(429)
-	})
-	if got := use(t, t.Context(), newHTTP(t, tool.HTTPOptions{URL: addr}), call, `{}`); !strings.Contains(got, "Wait 29m") && !strings.Contains(got, "Wait 30m") {
-		t.Errorf("the answer is %q, want a wait of half an hour", got)
+	for _, off := range []time.Duration{0, -48 * time.Hour, time.Hour} { // the clock of a server may tell another time than ours
+		addr := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			now := time.Now().Add(off).UTC()
+			w.Header().Set("Date", now.Format(http.TimeFormat))
+			w.Header().Set("Retry-After", now.Add(30*time.Minute).Format(http.TimeFormat))
+			w.WriteHeader(429)
+		})
+		if got := use(t, t.Context(), newHTTP(t, tool.HTTPOptions{URL: addr}), call, `{}`); !strings.Contains(got, "Wait 29m") && !strings.Contains(got, "Wait 30m") {
+			t.Errorf("the answer with a clock %v off is %q, want a wait of half an hour", off, got)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func (t *httpTool) refused(resp *http.Response) *Error {
 	if resp.StatusCode != http.StatusTooManyRequests {
 		return &Error{Message: text}
 	}
-	e := &Error{Kind: message.RateLimited, Message: text, RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
+	e := &Error{Kind: message.RateLimited, Message: text, RetryAfter: retryAfter(resp.Header)}
 	if e.RetryAfter > 0 {
 		e.Hint = fmt.Sprintf("Wait %v before the next try.", e.RetryAfter.Round(time.Second))
 	}
@@ -67,12 +67,17 @@ func (t *httpTool) refused(resp *http.Response) *Error {
 }
 
 // retryAfter reads the field of RFC 9110 section 10.2.3: seconds or a date. What is no such thing counts as nothing.
-func retryAfter(s string) time.Duration {
+func retryAfter(h http.Header) time.Duration {
+	s := h.Get("Retry-After")
 	if n, err := strconv.Atoi(s); err == nil {
 		return time.Duration(min(max(n, 0), int(maxRetryAfter/time.Second))) * time.Second
 	}
 	if at, err := http.ParseTime(s); err == nil {
-		return min(max(time.Until(at), 0), maxRetryAfter)
+		wait := time.Until(at)
+		if sent, err := http.ParseTime(h.Get("Date")); err == nil { // by the clock that the date was made with
+			wait = at.Sub(sent)
+		}
+		return min(max(wait, 0), maxRetryAfter)
 	}
 	return 0
 }

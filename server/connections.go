@@ -1,0 +1,226 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"agentd/metrics"
+	"agentd/server/fault"
+	"agentd/server/health"
+	"agentd/server/message"
+)
+
+const (
+	// mostConnections is the limit where the process may have more files open than twice that.
+	mostConnections = 10_000
+	// maxRefusing is how many refused connections may be open besides, so that their clients read the answer; fewer where
+	// the limit is low.
+	maxRefusing = 32
+	// refusalTime is how long one of them may be.
+	refusalTime = time.Second
+	// shortOfFiles is how long to wait for a file that is closed elsewhere before the next attempt to accept.
+	shortOfFiles = 250 * time.Millisecond
+)
+
+// openFiles is how many files the process may have open. Go has raised the soft limit to the hard one at the start.
+func openFiles() int {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return 1024 // what systems commonly give
+	}
+	return int(min(uint64(l.Cur), 1<<30))
+}
+
+// connectionLimit is what server.maxConnections comes to. When it is 0, half of the files are left for the store, for
+// programs, which take up to six each while they start, and for connections that the server makes.
+func connectionLimit(configured int) int {
+	if configured > 0 {
+		return configured
+	}
+	return max(1, min(openFiles()/2, mostConnections))
+}
+
+// connections counts what a listener has accepted, and refuses what is beyond a limit: with 503 or, where the client
+// waits for a TLS handshake, by closing it. A connection counts until it is closed, whatever protocol it has come to.
+type connections struct {
+	max    int
+	log    *slog.Logger
+	answer []byte // to a request of a connection that is refused
+
+	open    atomic.Int64
+	refused *metrics.Counter
+	freed   chan struct{} // holds a token when one was closed lately
+
+	places chan struct{}  // one token per refused connection that is answered
+	work   sync.WaitGroup // of those
+}
+
+func newConnections(limit int, refused *metrics.Counter, log *slog.Logger) *connections {
+	return &connections{max: limit, log: log, answer: refusal(limit), refused: refused, freed: make(chan struct{}, 1),
+		places: make(chan struct{}, min(maxRefusing, max(4, limit/4)))}
+}
+
+// refusal is the whole answer to a request of a connection too many, in the form of all others.
+func refusal(limit int) []byte {
+	f := fault.New(fault.Overloaded, "%d connections are open, and the server accepts no more.", limit).After(time.Second)
+	body, err := message.Encode(map[string]any{"error": f.Kind.Code, "message": f.Message, "hint": f.NextStep()})
+	if err != nil {
+		panic(err) // nothing in it can fail
+	}
+	return fmt.Appendf(nil, "HTTP/1.1 %d Service Unavailable\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n"+
+		"Content-Type: application/json\r\nRetry-After: %d\r\nX-Content-Type-Options: nosniff\r\n\r\n%s\n",
+		f.Kind.Status, len(body)+1, f.RetryAfter/time.Second, body)
+}
+
+// limit puts the limit before a listener. Silent says that its clients speak TLS, so that the answer would mean nothing
+// to them.
+func (c *connections) limit(l net.Listener, silent bool) net.Listener {
+	return &limited{Listener: l, all: c, silent: silent, closed: make(chan struct{})}
+}
+
+// wait waits until no connection is being refused. Nobody may accept any more.
+func (c *connections) wait() { c.work.Wait() }
+
+// health tells how many connections there are, and fails while no file can be opened.
+func (c *connections) health(context.Context) health.Result {
+	fields := struct {
+		Open int64 `json:"open"`
+		Max  int   `json:"max"`
+	}{c.open.Load(), c.max}
+	f, err := os.Open(os.DevNull)
+	switch {
+	case err == nil:
+		f.Close()
+	case exhausted(err):
+		return health.Result{Status: health.Fail, Message: "No more files can be opened: programs and connections fail.", Fields: fields}
+	}
+	if fields.Open >= int64(c.max) {
+		return health.Result{Status: health.Warn, Message: "As many connections as server.maxConnections are open: others are refused.", Fields: fields}
+	}
+	return health.Result{Status: health.OK, Fields: fields}
+}
+
+// exhausted reports whether an error is for want of files, in the process or the system, or of the system's memory, which
+// may pass. net/http would end the server for the latter.
+func exhausted(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(want error) bool { return errors.Is(err, want) })
+}
+
+// limited is a listener with a limit. One goroutine accepts.
+type limited struct {
+	net.Listener
+	all    *connections
+	silent bool
+	short  bool // of files; logged
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept returns the next connection that is within the limit. While the process is short of files it waits, since to
+// ask again at once would only take time from those who may set some free.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		switch {
+		case exhausted(err):
+			if !l.short {
+				l.all.log.Error("connections wait: no more files can be opened", "error", reason(err), "open", l.all.open.Load())
+			}
+			l.short = true
+			select {
+			case <-l.all.freed:
+			case <-time.After(shortOfFiles):
+			case <-l.closed:
+			}
+			continue // a listener that is closed says so itself
+		case err != nil:
+			return nil, err
+		}
+		l.short = false
+		if l.all.open.Load() < int64(l.all.max) {
+			l.all.open.Add(1)
+			return &counted{Conn: conn, all: l.all}, nil
+		}
+		l.refuse(conn)
+	}
+}
+
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+func (l *limited) refuse(conn net.Conn) {
+	c := l.all
+	c.refused.Inc()
+	if l.silent {
+		conn.Close()
+		return
+	}
+	select {
+	case c.places <- struct{}{}:
+		c.work.Go(func() {
+			defer func() { <-c.places }()
+			c.tell(conn)
+		})
+	default: // so many are told already that this one may miss the answer
+		conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) //nolint:errcheck // it is gone then
+		conn.Write(c.answer)                                         //nolint:errcheck // it is closed either way
+		conn.Close()
+	}
+}
+
+// tell answers the first request, or what has come of it, and closes the connection. An answer before the request would
+// be none, and a client that is still sending when the connection is closed would not get it.
+func (c *connections) tell(conn net.Conn) {
+	defer conn.Close()
+	end := time.Now().Add(refusalTime)
+	conn.SetWriteDeadline(end)                            //nolint:errcheck // the write tells
+	conn.SetReadDeadline(time.Now().Add(refusalTime / 2)) //nolint:errcheck // the read tells
+	conn.Read(make([]byte, 512))                          //nolint:errcheck // a client that is silent is told too
+	if _, err := conn.Write(c.answer); err != nil {
+		return
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite() //nolint:errcheck // then it is closed as a whole
+	}
+	conn.SetReadDeadline(end)                         //nolint:errcheck // the read tells
+	io.Copy(io.Discard, io.LimitReader(conn, 64<<10)) //nolint:errcheck // it is over either way
+}
+
+// counted is a connection within the limit.
+type counted struct {
+	net.Conn
+	all  *connections
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() {
+		c.all.open.Add(-1)
+		select {
+		case c.all.freed <- struct{}{}:
+		default:
+		}
+	})
+	return err
+}
+
+// CloseWrite is for net/http, which closes the half that it has written when the client may still be sending.
+func (c *counted) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
