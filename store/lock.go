@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"agentd/server/fault"
 )
@@ -27,7 +28,12 @@ func acquire(path string, h Holder) (*fileLock, error) {
 	if err != nil {
 		return nil, unusable(path, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for end := time.Now().Add(inheritedFor); err == syscall.EWOULDBLOCK && time.Now().Before(end) && orphaned(f); {
+		time.Sleep(5 * time.Millisecond)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, unusable(path, err)
@@ -43,6 +49,16 @@ func acquire(path string, h Holder) (*fileLock, error) {
 	}
 	l := &fileLock{f}
 	return l, l.describe(h)
+}
+
+// inheritedFor is how long to wait for a lock whose holder is gone: a program that it was starting when it was killed has
+// a copy of the descriptor until it executes.
+const inheritedFor = time.Second
+
+// orphaned reports whether the process that a lock file names is gone.
+func orphaned(f *os.File) bool {
+	h, err := readHolder(f)
+	return err == nil && h.PID > 0 && errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH)
 }
 
 func (l *fileLock) describe(h Holder) error {
