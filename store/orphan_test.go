@@ -3,7 +3,7 @@ package store_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
+	osexec "os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -15,7 +15,7 @@ import (
 
 // The lock of a process that was killed can outlive it for a moment, in a program that it was starting.
 func TestLockOfAProcessThatIsGone(t *testing.T) {
-	cmd := exec.Command("true")
+	cmd := osexec.Command("true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
