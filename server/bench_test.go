@@ -246,6 +246,44 @@ func BenchmarkWholeRun(b *testing.B) { // P4: three steps
 
 func BenchmarkRunState(b *testing.B) { // P3
 	addr, token := benchServer(b)
+	load(b, addr, 64, stateRequest(b, addr, token), 200)
+}
+
+// BenchmarkReadsBesideWrites measures reads while as many clients as read start runs, one after the other.
+func BenchmarkReadsBesideWrites(b *testing.B) { // P23
+	addr, token := benchServer(b)
+	read := stateRequest(b, addr, token)
+	write := request("POST", "/v1/agents/noop/stream", addr, token, `{"input":"hello"}`)
+	ctx, stop := context.WithCancel(b.Context())
+	var writers sync.WaitGroup
+	var wrote atomic.Int64
+	for range 16 {
+		writers.Go(func() {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer conn.Close()
+			for r := bufio.NewReader(conn); ctx.Err() == nil; wrote.Add(1) {
+				if _, err = conn.Write(write); err == nil {
+					err = response(r, 202)
+				}
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	load(b, addr, 16, read, 200)
+	b.ReportMetric(float64(wrote.Load())/b.Elapsed().Seconds(), "writes/s")
+	stop()
+	writers.Wait()
+}
+
+// stateRequest makes a run, and the request for its state.
+func stateRequest(b *testing.B, addr, token string) []byte {
 	res, err := http.DefaultClient.Do(func() *http.Request {
 		r, _ := http.NewRequest("POST", "http://"+addr+"/v1/agents/noop/run", bytes.NewReader([]byte(`{"input":"x"}`)))
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -259,7 +297,7 @@ func BenchmarkRunState(b *testing.B) { // P3
 		b.Fatal(err)
 	}
 	res.Body.Close()
-	load(b, addr, 64, request("GET", "/v1/runs/"+run.RunID+"/state", addr, token, ""), 200)
+	return request("GET", "/v1/runs/"+run.RunID+"/state", addr, token, "")
 }
 
 func ceiling(b *testing.B, h http.HandlerFunc) string {
