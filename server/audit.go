@@ -21,12 +21,17 @@ import (
 	"agentd/store"
 )
 
+// AuditFiles says where the audit chain of a configuration is, without what opens it.
+func AuditFiles(cfg *config.Config) audit.Options {
+	return audit.Options{Path: cfg.Resolve(cfg.AuditPath()), Durability: cfg.Storage.Durability, Cipher: cfg.Audit.Cipher,
+		Checkpoints: audit.Checkpoints{Path: cfg.Resolve(cfg.AuditCheckpoints()), Interval: cfg.Audit.Checkpoint.Interval.Duration(),
+			Entries: int64(cfg.Audit.Checkpoint.Entries)}}
+}
+
 // AuditOptions are how the audit chain of a configuration is opened. Without a passphrase reference the error is
 // pre-bind-encryption-required, and one that gives no value is pre-bind-secret-unresolvable.
 func AuditOptions(cfg *config.Config, secrets interface{ Resolve(string) ([]byte, error) }) (audit.Options, error) {
-	o := audit.Options{Path: cfg.Resolve(cfg.AuditPath()), Durability: cfg.Storage.Durability, Cipher: cfg.Audit.Cipher,
-		Checkpoints: audit.Checkpoints{Path: cfg.Resolve(cfg.AuditCheckpoints()), Interval: cfg.Audit.Checkpoint.Interval.Duration(),
-			Entries: int64(cfg.Audit.Checkpoint.Entries)}}
+	o := AuditFiles(cfg)
 	ref, path := cfg.Audit.PassphraseRef, "audit.passphraseRef"
 	if ref == "" {
 		ref, path = cfg.Storage.Encryption.PassphraseRef, "storage.encryption.passphraseRef"
@@ -47,7 +52,7 @@ func (s *Server) openAudit(ctx context.Context, p *parts, o audit.Options) (err 
 	if !s.cfg.Audit.Enabled {
 		return nil
 	}
-	o.Logger, o.Holder = s.log, store.Holder{Command: s.opts.Command}
+	o.Logger, o.Holder, o.Metrics = s.log, store.Holder{Command: s.opts.Command}, p.metrics
 	subject := event.Subject{Kind: event.AuditEvents}.String()
 	o.Committed = func(seq int64, line []byte) { p.hub.Publish(subject, rest.AuditEntry(seq, line)) }
 	p.audit, err = audit.Open(ctx, o)
@@ -92,12 +97,20 @@ func (s *Server) auditTools(p *parts) func([]agent.Happening) {
 	}
 	return func(list []agent.Happening) {
 		for _, h := range list {
-			approval := strings.HasPrefix(h.Event, "tool.approval.")
-			if !approval && level != "all" {
+			security := strings.HasPrefix(h.Event, "tool.approval.") || h.ErrorKind == string(message.CapabilityBlocked)
+			if !security && level != "all" {
 				continue
 			}
-			if err := p.audit.Append(context.Background(), toolRecord(&h)); err != nil {
-				s.log.Error("tool event not recorded", "run", h.RunID, "event", h.Event, "error", err)
+			records := []audit.Record{toolRecord(&h)}
+			if h.Spilled > 0 {
+				spill := toolRecord(&h)
+				spill.Action, spill.Metadata["bytes"] = "tool:result:spill:written", h.Spilled
+				records = append(records, spill)
+			}
+			for _, r := range records {
+				if err := p.audit.Append(context.Background(), r); err != nil {
+					s.log.Error("tool event not recorded", "run", h.RunID, "event", h.Event, "error", err)
+				}
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func TestAuditIsLive(t *testing.T) {
 	r.start()
 	r.do("GET", "/v1/agents", raw, "")
 	resumed := r.watchAudit(t, last)
-	for i, want := range []string{"server:stop", "server:start", "http:request"} {
+	for i, want := range []string{"server:stop", "server:start", "auth:granted", "http:request"} {
 		if id, action := resumed.next(); id != fmt.Sprint(seqOf(t, last)+int64(i)+1) || action != want {
 			t.Errorf("after %s, %s %s comes as number %d, want %s", last, id, action, i+1, want)
 		}

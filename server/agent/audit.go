@@ -17,6 +17,7 @@ type Happening struct {
 	By                        string // who decided: token:<id>, anonymous, cli, expiry or abort; empty for what nobody decides
 	Reason                    string
 	ErrorKind                 string // of a call that failed
+	Spilled                   int64  // bytes of a result that is kept beside the transcript
 }
 
 // happenings are those that a move tells of. The record has taken the move over.
@@ -40,6 +41,9 @@ func (r *run) happenings(m *move) (list []Happening) {
 		if c := r.rec.callByID(fields.ToolCallID); c != nil {
 			h.ToolName, h.Step = c.Name, c.Step
 			h.By = decider(p.ev.Type, c)
+			if e := r.rec.at(c.Answered); p.ev.Type == event.ToolEnd && e != nil && e.outcome != nil && e.outcome.ResultHandle != nil {
+				h.Spilled = e.outcome.ResultHandle.Bytes
+			}
 		}
 		list = append(list, h)
 	}

@@ -53,7 +53,8 @@ type Verdict struct {
 
 // Verify walks the chain in constant memory. An error says that it could not be read; what is wrong with it is in the
 // verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
-func (l *Log) Verify(ctx context.Context, v Verification) (Verdict, error) {
+func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err error) {
+	defer func() { l.meter.verified(&verdict, err) }()
 	select {
 	case l.walking <- struct{}{}:
 		defer func() { <-l.walking }()

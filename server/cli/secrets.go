@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"agentd/server"
+	"agentd/server/audit"
+	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/secret"
 )
@@ -20,16 +23,16 @@ import (
 const maxSecret = 1 << 20
 
 // secretStore is the active store of the configuration.
-func (c *call) secretStore() (secret.Store, error) {
+func (c *call) secretStore() (*config.Config, secret.Store, error) {
 	cfg, err := c.load()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	secrets, _, err := server.Secrets(cfg, c.log(), nil)
-	return secrets.Store, err
+	return cfg, secrets.Store, err
 }
 
-func (c *call) setSecret(context.Context) error {
+func (c *call) setSecret(ctx context.Context) error {
 	value, err := c.givenValue("--value", c.flags.value)
 	if err != nil {
 		return err
@@ -37,11 +40,7 @@ func (c *call) setSecret(context.Context) error {
 	if value == nil {
 		return c.cmd.misused("the value is missing: give --from-stdin or --value.")
 	}
-	store, err := c.secretStore()
-	if err != nil {
-		return err
-	}
-	return c.keep(store, c.args[0], value)
+	return c.keep(ctx, "secret:set", value)
 }
 
 // givenValue is the value that a flag or stdin gives; nil when neither does.
@@ -66,10 +65,15 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 	return []byte(s), nil
 }
 
-// keep sets a secret and tells so.
-func (c *call) keep(store secret.Store, key string, value []byte) error {
-	if err := store.Set(key, value); err != nil {
+// keep sets a secret, has that recorded, and tells so.
+func (c *call) keep(ctx context.Context, action string, value []byte) error {
+	store, found, err := c.alter(ctx, action, value)
+	if err != nil {
 		return err
+	}
+	key := c.args[0]
+	if !found && action != "secret:set" {
+		return noSecret(store, key)
 	}
 	if c.flags.json {
 		return c.printJSON(struct {
@@ -80,6 +84,75 @@ func (c *call) keep(store secret.Store, key string, value []byte) error {
 	}
 	fmt.Fprintf(c.stderr, "The secret %s is kept in the %s.\n", key, store.Name())
 	return c.reveal(value)
+}
+
+// alter sets a secret or, without a value, deletes it, once the audit chain has an entry of that. It reports whether
+// there was one before; only secret:set makes one where there was none.
+func (c *call) alter(ctx context.Context, action string, value []byte) (secret.Store, bool, error) {
+	key := c.args[0]
+	cfg, store, err := c.secretStore()
+	if err != nil {
+		return nil, false, err
+	}
+	entry := secretEntry(action, key, store)
+	if c.flags.reveal {
+		entry.Metadata["revealed"] = true
+	}
+	if err := store.Check(key, value); err != nil {
+		if fault.Is(err, fault.SecretAccessDenied) {
+			err = c.refused(ctx, cfg, entry, err)
+		}
+		return store, false, err
+	}
+	_, found, err := store.Get(key)
+	set := func() error {
+		if value != nil {
+			return store.Set(key, value)
+		}
+		_, err := store.Delete(key)
+		return err
+	}
+	switch {
+	case err != nil:
+		return store, false, err
+	case !found && action != "secret:set":
+		c.refused(ctx, cfg, entry, noSecret(store, key)) //nolint:errcheck // the caller tells that there is none
+		return store, false, nil
+	case !opensChain(cfg, key):
+		return store, found, c.chronicle(ctx, cfg, func(s *scribe) error {
+			if err := s.begin(ctx, entry); err != nil {
+				return err
+			}
+			return set()
+		})
+	case found:
+		return store, true, c.refused(ctx, cfg, entry, fault.New(fault.SecretAccessDenied, "The secret %q opens the audit chain, which nobody could read any more.", key).
+			Advise("Leave it. For a new chain, set `audit.passphraseRef` to another secret and `audit.path` to another file."))
+	}
+	// Without this secret there is no chain to record in, or none that opens.
+	if err := set(); err != nil {
+		return store, false, err
+	}
+	if err := c.chronicle(ctx, cfg, func(s *scribe) error { return s.begin(ctx, entry) }); err != nil {
+		_, undo := store.Delete(key)
+		return store, false, errors.Join(err, undo)
+	}
+	return store, false, nil
+}
+
+// secretEntry is the entry about a secret, which does not hold its value.
+func secretEntry(action, key string, store secret.Store) audit.Record {
+	return audit.Record{Action: action, Target: "secret:" + key, Metadata: map[string]any{"store": store.Name()}}
+}
+
+// opensChain reports whether a secret of the active store is the passphrase of the audit chain.
+func opensChain(cfg *config.Config, key string) bool {
+	ref, err := secret.Parse(string(cmp.Or(cfg.Audit.PassphraseRef, cfg.Storage.Encryption.PassphraseRef)))
+	if err != nil || !cfg.Audit.Enabled {
+		return false
+	}
+	return ref.Scheme == "ref" && ref.Path == key ||
+		ref.Scheme == "encrypted-file" && ref.Fragment == key && cfg.Resolve(ref.Path) == cfg.SecretsPath()
 }
 
 // revealed is a value if it was asked for.
@@ -99,15 +172,20 @@ func (c *call) reveal(value []byte) error {
 	return err
 }
 
-func (c *call) getSecret(context.Context) error {
+func (c *call) getSecret(ctx context.Context) error {
 	key := c.args[0]
-	store, err := c.secretStore()
+	cfg, store, err := c.secretStore()
 	if err != nil {
 		return err
 	}
 	value, found, err := store.Get(key)
 	if err != nil {
 		return err
+	}
+	if c.flags.reveal {
+		if err := c.revealing(ctx, cfg, secretEntry("secret:reveal", key, store), found, noSecret(store, key)); err != nil {
+			return err
+		}
 	}
 	if c.flags.json {
 		return c.printFound(found, struct {
@@ -126,6 +204,15 @@ func (c *call) getSecret(context.Context) error {
 	return c.reveal(value)
 }
 
+// revealing records that a value is about to be shown, or why there is none. A value must not be shown after an error.
+func (c *call) revealing(ctx context.Context, cfg *config.Config, entry audit.Record, found bool, why error) error {
+	if !found {
+		c.refused(ctx, cfg, entry, why) //nolint:errcheck // the caller tells
+		return nil
+	}
+	return c.chronicle(ctx, cfg, func(s *scribe) error { return s.begin(ctx, entry) })
+}
+
 // printFound prints a document about a secret, and fails when there is none.
 func (c *call) printFound(found bool, doc any) error {
 	if err := c.printJSON(doc); err != nil || found {
@@ -139,7 +226,7 @@ func noSecret(store secret.Store, key string) error {
 }
 
 func (c *call) listSecrets(context.Context) error {
-	store, err := c.secretStore()
+	_, store, err := c.secretStore()
 	if err != nil {
 		return err
 	}
@@ -165,13 +252,9 @@ func (c *call) listSecrets(context.Context) error {
 	return w.Flush()
 }
 
-func (c *call) deleteSecret(context.Context) error {
+func (c *call) deleteSecret(ctx context.Context) error {
 	key := c.args[0]
-	store, err := c.secretStore()
-	if err != nil {
-		return err
-	}
-	found, err := store.Delete(key)
+	store, found, err := c.alter(ctx, "secret:delete", nil)
 	if err != nil {
 		return err
 	}
@@ -188,7 +271,7 @@ func (c *call) deleteSecret(context.Context) error {
 	return nil
 }
 
-func (c *call) rotateSecret(context.Context) error {
+func (c *call) rotateSecret(ctx context.Context) error {
 	value, err := c.givenValue("--new-value", c.flags.newValue)
 	if err != nil {
 		return err
@@ -198,20 +281,10 @@ func (c *call) rotateSecret(context.Context) error {
 		rand.Read(random) // never fails: the process ends when the system has no randomness
 		value = hex.AppendEncode(nil, random)
 	}
-	store, err := c.secretStore()
-	if err != nil {
-		return err
-	}
-	switch _, found, err := store.Get(c.args[0]); {
-	case err != nil:
-		return err
-	case !found:
-		return noSecret(store, c.args[0])
-	}
-	return c.keep(store, c.args[0], value)
+	return c.keep(ctx, "secret:rotate", value)
 }
 
-func (c *call) tryRef(context.Context) error {
+func (c *call) tryRef(ctx context.Context) error {
 	ref, err := secret.Parse(c.args[0])
 	if err != nil {
 		return err
@@ -225,6 +298,11 @@ func (c *call) tryRef(context.Context) error {
 		return err
 	}
 	value, err := secrets.Resolve(c.args[0])
+	if c.flags.reveal {
+		if e := c.revealing(ctx, cfg, audit.Record{Action: "secret:reveal", Target: "secret:" + ref.String()}, err == nil, err); e != nil {
+			return e
+		}
+	}
 	if err != nil && !c.flags.json {
 		return err
 	}

@@ -51,6 +51,11 @@ type AuditExport struct {
 	Export audit.Exported `json:"export"`
 }
 
+// AuditKey is the answer of GET /audit/key.
+type AuditKey struct {
+	Key audit.Key `json:"key"`
+}
+
 func (a *API) auditRoutes() []Route {
 	return []Route{
 		{Method: "GET", Path: "/audit", Access: Scope("audit", "read"), Summary: "Entries of the audit chain. A page may end early when few of many entries match.",
@@ -61,6 +66,11 @@ func (a *API) auditRoutes() []Route {
 				}
 				page, more, err := a.Audit.List(ctx, q)
 				return AuditList{Entries: page, NextSeq: more}, err
+			})},
+		{Method: "GET", Path: "/audit/key", Access: Scope("audit", "read"),
+			Summary: "The public key that checkpoints are signed with. Keep it, or its fingerprint, where the server cannot write.",
+			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (AuditKey, error) {
+				return AuditKey{audit.KeyOf(a.Audit.PublicKey())}, nil
 			})},
 		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Effects: true,
 			Summary: "Walk the audit chain and tell whether it is whole. A broken chain is an answer like any other, with the first bad entry.",
