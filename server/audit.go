@@ -128,6 +128,13 @@ func toolRecord(h *agent.Happening) audit.Record {
 		r.Decision = audit.Failed
 		r.Metadata["errorKind"] = h.ErrorKind
 	}
+	if h.GrantedBy != nil {
+		all := make([]any, len(h.GrantedBy))
+		for i, by := range h.GrantedBy {
+			all[i] = by
+		}
+		r.Metadata["grantedBy"] = all
+	}
 	if h.Reason != "" {
 		r.Metadata["reason"] = cut(h.Reason, 1024)
 	}

@@ -14,7 +14,8 @@ type Happening struct {
 	RunID, SessionID, AgentID string
 	ToolCallID, ToolName      string
 	Step                      int
-	By                        string // who decided: token:<id>, anonymous, cli, expiry or abort; empty for what nobody decides
+	By                        string   // who decided: token:<id>, anonymous, cli, expiry or abort; empty for what nobody decides
+	GrantedBy                 []string // where several had to grant it: all who did, in order
 	Reason                    string
 	ErrorKind                 string // of a call that failed
 	Spilled                   int64  // bytes of a result that is kept beside the transcript
@@ -40,7 +41,7 @@ func (r *run) happenings(m *move) (list []Happening) {
 			ToolName: fields.ToolName, Reason: fields.Reason, ErrorKind: fields.Error.Kind, Step: r.row.Step}
 		if c := r.rec.callByID(fields.ToolCallID); c != nil {
 			h.ToolName, h.Step = c.Name, c.Step
-			h.By = decider(p.ev.Type, c)
+			h.By, h.GrantedBy = decider(p.ev.Type, c)
 			if e := r.rec.at(c.Answered); p.ev.Type == event.ToolEnd && e != nil && e.outcome != nil && e.outcome.ResultHandle != nil {
 				h.Spilled = e.outcome.ResultHandle.Bytes
 			}
@@ -50,15 +51,15 @@ func (r *run) happenings(m *move) (list []Happening) {
 	return list
 }
 
-func decider(typ string, c *store.Call) string {
+func decider(typ string, c *store.Call) (by string, all []string) {
 	switch typ {
 	case event.ApprovalGranted, event.ApprovalDenied:
 	default:
-		return ""
+		return "", nil
 	}
 	var word Decided
 	if json.Unmarshal(c.Decision, &word) != nil || word.By == "" || word.Granted != (typ == event.ApprovalGranted) {
-		return "abort" // of what an abort denies no decision is kept, but one of before a crash may be
+		return "abort", nil // of what an abort denies no decision is kept, but one of before a crash may be
 	}
-	return word.By
+	return word.By, word.GrantedBy
 }

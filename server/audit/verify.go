@@ -31,7 +31,7 @@ const (
 
 // Verification says what to verify, and against what.
 type Verification struct {
-	From, To    int64             // sequence numbers, both included; 0: from the first, to the last
+	From, To    int64             // sequence numbers, both included; 0: from the first, to the last; To below 0: none
 	Checkpoints string            // the checkpoint file; empty: none
 	PublicKey   ed25519.PublicKey // that must have signed; nil: the one that the chain itself names
 }

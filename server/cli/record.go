@@ -55,6 +55,17 @@ func (s *scribe) refuse(ctx context.Context, r audit.Record, why error) error {
 	return s.log.Append(context.WithoutCancel(ctx), r)
 }
 
+// try is refuse where the error of the attempt matters more than that it cannot be recorded.
+func (s *scribe) try(ctx context.Context, c *call, r audit.Record, why error) {
+	if err := s.refuse(ctx, r, why); err != nil {
+		c.unwritten(err)
+	}
+}
+
+func (c *call) unwritten(err error) {
+	fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", innermost(err))
+}
+
 // end records the error with which something ended that had begun.
 func (s *scribe) end(ctx context.Context, c *call, err error) error {
 	if err != nil && s.begun != nil {
@@ -70,34 +81,36 @@ func (c *call) chronicle(ctx context.Context, cfg *config.Config, fn func(*scrib
 	if !cfg.Audit.Enabled {
 		return fn(&scribe{})
 	}
-	opened := false
+	opened, failed := false, error(nil)
 	err := c.appending(ctx, func(l *audit.Log) error {
-		opened = true
 		s := &scribe{log: l}
-		return s.end(ctx, c, fn(s))
+		opened, failed = true, s.end(ctx, c, fn(s))
+		return nil
 	})
-	if err != nil && !opened {
+	switch {
+	case !opened:
 		return undone(err)
+	case err != nil:
+		fmt.Fprintf(c.stderr, "agentd: what was done is recorded, but the audit chain has no checkpoint of it: %v\n", innermost(err))
 	}
-	return err
+	return failed
 }
 
 // refused records an attempt that failed before anything was done, and returns its error.
 func (c *call) refused(ctx context.Context, cfg *config.Config, r audit.Record, why error) error {
 	if err := c.chronicle(ctx, cfg, func(s *scribe) error { return s.refuse(ctx, r, why) }); err != nil {
-		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", innermost(err))
+		c.unwritten(err)
 	}
 	return why
 }
 
 // undone is the error of a command that could not be recorded, and so was not carried out.
 func undone(err error) error {
-	f := fault.Of(err)
-	if f.Kind != fault.AuditUnavailable {
+	if f := fault.Of(err); f.Kind != fault.AuditUnavailable && f.Kind != fault.Internal {
 		f.Message += " Nothing was done, because it could not be recorded."
 		return f
 	}
-	return fault.New(f.Kind, "The audit chain cannot be written (%v). Nothing was done.", innermost(err)).Because(err).
+	return fault.New(fault.AuditUnavailable, "The audit chain cannot be written (%v). Nothing was done.", innermost(err)).Because(err).
 		Advise("Check free space and permissions of the folder of `audit.path`, and run it again.")
 }
 

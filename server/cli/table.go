@@ -207,7 +207,8 @@ func commands() []command {
 			examples: []string{"agentd audit list --action tool:approval:granted", "agentd audit list --from-seq 1 --limit 1000 --json"}},
 		{name: "audit export", summary: "Write the entries of the audit chain to stdout or a file.",
 			about: "Writes the entries in the order of the chain, with their hashes. The passphrase is needed, and what is written\n" +
-				"is not encrypted.",
+				"is not encrypted. In CSV, what a spreadsheet would take for a formula has an apostrophe before it, and so has\n" +
+				"what begins with one.",
 			flags: []flagDecl{configFlag, chainFlags, formatFlag, outputFlag, seqFlags, devFlag, jsonFlag}, lines: true, run: (*call).exportAudit,
 			examples: []string{"agentd audit export -o audit.jsonl", "agentd audit export --format csv --from-seq 1000 > audit.csv"}},
 		{name: "audit prune", summary: "Delete the oldest entries of the audit chain.",

@@ -67,11 +67,17 @@ func (c *call) createToken(ctx context.Context) error {
 func (c *call) revokeToken(ctx context.Context) error {
 	return c.issuing(ctx, func(s *scribe, issuer *auth.Issuer, db *store.DB) error {
 		id := c.args[0]
-		if err := s.begin(ctx, audit.Record{Action: "token:revoke", Target: "token:" + id}); err != nil {
+		entry := audit.Record{Action: "token:revoke", Target: "token:" + id}
+		if _, err := db.Tokens().Get(ctx, id); errors.Is(err, store.ErrNotFound) {
+			err := fault.New(fault.TokenNotFound, "There is no token %.80q.", id).Advise("List the tokens with `agentd token list`.")
+			s.try(ctx, c, entry, err)
+			return err
+		}
+		if err := s.begin(ctx, entry); err != nil {
 			return err
 		}
 		if err := issuer.Revoke(ctx, id); err != nil {
-			return advised(err, "List the tokens with `agentd token list`.")
+			return err
 		}
 		v, err := db.Tokens().Get(ctx, id)
 		if err != nil {
