@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"os"
 	"strings"
@@ -88,6 +89,22 @@ func (s *Server) auditStop(p *parts) error {
 }
 
 var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
+
+// auditCertificate records that another certificate takes the place of the one before: all that changes of the
+// configuration while the server runs.
+func (s *Server) auditCertificate(p *parts) func(*tls.Certificate) {
+	return func(c *tls.Certificate) {
+		if p.audit == nil {
+			return
+		}
+		sum := sha256.Sum256(c.Certificate[0])
+		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: "config:reload", Target: "server.tls", Decision: audit.Success,
+			Metadata: map[string]any{"certificateSha256": hex.EncodeToString(sum[:])}})
+		if err != nil {
+			s.log.Error("change of certificate not recorded", "error", err)
+		}
+	}
+}
 
 // auditTools records what becomes of tool calls, as far as audit.toolEvents asks for it; nil when it asks for nothing.
 func (s *Server) auditTools(p *parts) func([]agent.Happening) {
@@ -187,6 +204,9 @@ func (s *Server) refusedDial(p *parts) func(outbound.Denial) {
 	}
 }
 
+// overdue is after how many intervals a checkpoint is missed.
+const overdue = 3
+
 // auditHealth is the check of the chain.
 func (s *Server) auditHealth(r *health.Rollup, p *parts) {
 	if p.audit == nil {
@@ -199,6 +219,9 @@ func (s *Server) auditHealth(r *health.Rollup, p *parts) {
 		if err := p.audit.Check(ctx); err != nil {
 			s.log.Error("audit check failed", "error", err)
 			return health.Result{Status: health.Fail, Message: "The audit chain cannot be written.", Fields: fields}
+		}
+		if p.audit.Uncovered() > overdue*s.cfg.Audit.Checkpoint.Interval.Duration() {
+			return health.Result{Status: health.Warn, Message: "The audit chain has entries that no checkpoint covers, because none can be written.", Fields: fields}
 		}
 		return health.Result{Status: health.OK, Fields: fields}
 	})

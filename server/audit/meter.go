@@ -18,10 +18,10 @@ type meter struct {
 // init has the gauges ask the log.
 func (m *meter) init(l *Log) {
 	m.log, m.in = l, l.opts.Metrics
+	m.uncovered.Store(time.Now().UnixMilli())
 	if m.in == nil {
 		return
 	}
-	m.uncovered.Store(time.Now().UnixMilli())
 	m.in.AuditChain.Sample(func() (float64, error) { return float64(l.Head().Size), nil })
 	m.in.AuditWritable.Sample(func() (float64, error) {
 		l.mu.Lock()
@@ -38,35 +38,39 @@ func (m *meter) init(l *Log) {
 	m.in.AuditCheckpoint.Sample(func() (float64, error) { return float64(h.last.Load()), nil })
 	m.in.AuditCheckpointAge.Sample(func() (float64, error) {
 		if at := h.signed.Load(); at != 0 {
-			return since(at), nil
+			return since(at).Seconds(), nil
 		}
 		return 0, errNoHead
 	})
-	m.in.AuditUncovered.Sample(func() (float64, error) {
-		if l.Head().Size <= h.last.Load() {
-			return 0, nil
-		}
-		return since(m.uncovered.Load()), nil
-	})
+	m.in.AuditUncovered.Sample(func() (float64, error) { return l.Uncovered().Seconds(), nil })
+}
+
+// Uncovered is for how long there has been an entry that no checkpoint covers; 0: there is none, or no checkpoints are
+// written. What a process before this one has left uncovered counts from the opening.
+func (l *Log) Uncovered() time.Duration {
+	if l.heads == nil || l.Head().Size <= l.heads.last.Load() {
+		return 0
+	}
+	return since(l.meter.uncovered.Load())
 }
 
 var errNoHead = errors.New("audit: there is no checkpoint")
 
-func since(ms int64) float64 { return max(time.Since(time.UnixMilli(ms)).Seconds(), 0) }
+func since(ms int64) time.Duration { return max(time.Since(time.UnixMilli(ms)), 0) }
 
 // appended counts an append of so many entries, or one that failed.
 func (m *meter) appended(n int, begun time.Time, err error) {
+	if h := m.log.heads; err == nil && h != nil && m.log.Head().Size-int64(n) <= h.last.Load() {
+		m.uncovered.Store(begun.UnixMilli())
+	}
 	if m.in == nil {
 		return
 	}
 	m.in.AuditDuration.Observe(time.Since(begun).Seconds())
 	if err != nil {
 		m.in.AuditFailures.Inc()
-		return
-	}
-	m.in.AuditEntries.Add(float64(n))
-	if h := m.log.heads; h != nil && m.log.Head().Size-int64(n) <= h.last.Load() {
-		m.uncovered.Store(begun.UnixMilli())
+	} else {
+		m.in.AuditEntries.Add(float64(n))
 	}
 }
 
