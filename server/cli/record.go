@@ -34,18 +34,22 @@ func (s *scribe) begin(ctx context.Context, r audit.Record) error {
 	return nil
 }
 
-// refuse records what is not done.
+// refuse records what is not done, with the decision of the record or, where that is empty, the one that follows from the
+// error.
 func (s *scribe) refuse(ctx context.Context, r audit.Record, why error) error {
 	if s.log == nil {
 		return nil
 	}
 	f := fault.Of(why)
-	r.Actor, r.Decision = operator(), audit.Failed
+	r.Actor = operator()
 	switch {
-	case f.Kind.Status == 404 || f.Kind == fault.ResolutionFailed:
+	case r.Decision != "":
+	case f.Kind.Status == 404:
 		r.Decision = audit.NotFound
 	case f.Kind == fault.SecretAccessDenied:
 		r.Decision = audit.Denied
+	default:
+		r.Decision = audit.Failed
 	}
 	facts := map[string]any{"error": f.Kind.Code}
 	for name, v := range r.Metadata {
@@ -69,6 +73,7 @@ func (c *call) unwritten(err error) {
 // end records the error with which something ended that had begun.
 func (s *scribe) end(ctx context.Context, c *call, err error) error {
 	if err != nil && s.begun != nil {
+		s.begun.Decision = ""
 		if failed := s.refuse(ctx, *s.begun, err); failed != nil {
 			fmt.Fprintf(c.stderr, "agentd: the audit chain says that it was done: that it failed could not be recorded (%v)\n", innermost(failed))
 		}

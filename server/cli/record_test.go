@@ -74,6 +74,16 @@ func TestSecretsAreRecorded(t *testing.T) {
 	here(t, "audit", "verify").want(t, 0, "whole", "")
 }
 
+// TestFailuresAreRecorded makes a change fail after it was recorded.
+func TestFailuresAreRecorded(t *testing.T) {
+	recorded(t)
+	if err := os.Mkdir("secrets.kse.lock", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	here(t, "secrets", "set", "db", "--value", "hunter2hunter2").want(t, 1, "", "secrets.kse.lock")
+	last(t, "cli secret:set secret:db success", "cli secret:set secret:db error resolution-failed")
+}
+
 // TestSecretsBesideServer changes secrets while a server appends to the same chain.
 func TestSecretsBesideServer(t *testing.T) {
 	recorded(t)

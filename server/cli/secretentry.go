@@ -41,6 +41,7 @@ func (c *call) alter(ctx context.Context, action string, value []byte) (secret.S
 	case err != nil:
 		return store, false, err
 	case !found && action != "secret:set":
+		entry.Decision = audit.NotFound
 		c.refused(ctx, cfg, entry, noSecret(store, key)) //nolint:errcheck // the caller tells that there is none
 		return store, false, nil
 	case !opensChain(cfg, key):
@@ -83,6 +84,7 @@ func opensChain(cfg *config.Config, key string) bool {
 // revealing records that a value is about to be shown, or why there is none. A value must not be shown after an error.
 func (c *call) revealing(ctx context.Context, cfg *config.Config, entry audit.Record, found bool, why error) error {
 	if !found {
+		entry.Decision = audit.NotFound
 		c.refused(ctx, cfg, entry, why) //nolint:errcheck // the caller tells
 		return nil
 	}
