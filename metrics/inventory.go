@@ -24,6 +24,17 @@ type Inventory struct {
 	HTTPRefused        *Counter
 	HTTPRequests       *Counters
 	HTTPDuration       *Summary
+
+	AuditEntries       *Counter
+	AuditFailures      *Counter
+	AuditDuration      *Summary
+	AuditWritable      *Gauge
+	AuditChain         *Gauge
+	AuditCheckpoint    *Gauge
+	AuditCheckpointAge *Gauge
+	AuditUncovered     *Gauge
+	AuditDenials       *Counters
+	AuditVerifications *Counters
 }
 
 // New declares the families of a server of the given version that starts now. A family is declared only when this
@@ -67,11 +78,38 @@ func New(version string) *Inventory {
 			"Requests answered, by route pattern, method and status.", "route", "method", "status"),
 		HTTPDuration: r.Summary("svc_http_request_duration_seconds",
 			"Seconds from a request's arrival to the end of its answer."),
+
+		AuditEntries: r.Counter("svc_audit_entries_total",
+			"Entries that this process has appended to the audit chain; divided by the count of appends, how many share one."),
+		AuditFailures: r.Counter("svc_audit_append_failures_total",
+			"Appends to the audit chain that failed; what waited for one was answered with audit-unavailable."),
+		AuditDuration: r.Summary("svc_audit_append_duration_seconds",
+			"Seconds that an append to the audit chain took until it was durable, failed ones included."),
+		AuditWritable: r.Gauge("svc_audit_writable",
+			"1, or 0 since an append to the audit chain has failed until one succeeds."),
+		AuditChain: r.Gauge("svc_audit_chain_entries",
+			"Sequence number of the last entry of the audit chain."),
+		AuditCheckpoint: r.Gauge("svc_audit_checkpoint_entries",
+			"Sequence number of the last entry that a signed checkpoint covers."),
+		AuditCheckpointAge: r.Gauge("svc_audit_checkpoint_age_seconds",
+			"Seconds since the latest checkpoint was signed; none is signed while no entry comes."),
+		AuditUncovered: r.Gauge("svc_audit_uncovered_seconds",
+			"Seconds since the first entry came that no checkpoint covers; 0 when all are covered."),
+		AuditDenials: r.Counters("svc_audit_denials_total",
+			"Refused authentications that were recorded, by entry: own, or shared with others of the same minute.", "entry"),
+		AuditVerifications: r.Counters("svc_audit_verifications_total",
+			"Verifications of the audit chain, by result: whole, broken or error.", "result"),
 	}
 
 	// A series that begins at zero lets an alert see the first failure as an increase.
 	for _, status := range []string{"completed", "failed", "aborted"} {
 		in.RunsTotal.With(status)
+	}
+	for _, entry := range []string{"own", "shared"} {
+		in.AuditDenials.With(entry)
+	}
+	for _, result := range []string{"whole", "broken", "error"} {
+		in.AuditVerifications.With(result)
 	}
 	in.BuildInfo.With(version).Set(1)
 	start := time.Now()

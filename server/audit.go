@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"os"
 	"strings"
@@ -21,12 +22,17 @@ import (
 	"agentd/store"
 )
 
+// AuditFiles says where the audit chain of a configuration is, without what opens it.
+func AuditFiles(cfg *config.Config) audit.Options {
+	return audit.Options{Path: cfg.Resolve(cfg.AuditPath()), Durability: cfg.Storage.Durability, Cipher: cfg.Audit.Cipher,
+		Checkpoints: audit.Checkpoints{Path: cfg.Resolve(cfg.AuditCheckpoints()), Interval: cfg.Audit.Checkpoint.Interval.Duration(),
+			Entries: int64(cfg.Audit.Checkpoint.Entries)}}
+}
+
 // AuditOptions are how the audit chain of a configuration is opened. Without a passphrase reference the error is
 // pre-bind-encryption-required, and one that gives no value is pre-bind-secret-unresolvable.
 func AuditOptions(cfg *config.Config, secrets interface{ Resolve(string) ([]byte, error) }) (audit.Options, error) {
-	o := audit.Options{Path: cfg.Resolve(cfg.AuditPath()), Durability: cfg.Storage.Durability, Cipher: cfg.Audit.Cipher,
-		Checkpoints: audit.Checkpoints{Path: cfg.Resolve(cfg.AuditCheckpoints()), Interval: cfg.Audit.Checkpoint.Interval.Duration(),
-			Entries: int64(cfg.Audit.Checkpoint.Entries)}}
+	o := AuditFiles(cfg)
 	ref, path := cfg.Audit.PassphraseRef, "audit.passphraseRef"
 	if ref == "" {
 		ref, path = cfg.Storage.Encryption.PassphraseRef, "storage.encryption.passphraseRef"
@@ -47,7 +53,7 @@ func (s *Server) openAudit(ctx context.Context, p *parts, o audit.Options) (err 
 	if !s.cfg.Audit.Enabled {
 		return nil
 	}
-	o.Logger, o.Holder = s.log, store.Holder{Command: s.opts.Command}
+	o.Logger, o.Holder, o.Metrics = s.log, store.Holder{Command: s.opts.Command}, p.metrics
 	subject := event.Subject{Kind: event.AuditEvents}.String()
 	o.Committed = func(seq int64, line []byte) { p.hub.Publish(subject, rest.AuditEntry(seq, line)) }
 	p.audit, err = audit.Open(ctx, o)
@@ -84,6 +90,22 @@ func (s *Server) auditStop(p *parts) error {
 
 var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
 
+// auditCertificate records that another certificate takes the place of the one before: all that changes of the
+// configuration while the server runs.
+func (s *Server) auditCertificate(p *parts) func(*tls.Certificate) {
+	return func(c *tls.Certificate) {
+		if p.audit == nil {
+			return
+		}
+		sum := sha256.Sum256(c.Certificate[0])
+		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: "config:reload", Target: "server.tls", Decision: audit.Success,
+			Metadata: map[string]any{"certificateSha256": hex.EncodeToString(sum[:])}})
+		if err != nil {
+			s.log.Error("change of certificate not recorded", "error", err)
+		}
+	}
+}
+
 // auditTools records what becomes of tool calls, as far as audit.toolEvents asks for it; nil when it asks for nothing.
 func (s *Server) auditTools(p *parts) func(context.Context, []agent.Happening) error {
 	level := s.cfg.Audit.ToolEvents
@@ -93,8 +115,15 @@ func (s *Server) auditTools(p *parts) func(context.Context, []agent.Happening) e
 	return func(ctx context.Context, list []agent.Happening) error {
 		var records []audit.Record
 		for i := range list {
-			if level == "all" || strings.HasPrefix(list[i].Event, "tool.approval.") {
-				records = append(records, toolRecord(&list[i]))
+			h := &list[i]
+			if level != "all" && !strings.HasPrefix(h.Event, "tool.approval.") && h.ErrorKind != string(message.CapabilityBlocked) {
+				continue
+			}
+			records = append(records, toolRecord(h))
+			if h.Spilled > 0 {
+				spill := toolRecord(h)
+				spill.Action, spill.Metadata["bytes"] = "tool:result:spill:written", h.Spilled
+				records = append(records, spill)
 			}
 		}
 		return p.audit.Append(ctx, records...)
@@ -116,6 +145,13 @@ func toolRecord(h *agent.Happening) audit.Record {
 	if h.Void {
 		r.Decision = audit.Failed
 		r.Metadata["void"] = true
+	}
+	if h.GrantedBy != nil {
+		all := make([]any, len(h.GrantedBy))
+		for i, by := range h.GrantedBy {
+			all[i] = by
+		}
+		r.Metadata["grantedBy"] = all
 	}
 	if h.Reason != "" {
 		r.Metadata["reason"] = cut(h.Reason, 1024)
@@ -169,6 +205,9 @@ func (s *Server) refusedDial(p *parts) func(outbound.Denial) {
 	}
 }
 
+// overdue is after how many intervals a checkpoint is missed.
+const overdue = 3
+
 // auditHealth is the check of the chain.
 func (s *Server) auditHealth(r *health.Rollup, p *parts) {
 	if p.audit == nil {
@@ -181,6 +220,9 @@ func (s *Server) auditHealth(r *health.Rollup, p *parts) {
 		if err := p.audit.Check(ctx); err != nil {
 			s.log.Error("audit check failed", "error", err)
 			return health.Result{Status: health.Fail, Message: "The audit chain cannot be written.", Fields: fields}
+		}
+		if p.audit.Uncovered() > overdue*s.cfg.Audit.Checkpoint.Interval.Duration() {
+			return health.Result{Status: health.Warn, Message: "The audit chain has entries that no checkpoint covers, because none can be written.", Fields: fields}
 		}
 		return health.Result{Status: health.OK, Fields: fields}
 	})

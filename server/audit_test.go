@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"agentd/ws"
 )
@@ -97,7 +99,7 @@ func TestAuditIsLive(t *testing.T) {
 	r.start()
 	r.do("GET", "/v1/agents", raw, "")
 	resumed := r.watchAudit(t, last)
-	for i, want := range []string{"server:stop", "server:start", "http:request"} {
+	for i, want := range []string{"server:stop", "server:start", "auth:granted", "http:request"} {
 		if id, action := resumed.next(); id != fmt.Sprint(seqOf(t, last)+int64(i)+1) || action != want {
 			t.Errorf("after %s, %s %s comes as number %d, want %s", last, id, action, i+1, want)
 		}
@@ -160,5 +162,50 @@ func TestAuditOnFullDisk(t *testing.T) {
 	var v struct{ Verify struct{ Count int } }
 	if err := json.Unmarshal([]byte(ans.body), &v); err != nil || !strings.Contains(ans.body, `"ok":true`) || v.Verify.Count < answered {
 		t.Errorf("POST /audit/verify = %s, want it whole with at least %d entries", ans.body, answered)
+	}
+}
+
+// TestCheckpointOverdue fills the disk of the checkpoints: health tells of it until there is room again.
+func TestCheckpointOverdue(t *testing.T) {
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("a small disk cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
+	r := newRig(t, fmt.Sprintf(`{"audit": {"enabled": true, "passphraseRef": "file:pepper", "checkpoint": {"path": %q, "intervalMs": 1000}}}`, filepath.Join(disk, "heads")), nil)
+	fill, err := os.Create(filepath.Join(disk, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fill.Close()
+	for full := make([]byte, 4096); err == nil; {
+		_, err = fill.Write(full)
+	}
+	until := func(want string) {
+		t.Helper()
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		limit := time.After(patience)
+		for {
+			r.do("GET", "/v1/agents", r.admin, "") // leaves an entry to cover
+			ans := r.do("GET", "/v1/health", "", "")
+			if strings.Contains(ans.body, want) {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-limit:
+				t.Fatalf("GET /health = %d %s, want %s", ans.StatusCode, ans.body, want)
+			}
+		}
+	}
+	until(`"audit":{"status":"warn"`)
+	if err := os.Remove(fill.Name()); err != nil {
+		t.Fatal(err)
+	}
+	fill.Close()
+	until(`"audit":{"status":"ok"`)
+	if ans := r.do("GET", "/v1/metrics", "", ""); !strings.Contains(ans.body, "\nsvc_audit_writable 1\n") || !strings.Contains(ans.body, "\nsvc_audit_checkpoint_age_seconds ") {
+		t.Errorf("GET /metrics = %s, want the chain writable, and when its checkpoint was signed", ans.body)
 	}
 }

@@ -49,7 +49,7 @@ func (s *Server) listen() (net.Listener, Address, error) {
 	addr := Address{Host: cfg.Host, TLS: cfg.TLS.CertFile != ""}
 	var certificates *keyPair
 	if addr.TLS {
-		certificates = &keyPair{cert: s.cfg.Resolve(cfg.TLS.CertFile), key: s.cfg.Resolve(cfg.TLS.KeyFile), log: s.log}
+		certificates = &keyPair{cert: s.cfg.Resolve(cfg.TLS.CertFile), key: s.cfg.Resolve(cfg.TLS.KeyFile), log: s.log, changed: s.auditCertificate(s.parts)}
 		if _, err := certificates.current(nil); err != nil {
 			return nil, addr, fault.New(fault.TLSUnusable, "The certificate of server.tls cannot be used: %v.", reason(err)).Because(err)
 		}
@@ -116,6 +116,7 @@ func listenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 type keyPair struct {
 	cert, key string
 	log       *slog.Logger
+	changed   func(*tls.Certificate) // told of another certificate before it is used
 
 	mu      sync.Mutex // guards the fields below
 	checked time.Time
@@ -150,6 +151,7 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	case err == nil:
 		if k.loaded != nil {
 			k.log.Info("certificate read again", "file", k.cert)
+			k.changed(&pair)
 		}
 		k.loaded, k.stamp = &pair, stamp
 	case k.loaded == nil:

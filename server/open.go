@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/hub"
 )
@@ -44,6 +45,9 @@ func (l *Local) Engine() *agent.Engine { return l.parts.engine }
 
 // Hub has the events of the runs.
 func (l *Local) Hub() *hub.Hub { return l.parts.hub }
+
+// Audit is the audit chain; nil: there is none.
+func (l *Local) Audit() *audit.Log { return l.parts.audit }
 
 // Close cancels the runs that still move and closes the store. Those that can go on are left on disk, and the next
 // Start takes them up.

@@ -52,7 +52,7 @@ var rulesRooms = map[string]string{
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
-	"server/audit":      "store server/canon server/fault",
+	"server/audit":      "metrics store server/canon server/fault",
 	"server/transcript": "store server/message server/provider server/tool",
 	"server/trace":      "store server/fault server/message server/transcript",
 	"server/agent": "metrics store server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +

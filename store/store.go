@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"agentd/server/fault"
@@ -165,6 +166,9 @@ func (db *DB) dsn(readOnly bool) string {
 		pragma("cache_size(-4000)")
 		pragma("query_only(1)")
 		pragma("mmap_size(268435456)")
+		if db.opts.ReadOnly && frozen(db.opts.Path) {
+			v.Set("immutable", "1") // SQLite would make files beside it, and cannot
+		}
 	} else {
 		pragma("cache_size(-16000)")
 		pragma("auto_vacuum(INCREMENTAL)") // takes effect on a new file only; before the journal mode, which writes it
@@ -175,6 +179,14 @@ func (db *DB) dsn(readOnly bool) string {
 		pragma("secure_delete(1)")
 	}
 	return (&url.URL{Scheme: "file", OmitHost: true, Path: db.opts.Path, RawQuery: v.Encode()}).String()
+}
+
+// frozen reports whether a database lies on a read-only medium, so that nobody changes it. One that has a log cannot be
+// read there.
+func frozen(path string) bool {
+	const writable = 2 // W_OK of access(2)
+	info, err := os.Stat(path + "-wal")
+	return syscall.Access(filepath.Dir(path), writable) == syscall.EROFS && (err != nil || info.Size() == 0)
 }
 
 // Close ends the database: it waits for the batch in progress, refuses later ones, truncates the log and frees the

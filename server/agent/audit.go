@@ -17,10 +17,12 @@ type Happening struct {
 	RunID, SessionID, AgentID string
 	ToolCallID, ToolName      string
 	Step                      int
-	By                        string // who decided: token:<id>, anonymous, cli, expiry or abort; empty for what nobody decides
+	By                        string   // who decided: token:<id>, anonymous, cli, expiry or abort; empty for what nobody decides
+	GrantedBy                 []string // where several had to grant it: all who did, in order
 	Reason                    string
 	ErrorKind                 string // of a call that failed
 	Void                      bool   // what was told before has not come to be
+	Spilled                   int64  // bytes of a result that is kept beside the transcript
 }
 
 // foretell tells what moves are going to make durable. With an error, none of it may be.
@@ -64,7 +66,10 @@ func (r *run) happenings(m *move) (list []Happening) {
 			ToolName: fields.ToolName, Reason: fields.Reason, ErrorKind: fields.Error.Kind, Step: m.row.Step}
 		if c := cmp.Or(m.callByID(fields.ToolCallID), r.rec.callByID(fields.ToolCallID)); c != nil {
 			h.ToolName, h.Step = c.Name, c.Step
-			h.By = decider(p.ev.Type, c)
+			h.By, h.GrantedBy = decider(p.ev.Type, c)
+			if e := cmp.Or(m.entryAt(c.Answered), r.rec.at(c.Answered)); p.ev.Type == event.ToolEnd && e != nil && e.outcome != nil && e.outcome.ResultHandle != nil {
+				h.Spilled = e.outcome.ResultHandle.Bytes
+			}
 		}
 		list = append(list, h)
 	}
@@ -81,15 +86,25 @@ func (m *move) callByID(id string) *store.Call {
 	return nil
 }
 
-func decider(typ string, c *store.Call) string {
+// entryAt is a message that the move adds; nil when it does not add it.
+func (m *move) entryAt(index int) *entry {
+	for i := range m.entries {
+		if m.entries[i].index == index {
+			return &m.entries[i]
+		}
+	}
+	return nil
+}
+
+func decider(typ string, c *store.Call) (by string, all []string) {
 	switch typ {
 	case event.ApprovalGranted, event.ApprovalDenied:
 	default:
-		return ""
+		return "", nil
 	}
 	var word Decided
 	if json.Unmarshal(c.Decision, &word) != nil || word.By == "" || word.Granted != (typ == event.ApprovalGranted) {
-		return "abort" // of what an abort denies no decision is kept, but one of before a crash may be
+		return "abort", nil // of what an abort denies no decision is kept, but one of before a crash may be
 	}
-	return word.By
+	return word.By, word.GrantedBy
 }

@@ -175,6 +175,7 @@ func (l *Log) commit(batch []*waiting) error {
 			select {}
 		}
 	}()
+	begun := time.Now()
 	var err error
 	for range 3 {
 		if l.stale {
@@ -191,6 +192,7 @@ func (l *Log) commit(batch []*waiting) error {
 		err = unavailable(err)
 		l.log.Error("audit append failed", "error", err, "records", len(batch))
 	}
+	l.meter.appended(len(batch), begun, err)
 	var kept []*waiting
 	l.mu.Lock()
 	l.failed = err

@@ -89,6 +89,22 @@ func PEM(key ed25519.PublicKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
+// Key is a public key as somebody needs it who wants to recognise it later.
+type Key struct {
+	Algorithm    string `json:"algorithm" doc:"Ed25519 (RFC 8032)."`
+	Fingerprint  string `json:"fingerprint" doc:"sha256: and, hex, the SHA-256 of the key's DER: openssl pkey -pubin -in FILE -outform DER | sha256sum."`
+	WriterID     string `json:"writerId" doc:"How checkpoints name it."`
+	PublicKeyPEM string `json:"publicKeyPem"`
+}
+
+// KeyOf tells about a public key.
+func KeyOf(public ed25519.PublicKey) Key {
+	text := PEM(public)
+	block, _ := pem.Decode(text)
+	sum := sha256.Sum256(block.Bytes)
+	return Key{Algorithm: "Ed25519", Fingerprint: "sha256:" + hex.EncodeToString(sum[:]), WriterID: writerID(public), PublicKeyPEM: string(text)}
+}
+
 // ParseKey reads what [PEM] wrote.
 func ParseKey(text []byte) (ed25519.PublicKey, error) {
 	block, _ := pem.Decode(text)
@@ -120,6 +136,7 @@ type heads struct {
 	file    *os.File
 	entries int64
 	last    atomic.Int64 // size of the latest head
+	signed  atomic.Int64 // when it was signed; 0: there is none
 }
 
 // openHeads opens the file, and takes away a last line that a crash has cut.
@@ -145,6 +162,7 @@ func openHeads(o Checkpoints) (*heads, error) {
 		whole += int64(len(line))
 		if c, err := ParseCheckpoint(line); err == nil {
 			h.last.Store(c.Head.Size)
+			h.signed.Store(c.SignedAt)
 		}
 	}
 	if err := f.Truncate(whole); err != nil {
@@ -158,7 +176,7 @@ func (h *heads) due(size int64) bool {
 	return h != nil && h.entries > 0 && size-h.last.Load() >= h.entries
 }
 
-func (h *heads) write(line []byte, size int64) error {
+func (h *heads) write(line []byte, size int64, signed time.Time) error {
 	at, err := h.file.Seek(0, io.SeekEnd)
 	if err == nil {
 		_, err = h.file.Write(line)
@@ -171,6 +189,7 @@ func (h *heads) write(line []byte, size int64) error {
 		return err
 	}
 	h.last.Store(size)
+	h.signed.Store(signed.UnixMilli())
 	return nil
 }
 
@@ -183,10 +202,12 @@ func (l *Log) checkpoint(ctx context.Context) error {
 	if l.heads == nil || head.Size <= l.heads.last.Load() {
 		return nil
 	}
-	line := sign(l.keys.private, head, time.Now())
-	if err := l.heads.write(line, head.Size); err != nil {
+	now := time.Now()
+	line := sign(l.keys.private, head, now)
+	if err := l.heads.write(line, head.Size, now); err != nil {
 		return err
 	}
+	l.meter.uncovered.Store(now.UnixMilli()) // what comes from now on
 	return l.file.Update(ctx, func(tx *store.Tx) error { return l.file.SetValue(tx, valueHead, line) })
 }
 
@@ -201,7 +222,7 @@ func (l *Log) mend(ctx context.Context) error {
 		return err
 	}
 	if c, err := ParseCheckpoint(line); err == nil && c.Verify(l.public) && l.heads.last.Load() == 0 {
-		return l.heads.write(line, c.Head.Size)
+		return l.heads.write(line, c.Head.Size, time.UnixMilli(c.SignedAt))
 	}
 	return nil
 }

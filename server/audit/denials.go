@@ -47,7 +47,8 @@ func (d *denials) init(l *Log) { d.log, d.counts = l, map[denialKind]*denialCoun
 // number when that is over. Addresses are told apart as the rate limit does, IPv6 by their /64.
 func (l *Log) Denied(ctx context.Context, v Denial) error {
 	kind := denialKind{v.Code, prefixOf(v.IP)}
-	if !l.denials.first(kind) {
+	first := l.denials.first(kind)
+	if l.meter.denied(first); !first {
 		return nil
 	}
 	m := map[string]any{"address": address(kind.prefix), "method": v.Method, "requestId": v.RequestID, "count": 1}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"agentd/metrics"
 	"agentd/server/audit"
 	"agentd/server/fault"
 )
@@ -16,7 +17,8 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("a small disk cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
-	l := openLog(t, audit.Options{Path: filepath.Join(disk, "audit.db")})
+	in := metrics.New("1")
+	l := openLog(t, audit.Options{Path: filepath.Join(disk, "audit.db"), Metrics: in})
 	taken := 0
 	var err error
 	for ; err == nil && taken < 100_000; taken++ {
@@ -36,6 +38,12 @@ func TestFullDisk(t *testing.T) {
 	if err := l.Check(t.Context()); !fault.Is(err, fault.AuditUnavailable) {
 		t.Errorf("Check() on a full disk = %v, want audit-unavailable", err)
 	}
+	if v, _ := reading(t, in, "svc_audit_writable"); v != 0 {
+		t.Errorf("svc_audit_writable on a full disk = %v, want 0", v)
+	}
+	if v, _ := reading(t, in, "svc_audit_append_failures_total"); v < 2 {
+		t.Errorf("svc_audit_append_failures_total on a full disk = %v, want both failures", v)
+	}
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=20m"); err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +52,9 @@ func TestFullDisk(t *testing.T) {
 	}
 	if err := l.Check(t.Context()); err != nil {
 		t.Errorf("Check() once there is room = %v", err)
+	}
+	if v, _ := reading(t, in, "svc_audit_writable"); v != 1 {
+		t.Errorf("svc_audit_writable once there is room = %v, want 1", v)
 	}
 	if v := verify(t, l, audit.Verification{}); !v.OK || v.Count != int64(taken)+1 {
 		t.Errorf("Verify() = %+v, want %d good entries", v, taken+1)

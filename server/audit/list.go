@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 
 	"agentd/server/fault"
 	"agentd/store"
@@ -15,8 +16,8 @@ import (
 
 // Query selects entries.
 type Query struct {
-	From, To     int64 // sequence numbers, both included; 0: no bound
-	Since, Until int64 // times, both included; 0: no bound
+	From, To     int64 // sequence numbers, both included; 0: no bound; To below 0: none
+	Since, Until int64 // times, both included; 0: no bound; Until below 0: none
 	Action       string
 	ActorID      string
 	Newest       bool // begin at the end
@@ -88,7 +89,7 @@ type Exported struct {
 // Formats of an export.
 const (
 	JSONL = "jsonl" // the canonical form of each entry on a line
-	CSV   = "csv"   // RFC 4180, with a head
+	CSV   = "csv"   // RFC 4180 with a head, but lines end in LF; see inert
 )
 
 // exportPage is how many entries are read at once: no statement is open while they are written.
@@ -144,8 +145,21 @@ func csvLine(e *Entry) []string {
 	if c == nil {
 		c = &Context{}
 	}
-	return []string{strconv.FormatInt(e.Seq, 10), strconv.FormatInt(e.TS, 10), e.Actor.Kind, e.Actor.ID, e.Actor.Label, e.Action, e.Target,
+	line := []string{strconv.FormatInt(e.Seq, 10), strconv.FormatInt(e.TS, 10), e.Actor.Kind, e.Actor.ID, e.Actor.Label, e.Action, e.Target,
 		string(e.Decision), c.RunID, c.SessionID, c.ToolName, string(e.Metadata), e.PrevHash, e.Hash}
+	for i := range line {
+		line[i] = inert(line[i])
+	}
+	return line
+}
+
+// inert puts an apostrophe before a text that a spreadsheet would take for a formula, and before one that begins with an
+// apostrophe, so that taking one away gives the text back. Clients choose some of the texts.
+func inert(text string) string {
+	if text != "" && strings.Contains("=+-@\t\r'", text[:1]) {
+		return "'" + text
+	}
+	return text
 }
 
 type counting struct {

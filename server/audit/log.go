@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"agentd/metrics"
 	"agentd/server/fault"
 	"agentd/store"
 )
@@ -32,6 +33,7 @@ type Options struct {
 	Beside   bool
 
 	Checkpoints Checkpoints
+	Metrics     *metrics.Inventory // nil: nothing is counted
 
 	// Committed is told of each entry once it is durable, in order, from one goroutine at a time. It must not block,
 	// and the line is its own.
@@ -66,6 +68,8 @@ type Log struct {
 	walking chan struct{}  // holds a token while a verification runs: each takes a core
 	due     chan struct{}  // tells Run that enough entries came since the last checkpoint
 	denials denials
+	grants  grants
+	meter   meter
 }
 
 // Head is the Merkle tree over all entries at one moment. Size is also the last sequence number.
@@ -112,6 +116,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+	l.meter.init(l)
 	return l, nil
 }
 

@@ -31,7 +31,7 @@ const (
 
 // Verification says what to verify, and against what.
 type Verification struct {
-	From, To    int64             // sequence numbers, both included; 0: from the first, to the last
+	From, To    int64             // sequence numbers, both included; 0: from the first, to the last; To below 0: none
 	Checkpoints string            // the checkpoint file; empty: none
 	PublicKey   ed25519.PublicKey // that must have signed; nil: the one that the chain itself names
 }
@@ -53,7 +53,8 @@ type Verdict struct {
 
 // Verify walks the chain in constant memory. An error says that it could not be read; what is wrong with it is in the
 // verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
-func (l *Log) Verify(ctx context.Context, v Verification) (Verdict, error) {
+func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err error) {
+	defer func() { l.meter.verified(&verdict, err) }()
 	select {
 	case l.walking <- struct{}{}:
 		defer func() { <-l.walking }()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"agentd/server"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/rest"
 	"agentd/server/session"
@@ -92,8 +93,11 @@ func (c *call) importSession(ctx context.Context) error {
 	defer file.Close()
 	var made rest.SessionImport
 	err = c.changing(ctx, func(remote *api) error { return remote.importSession(ctx, file, c.flags.as, &made) },
-		func(db *store.DB) error {
-			v, err := session.New(db.Sessions()).Import(ctx, file, session.ImportOptions{As: c.flags.as})
+		func(s *scribe, db *store.DB) error {
+			v, err := session.New(db.Sessions()).Import(ctx, file, session.ImportOptions{As: c.flags.as, Also: func(_ *store.Tx, v session.Imported) error {
+				id := v.Session.ID
+				return s.begin(ctx, audit.Record{Action: "session:import", Target: "session:" + id, Context: audit.Context{SessionID: id}})
+			}})
 			made = rest.SessionImportOf(v)
 			return err
 		})

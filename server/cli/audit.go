@@ -9,8 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/user"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
-	"agentd/store"
 )
 
 // chain opens an audit chain for reading: that of the configuration, or the file that --file names. A server that holds
@@ -29,6 +26,10 @@ func (c *call) chain(ctx context.Context, fn func(*audit.Log) error) error {
 	if err != nil {
 		return err
 	}
+	return readChain(ctx, o, fn)
+}
+
+func readChain(ctx context.Context, o audit.Options, fn func(*audit.Log) error) error {
 	o.ReadOnly = true
 	l, err := audit.Open(ctx, o)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -40,36 +41,45 @@ func (c *call) chain(ctx context.Context, fn func(*audit.Log) error) error {
 	return errors.Join(fn(l), l.Close())
 }
 
-// chainOptions is where the chain is, and what opens it.
-func (c *call) chainOptions() (o audit.Options, err error) {
-	cfg := config.Default()
+// chainPlace is where the chain is, without what opens it.
+func (c *call) chainPlace() (cfg *config.Config, o audit.Options, err error) {
+	cfg = config.Default()
 	if c.flags.file == "" || c.file() != "" {
 		if cfg, err = c.load(); err != nil {
-			return o, err
+			return nil, o, err
 		}
 	}
-	ref := cmp.Or(c.flags.passphrase, string(cfg.Audit.PassphraseRef), string(cfg.Storage.Encryption.PassphraseRef))
-	secrets, err := server.SecretsFor(cfg, c.log(), ref)
-	if err != nil {
-		return o, err
-	}
-	o, err = server.AuditOptions(cfg, secrets)
-	if fault.Is(err, fault.EncryptionRequired) || c.flags.passphrase != "" {
-		err = nil // it is not needed for everything, or is told by a flag
-	}
-	if err != nil {
-		return o, err
-	}
-	if c.flags.passphrase != "" {
-		if o.Passphrase, err = secrets.Resolve(c.flags.passphrase); err != nil {
-			return o, fault.New(fault.SecretUnresolvable, "--passphrase-ref (%s): %v.", c.flags.passphrase, err)
-		}
-	}
+	o = server.AuditFiles(cfg)
 	o.Logger, o.Cipher = c.log(), ""
 	if c.flags.file != "" {
 		o.Path, o.Checkpoints.Path = c.flags.file, c.flags.file+".checkpoints"
 	}
-	return o, nil
+	return cfg, o, nil
+}
+
+// chainOptions is where the chain is, and what opens it.
+func (c *call) chainOptions() (audit.Options, error) {
+	cfg, o, err := c.chainPlace()
+	if err != nil {
+		return o, err
+	}
+	ref := cmp.Or(c.flags.passphrase, string(cfg.Audit.PassphraseRef), string(cfg.Storage.Encryption.PassphraseRef))
+	if ref == "" {
+		return o, nil // it is not needed for everything
+	}
+	secrets, err := server.SecretsFor(cfg, c.log(), ref)
+	if err != nil {
+		return o, err
+	}
+	if c.flags.passphrase == "" {
+		with, err := server.AuditOptions(cfg, secrets)
+		o.Passphrase = with.Passphrase
+		return o, err
+	}
+	if o.Passphrase, err = secrets.Resolve(ref); err != nil {
+		err = fault.New(fault.SecretUnresolvable, "--passphrase-ref (%s): %v.", ref, err)
+	}
+	return o, err
 }
 
 // auditVerdict is what `agentd audit verify --json` tells.
@@ -246,54 +256,19 @@ func instant(text string, now time.Time) (time.Time, error) {
 	return now, errors.New("want a date such as 2026-01-31, or an age such as 90d")
 }
 
+// auditKey tells the public key, for which no passphrase is needed.
 func (c *call) auditKey(ctx context.Context) error {
-	return c.chain(ctx, func(l *audit.Log) error {
-		text := audit.PEM(l.PublicKey())
+	_, o, err := c.chainPlace()
+	if err != nil {
+		return err
+	}
+	return readChain(ctx, o, func(l *audit.Log) error {
+		key := audit.KeyOf(l.PublicKey())
 		if c.flags.json {
-			return c.printJSON(map[string]string{"publicKeyPem": string(text)})
+			return c.printJSON(key)
 		}
-		_, err := c.stdout.Write(text)
+		fmt.Fprintf(c.stderr, "%s %s\n", key.Algorithm, key.Fingerprint)
+		_, err := io.WriteString(c.stdout, key.PublicKeyPEM)
 		return err
 	})
-}
-
-// appending opens the chain to append to it: as its holder or, when a server holds it, beside that server.
-func (c *call) appending(ctx context.Context, fn func(*audit.Log) error) error {
-	o, err := c.chainOptions()
-	if err != nil {
-		return err
-	}
-	if len(o.Passphrase) == 0 {
-		return fault.New(fault.EncryptionRequired, "What is recorded is encrypted, and no passphrase is given.").
-			Advise("Set `audit.passphraseRef` in the configuration.")
-	}
-	o.Holder = store.Holder{Command: c.cmd.name}
-	l, err := audit.Open(ctx, o)
-	if fault.Is(err, fault.StoreLocked) {
-		o.Beside = true
-		l, err = audit.Open(ctx, o)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(l), l.Close())
-}
-
-// record adds to the chain what this command has done, when the configuration has one.
-func (c *call) record(ctx context.Context, cfg *config.Config, action, target string, meta map[string]any) error {
-	if !cfg.Audit.Enabled {
-		return nil
-	}
-	return c.appending(ctx, func(l *audit.Log) error {
-		return l.Append(ctx, audit.Record{Actor: operator(), Action: action, Target: target, Decision: audit.Success, Metadata: meta})
-	})
-}
-
-// operator is who gives commands.
-func operator() audit.Actor {
-	id := strconv.Itoa(os.Getuid())
-	if u, err := user.LookupId(id); err == nil {
-		id = u.Username
-	}
-	return audit.Actor{Kind: audit.ActorCLI, ID: id}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentd/server"
 	"agentd/server/agent"
 	"agentd/server/config"
 	"agentd/server/fault"
@@ -146,13 +147,27 @@ func (c *call) abortRun(ctx context.Context) error {
 		body := rest.AbortBody{Drain: opts.Drain, OnPendingApprovals: opts.OnPending, Reason: opts.Reason}
 		err = errors.Join(remote.call(ctx, "POST", runPath(answer.RunID)+"/abort", body, &answer), remote.close())
 	} else {
-		answer.Status, err = local.Engine().Abort(ctx, answer.RunID, opts)
+		answer.Status, err = c.abortHere(ctx, local, answer.RunID, opts)
 		err = errors.Join(err, local.Close())
 	}
 	if err != nil {
 		return runHint(err)
 	}
 	return c.tellAborted(answer, remote != nil)
+}
+
+// abortHere ends a run of this process's store. One that has ended stays as it is, and nothing is recorded.
+func (c *call) abortHere(ctx context.Context, local *server.Local, runID string, opts agent.AbortOptions) (store.Status, error) {
+	row, err := local.Engine().Find(ctx, runID)
+	if err != nil || row.Status.Terminal() {
+		return local.Engine().Abort(ctx, runID, opts)
+	}
+	s := &scribe{log: local.Audit()}
+	if err := s.begin(ctx, runRecord("run:abort", runID, row.Owner)); err != nil {
+		return "", err
+	}
+	status, err := local.Engine().Abort(ctx, runID, opts)
+	return status, s.end(ctx, c, err)
 }
 
 // tellAborted tells what came of an abort. That the run has ended otherwise, or that nobody is there to end it, is an

@@ -140,7 +140,9 @@ func TestTLS(t *testing.T) {
 	spawn(t, dir, nil, nil, "start", "--port", "0").wait().want(t, 1, "", "pre-bind-tls-unusable")
 
 	certificate(t, dir, "one.example")
-	p := startAt(t, dir, settings)
+	write(t, filepath.Join(dir, "phrase"), "correct horse battery staple")
+	env := []string{"AGENTD_AUDIT_ENABLED=true", "AGENTD_AUDIT_PASSPHRASEREF=file:phrase"}
+	p := startAt(t, dir, settings, env...)
 	through(t, dir)
 	_, rest, _ := strings.Cut(p.stderr.String(), "https://")
 	address, _, _ := strings.Cut(rest, "/")
@@ -180,6 +182,10 @@ func TestTLS(t *testing.T) {
 	}
 	eventually(t, "the new certificate", func() bool { return served() == "two.example" })
 	through(t, dir)
+	chain := with(t, t.Context(), "", env, "audit", "list", "--config", filepath.Join(dir, "agentd.json"), "--action", "config:reload", "--json").want(t, 0, `"target": "server.tls"`, "").stdout
+	if n := strings.Count(chain, `"certificateSha256"`); n != 1 {
+		t.Errorf("the chain tells of %d changes of the certificate, want 1: %s", n, chain)
+	}
 	p.signal(syscall.SIGTERM)
 	p.wait().want(t, 0, "", "")
 }

@@ -7,9 +7,11 @@ import (
 
 	"agentd/server"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/store"
 )
 
 // localQueue is how many events may wait for stdout. When more do, those that are stored are read from there later,
@@ -21,17 +23,27 @@ type localRun struct {
 	local  *server.Local
 	agent  string
 	runID  string
+	scribe *scribe
 	handle *agent.Handle // of its latest start
 	last   hub.Position  // of the latest event that was yielded
 	over   bool
 }
 
-func startLocal(ctx context.Context, local *server.Local, req agent.StartRequest) (*localRun, error) {
+func (c *call) startLocal(ctx context.Context, local *server.Local, req agent.StartRequest) (*localRun, error) {
+	s := &scribe{log: local.Audit()}
+	req.Also = func(_ *store.Tx, runID string, _ store.Status) error {
+		return s.begin(ctx, runRecord("run:start", runID, req.AgentID))
+	}
 	h, err := local.Engine().Start(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, s.end(ctx, c, err)
 	}
-	return &localRun{local: local, agent: req.AgentID, runID: h.ID, handle: h}, nil
+	return &localRun{local: local, agent: req.AgentID, runID: h.ID, scribe: s, handle: h}, nil
+}
+
+// runRecord is the record of something that is done with a run.
+func runRecord(action, runID, agentID string) audit.Record {
+	return audit.Record{Action: action, Target: "run:" + runID, Context: audit.Context{RunID: runID}, Metadata: map[string]any{"agentId": agentID}}
 }
 
 // attachLocal prepares to follow a run that waits for approvals, from there on.
@@ -40,7 +52,7 @@ func attachLocal(ctx context.Context, local *server.Local, runID string) (*local
 	if err != nil {
 		return nil, err
 	}
-	return &localRun{local: local, agent: row.Owner, runID: runID, last: hub.Position{Epoch: row.N, Seq: row.Events}}, nil
+	return &localRun{local: local, agent: row.Owner, runID: runID, scribe: &scribe{log: local.Audit()}, last: hub.Position{Epoch: row.N, Seq: row.Events}}, nil
 }
 
 func (r *localRun) id() string { return r.runID }
@@ -48,6 +60,9 @@ func (r *localRun) id() string { return r.runID }
 func (r *localRun) close() error { return r.local.Close() }
 
 func (r *localRun) abort(ctx context.Context) error {
+	if err := r.scribe.begin(ctx, runRecord("run:abort", r.runID, r.agent)); err != nil {
+		return err
+	}
 	_, err := r.local.Engine().Abort(ctx, r.runID, agent.AbortOptions{Reason: "interrupted"})
 	return err
 }

@@ -102,7 +102,7 @@ func (c *call) begin(ctx context.Context, cfg *config.Config, req agent.StartReq
 	if err != nil {
 		return nil, err
 	}
-	f, err := startLocal(ctx, local, req)
+	f, err := c.startLocal(ctx, local, req)
 	if err != nil {
 		local.Close() //nolint:errcheck // the first error is the one to report
 		return nil, localHint(err, cfg, req)

@@ -45,9 +45,12 @@ func (c *call) importRun(ctx context.Context) error {
 	} else {
 		var st *runstate.State
 		if st, err = runstate.Read(doc); err == nil {
+			scribe := &scribe{log: local.Audit()}
 			var v agent.Imported
-			v, err = local.Engine().Import(ctx, st, agent.ImportOptions{SessionID: c.flags.session, By: "cli"})
-			made = rest.RunImportOf(v)
+			v, err = local.Engine().Import(ctx, st, agent.ImportOptions{SessionID: c.flags.session, By: "cli", Also: func(_ *store.Tx, v agent.Imported) error {
+				return scribe.begin(ctx, runRecord("run:import", v.RunID, st.AgentID))
+			}})
+			made, err = rest.RunImportOf(v), scribe.end(ctx, c, err)
 		}
 		err = errors.Join(err, local.Close())
 	}

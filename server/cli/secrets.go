@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"agentd/server"
+	"agentd/server/audit"
+	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/secret"
 )
@@ -20,16 +22,16 @@ import (
 const maxSecret = 1 << 20
 
 // secretStore is the active store of the configuration.
-func (c *call) secretStore() (secret.Store, error) {
+func (c *call) secretStore() (*config.Config, secret.Store, error) {
 	cfg, err := c.load()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	secrets, _, err := server.Secrets(cfg, c.log(), nil)
-	return secrets.Store, err
+	return cfg, secrets.Store, err
 }
 
-func (c *call) setSecret(context.Context) error {
+func (c *call) setSecret(ctx context.Context) error {
 	value, err := c.givenValue("--value", c.flags.value)
 	if err != nil {
 		return err
@@ -37,11 +39,7 @@ func (c *call) setSecret(context.Context) error {
 	if value == nil {
 		return c.cmd.misused("the value is missing: give --from-stdin or --value.")
 	}
-	store, err := c.secretStore()
-	if err != nil {
-		return err
-	}
-	return c.keep(store, c.args[0], value)
+	return c.keep(ctx, "secret:set", value)
 }
 
 // givenValue is the value that a flag or stdin gives; nil when neither does.
@@ -66,10 +64,15 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 	return []byte(s), nil
 }
 
-// keep sets a secret and tells so.
-func (c *call) keep(store secret.Store, key string, value []byte) error {
-	if err := store.Set(key, value); err != nil {
+// keep sets a secret, has that recorded, and tells so.
+func (c *call) keep(ctx context.Context, action string, value []byte) error {
+	store, found, err := c.alter(ctx, action, value)
+	if err != nil {
 		return err
+	}
+	key := c.args[0]
+	if !found && action != "secret:set" {
+		return noSecret(store, key)
 	}
 	if c.flags.json {
 		shown, err := c.revealed(value)
@@ -106,15 +109,20 @@ func (c *call) reveal(value []byte) error {
 	return err
 }
 
-func (c *call) getSecret(context.Context) error {
+func (c *call) getSecret(ctx context.Context) error {
 	key := c.args[0]
-	store, err := c.secretStore()
+	cfg, store, err := c.secretStore()
 	if err != nil {
 		return err
 	}
 	value, found, err := store.Get(key)
 	if err != nil {
 		return err
+	}
+	if c.flags.reveal {
+		if err := c.revealing(ctx, cfg, secretEntry("secret:reveal", key, store), found, noSecret(store, key)); err != nil {
+			return err
+		}
 	}
 	if c.flags.json {
 		shown, err := c.revealed(value)
@@ -150,7 +158,7 @@ func noSecret(store secret.Store, key string) error {
 }
 
 func (c *call) listSecrets(context.Context) error {
-	store, err := c.secretStore()
+	_, store, err := c.secretStore()
 	if err != nil {
 		return err
 	}
@@ -176,13 +184,9 @@ func (c *call) listSecrets(context.Context) error {
 	return w.Flush()
 }
 
-func (c *call) deleteSecret(context.Context) error {
+func (c *call) deleteSecret(ctx context.Context) error {
 	key := c.args[0]
-	store, err := c.secretStore()
-	if err != nil {
-		return err
-	}
-	found, err := store.Delete(key)
+	store, found, err := c.alter(ctx, "secret:delete", nil)
 	if err != nil {
 		return err
 	}
@@ -199,7 +203,7 @@ func (c *call) deleteSecret(context.Context) error {
 	return nil
 }
 
-func (c *call) rotateSecret(context.Context) error {
+func (c *call) rotateSecret(ctx context.Context) error {
 	value, err := c.givenValue("--new-value", c.flags.newValue)
 	if err != nil {
 		return err
@@ -209,20 +213,10 @@ func (c *call) rotateSecret(context.Context) error {
 		rand.Read(random) // never fails: the process ends when the system has no randomness
 		value = hex.AppendEncode(nil, random)
 	}
-	store, err := c.secretStore()
-	if err != nil {
-		return err
-	}
-	switch _, found, err := store.Get(c.args[0]); {
-	case err != nil:
-		return err
-	case !found:
-		return noSecret(store, c.args[0])
-	}
-	return c.keep(store, c.args[0], value)
+	return c.keep(ctx, "secret:rotate", value)
 }
 
-func (c *call) tryRef(context.Context) error {
+func (c *call) tryRef(ctx context.Context) error {
 	ref, err := secret.Parse(c.args[0])
 	if err != nil {
 		return err
@@ -236,6 +230,11 @@ func (c *call) tryRef(context.Context) error {
 		return err
 	}
 	value, err := secrets.Resolve(c.args[0])
+	if c.flags.reveal {
+		if e := c.revealing(ctx, cfg, audit.Record{Action: "secret:reveal", Target: "secret:" + ref.String()}, err == nil, err); e != nil {
+			return e
+		}
+	}
 	if err != nil && !c.flags.json {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/rest"
@@ -34,8 +35,8 @@ func (c *call) conversing(ctx context.Context, fn func(conversations) error) err
 	}))
 }
 
-// changing writes: here, in the store, or there, through the server that holds it.
-func (c *call) changing(ctx context.Context, there func(*api) error, here func(*store.DB) error) error {
+// changing writes: here, in the store, with a scribe that records it, or there, through the server that holds it.
+func (c *call) changing(ctx context.Context, there func(*api) error, here func(*scribe, *store.DB) error) error {
 	cfg, db, err := c.own(ctx)
 	if fault.Is(err, fault.StoreLocked) {
 		remote, err := c.instead(cfg, err)
@@ -47,7 +48,7 @@ func (c *call) changing(ctx context.Context, there func(*api) error, here func(*
 	if err != nil {
 		return err
 	}
-	return sessionHint(errors.Join(here(db), db.Close()))
+	return sessionHint(errors.Join(c.chronicle(ctx, cfg, func(s *scribe) error { return here(s, db) }), db.Close()))
 }
 
 // sessionHint makes errors that speak of routes speak of commands.
@@ -149,9 +150,11 @@ func (c *call) deleteSession(ctx context.Context) error {
 		}
 	}
 	err := c.changing(ctx, func(remote *api) error { return remote.call(ctx, "DELETE", sessionPath(id), nil, nil) },
-		func(db *store.DB) error {
+		func(s *scribe, db *store.DB) error {
 			engine := agent.New(agent.Options{Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{}), Logger: c.log()})
-			return engine.EraseSession(ctx, id, nil)
+			return engine.EraseSession(ctx, id, func(*store.Tx) error {
+				return s.begin(ctx, audit.Record{Action: "session:delete", Target: "session:" + id, Context: audit.Context{SessionID: id}})
+			})
 		})
 	if err != nil {
 		return err

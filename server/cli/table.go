@@ -207,7 +207,8 @@ func commands() []command {
 			examples: []string{"agentd audit list --action tool:approval:granted", "agentd audit list --from-seq 1 --limit 1000 --json"}},
 		{name: "audit export", summary: "Write the entries of the audit chain to stdout or a file.",
 			about: "Writes the entries in the order of the chain, with their hashes. The passphrase is needed, and what is written\n" +
-				"is not encrypted.",
+				"is not encrypted. In CSV, what a spreadsheet would take for a formula has an apostrophe before it, and so has\n" +
+				"what begins with one.",
 			flags: []flagDecl{configFlag, chainFlags, formatFlag, outputFlag, seqFlags, devFlag, jsonFlag}, lines: true, run: (*call).exportAudit,
 			examples: []string{"agentd audit export -o audit.jsonl", "agentd audit export --format csv --from-seq 1000 > audit.csv"}},
 		{name: "audit prune", summary: "Delete the oldest entries of the audit chain.",
@@ -217,8 +218,9 @@ func commands() []command {
 			flags: []flagDecl{configFlag, chainFlags, pruneFlags, devFlag, jsonFlag}, run: (*call).pruneAudit,
 			examples: []string{"agentd audit prune --before 365d", "agentd audit prune --before 2026-01-31 --retain 1000 --json"}},
 		{name: "audit key", summary: "Print the public key of the audit chain.",
-			about: "Prints the public key that the checkpoints of the chain are signed with, as PEM. Keep it where the server cannot\n" +
-				"write, for `agentd audit verify --public-key`.",
+			about: "Prints the public key that the checkpoints of the chain are signed with, as PEM, and its fingerprint on stderr.\n" +
+				"Keep it where the server cannot write, for `agentd audit verify --public-key`. No passphrase is needed, and a\n" +
+				"copy of the chain's file will do. A server tells its key at GET /audit/key.",
 			flags: []flagDecl{configFlag, chainFlags, devFlag, jsonFlag}, run: (*call).auditKey,
 			examples: []string{"agentd audit key > audit.pem", "agentd audit key --file copy/audit.db"}},
 		{name: "evidence", args: "RUN", least: 1, most: 1, summary: "Write a bundle that shows what a run did, and who allowed it.",

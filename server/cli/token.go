@@ -12,6 +12,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server"
+	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
@@ -37,7 +38,7 @@ func (c *call) createToken(ctx context.Context) error {
 	if len(c.flags.scopes) == 0 {
 		return c.cmd.misused("--scope is missing.")
 	}
-	return c.issuing(ctx, func(cfg *config.Config, issuer *auth.Issuer, _ *store.DB) error {
+	return c.issuing(ctx, func(s *scribe, issuer *auth.Issuer, _ *store.DB) error {
 		v, raw, err := issuer.Mint(ctx, auth.Anonymous().Grant, auth.MintRequest{Label: c.flags.label, Scopes: c.flags.scopes,
 			Env: c.flags.env, ExpiresIn: time.Duration(c.flags.expires)})
 		if err != nil {
@@ -47,8 +48,8 @@ func (c *call) createToken(ctx context.Context) error {
 		for i, scope := range v.Scopes {
 			scopes[i] = scope
 		}
-		if err := c.record(ctx, cfg, "token:create", "token:"+v.ID, map[string]any{"scopes": scopes}); err != nil {
-			return errors.Join(err, issuer.Revoke(ctx, v.ID))
+		if err := s.begin(ctx, audit.Record{Action: "token:create", Target: "token:" + v.ID, Metadata: map[string]any{"scopes": scopes}}); err != nil {
+			return errors.Join(err, issuer.Revoke(context.WithoutCancel(ctx), v.ID)) // nobody has seen it
 		}
 		t := tokenOf(v)
 		if c.flags.json {
@@ -64,12 +65,18 @@ func (c *call) createToken(ctx context.Context) error {
 }
 
 func (c *call) revokeToken(ctx context.Context) error {
-	return c.issuing(ctx, func(cfg *config.Config, issuer *auth.Issuer, db *store.DB) error {
+	return c.issuing(ctx, func(s *scribe, issuer *auth.Issuer, db *store.DB) error {
 		id := c.args[0]
-		if err := issuer.Revoke(ctx, id); err != nil {
-			return advised(err, "List the tokens with `agentd token list`.")
+		entry := audit.Record{Action: "token:revoke", Target: "token:" + id}
+		if _, err := db.Tokens().Get(ctx, id); errors.Is(err, store.ErrNotFound) {
+			err := fault.New(fault.TokenNotFound, "There is no token %.80q.", id).Advise("List the tokens with `agentd token list`.")
+			s.try(ctx, c, entry, err)
+			return err
 		}
-		if err := c.record(ctx, cfg, "token:revoke", "token:"+id, nil); err != nil {
+		if err := s.begin(ctx, entry); err != nil {
+			return err
+		}
+		if err := issuer.Revoke(ctx, id); err != nil {
 			return err
 		}
 		v, err := db.Tokens().Get(ctx, id)
@@ -117,8 +124,9 @@ func (c *call) listTokens(ctx context.Context) error {
 	return w.Flush()
 }
 
-// issuing gives fn an issuer on the store: as its holder or, when a server holds it, beside that server.
-func (c *call) issuing(ctx context.Context, fn func(*config.Config, *auth.Issuer, *store.DB) error) error {
+// issuing gives fn an issuer on the store: as its holder or, when a server holds it, beside that server. What fn does, it
+// has the scribe record.
+func (c *call) issuing(ctx context.Context, fn func(*scribe, *auth.Issuer, *store.DB) error) error {
 	cfg, db, err := c.own(ctx)
 	if fault.Is(err, fault.StoreLocked) {
 		db, err = store.Open(ctx, c.storeOptions(cfg, store.Options{Beside: true}))
@@ -131,7 +139,7 @@ func (c *call) issuing(ctx context.Context, fn func(*config.Config, *auth.Issuer
 	if err != nil {
 		return err
 	}
-	return fn(cfg, issuer, db)
+	return c.chronicle(ctx, cfg, func(s *scribe) error { return fn(s, issuer, db) })
 }
 
 func (c *call) storeOptions(cfg *config.Config, o store.Options) store.Options {

@@ -158,12 +158,26 @@ func (g *Gate) denied(r *http.Request, q *Request, err error) {
 	}
 }
 
-// Recognised tells who calls, or why nobody does, where an endpoint has found out itself.
-func (w *recorder) Recognised(p auth.Principal, err error) {
+// granted records an authentication, unless that of the same principal and address was recorded a while ago.
+func (g *Gate) granted(r *http.Request, q *Request, by string) {
+	if g.opts.Audit.Log == nil || q.Principal.Kind != auth.KindToken {
+		return
+	}
+	v := audit.Grant{Actor: Actor(q.Principal), IP: q.IP, By: by, Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
+	if err := g.opts.Audit.Log.Granted(context.WithoutCancel(r.Context()), v); err != nil {
+		g.opts.Logger.Error("authentication not recorded", "request", q.ID, "error", err)
+	}
+}
+
+// Recognised tells who calls and what proves it, bearer or ticket, or why nobody does, where an endpoint has found out
+// itself.
+func (w *recorder) Recognised(p auth.Principal, by string, err error) {
 	if h := w.held; h != nil {
 		h.q.Principal = p
 		if err != nil {
 			h.g.denied(h.r, h.q, err)
+		} else {
+			h.g.granted(h.r, h.q, by)
 		}
 	}
 }

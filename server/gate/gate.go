@@ -133,6 +133,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 			if err = g.authenticate(r, q, pattern); err != nil {
 				g.denied(r, q, err)
 			} else if q.Principal.Kind != "" || g.upgrades[pattern] {
+				g.granted(r, q, "bearer")
 				w.hold(g, r, q, start)
 			}
 			if err != nil && found && g.late[pattern] && fault.Of(err).Kind.Status == http.StatusUnauthorized {

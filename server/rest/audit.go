@@ -26,10 +26,10 @@ type AuditList struct {
 type AuditQuery struct {
 	Limit   int    `query:"limit" min:"1" max:"1000" doc:"Entries in the answer. Default 100."`
 	FromSeq int64  `query:"fromSeq" min:"0" doc:"The first sequence number."`
-	ToSeq   int64  `query:"toSeq" min:"0" doc:"The last sequence number."`
+	ToSeq   int64  `query:"toSeq" min:"1" doc:"The last sequence number."`
 	From    string `query:"from" doc:"Entries since then: milliseconds since 1970, or a date such as 2026-01-31 or 2026-01-31T12:00:00Z."`
 	To      string `query:"to" doc:"Entries until then."`
-	Action  string `query:"action" doc:"Only this action, such as http:request; at most 256 characters."`
+	Action  string `query:"action" min:"1" max:"256" doc:"Only this action, such as http:request; at most 256 characters."`
 	ActorID string `query:"actorId" doc:"Only what this actor did, such as the id of a token."`
 	Order   string `query:"order" enum:"asc|desc" doc:"desc: newest first. Default asc."`
 }
@@ -37,8 +37,19 @@ type AuditQuery struct {
 // AuditRange says which entries to verify or to export.
 type AuditRange struct {
 	FromSeq int64  `json:"fromSeq,omitempty" min:"0" doc:"The first sequence number. Default: the first that there is."`
-	ToSeq   int64  `json:"toSeq,omitempty" min:"0" doc:"The last sequence number. Default: the last that there is."`
+	ToSeq   *int64 `json:"toSeq,omitempty" min:"0" doc:"The last sequence number; 0: none at all. Default: the last that there is."`
 	Format  string `json:"format,omitempty" enum:"jsonl|csv" doc:"Of an export. Default jsonl."`
+}
+
+// to is the bound as [audit.Verification] has it.
+func (r *AuditRange) to() int64 {
+	switch {
+	case r.ToSeq == nil:
+		return 0
+	case *r.ToSeq == 0:
+		return -1
+	}
+	return *r.ToSeq
 }
 
 // AuditVerdict is the answer of POST /audit/verify.
@@ -49,6 +60,11 @@ type AuditVerdict struct {
 // AuditExport is the answer of POST /audit/export.
 type AuditExport struct {
 	Export audit.Exported `json:"export"`
+}
+
+// AuditKey is the answer of GET /audit/key.
+type AuditKey struct {
+	Key audit.Key `json:"key"`
 }
 
 func (a *API) auditRoutes() []Route {
@@ -62,10 +78,15 @@ func (a *API) auditRoutes() []Route {
 				page, more, err := a.Audit.List(ctx, q)
 				return AuditList{Entries: page, NextSeq: more}, err
 			})},
+		{Method: "GET", Path: "/audit/key", Access: Scope("audit", "read"),
+			Summary: "The public key that checkpoints are signed with. Keep it, or its fingerprint, where the server cannot write.",
+			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (AuditKey, error) {
+				return AuditKey{audit.KeyOf(a.Audit.PublicKey())}, nil
+			})},
 		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Effects: true,
 			Summary: "Walk the audit chain and tell whether it is whole. A broken chain is an answer like any other, with the first bad entry.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct{ Body AuditRange }) (AuditVerdict, error) {
-				v, err := a.Audit.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.ToSeq, Checkpoints: a.AuditCheckpoints})
+				v, err := a.Audit.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.to(), Checkpoints: a.AuditCheckpoints})
 				return AuditVerdict{v}, err
 			})},
 		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Effects: true,
@@ -74,16 +95,16 @@ func (a *API) auditRoutes() []Route {
 				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which comes first."`
 				Body   AuditRange
 			}) (AuditExport, error) {
-				x, err := a.Audit.Export(ctx, nowhere{}, exportFormat(in.Body.Format, in.Format), in.Body.FromSeq, in.Body.ToSeq)
+				x, err := a.Audit.Export(ctx, nowhere{}, exportFormat(in.Body.Format, in.Format), in.Body.FromSeq, in.Body.to())
 				return AuditExport{x}, err
 			})},
 		{Method: "GET", Path: "/audit/export", Access: Scope("audit", "export"), Summary: "The entries of the audit chain as a file, as they are when it begins.",
 			Answers: []openapi.Response{{Status: 200, ContentType: ndjson, Description: "Each entry as a line of canonical JSON (RFC 8785)."},
-				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a head."}},
+				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a head. What a spreadsheet would take for a formula, and what begins with an apostrophe, has an apostrophe before it."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, in struct {
 				Format  string `query:"format" enum:"jsonl|csv" doc:"Default jsonl."`
 				FromSeq int64  `query:"fromSeq" min:"0"`
-				ToSeq   int64  `query:"toSeq" min:"0"`
+				ToSeq   int64  `query:"toSeq" min:"1"`
 			}) error {
 				format, as := exportFormat(in.Format, ""), ndjson
 				if format == audit.CSV {
@@ -130,8 +151,8 @@ func (in *AuditQuery) query() (audit.Query, error) {
 			issues = append(issues, fault.At("is milliseconds since 1970, or a date such as 2026-01-31T12:00:00Z", t.name))
 		}
 	}
-	if len(in.Action) > 256 {
-		issues = append(issues, fault.At("has at most 256 characters", "action"))
+	if in.To != "" && q.Until == 0 {
+		q.Until = -1 // nothing is as old as that, and 0 is no bound
 	}
 	if issues != nil {
 		return q, fault.Invalid("The request is not valid.", issues...)
@@ -144,7 +165,8 @@ func moment(text string) (int64, bool) {
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return ms, ms >= 0
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly, "2006-01", time.RFC1123, time.RFC1123Z} {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", time.DateTime,
+		time.DateOnly, "2006-01", time.RFC1123, time.RFC1123Z} {
 		if t, err := time.Parse(layout, text); err == nil && t.UnixMilli() >= 0 {
 			return t.UnixMilli(), true
 		}

@@ -60,17 +60,22 @@ func read(r *http.Request, in any) (data []byte, err error) {
 	return data, nil
 }
 
-// scalar sets a query field: a string, or an integer within the bounds of its tags min and max.
+// scalar sets a query field: a string or an integer, whose length or value is within the bounds of its tags min and max.
 func scalar(v reflect.Value, tag reflect.StructTag, text string) string {
+	low, high := strict.Bound(tag, "min"), strict.Bound(tag, "max")
+	outside := func(n int64) bool { return low != nil && n < *low || high != nil && n > *high }
 	switch v.Kind() {
 	case reflect.String:
+		if outside(int64(len(text))) {
+			return "has a length" + span(low, high)
+		}
 		if allowed := tag.Get("enum"); allowed != "" && text != "" && !slices.Contains(strings.Split(allowed, "|"), text) {
 			return "is one of " + strings.ReplaceAll(allowed, "|", ", ")
 		}
 		v.SetString(text)
 	case reflect.Int, reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, 64)
-		if low, high := strict.Bound(tag, "min"), strict.Bound(tag, "max"); err != nil || low != nil && n < *low || high != nil && n > *high {
+		if err != nil || outside(n) {
 			return "is a whole number" + span(low, high)
 		}
 		v.SetInt(n)

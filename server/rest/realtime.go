@@ -1,11 +1,13 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
 	"agentd/auth"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/openapi"
@@ -45,17 +47,22 @@ func (a *API) realtimeRoutes() []Route {
 }
 
 // Cancel aborts a run for a client of the realtime protocol, if the client may. It reports whether the run had not ended
-// yet.
+// yet. That a run is aborted, or may not be, is recorded: it is no request of its own.
 func (a *API) Cancel(ctx context.Context, p auth.Principal, runID string, c stream.Cancellation) (bool, error) {
 	run, err := a.Engine.Identify(ctx, runID)
 	if err != nil {
 		return false, err
 	}
+	meta := map[string]any{"transport": "ws", "drain": c.Drain, "onPendingApprovals": cmp.Or(c.OnPendingApprovals, "deny")}
 	if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "invoke", Target: run.Owner}); err != nil {
-		return false, err
+		meta["reason"] = fault.Of(err).Kind.Code
+		return false, cmp.Or(a.record(ctx, p, "run:abort", "run:"+runID, audit.Denied, meta), err)
 	}
 	row, err := a.Engine.Find(ctx, runID)
 	if err != nil || row.Status.Terminal() {
+		return false, err
+	}
+	if err := a.record(ctx, p, "run:abort", "run:"+runID, audit.Success, meta); err != nil {
 		return false, err
 	}
 	_, err = a.Engine.Abort(ctx, runID, agent.AbortOptions{Drain: c.Drain, OnPending: c.OnPendingApprovals, Reason: c.Reason, NoWait: true})

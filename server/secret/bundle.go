@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/crypto/argon2"
 )
@@ -197,12 +196,9 @@ func pointed(raw json.RawMessage, pointer string) (json.RawMessage, bool) {
 	return raw, true
 }
 
-// put sets a value.
-func (b *bundle) put(key string, value []byte, now string) error {
-	if !utf8.Valid(value) {
-		return errors.New("the value is not UTF-8 text; encode it, with base64 for instance")
-	}
-	raw, err := json.Marshal(string(value))
+// put sets a value, which is valid UTF-8.
+func (b *bundle) put(key, value, now string) error {
+	raw, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}

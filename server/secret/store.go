@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // A Store keeps secrets by key. Keys are those that [ValidKey] accepts. Errors are [*Error].
@@ -20,6 +21,8 @@ type Store interface {
 	Name() string
 	// Get returns a value, which the caller owns; found is false when there is none.
 	Get(key string) (value []byte, found bool, err error)
+	// Check is the error that Set or, with a nil value, Delete would have without touching anything.
+	Check(key string, value []byte) error
 	// Set keeps a value of at most 64 KiB of text. It has reached the disk when Set returns.
 	Set(key string, value []byte) error
 	// Delete forgets a value, and tells whether there was one.
@@ -62,7 +65,9 @@ func (s envStore) Get(key string) ([]byte, bool, error) {
 	return []byte(value), found, nil
 }
 
-func (s envStore) Set(key string, _ []byte) error { return s.readOnly() }
+func (s envStore) Check(string, []byte) error { return s.readOnly() }
+
+func (s envStore) Set(string, []byte) error { return s.readOnly() }
 
 func (s envStore) Delete(string) (bool, error) { return false, s.readOnly() }
 
@@ -123,23 +128,36 @@ func (s *fileStore) List() ([]Entry, error) {
 	return all, nil
 }
 
-func (s *fileStore) Set(key string, value []byte) error {
+func (s *fileStore) Check(key string, value []byte) error {
 	switch e := checkKey(key); {
 	case e != nil:
 		return e
+	case value == nil:
 	case len(value) == 0:
 		return unresolved("the value is empty")
 	case len(value) > maxSize:
 		return unresolved(fmt.Sprintf("the value is larger than %d bytes", maxSize))
+	case !utf8.Valid(value):
+		return unresolved("the value is not UTF-8 text; encode it, with base64 for instance")
+	}
+	return nil
+}
+
+func (s *fileStore) Set(key string, value []byte) error {
+	if value == nil {
+		value = []byte{}
+	}
+	if err := s.Check(key, value); err != nil {
+		return err
 	}
 	return s.change(func(b *bundle) (bool, error) {
-		return true, b.put(key, value, time.Now().UTC().Format("2006-01-02T15:04:05.000Z"))
+		return true, b.put(key, string(value), time.Now().UTC().Format("2006-01-02T15:04:05.000Z"))
 	})
 }
 
 func (s *fileStore) Delete(key string) (bool, error) {
-	if e := checkKey(key); e != nil {
-		return false, e
+	if err := s.Check(key, nil); err != nil {
+		return false, err
 	}
 	found := false
 	err := s.change(func(b *bundle) (bool, error) {

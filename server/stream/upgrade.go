@@ -42,11 +42,12 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	for _, p := range offered {
 		if p == Subprotocol {
 			protocol = Subprotocol
-			principal, err = s.recognise(r.Context(), ip, offered, bearer)
+			var by string
+			principal, by, err = s.recognise(r.Context(), ip, offered, bearer)
 			if rec, ok := w.(interface {
-				Recognised(auth.Principal, error)
+				Recognised(p auth.Principal, by string, err error)
 			}); ok {
-				rec.Recognised(principal, err)
+				rec.Recognised(principal, by, err)
 			}
 			if err == nil {
 				refused = ending{}
@@ -89,20 +90,23 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	return nil
 }
 
-// recognise finds out who calls. A ticket that is no good is not made up for by a good token.
-func (s *Service) recognise(ctx context.Context, ip netip.Addr, offered []string, bearer string) (auth.Principal, error) {
+// recognise finds out who calls, and by what: ticket or bearer. A ticket that is no good is not made up for by a good
+// token.
+func (s *Service) recognise(ctx context.Context, ip netip.Addr, offered []string, bearer string) (p auth.Principal, by string, err error) {
 	if s.opts.Verifier == nil {
-		return auth.Anonymous(), nil
+		return auth.Anonymous(), "", nil
 	}
-	for _, p := range offered {
-		if value, ok := strings.CutPrefix(p, ticketPrefix); ok && value != "" {
-			return s.opts.Tickets.Take(value)
+	for _, o := range offered {
+		if value, ok := strings.CutPrefix(o, ticketPrefix); ok && value != "" {
+			p, err = s.opts.Tickets.Take(value)
+			return p, "ticket", err
 		}
 	}
 	if bearer == "" {
-		return auth.Principal{}, fault.New(fault.AuthRequired, "The upgrade carries neither a ticket nor a bearer token.")
+		return p, "", fault.New(fault.AuthRequired, "The upgrade carries neither a ticket nor a bearer token.")
 	}
-	return s.opts.Verifier.Verify(ctx, ip, auth.Raw(bearer))
+	p, err = s.opts.Verifier.Verify(ctx, ip, auth.Raw(bearer))
+	return p, "bearer", err
 }
 
 // handshakeFault is the answer to a handshake that is not one.
