@@ -190,9 +190,13 @@ func (l *Log) commit(batch []*waiting) error {
 	}
 	if err != nil {
 		err = unavailable(err)
-		l.log.Error("audit append failed", "error", err, "records", len(batch))
+		l.log.Error("audit append failed", "error", err, "callers", len(batch))
 	}
-	l.meter.appended(len(batch), begun, err)
+	n := 0
+	for _, w := range batch {
+		n += len(w.records)
+	}
+	l.meter.appended(n, begun, err)
 	var kept []*waiting
 	l.mu.Lock()
 	l.failed = err
