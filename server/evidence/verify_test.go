@@ -16,8 +16,8 @@ import (
 	"agentd/server/message"
 )
 
-// The bundles in testdata are those of TestEvidence in server/cli: of two runs of one chain, each with a call that was
-// granted. Bundles of this version have to be read for ever, so they stay.
+// The bundles approved and other in testdata are of version 1.0: of two runs of one chain, each with a call that was
+// granted. Bundles of every version have to be read for ever, so they stay. Those of 1.1 are told of in requests_test.go.
 
 func fixture(t testing.TB, name string) []byte {
 	t.Helper()
@@ -233,6 +233,8 @@ func FuzzVerify(f *testing.F) {
 	whole := fixture(f, "approved.jsonl")
 	f.Add(whole)
 	f.Add(fixture(f, "other.jsonl"))
+	f.Add(fixture(f, "recorded.jsonl"))
+	f.Add(fixture(f, "off.jsonl"))
 	p := apart(f, whole)
 	p.bodies["entries"] = []byte("{\"entry\":{},\"path\":[]}\n")
 	f.Add(p.together(f))
