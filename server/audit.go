@@ -65,8 +65,8 @@ func (s *Server) auditStage(p *parts) gate.Audit {
 	return gate.Audit{Log: p.audit, Trailing: s.cfg.Audit.Wait == "writes"}
 }
 
-// auditStart records that the server starts, and with what configuration. The digest is over the configuration as JSON;
-// secrets are in it as references only.
+// auditStart records that the server starts, with what configuration and which tool events it will record. The digest is
+// over the configuration as JSON; secrets are in it as references only.
 func (s *Server) auditStart(ctx context.Context, p *parts) error {
 	if p.audit == nil {
 		return nil
@@ -77,7 +77,8 @@ func (s *Server) auditStart(ctx context.Context, p *parts) error {
 	}
 	sum := sha256.Sum256(text)
 	return p.audit.Append(ctx, audit.Record{Actor: systemActor, Action: "server:start", Target: "server", Decision: audit.Success,
-		Metadata: map[string]any{"version": Version, "pid": os.Getpid(), "configSha256": hex.EncodeToString(sum[:])}})
+		Metadata: map[string]any{"version": Version, "pid": os.Getpid(), "configSha256": hex.EncodeToString(sum[:]),
+			"toolEvents": s.cfg.Audit.ToolEvents}})
 }
 
 // auditStop records that the server stops in good order. A start without one before it came after a crash.

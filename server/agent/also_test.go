@@ -36,7 +36,10 @@ func TestAlsoIsPartOfTheEffect(t *testing.T) {
 		return nil
 	}})
 	decisions := []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}, {ToolCallID: "x"}}
-	if _, _, err := r.engine.ResumeAlso(t.Context(), h.ID, decisions, "", func(_ *store.Tx, unmatched []agent.Decision) error {
+	if _, _, err := r.engine.ResumeAlso(t.Context(), h.ID, decisions, "", func(_ *store.Tx, decided []agent.Verdict, unmatched []agent.Decision) error {
+		if want := (agent.Verdict{RunID: h.ID, ToolCallID: decisions[0].ToolCallID, Granted: true}); len(decided) != 1 || decided[0] != want {
+			t.Errorf("decided = %v, want %v", decided, want)
+		}
 		if len(unmatched) != 1 || unmatched[0].ToolCallID != "x" {
 			t.Errorf("unmatched = %v, want x", unmatched)
 		}

@@ -111,7 +111,7 @@ func TestDecisionThatIsTakenBack(t *testing.T) {
 	res, _ := r.run("a", "go")
 	refused := errors.New("not with this")
 	grant := []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}
-	if _, _, err := r.engine.ResumeAlso(t.Context(), res.State.ID, grant, "tester", func(*store.Tx, []agent.Decision) error { return refused }); !errors.Is(err, refused) {
+	if _, _, err := r.engine.ResumeAlso(t.Context(), res.State.ID, grant, "tester", func(*store.Tx, []agent.Verdict, []agent.Decision) error { return refused }); !errors.Is(err, refused) {
 		t.Fatalf("ResumeAlso = %v, want the error of also", err)
 	}
 	want := []string{"execute.start a", "approval.requested a", "approval.granted a by tester", "execute.start a", "approval.granted a by tester void", "execute.start a void"}

@@ -28,6 +28,7 @@ type ruling struct {
 	pending   []Approval
 	unmatched []Decision
 	granted   []Approval // to an agent that asked for them itself, and not acted upon
+	decided   []Verdict  // for good, here and in children
 	children  []*ruling
 	moves     bool  // a call was decided for good, here or in a child
 	votes     bool  // an approval counts, but more are needed
@@ -144,6 +145,7 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 	m.spanApproval(d.run, a, step, kept)
 	call.Step = step
 	d.moves = true
+	d.decided = append(d.decided, Verdict{d.run.row.ID, call.ID, word.Granted})
 	if word.Granted {
 		m.say(event.ApprovalGranted, approvalFields{ToolCallID: call.ID})
 	} else {
@@ -209,6 +211,7 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 			call.Attempts++
 		}
 		d.votes = d.votes || sub.votes
+		d.decided = append(d.decided, sub.decided...)
 		if sub.moves || sub.votes {
 			d.children = append(d.children, sub)
 		}

@@ -11,10 +11,19 @@ import (
 
 // expander rebuilds stored events as they were published, from the rows that they refer to. It reads each run once.
 type expander struct {
-	tx   *store.Tx
-	runs *store.Runs
-	byID map[string]*child
-	byN  map[int64]*child
+	tx      *store.Tx
+	runs    *store.Runs
+	version int64 // of the run whose events are rebuilt
+	byID    map[string]*child
+	byN     map[int64]*child
+}
+
+// begin goes on in another transaction. What was read before stays good while the run is as it was: no event has come
+// since, and those that are there refer to nothing that came after them.
+func (x *expander) begin(tx *store.Tx, row *store.Run) {
+	if x.tx = tx; x.version != row.Version {
+		x.version, x.byID, x.byN = row.Version, nil, nil
+	}
 }
 
 // of returns a run with its record.

@@ -44,9 +44,10 @@ func summary(row *store.Run) (Snapshot, error) {
 
 // Identity is what never changes about a run.
 type Identity struct {
-	ID     string
-	Number int64 // in the order of creation
-	Owner  string
+	ID      string
+	Number  int64 // in the order of creation
+	Owner   string
+	Session string // empty: none
 }
 
 // identities remembers the runs that were asked for last, so that a check of who may see a run costs no read.
@@ -78,7 +79,7 @@ func (e *Engine) Identify(ctx context.Context, runID string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	v := Identity{row.ID, row.N, row.Owner}
+	v := Identity{row.ID, row.N, row.Owner, row.Session}
 	e.known.mu.Lock()
 	defer e.known.mu.Unlock()
 	if e.known.byID == nil || len(e.known.byID) >= maxIdentities {
@@ -193,8 +194,9 @@ const replayPage = 500
 // Replay yields the durable events of a run after sequence number after, as they were published on the given view,
 // until there are no more. It holds no transaction while it yields.
 func (e *Engine) Replay(ctx context.Context, runID string, v event.View, after int, yield func(*hub.Entry) error) error {
+	x := expander{runs: e.opts.Runs}
 	for {
-		page, err := e.page(ctx, runID, v, after)
+		page, err := e.page(ctx, &x, runID, v, after)
 		if err != nil {
 			return err
 		}
@@ -210,7 +212,8 @@ func (e *Engine) Replay(ctx context.Context, runID string, v event.View, after i
 	}
 }
 
-func (e *Engine) page(ctx context.Context, runID string, v event.View, after int) ([]*hub.Entry, error) {
+// page reads the events of a run after one, with an expander that may have read some before.
+func (e *Engine) page(ctx context.Context, x *expander, runID string, v event.View, after int) ([]*hub.Entry, error) {
 	var entries []*hub.Entry
 	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) error {
 		row, err := e.opts.Runs.Find(tx, runID)
@@ -221,7 +224,7 @@ func (e *Engine) page(ctx context.Context, runID string, v event.View, after int
 		if err != nil {
 			return err
 		}
-		x := expander{tx: tx, runs: e.opts.Runs}
+		x.begin(tx, row)
 		for _, s := range stored {
 			ev, err := x.expand(row, s)
 			if err != nil {

@@ -30,10 +30,17 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 	return e.ResumeAlso(ctx, runID, decisions, by, nil)
 }
 
+// A Verdict is a decision that counts: for good, and not as the word of one approver of several.
+type Verdict struct {
+	RunID      string // that the call belongs to: the run that was resumed, or a child
+	ToolCallID string
+	Granted    bool
+}
+
 // ResumeAlso is Resume with something that is written in the transaction that makes the decisions count; its error keeps
-// them from being made. It is not called when nothing matched.
+// them from being made. It is told which of them do, and is not called when nothing matched.
 func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decision, by string,
-	also func(tx *store.Tx, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
+	also func(tx *store.Tx, decided []Verdict, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
 	row, err := e.Suspended(ctx, runID)
 	if err != nil {
 		return nil, nil, err
@@ -83,7 +90,7 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 			}
 		}
 		if also != nil {
-			if err := also(tx, d.unmatched); err != nil {
+			if err := also(tx, d.decided, d.unmatched); err != nil {
 				return err
 			}
 		}

@@ -110,9 +110,27 @@ func (c *call) tellReport(r *evidence.Report) error {
 		put(p.Member, "%s", printable(p.Problem))
 	}
 	put("run", "%s", printable(cmp.Or(r.RunID, "-")))
+	if !r.OK {
+		put("unharmed", "%d members", r.Members)
+	}
+	if r.StartEntry != 0 {
+		put("started by", "%s, as entry %d says", printable(r.StartedBy), r.StartEntry)
+	} else if r.StartedBy != "" {
+		put("started by", "%s, as the run says; no entry does", printable(r.StartedBy))
+	}
+	if r.Events+r.Entries == 0 {
+		put("checked", "the members only, and not what they say")
+		return w.Flush()
+	}
 	put("checked", "%d events, %d calls, %d decisions, %d entries", r.Events, r.Calls, r.Decisions, r.Entries)
+	if r.Asked > 0 {
+		put("tool events", "not recorded: %d decisions are shown by the requests that made them, and by nothing else", r.Asked)
+	}
+	for _, seq := range r.Unmade {
+		put("not made", "the decision that entry %d tells of: the run goes on without it, as after a crash in between", seq)
+	}
 	if r.Omitted > 0 {
-		put("omitted", "%d requests beyond the limit", r.Omitted)
+		put("omitted", "%d requests that name the run, beyond the limit or after the checkpoint", r.Omitted)
 	}
 	if r.Checkpoint != nil {
 		put("checkpoint", "%d %s, signed %s", r.Checkpoint.Size, r.Checkpoint.RootHash, message.Millis(r.SignedAt))

@@ -14,7 +14,12 @@ type evidenceReport struct {
 	OK         bool
 	RunID      string
 	Problems   []struct{ Member, Problem string }
+	StartedBy  string
+	StartEntry int64
+	Members    int
 	Decisions  int
+	Asked      int
+	Omitted    int
 	Entries    int
 	Key        string
 	Checkpoint *struct{ Size int64 }
@@ -82,7 +87,7 @@ func TestEvidence(t *testing.T) {
 	if fi, err := os.Stat("ann.evidence"); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("ann.evidence: %v, %v; want the mode 0600", fi, err)
 	}
-	if again := here(t, "evidence", id).want(t, 0, "svc-evidence/1.0", "").stdout; again != read(t, "ann.evidence") {
+	if again := here(t, "evidence", id).want(t, 0, "svc-evidence/1.1", "").stdout; again != read(t, "ann.evidence") {
 		t.Error("the same run, chain and checkpoint gave other bytes")
 	}
 	write(t, "audit.pem", here(t, "audit", "key").want(t, 0, "PUBLIC KEY", "").stdout)
@@ -97,7 +102,7 @@ func TestEvidence(t *testing.T) {
 	t.Chdir(away)
 	var report evidenceReport
 	here(t, "evidence", "verify", "ann.evidence", "--json").want(t, 0, `"ok": true`, "").decode(t, &report)
-	if report.RunID != id || report.Decisions != 1 || report.Entries < 4 || report.Checkpoint == nil || report.Key != "bundle" {
+	if report.RunID != id || report.Decisions != 1 || report.Asked != 0 || !strings.HasPrefix(report.StartedBy, "token:") || report.StartEntry == 0 || report.Entries < 5 || report.Checkpoint == nil || report.Key != "bundle" {
 		t.Errorf("evidence verify = %+v, want the run %s with its decision", report, id)
 	}
 	here(t, "evidence", "verify", "bob.evidence", "--public-key", "audit.pem").want(t, 0, "the one that was given", "")
@@ -106,8 +111,13 @@ func TestEvidence(t *testing.T) {
 	whole := read(t, "ann.evidence")
 	write(t, "changed", strings.Replace(whole, `"granted":true`, `"granted":trUe`, 1))
 	here(t, "evidence", "verify", "changed").want(t, 1, "it was altered", "")
+	write(t, "longer", strings.Replace(whole, `"granted":true`, `"granted": true`, 1))
+	here(t, "evidence", "verify", "longer", "--json").want(t, 1, `"member": "calls"`, "").decode(t, &report)
+	if len(report.Problems) != 1 || report.Members != 8 || report.RunID != id {
+		t.Errorf("evidence verify of a longer member = %+v, want one named and 8 unharmed", report)
+	}
 	write(t, "cut", whole[:len(whole)-10])
-	here(t, "evidence", "verify", "cut").want(t, 1, "entries:  it is cut off", "")
+	here(t, "evidence", "verify", "cut").want(t, 1, "entries:   it is cut off", "")
 	here(t, "evidence", "verify", "none").want(t, 1, "", "Check the name.")
 	here(t, "evidence", "verify", "ann.evidence", "--public-key", "cut").want(t, 2, "", "it is no PEM")
 	here(t, "evidence", "verify").want(t, 2, "", "")
@@ -153,6 +163,20 @@ func TestEvidenceOfAnyRun(t *testing.T) {
 			t.Errorf("%s: the bundle has no %s", tt.name, tt.holds)
 		}
 	}
+
+	// Who only looks at a run does not keep it from being shown.
+	third := serve(t, dir)
+	third.token = srv.token
+	third.status(later)
+	third.status(later)
+	var report evidenceReport
+	text := here(t, "evidence", later).want(t, 0, `"omitted":2,`, "").stdout
+	with(t, t.Context(), text, nil, "evidence", "verify", "-", "--json").want(t, 0, `"ok": true`, "").decode(t, &report)
+	if n := strings.Count(text, `"entry":{"action":"server:start"`); n != 2 || report.Decisions != 1 || report.Omitted != 2 {
+		t.Errorf("while somebody looks at it: %d starts and %+v, want 2, the decision, and what was looked at left out", n, report)
+	}
+	third.signal(syscall.SIGTERM)
+	third.wait().want(t, 0, "", "")
 }
 
 // TestEvidenceNotYet writes nothing where something is lacking, and says what.
@@ -181,14 +205,26 @@ func TestEvidenceNotYet(t *testing.T) {
 	}
 }
 
-// TestEvidenceUnrecorded refuses a run whose decisions are not in the chain.
-func TestEvidenceUnrecorded(t *testing.T) {
+// TestEvidenceByRequests shows decisions by the requests that made them, where no tool events were recorded, and refuses
+// a run with a decision that no request has made.
+func TestEvidenceByRequests(t *testing.T) {
 	dir := newEvidenceSite(t, `"enabled": true, "toolEvents": "off"`)
 	t.Chdir(dir)
 	srv := serve(t, dir)
 	srv.token = adminToken(t)
-	id := srv.approved("ann")
+	granted, refused, local := srv.approved("ann"), srv.asks("bob"), srv.asks("cal")
+	srv.decides(refused, false)
 	srv.signal(syscall.SIGTERM)
 	srv.wait().want(t, 0, "", "")
-	here(t, "evidence", id).want(t, 1, "", "there is no entry for the decision on the call").want(t, 1, "", "audit.toolEvents")
+	for _, run := range []string{granted, refused} {
+		text := here(t, "evidence", run).want(t, 0, `"toolEvents":"off"`, "").stdout
+		var report evidenceReport
+		with(t, t.Context(), text, nil, "evidence", "verify", "-", "--json").want(t, 0, `"ok": true`, "").decode(t, &report)
+		if report.Decisions != 1 || report.Asked != 1 || report.StartEntry == 0 {
+			t.Errorf("evidence verify = %+v, want one decision, which only a request tells of", report)
+		}
+		with(t, t.Context(), text, nil, "evidence", "verify", "-").want(t, 0, "tool events:  not recorded: 1 decisions", "")
+	}
+	here(t, "runs", "approve", local).want(t, 0, "", "")
+	here(t, "evidence", local).want(t, 1, "", "there is no entry for the decision on the call").want(t, 1, "", "audit.toolEvents")
 }

@@ -1,22 +1,31 @@
 // Package evidence is a file that shows what one run did and who allowed it, and that can be checked without the server.
 //
-// A bundle, `svc-evidence/1.0`, is lines of JSON. The first is the [Manifest]: the name, the length and the SHA-256 of
+// A bundle, `svc-evidence/1.1`, is lines of JSON. The first is the [Manifest]: the name, the length and the SHA-256 of
 // each member. The members follow, in the order of the manifest, as one or more lines each:
 //
 //	run         the run with its whole state, as `GET /runs/{id}/state` tells it, and who started it
 //	events      its durable events, one a line
 //	calls       its journal of tool calls with the decisions on them, one a line
 //	approvals   the calls that needed a person, one a line
-//	config      the servers that the run was in: version and digest of the configuration, one a line
+//	config      the servers that the run was in: version, digest of the configuration and which tool events were recorded,
+//	            one a line
 //	program     the version of the program that wrote the bundle
 //	key         the public key of the audit chain
 //	checkpoint  a signed head of the chain that covers the entries
 //	entries     the entries of the chain that concern the run, each with the proof that it is under that head
 //
 // The same run, chain and checkpoint give the same bytes. What a whole bundle shows: its entries were in the chain when
-// the holder of the key signed, and whoever decided on a call is the one that the chain names. What it does not show:
-// that no entry about the run was left out, and that what the run's own members say beyond the decisions is true; that
-// is the word of who wrote the bundle. It is not encrypted.
+// the holder of the key signed, whoever decided on a call is the one that the chain names, and so is whoever started the
+// run where an entry tells of that. None does when a program of this machine started it, when the run is a part of
+// another, or when it was started while there was no chain; a report says so.
+//
+// Where audit.toolEvents was off, a decision has no entry of its own. Then the request stands for it that made it, whose
+// entry names the call and the word. The bundle says that tool events were not recorded, and cannot say so to hide a
+// decision: without an entry that names it, none is shown. So a run with a decision that came without a request there, by
+// a person at this machine or because time was up, has no bundle.
+//
+// What a bundle does not show: that no entry about the run was left out, and that what the run's own members say beyond
+// these is true; that is the word of who wrote it. It is not encrypted.
 package evidence
 
 import (
@@ -32,8 +41,11 @@ import (
 	"agentd/store"
 )
 
-// Version is the label of what this package writes and reads.
-const Version = "svc-evidence/1.0"
+// Version is the label of what this package writes. It reads [First] too.
+const Version = "svc-evidence/1.1"
+
+// First is the label of bundles whose member config tells nothing of tool events.
+const First = "svc-evidence/1.0"
 
 // Limits of a bundle.
 const (
@@ -65,7 +77,7 @@ func members() []string {
 type Manifest struct {
 	V       string   `json:"v"`
 	RunID   string   `json:"runId"`
-	Omitted int      `json:"omitted,omitempty"` // requests about the run that are beyond the limit of entries
+	Omitted int      `json:"omitted,omitempty"` // requests that name the run and are beyond the limit of entries or after the checkpoint
 	Members []Member `json:"members"`
 	SHA256  string   `json:"sha256"` // of the manifest as it is with this empty
 }
@@ -154,6 +166,7 @@ type configLine struct {
 	Seq          int64  `json:"seq"`
 	Version      string `json:"version"`
 	ConfigSHA256 string `json:"configSha256"`
+	ToolEvents   string `json:"toolEvents,omitempty"` // that were recorded: security, all or off; not told by servers before 1.1
 }
 
 type programLine struct {

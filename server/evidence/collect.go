@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"agentd/server/agent"
@@ -43,6 +42,7 @@ type collector struct {
 	b       *Bundle
 	calls   []callLine
 	entries []audit.Entry
+	needed  int64 // the last of the entries that are about the run; 0: there are requests that name it only
 }
 
 // put adds a member.
@@ -137,18 +137,10 @@ func approvalsOf(calls []callLine) []approvalLine {
 	return list
 }
 
-// concerns reports whether an entry is about a run itself, or a request that names it.
-func concerns(e *audit.Entry, runID string) (own, asked bool) {
-	own = e.Context != nil && e.Context.RunID == runID
-	return own, !own && e.Action == "http:request" && strings.Contains(e.Target, runID)
-}
-
-const serverStart = "server:start"
-
 // chain finds the entries that concern the run and, of each server that one of them was made in, the start.
 func (c *collector) chain(ctx context.Context) error {
 	runID := c.b.Manifest.RunID
-	var own, asked, starts []audit.Entry
+	var about, touching, servers []audit.Entry
 	var start *audit.Entry
 	for next := int64(0); ; {
 		page, more, err := c.from.Chain.List(ctx, audit.Query{From: next, Limit: 1000})
@@ -156,26 +148,25 @@ func (c *collector) chain(ctx context.Context) error {
 			return err
 		}
 		for _, e := range page {
-			mine, request := concerns(&e, runID)
-			switch {
-			case e.Action == serverStart:
+			switch bearing := bearingOf(&e, runID); {
+			case bearing == starts:
 				start = &e
 				continue
-			case mine && len(own) == maxEntries:
-				return fault.New(fault.EvidenceIncomplete, "The audit chain has more than %d entries of the run %s.", maxEntries, runID).
-					Advise("Take the entries with `agentd audit export` instead.")
-			case mine:
-				own = append(own, e)
-			case request && len(asked) < maxEntries:
-				asked = append(asked, e)
-			case request:
+			case bearing == none:
+				continue
+			case bearing == touches && len(touching) == maxEntries:
 				c.b.Manifest.Omitted++
 				continue
+			case bearing == touches:
+				touching = append(touching, e)
+			case len(about) == maxEntries:
+				return fault.New(fault.EvidenceIncomplete, "The audit chain has more than %d entries of the run %s.", maxEntries, runID).
+					Advise("Take the entries with `agentd audit export` instead.")
 			default:
-				continue
+				about = append(about, e)
 			}
 			if start != nil {
-				starts, start = append(starts, *start), nil
+				servers, start = append(servers, *start), nil
 			}
 		}
 		if more == 0 {
@@ -183,14 +174,17 @@ func (c *collector) chain(ctx context.Context) error {
 		}
 		next = more
 	}
-	if len(own)+len(asked) == 0 {
+	if len(about)+len(touching) == 0 {
 		return fault.New(fault.EvidenceIncomplete, "The audit chain has no entry about the run %s.", runID)
 	}
-	if spare := maxEntries - len(own); len(asked) > spare {
-		c.b.Manifest.Omitted += len(asked) - spare
-		asked = asked[:spare]
+	if len(about) > 0 {
+		c.needed = about[len(about)-1].Seq
 	}
-	c.entries = slices.SortedFunc(slices.Values(slices.Concat(own, asked, starts)), func(a, b audit.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	if spare := maxEntries - len(about); len(touching) > spare {
+		c.b.Manifest.Omitted += len(touching) - spare
+		touching = touching[:spare]
+	}
+	c.entries = slices.SortedFunc(slices.Values(slices.Concat(about, touching, servers)), func(a, b audit.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return nil
 }
 
@@ -198,6 +192,13 @@ func (c *collector) chain(ctx context.Context) error {
 func (c *collector) prove(ctx context.Context) error {
 	last := c.entries[len(c.entries)-1].Seq
 	checkpoint, ok, err := c.from.Chain.Covering(last)
+	if err == nil && !ok && c.needed != 0 && c.needed != last {
+		// Whoever watches the run makes entries all the time.
+		last = c.needed
+		if checkpoint, ok, err = c.from.Chain.Covering(last); ok {
+			c.leaveOut(checkpoint.Head.Size)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -226,18 +227,34 @@ func (c *collector) prove(ctx context.Context) error {
 	if err := put(c.b, memberKey, keyLine{string(audit.PEM(c.from.Chain.PublicKey()))}); err != nil {
 		return err
 	}
-	return put(c.b, memberConfig, configsOf(c.entries)...)
+	return put(c.b, memberConfig, configsOf(c.entries, Version)...)
 }
 
-// configsOf are the configurations that the starts among some entries tell of.
-func configsOf(entries []audit.Entry) []configLine {
+// leaveOut drops the entries after one, and a start that none of what is left needs.
+func (c *collector) leaveOut(after int64) {
+	n, _ := slices.BinarySearchFunc(c.entries, after+1, func(e audit.Entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
+	for _, e := range c.entries[n:] {
+		if e.Action != serverStart {
+			c.b.Manifest.Omitted++
+		}
+	}
+	if c.entries = c.entries[:n]; c.entries[n-1].Action == serverStart {
+		c.entries = c.entries[:n-1]
+	}
+}
+
+// configsOf are the configurations that the starts among some entries tell of, as bundles with a label have them.
+func configsOf(entries []audit.Entry, label string) []configLine {
 	var list []configLine
 	for _, e := range entries {
 		if e.Action == serverStart {
 			line := configLine{Seq: e.Seq}
-			var said struct{ Version, ConfigSHA256 string }
+			var said struct{ Version, ConfigSHA256, ToolEvents string }
 			if json.Unmarshal(e.Metadata, &said) == nil {
 				line.Version, line.ConfigSHA256 = said.Version, said.ConfigSHA256
+				if label != First {
+					line.ToolEvents = said.ToolEvents
+				}
 			}
 			list = append(list, line)
 		}

@@ -1,79 +1,177 @@
 package evidence
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
 
 	"agentd/server/agent"
 	"agentd/server/audit"
+	"agentd/store"
 )
+
+// A word is a decision as an entry of the chain tells it.
+type word struct {
+	seq     int64
+	action  string // of the entry
+	by      string
+	granted bool
+}
+
+// words are those on a call, in the order of their entries.
+type words struct {
+	told  []word // by entries of their own
+	asked []word // by the requests that made them; each may come late, since it waits for what the run does next
+}
+
+// implied reports whether it is the denial that an abort implies: the journal keeps no decision then.
+func (w word) implied() bool { return w.action == denied && w.by == "abort" }
+
+// takeBack forgets the latest word that says the same: it was recorded, and then not made.
+func (s *words) takeBack(w word) {
+	for i := range slices.Backward(s.told) {
+		if s.told[i].action == w.action && s.told[i].by == w.by {
+			s.told = slices.Delete(s.told, i, i+1)
+			return
+		}
+	}
+}
 
 // decisions holds the decisions of the journal and those of the chain to each other, by the id of the call. A program may
 // use an id again: then one of the words on it is that of each call. Else it is the last one, which is what the journal
 // keeps of a call that was asked for twice.
 func (v *verifier) decisions() {
-	words := v.words()
-	uses, decided := map[string]int{}, map[string]bool{}
+	said := v.words()
+	uses, decided, waiting := map[string]int{}, map[string]bool{}, map[string]bool{}
 	for _, k := range v.calls {
 		uses[k.ToolCallID]++
 		decided[k.ToolCallID] = decided[k.ToolCallID] || len(k.Decision) > 0
+		waiting[k.ToolCallID] = waiting[k.ToolCallID] || k.Phase == store.CallAwaiting
 	}
 	for _, k := range v.calls {
 		if len(k.Decision) == 0 {
 			continue
 		}
-		said := words[k.ToolCallID]
-		if uses[k.ToolCallID] == 1 && len(said) > 0 {
-			said = said[len(said)-1:]
+		w := words{}
+		if s := said[k.ToolCallID]; s != nil {
+			w = *s
 		}
-		v.decision(k, said)
+		if n := len(w.told); uses[k.ToolCallID] == 1 && n > 0 {
+			last := w.told[n-1]
+			w.told = w.told[n-1:]
+			w.asked = slices.DeleteFunc(slices.Clone(w.asked), func(a word) bool { return a.seq < last.seq })
+		}
+		v.decision(k, w)
 	}
-	for _, id := range slices.Sorted(maps.Keys(words)) {
-		for _, e := range words[id] {
+	for _, id := range slices.Sorted(maps.Keys(said)) {
+		all := slices.Concat(said[id].told, said[id].asked)
+		aborted := slices.ContainsFunc(all, word.implied)
+		for _, w := range all {
 			switch {
 			case uses[id] == 0:
-				v.bad(memberCalls, "the call %.128q, which entry %d (%s) is about, is not in the journal", id, e.Seq, e.Action)
-			case !decided[id] && !(e.Action == denied && by(e.Actor) == "abort"): // the journal keeps no decision that an abort implies
-				v.bad(memberCalls, "the call %.128q has no decision, and entry %d is one (%s)", id, e.Seq, e.Action)
+				v.bad(memberCalls, "the call %.128q, which entry %d (%s) is about, is not in the journal", id, w.seq, w.action)
+			case decided[id], w.implied():
+			case waiting[id] || aborted: // it is recorded first, and a crash may have come in between
+				v.report.Unmade = append(v.report.Unmade, w.seq)
+			default:
+				v.bad(memberCalls, "the call %.128q has no decision, and entry %d is one (%s)", id, w.seq, w.action)
 			}
 		}
 	}
 }
 
 // words are the decisions that the chain tells of, by call.
-func (v *verifier) words() map[string][]audit.Entry {
-	words := map[string][]audit.Entry{}
-	for _, e := range v.entries {
-		if own, _ := concerns(&e, v.runID); !own || e.Action != granted && e.Action != denied {
-			continue
+func (v *verifier) words() map[string]*words {
+	said := map[string]*words{}
+	of := func(id string) *words {
+		if said[id] == nil {
+			said[id] = &words{}
 		}
-		var of struct{ ToolCallID string }
-		if json.Unmarshal(e.Metadata, &of) != nil {
-			v.bad(memberEntries, "entry %d (%s) names no call", e.Seq, e.Action)
-			continue
-		}
-		words[of.ToolCallID] = append(words[of.ToolCallID], e)
+		return said[id]
 	}
-	return words
+	for i := range v.entries {
+		e := &v.entries[i]
+		w := word{e.Seq, e.Action, nameOf(e.Actor), e.Action == granted}
+		switch bearingOf(e, v.runID) {
+		case own:
+			var what struct {
+				ToolCallID string
+				Void       bool
+			}
+			switch {
+			case e.Action != granted && e.Action != denied:
+			case json.Unmarshal(e.Metadata, &what) != nil:
+				v.bad(memberEntries, "entry %d (%s) names no call", e.Seq, e.Action)
+			case what.Void:
+				of(what.ToolCallID).takeBack(w)
+			default:
+				of(what.ToolCallID).told = append(of(what.ToolCallID).told, w)
+			}
+		case tells:
+			for _, d := range askOf(e).of(v.runID) {
+				if w.action, w.granted = denied, d.Granted; d.Granted {
+					w.action = granted
+				}
+				of(d.ToolCallID).asked = append(of(d.ToolCallID).asked, w)
+			}
+		}
+	}
+	return said
 }
 
-// decision holds that on a call to what the chain says about it.
-func (v *verifier) decision(k callLine, said []audit.Entry) {
-	var word agent.Decided
+// decision holds that on a call to what the chain says about it. A request stands for an entry of the decision's own only
+// where the server that it was made to says, in the chain too, that it recorded no tool events.
+func (v *verifier) decision(k callLine, said words) {
+	var is agent.Decided
+	same := func(w word) bool { return w.granted == is.Granted && w.by == is.By }
 	switch {
-	case json.Unmarshal(k.Decision, &word) != nil:
+	case json.Unmarshal(k.Decision, &is) != nil:
 		v.bad(memberCalls, "the decision on the call %.128q cannot be read", k.ToolCallID)
-	case word.ArgsSHA256 != k.ArgsSHA256:
+	case is.ArgsSHA256 != k.ArgsSHA256:
 		v.bad(memberCalls, "the decision on the call %.128q was for other arguments", k.ToolCallID)
-	case len(said) == 0:
-		v.bad(memberEntries, "there is no entry for the decision on the call %.128q", k.ToolCallID)
-	case !slices.ContainsFunc(said, func(e audit.Entry) bool { return (e.Action == granted) == word.Granted && by(e.Actor) == word.By }):
-		e := said[len(said)-1]
-		v.bad(memberCalls, "the call %.128q was decided by %.128q (granted: %t), and entry %d says %s by %.128q",
-			k.ToolCallID, word.By, word.Granted, e.Seq, e.Action, by(e.Actor))
-	default:
+	case slices.ContainsFunc(said.told, same):
 		v.report.Decisions++
+	case slices.ContainsFunc(said.asked, func(w word) bool { return same(w) && v.silent(w.seq) }):
+		v.report.Decisions++
+		v.report.Asked++
+	case len(said.told)+len(said.asked) == 0:
+		v.bad(memberEntries, "there is no entry for the decision on the call %.128q", k.ToolCallID)
+	case slices.ContainsFunc(said.asked, same):
+		v.bad(memberEntries, "there is no entry for the decision on the call %.128q but that of a request, and tool events were recorded then", k.ToolCallID)
+	default:
+		of := said.told
+		if len(of) == 0 {
+			of = said.asked
+		}
+		w := of[len(of)-1]
+		v.bad(memberCalls, "the call %.128q was decided by %.128q (granted: %t), and entry %d says %s by %.128q",
+			k.ToolCallID, is.By, is.Granted, w.seq, w.action, w.by)
+	}
+}
+
+// silent reports whether the server that made an entry recorded no tool events.
+func (v *verifier) silent(seq int64) bool {
+	i, _ := slices.BinarySearchFunc(v.servers, seq, func(s configLine, seq int64) int { return cmp.Compare(s.Seq, seq) })
+	return i > 0 && v.servers[i-1].ToolEvents == "off"
+}
+
+// started holds who is said to have started the run to what the chain says. Of several requests the last one counts, since
+// a run that was erased may have been taken over again; one that was sent again counts only where no other is there. Of a
+// run of which the chain tells nothing, the report says so.
+func (v *verifier) started() {
+	by, again := "", true
+	for i := range v.entries {
+		e := &v.entries[i]
+		if e.Action != request || e.Context == nil || e.Context.RunID != v.runID {
+			continue
+		}
+		if a := askOf(e); a.starts && (again || !a.IdempotencyReplayed) {
+			v.report.StartEntry, by, again = e.Seq, nameOf(e.Actor), a.IdempotencyReplayed
+		}
+	}
+	if v.report.StartEntry != 0 && by != v.report.StartedBy {
+		v.bad(memberRun, "it says that %.128q started it, and entry %d names %.128q", v.report.StartedBy, v.report.StartEntry, by)
 	}
 }
 
@@ -83,8 +181,8 @@ const (
 	denied  = "tool:approval:denied"
 )
 
-// by is an actor as the journal names who decided.
-func by(a audit.Actor) string {
+// nameOf is an actor as the journal names who decided, and a run who started it.
+func nameOf(a audit.Actor) string {
 	switch a.Kind {
 	case audit.ActorToken:
 		return "token:" + a.ID

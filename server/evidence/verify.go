@@ -10,7 +10,6 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/event"
-	"agentd/server/message"
 )
 
 // A Problem is something that is wrong with a bundle.
@@ -25,10 +24,14 @@ type Report struct {
 	RunID    string    `json:"runId,omitempty"`
 	Problems []Problem `json:"problems"`
 
-	Members    int         `json:"members"`
+	Members    int         `json:"members"` // that are as the manifest says, where it says
 	Events     int         `json:"events"`
 	Calls      int         `json:"calls"`
-	Decisions  int         `json:"decisions"` // that were found in the journal and in the chain
+	StartedBy  string      `json:"startedBy,omitempty"`  // the principal
+	StartEntry int64       `json:"startEntry,omitempty"` // that says so; 0: none does, it is the bundle's own word
+	Decisions  int         `json:"decisions"`            // that were found in the journal and in the chain
+	Asked      int         `json:"asked,omitempty"`      // of these: told by requests only, since no tool events were recorded
+	Unmade     []int64     `json:"unmade,omitempty"`     // entries of decisions that were recorded and then, it seems for a crash, not made
 	Entries    int         `json:"entries"`
 	Omitted    int         `json:"omitted,omitempty"`
 	Checkpoint *audit.Head `json:"checkpoint,omitempty"` // with a good signature
@@ -62,6 +65,7 @@ type verifier struct {
 	runID   string
 	calls   []callLine
 	entries []audit.Entry
+	servers []configLine
 }
 
 func (v *verifier) bad(member, format string, args ...any) {
@@ -73,12 +77,13 @@ func (v *verifier) bad(member, format string, args ...any) {
 // meaning checks what the members say.
 func (v *verifier) meaning(key ed25519.PublicKey) {
 	v.runID = v.manifest.RunID
-	v.report.RunID, v.report.Omitted, v.report.Members = v.runID, v.manifest.Omitted, len(v.manifest.Members)
+	v.report.Omitted = v.manifest.Omitted
 	v.run()
 	v.events()
 	v.journal()
 	checkpoint, ok := v.checkpoint(v.key(key))
 	v.proven(checkpoint, ok)
+	v.started()
 	v.decisions()
 }
 
@@ -109,9 +114,10 @@ func one[T any](v *verifier, member string) (line T, ok bool) {
 
 func (v *verifier) run() {
 	run, ok := one[struct {
-		RunID string
-		State struct{ ID string }
+		RunID, StartedBy string
+		State            struct{ ID string }
 	}](v, memberRun)
+	v.report.StartedBy = run.StartedBy
 	if ok && (run.RunID != v.runID || run.State.ID != v.runID) {
 		v.bad(memberRun, "it is of the run %.64q, and its state of %.64q; the manifest is of %.64q", run.RunID, run.State.ID, v.runID)
 	}
@@ -189,8 +195,7 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 			v.bad(memberEntries, "entry %d comes after entry %d", e.Seq, last)
 		}
 		last = e.Seq
-		own, asked := concerns(&e, v.runID)
-		if !own && !asked && e.Action != serverStart {
+		if bearingOf(&e, v.runID) == none {
 			v.bad(memberEntries, "entry %d is not about the run", e.Seq)
 		}
 		hash := e.Sum()
@@ -208,62 +213,8 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 	if !slices.ContainsFunc(v.entries, func(e audit.Entry) bool { return e.Action != serverStart }) {
 		v.bad(memberEntries, "there is none about the run")
 	}
-	if want, err := encodeLines(configsOf(v.entries)...); err != nil || !bytes.Equal(want, v.bodies[memberConfig]) {
+	v.servers = configsOf(v.entries, v.manifest.V)
+	if want, err := encodeLines(v.servers...); err != nil || !bytes.Equal(want, v.bodies[memberConfig]) {
 		v.bad(memberConfig, "it is not what the starts of servers among the entries say")
-	}
-}
-
-// maxManifest is the length of a manifest.
-const maxManifest = 64 << 10
-
-// split reads the manifest, and the members as it tells them apart.
-func (v *verifier) split(text []byte) {
-	if len(text) > MaxBytes {
-		v.bad(manifestName, "the file is larger than %d MiB", MaxBytes>>20)
-		return
-	}
-	line, rest, ended := bytes.Cut(text, []byte{'\n'})
-	m := &v.manifest
-	if !ended || len(line) > maxManifest || json.Unmarshal(line, m) != nil {
-		v.bad(manifestName, "the first line is no manifest, or is cut off")
-		return
-	}
-	if m.V != Version {
-		v.bad(manifestName, "its label is %.64q, want %q", m.V, Version)
-	}
-	want := *m
-	err := want.seal()
-	again, encErr := message.Encode(m)
-	if err != nil || encErr != nil || want.SHA256 != m.SHA256 || !bytes.Equal(again, line) {
-		v.bad(manifestName, "it was altered: its hash is another")
-	}
-	if len(v.report.Problems) > 0 {
-		return
-	}
-	names := members()
-	if !slices.EqualFunc(m.Members, names, func(m Member, name string) bool { return m.Name == name && m.Bytes >= 0 }) {
-		v.bad(manifestName, "its members are not those of %s", Version)
-		return
-	}
-	v.bodies = map[string][]byte{}
-	for _, part := range m.Members {
-		switch {
-		case len(rest) == 0 && part.Bytes > 0:
-			v.bad(part.Name, "it is missing: the file is cut off")
-			continue
-		case len(rest) < part.Bytes:
-			v.bad(part.Name, "it is cut off: %d of %d bytes are there", len(rest), part.Bytes)
-			rest = nil
-			continue
-		}
-		body := rest[:part.Bytes]
-		rest = rest[part.Bytes:]
-		if sum(body) != part.SHA256 {
-			v.bad(part.Name, "it was altered: its hash is another")
-		}
-		v.bodies[part.Name] = body
-	}
-	if len(rest) > 0 {
-		v.bad(manifestName, "%d bytes follow the last member", len(rest))
 	}
 }

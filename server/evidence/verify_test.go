@@ -16,8 +16,8 @@ import (
 	"agentd/server/message"
 )
 
-// The bundles in testdata are those of TestEvidence in server/cli: of two runs of one chain, each with a call that was
-// granted. Bundles of this version have to be read for ever, so they stay.
+// The bundles approved and other in testdata are of version 1.0: of two runs of one chain, each with a call that was
+// granted. Bundles of every version have to be read for ever, so they stay. Those of 1.1 are told of in requests_test.go.
 
 func fixture(t testing.TB, name string) []byte {
 	t.Helper()
@@ -233,6 +233,8 @@ func FuzzVerify(f *testing.F) {
 	whole := fixture(f, "approved.jsonl")
 	f.Add(whole)
 	f.Add(fixture(f, "other.jsonl"))
+	f.Add(fixture(f, "recorded.jsonl"))
+	f.Add(fixture(f, "off.jsonl"))
 	p := apart(f, whole)
 	p.bodies["entries"] = []byte("{\"entry\":{},\"path\":[]}\n")
 	f.Add(p.together(f))
@@ -260,4 +262,50 @@ func FuzzVerifyMember(f *testing.F) {
 		p.bodies[name] = body
 		evidence.Verify(p.together(t), nil)
 	})
+}
+
+// A decision is recorded before it is made. One that a crash kept from being made is told, and is no forgery; a call that
+// was made without a decision is one.
+func TestVerifyUnmade(t *testing.T) {
+	undecided := func(phase string) evidence.Report {
+		p := apart(t, fixture(t, "approved.jsonl"))
+		var call, approval map[string]any
+		for name, line := range map[string]*map[string]any{"calls": &call, "approvals": &approval} {
+			if err := json.Unmarshal(p.bodies[name], line); err != nil {
+				t.Fatal(err)
+			}
+			delete(*line, "decision")
+		}
+		call["phase"], approval["status"] = phase, "waiting"
+		for name, line := range map[string]any{"calls": ordered(call, "index step toolCallId toolName phase argsSha256 attempts claimedAt settledAt childRunId reason"),
+			"approvals": ordered(approval, "toolCallId toolName status argsSha256")} {
+			b, err := message.Encode(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.bodies[name] = append(b, '\n')
+		}
+		if phase == "done" {
+			p.bodies["approvals"] = nil
+		}
+		return evidence.Verify(p.together(t), publicKey(t))
+	}
+	if r := undecided("awaiting"); !r.OK || len(r.Unmade) != 1 || r.Decisions != 0 {
+		t.Errorf("Verify of a call that waits = %+v, want it whole with a decision that was not made", r)
+	}
+	if r := undecided("done"); r.OK || !slices.Contains(blamed(r), "calls") || r.Unmade != nil {
+		t.Errorf("Verify of a call that was made = %+v, want its journal blamed", r)
+	}
+}
+
+// ordered is an object with members in the order of their names in the list; those that it lacks are left out.
+func ordered(object map[string]any, names string) json.RawMessage {
+	var b bytes.Buffer
+	for _, name := range strings.Fields(names) {
+		if v, ok := object[name]; ok {
+			text, _ := json.Marshal(v)
+			b.WriteString(map[bool]string{true: "{", false: ","}[b.Len() == 0] + `"` + name + `":` + string(text))
+		}
+	}
+	return append(b.Bytes(), '}')
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -117,13 +118,14 @@ func (h *held) record(w *recorder) error {
 	if w.Header().Get("Idempotency-Replayed") == "true" {
 		meta["idempotencyReplayed"] = true
 	}
+	maps.Copy(meta, h.q.facts)
 	a := &h.g.opts.Audit
 	do := a.Log.Append
 	if a.Trailing && (h.r.Method == http.MethodGet || h.r.Method == http.MethodHead) {
 		do = a.Log.Note
 	}
 	// The client may have left, and what it asked for is done all the same.
-	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: "http:request", Target: h.r.URL.Path, Decision: decision(status), Metadata: meta})
+	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: "http:request", Target: h.r.URL.Path, Decision: decision(status), Context: h.q.about, Metadata: meta})
 }
 
 // Actor is a principal as the audit chain names it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -184,5 +185,64 @@ func TestAuditUnavailable(t *testing.T) {
 		}
 		res.Body.Close()
 		srv.Close()
+	}
+}
+
+// TestAuditConcerns has endpoints tell what their requests are about, before and after their answers begin.
+func TestAuditConcerns(t *testing.T) {
+	l := openAudit(t)
+	g := gate.New(gate.Options{BasePath: "/v1", Audit: gate.Audit{Log: l}})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/plain", func(w http.ResponseWriter, r *http.Request) {})
+	mux.HandleFunc("POST /v1/start", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "begun")
+		gate.Of(r).Concerns("r1", "s1")
+		gate.Of(r).Fact("decisions", []any{map[string]any{"granted": true}})
+	})
+	mux.HandleFunc("POST /v1/refused", func(w http.ResponseWriter, r *http.Request) {
+		gate.Of(r).Concerns("r2", "")
+		g.Fail(w, r, fault.New(fault.RunConflict, "No."))
+	})
+	mux.HandleFunc("POST /v1/stream", func(w http.ResponseWriter, r *http.Request) {
+		gate.Of(r).Concerns("r3", "")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Errorf("Flush() = %v", err)
+		}
+		gate.Of(r).Concerns("late", "late")
+	})
+	mux.HandleFunc("/outside", func(w http.ResponseWriter, r *http.Request) { gate.Of(r).Concerns("r4", "") })
+	srv := httptest.NewServer(g.Handler(mux))
+	defer srv.Close()
+	for _, path := range []string{"/v1/plain", "/v1/start", "/v1/refused", "/v1/stream", "/outside"} {
+		res, err := srv.Client().Post(srv.URL+path, "application/json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	gate.Of(httptest.NewRequest("POST", "/v1/start", nil)).Concerns("nobody", "listens")
+	page, _, err := l.List(t.Context(), audit.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, e := range page {
+		var m struct{ Decisions json.RawMessage }
+		if err := json.Unmarshal(e.Metadata, &m); err != nil {
+			t.Fatal(err)
+		}
+		about := audit.Context{}
+		if e.Context != nil {
+			about = *e.Context
+		}
+		got += fmt.Sprintf("%s %s %+v %s\n", e.Target, e.Decision, about, m.Decisions)
+	}
+	want := `/v1/plain success {RunID: SessionID: ToolName:}
+/v1/start success {RunID:r1 SessionID:s1 ToolName:} [{"granted":true}]
+/v1/refused denied {RunID:r2 SessionID: ToolName:}
+/v1/stream success {RunID:r3 SessionID: ToolName:}
+`
+	if got = strings.ReplaceAll(got, " \n", "\n"); got != want {
+		t.Errorf("the entries are\n%s\nwant\n%s", got, want)
 	}
 }

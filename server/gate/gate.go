@@ -21,6 +21,7 @@ import (
 
 	"agentd/auth"
 	"agentd/metrics"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/id"
 )
@@ -91,6 +92,23 @@ type Request struct {
 	IP        netip.Addr // zero when unknown
 	Principal auth.Principal
 	Refused   error // why there is none; only where a pattern is late
+
+	about audit.Context  // of its entry in the audit chain
+	facts map[string]any // further metadata of that entry
+}
+
+// Concerns tells the audit stage which run a request is about and, where there is one, in which session: its path need
+// not name them. Like [Request.Fact] it is for the goroutine of the request, before the answer begins to leave.
+func (q *Request) Concerns(runID, sessionID string) {
+	q.about = audit.Context{RunID: runID, SessionID: sessionID}
+}
+
+// Fact adds to the metadata of the request's entry. The value is as [audit.Record] takes it, and at most 32 KiB long.
+func (q *Request) Fact(name string, value any) {
+	if q.facts == nil {
+		q.facts = map[string]any{}
+	}
+	q.facts[name] = value
 }
 
 type requestKey struct{}

@@ -117,7 +117,7 @@ func summary(reg *agent.Registration) AgentSummary {
 
 // start starts a run. The request's key is bound to it, and stands for what first tells of it, if that is given.
 func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
-	return a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
+	h, err := a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
 		UserID: in.Body.UserID, By: decider(c.Principal), Queue: in.Body.OnBusy == "queue",
 		Also: func(tx *store.Tx, runID string, status store.Status) error {
 			if first == nil {
@@ -125,6 +125,10 @@ func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID s
 			}
 			return c.bind(tx, runID, http.StatusAccepted, first(runID, status))
 		}})
+	if err == nil {
+		c.Request.Concerns(h.ID, in.Body.SessionID)
+	}
+	return h, err
 }
 
 func (a *API) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, error) {

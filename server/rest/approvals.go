@@ -7,6 +7,8 @@ import (
 	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/message"
 	"agentd/store"
 )
 
@@ -76,12 +78,15 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	for i, b := range bodies {
 		decisions[i] = agent.Decision(b)
 	}
-	h, unmatched, err := a.Engine.ResumeAlso(ctx, in.RunID, decisions, decider(c.Principal), func(tx *store.Tx, unmatched []agent.Decision) error {
+	var decided []agent.Verdict
+	h, unmatched, err := a.Engine.ResumeAlso(ctx, in.RunID, decisions, decider(c.Principal), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
+		decided = made
 		return c.bind(tx, in.RunID, 0, unmatchedBody{decisionBodies(unmatched)})
 	})
 	if err != nil {
 		return RunAnswer{}, err
 	}
+	tellDecisions(c.Request, in.RunID, decided)
 	var res agent.RunResult
 	if h == nil {
 		res, err = a.Engine.Result(ctx, in.RunID)
@@ -94,6 +99,33 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	answer, err := answerOf(in.RunID, res)
 	answer.Unmatched = decisionBodies(unmatched)
 	return answer, err
+}
+
+// maxTold is how long, about, the decisions may be that an entry of the audit chain tells of. The ids of calls come from
+// models, so nothing else bounds them.
+const maxTold = 24 << 10
+
+// tellDecisions has the request's entry in the audit chain say what it has decided for good: that shows who decided also
+// where tool events are not recorded. What would make the entry too long is told as a number.
+func tellDecisions(q *gate.Request, runID string, decided []agent.Verdict) {
+	told, size := []any{}, 0
+	for _, v := range decided {
+		id, err := message.Encode(v.ToolCallID)
+		if size += len(id) + 200; err != nil || size > maxTold {
+			break
+		}
+		d := map[string]any{"toolCallId": v.ToolCallID, "granted": v.Granted}
+		if v.RunID != runID {
+			d["runId"] = v.RunID
+		}
+		told = append(told, d)
+	}
+	if len(told) > 0 {
+		q.Fact("decisions", told)
+	}
+	if rest := len(decided) - len(told); rest > 0 {
+		q.Fact("decisionsOmitted", rest)
+	}
 }
 
 // unmatchedBody is what the answer to a resumption tells beside the run.

@@ -94,6 +94,9 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, k 
 func (a *API) again(w http.ResponseWriter, r *http.Request, rt Route, c Call, first *idem.Answer) error {
 	const replayed = "Idempotency-Replayed"
 	w.Header().Set(replayed, "true")
+	if first.Run != "" {
+		a.concerns(r.Context(), c, first.Run)
+	}
 	if rt.Again != nil && first.Run != "" {
 		err := rt.Again(w, r, c, first)
 		if err != nil && !fault.Is(err, fault.RunAborted) && !fault.Is(err, fault.RunFailed) {

@@ -164,6 +164,7 @@ type Call struct {
 	Principal auth.Principal
 	Run       agent.Identity // where the scope is that of its owner
 	Key       *idem.Claim    // of a request with an Idempotency-Key; else nil, whose methods do nothing
+	Request   *gate.Request  // to be told what its entry in the audit chain is to say
 }
 
 // Endpoint answers a route's requests, once their input is read and checked.
@@ -252,12 +253,16 @@ func (rt Route) check() error {
 // unless the request's key has an answer already. Where the scope depends on the body, the input is read before the scope
 // is checked.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Route) error {
+	q := gate.Of(r)
+	c, in := Call{Principal: q.Principal, Request: q}, reflect.New(rt.Endpoint.in)
+	if runID := r.PathValue("runId"); runID != "" && q.Principal.Kind != "" { // whatever becomes of the request
+		a.concerns(r.Context(), c, runID)
+	}
 	if rt.Starts {
 		if err := g.Draining(); err != nil {
 			return err
 		}
 	}
-	c, in := Call{Principal: gate.Of(r).Principal}, reflect.New(rt.Endpoint.in)
 	var body []byte
 	early := rt.Access.kind == byFlag
 	var err error
@@ -298,6 +303,13 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 		return answer(w, c)
 	}
 	return a.keyed(w, r, rt, c, keyedRequest{key, body, missing, answer})
+}
+
+// concerns tells the audit stage that a request is about a run, if there is such a run.
+func (a *API) concerns(ctx context.Context, c Call, runID string) {
+	if run, err := a.Engine.Identify(ctx, runID); err == nil {
+		c.Request.Concerns(run.ID, run.Session)
+	}
 }
 
 // strangerBody is how many bytes of a body are read for a caller whose token was refused.

@@ -48,5 +48,8 @@ func (a *API) importRun(ctx context.Context, c Call, in struct {
 		Also: func(tx *store.Tx, v agent.Imported) error {
 			return c.keep(tx, v.RunID, v.SessionID, http.StatusCreated, RunImportOf(v))
 		}})
+	if err == nil {
+		c.Request.Concerns(made.RunID, made.SessionID)
+	}
 	return RunImportOf(made), err
 }

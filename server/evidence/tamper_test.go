@@ -1,0 +1,253 @@
+package evidence_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"agentd/server/evidence"
+)
+
+// A piece is a member as it stands in a file.
+type piece struct {
+	name string
+	body []byte
+}
+
+// pieces is a bundle as its manifest and its members, in their order.
+func pieces(t testing.TB, text []byte) (manifest []byte, list []piece) {
+	t.Helper()
+	p := apart(t, text)
+	line, _, _ := bytes.Cut(text, []byte{'\n'})
+	for _, m := range p.manifest.Members {
+		list = append(list, piece{m.Name, p.bodies[m.Name]})
+	}
+	return append(slices.Clone(line), '\n'), list
+}
+
+func file(manifest []byte, list []piece) []byte {
+	out := slices.Clone(manifest)
+	for _, p := range list {
+		out = append(out, p.body...)
+	}
+	return out
+}
+
+func linesOf(body []byte) [][]byte { return slices.Collect(bytes.Lines(body)) }
+
+// with is the list with another body for one member.
+func with(list []piece, n int, lines ...[]byte) []piece {
+	out := slices.Clone(list)
+	out[n].body = slices.Concat(lines...)
+	return out
+}
+
+// verifyTold verifies a file that was altered, and holds the members that are named to those that were.
+func verifyTold(t *testing.T, what string, text []byte, want ...string) evidence.Report {
+	t.Helper()
+	r := evidence.Verify(text, nil)
+	slices.Sort(want)
+	if r.OK || !slices.Equal(blamed(r), want) {
+		t.Errorf("%s: Verify = %+v, want %v named and no other", what, r.Problems, want)
+	}
+	return r
+}
+
+func said(r evidence.Report, text string) bool {
+	return slices.ContainsFunc(r.Problems, func(p evidence.Problem) bool { return strings.Contains(p.Problem, text) })
+}
+
+// bundles are the files that are altered: of each version, and one whose members of several lines are large, which no
+// two lines of are alike.
+func bundles(t *testing.T) map[string][]byte {
+	t.Helper()
+	return map[string][]byte{"1.0": fixture(t, "approved.jsonl"), "1.1": fixture(t, "recorded.jsonl"), "large": large(t, 300)}
+}
+
+// large is a bundle with many lines, which means nothing but is in the form of one.
+func large(t testing.TB, n int) []byte {
+	t.Helper()
+	p := apart(t, fixture(t, "approved.jsonl"))
+	for _, name := range []string{"events", "calls", "approvals", "config", "entries"} {
+		var body []byte
+		first := linesOf(p.bodies[name])[0]
+		for i := range n {
+			line := fmt.Appendf(nil, `%s,"n":%d,"pad":%q}`, bytes.TrimSuffix(first, []byte("}\n")), i, strings.Repeat("x", i%17))
+			body = append(append(body, line...), '\n')
+		}
+		p.bodies[name] = body
+	}
+	return p.together(t)
+}
+
+// TestTamperedLines inserts, deletes, repeats and reorders lines of each member.
+func TestTamperedLines(t *testing.T) {
+	for version, text := range bundles(t) {
+		manifest, list := pieces(t, text)
+		for n, p := range list {
+			t.Run(version+"/"+p.name, func(t *testing.T) {
+				lines := linesOf(p.body)
+				for i := range lines {
+					if i > 2 && i < len(lines)-2 && i%97 != 0 {
+						continue
+					}
+					verifyTold(t, fmt.Sprint("line deleted ", i), file(manifest, with(list, n, slices.Concat(lines[:i], lines[i+1:])...)), p.name)
+					verifyTold(t, fmt.Sprint("line twice ", i), file(manifest, with(list, n, slices.Insert(slices.Clone(lines), i, lines[i])...)), p.name)
+					changed := append(bytes.TrimSuffix(slices.Clone(lines[i]), []byte("}\n")), `,"more":true}`+"\n"...)
+					verifyTold(t, fmt.Sprint("line changed ", i), file(manifest, with(list, n, slices.Replace(slices.Clone(lines), i, i+1, changed)...)), p.name)
+					verifyTold(t, fmt.Sprint("line like it inserted ", i), file(manifest, with(list, n, slices.Insert(slices.Clone(lines), i, changed)...)), p.name)
+					if i > 0 {
+						verifyTold(t, fmt.Sprint("line inserted ", i), file(manifest, with(list, n, slices.Insert(slices.Clone(lines), i, []byte("{}\n"))...)), p.name)
+						swapped := slices.Clone(lines)
+						swapped[i], swapped[i-1] = swapped[i-1], swapped[i]
+						verifyTold(t, fmt.Sprint("lines swapped ", i), file(manifest, with(list, n, swapped...)), p.name)
+					}
+					cut := slices.Clone(lines)
+					cut[i] = cut[i][1:]
+					if verifyTold(t, fmt.Sprint("byte deleted ", i), file(manifest, with(list, n, cut...)), p.name); t.Failed() {
+						return
+					}
+				}
+				verifyTold(t, "emptied", file(manifest, with(list, n)), p.name)
+			})
+		}
+	}
+}
+
+// TestTamperedMembers takes out, repeats, moves and exchanges whole members.
+func TestTamperedMembers(t *testing.T) {
+	for version, text := range bundles(t) {
+		manifest, list := pieces(t, text)
+		for n, p := range list {
+			out := slices.Delete(slices.Clone(list), n, n+1)
+			if r := verifyTold(t, version+": without "+p.name, file(manifest, out), p.name); !said(r, "missing") || r.Members != len(list)-1 {
+				t.Errorf("Verify without %s = %+v, want it missing and %d members", p.name, r, len(list)-1)
+			}
+			for k, q := range list {
+				name := version + ": " + p.name + " and " + q.name
+				if r := verifyTold(t, name+" twice", file(manifest, slices.Insert(slices.Clone(list), k, p)), p.name); !said(r, "it is there twice") {
+					t.Errorf("%s: Verify = %+v, want it there twice", name, r)
+				}
+				if k == n {
+					continue
+				}
+				swapped := slices.Clone(list)
+				swapped[n], swapped[k] = swapped[k], swapped[n]
+				if r := verifyTold(t, name+" exchanged", file(manifest, swapped), p.name, q.name); !said(r, "not in its place") || said(r, "missing") || r.Members != len(list)-2 {
+					t.Errorf("%s: Verify = %+v, want both out of their places", name, r)
+				}
+				if k > n+1 || k < n-1 { // with a neighbour, it is the same as an exchange
+					verifyTold(t, name+" moved", file(manifest, slices.Insert(slices.Clone(out), k, p)), p.name)
+				}
+				verifyTold(t, name+" both altered", file(manifest, with(with(list, n, p.body[1:]), k, q.body[1:])), p.name, q.name)
+				verifyTold(t, name+" out and altered", file(manifest, slices.Delete(with(list, k, []byte("{}\n"), q.body), n, n+1)), blamedInserted(list, n, k)...)
+			}
+		}
+		foreign := []byte("{\"what\":1}\n{\n")
+		for n, p := range list {
+			r := verifyTold(t, version+": bytes before "+p.name, file(manifest, slices.Insert(slices.Clone(list), n, piece{body: foreign})), "manifest")
+			if want := map[bool]string{true: "13 bytes come before the first", false: "and " + p.name + " belong to no member"}[n == 0]; !said(r, want) {
+				t.Errorf("Verify with bytes before %s = %+v, want to be told that %q", p.name, r, want)
+			}
+		}
+		for _, garbage := range []string{"\n", "x", "{}\n{}\n", strings.Repeat("\n", 1000)} {
+			if r := verifyTold(t, version+": bytes appended", append(slices.Clone(text), garbage...), "manifest"); !said(r, "follow the last member") {
+				t.Errorf("Verify with %d bytes appended = %+v, want them told", len(garbage), r)
+			}
+			for n, p := range list {
+				verifyTold(t, version+": "+p.name+" altered and bytes appended", append(file(manifest, with(list, n, p.body[1:])), garbage...), blamedAppended(list, n)...)
+			}
+		}
+	}
+}
+
+// blamedInserted is who is to be named where the member n is taken out, and a line is put before the member k.
+func blamedInserted(list []piece, n, k int) []string {
+	switch {
+	case k == n+1: // the line is in the place of the other
+		return []string{list[n].name}
+	}
+	return []string{list[n].name, "manifest"}
+}
+
+// blamedAppended is who is to be named where the member n is altered and bytes are appended: those after the last one
+// may be its own.
+func blamedAppended(list []piece, n int) []string {
+	if n == len(list)-1 {
+		return []string{list[n].name}
+	}
+	return []string{list[n].name, "manifest"}
+}
+
+// TestTruncatedNames cuts the file anywhere: the member that is cut and those after it are named, and no other.
+func TestTruncatedNames(t *testing.T) {
+	text := fixture(t, "approved.jsonl")
+	p := apart(t, text)
+	manifest, _, _ := bytes.Cut(text, []byte{'\n'})
+	for n := len(manifest) + 1; n < len(text); n++ {
+		var want []string
+		for _, m := range p.manifest.Members {
+			if p.from[m.Name]+m.Bytes > n {
+				want = append(want, m.Name)
+			}
+		}
+		if verifyTold(t, fmt.Sprint("cut at ", n), text[:n], want...); t.Failed() {
+			return
+		}
+	}
+}
+
+// TestTamperedMuch alters several members at once: those are named, and of the others none.
+func TestTamperedMuch(t *testing.T) {
+	manifest, list := pieces(t, large(t, 60))
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		out := slices.Clone(list)
+		var want []string
+		for n, p := range list {
+			switch random.IntN(5) {
+			case 0:
+				out[n].body = nil
+			case 1:
+				out[n].body = slices.Concat([]byte("x"), p.body[1:])
+			case 2:
+				out[n].body = slices.Insert(slices.Clone(p.body), len(p.body)/2, '\n', 'x')
+			default:
+				continue
+			}
+			want = append(want, p.name)
+		}
+		if want == nil {
+			continue
+		}
+		if verifyTold(t, fmt.Sprint(want, " altered"), file(manifest, out), want...); t.Failed() {
+			return
+		}
+	}
+}
+
+// TestSearchIsBounded verifies files that were made to take long: each line may be the beginning of each member.
+func TestSearchIsBounded(t *testing.T) {
+	p := apart(t, fixture(t, "approved.jsonl"))
+	for _, size := range []int{1, 2, 1 << 10, 1 << 20} {
+		lines := bytes.Repeat([]byte("\n"), 4<<20)
+		for _, m := range p.manifest.Members {
+			p.bodies[m.Name] = append(bytes.Repeat([]byte("x"), size-1), '\n')
+		}
+		whole := p.together(t)
+		manifest, _, _ := bytes.Cut(whole, []byte{'\n'})
+		begun := time.Now()
+		if r := evidence.Verify(slices.Concat(manifest, []byte("\n"), lines), nil); r.OK {
+			t.Errorf("Verify of empty lines = %+v, want problems", r)
+		}
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("Verify of empty lines, with members of %d bytes, took %v", size, took)
+		} else {
+			t.Logf("members of %d bytes: %v", size, took)
+		}
+	}
+}
