@@ -62,7 +62,9 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	case !d.moves && !d.votes:
 		return nil, d.unmatched, nil
 	case row.Status == store.Aborted && len(d.pending) > 0:
-		return nil, nil, notSuspended(row).Advise("Its approvals are held; decide on all of them at once.")
+		f := notSuspended(row)
+		f.Message = "The run is aborted and its approvals are held: one resumption decides on all of them."
+		return nil, nil, f.Advise("Decide on all of them at once.")
 	}
 	if !d.moves {
 		d.keep(r)
