@@ -120,6 +120,9 @@ var (
 	RunNotSuspended = declare("run-not-suspended", 409,
 		"The run is not waiting for an approval.",
 		"Read its status with `GET /runs/{runId}/state`.")
+	AgentChanged = declare("agent-changed", 409,
+		"The agent of a run that waits, or of a child of it, is of another kind now and cannot go on with what the run has left.",
+		"Put the agent back as it was in the configuration and decide again, or abort the run.")
 	RunConflict = declare("run-conflict", 409,
 		"Somebody else moved the run on at the same moment.",
 		"Read its state again and decide anew.")
