@@ -210,7 +210,7 @@ var (
 		"The active store of secrets cannot be changed.",
 		"Set AGENTD_MASTER_PASSPHRASE, so that secrets are kept in an encrypted file.")
 	StrictSecretsUnavailable = declare("strict-secrets-unavailable", 0,
-		"The one store of secrets that may be active is not available.",
+		"No store of secrets that may be active is available.",
 		"Make it available as the message says, or change `secrets.source` or `secrets.strict`.")
 	MissingPeerDependency = declare("missing-peer-dependency", 0,
 		"A reference needs something that this build does not have: a keyring, or an adapter of a vault.",
