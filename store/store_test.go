@@ -251,7 +251,7 @@ func TestForeignNewerAndBehindSchemasAreRefused(t *testing.T) {
 	if err := open(true); !fault.Is(err, fault.StoreUnusable) {
 		t.Errorf("read-only Open of no file = %v, want store-unusable", err)
 	}
-	exec(t, path, "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT, applied_at INTEGER)")
+	storetest.Behind(t, path, "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT, applied_at INTEGER)")
 	if err := open(true); !fault.Is(err, fault.SchemaBehind) {
 		t.Errorf("read-only Open of an old file = %v, want schema-behind", err)
 	}
@@ -261,11 +261,11 @@ func TestForeignNewerAndBehindSchemasAreRefused(t *testing.T) {
 	if err := open(true); err != nil {
 		t.Errorf("read-only Open of a current file = %v", err)
 	}
-	exec(t, path, fmt.Sprintf("INSERT INTO schema_migrations VALUES (%d, 'later', 'x', 1)", store.SchemaVersion()+1))
+	storetest.Behind(t, path, fmt.Sprintf("INSERT INTO schema_migrations VALUES (%d, 'later', 'x', 1)", store.SchemaVersion()+1))
 	if err := open(false); !fault.Is(err, fault.SchemaNewer) {
 		t.Errorf("Open of a newer file = %v, want schema-newer", err)
 	}
-	exec(t, path, "DELETE FROM schema_migrations WHERE name = 'later'", "UPDATE schema_migrations SET checksum = 'x' WHERE version = 1")
+	storetest.Behind(t, path, "DELETE FROM schema_migrations WHERE name = 'later'", "UPDATE schema_migrations SET checksum = 'x' WHERE version = 1")
 	if err := open(false); !fault.Is(err, fault.StoreUnusable) {
 		t.Errorf("Open of a foreign schema = %v, want store-unusable", err)
 	}
