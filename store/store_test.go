@@ -168,10 +168,10 @@ func TestRunRoundTrip(t *testing.T) {
 		if string(out) != `"out"` || none != nil || err5 != nil || err6 != nil {
 			t.Errorf("Slot = %s, %s; %v, %v", out, none, err5, err6)
 		}
-		found, err7 := db.Sessions().Search(tx, "s", "50% _X", 5)
-		missed, err8 := db.Sessions().Search(tx, "s", "50_", 5)
-		if len(found) != 1 || len(missed) != 0 || err7 != nil || err8 != nil {
-			t.Errorf("Search = %d and %d hits; %v, %v; want 1 and 0", len(found), len(missed), err7, err8)
+		all, err7 := db.Sessions().MessagesBefore(tx, "s", 100)
+		earlier, err8 := db.Sessions().MessagesBefore(tx, "s", 2)
+		if len(all) != 2 || all[0].Sequence != 2 || len(earlier) != 1 || earlier[0].Sequence != 1 || err7 != nil || err8 != nil {
+			t.Errorf("MessagesBefore = %+v and %+v; %v, %v; want both, the newest first, and the first", all, earlier, err7, err8)
 		}
 		return nil
 	})
