@@ -387,6 +387,9 @@ func (a *LLM) report(r *run, step store.Step) error {
 		return r.commitEnd(m, pending)
 	}
 	m.endStep(r, step)
+	if err := r.stopping(); err != nil && (r.aborting() != nil || !r.stopped()) {
+		return r.cease(m, err)
+	}
 	if step.Number < a.maxSteps() {
 		m.beginStep(r, step.Number+1)
 	}
