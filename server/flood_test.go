@@ -80,8 +80,16 @@ func TestFloods(t *testing.T) {
 					break
 				}
 				got = append(got, fmt.Sprint(res.StatusCode))
-				if _, err := io.Copy(io.Discard, res.Body); err != nil {
+				body, err := io.ReadAll(res.Body)
+				if err != nil {
+					t.Errorf("answer %d %s ends with %v", res.StatusCode, body, err)
 					break
+				}
+				if res.StatusCode >= 400 { // also where no handler was asked
+					r.contract.fault(res, string(body), t.Errorf)
+					if h := res.Header; h.Get("X-Request-Id") == "" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != "no-store" || !res.Close {
+						t.Errorf("answer %d has the header %v", res.StatusCode, h)
+					}
 				}
 			}
 			conn.Close()
