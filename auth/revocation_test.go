@@ -3,7 +3,6 @@ package auth_test
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"log/slog"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/fault"
+	"agentd/store/storetest"
 )
 
 // run runs the verifier in a bubble until the function that it returns is called.
@@ -87,30 +87,17 @@ func TestRevocationsAreReadAgainAfterAFailure(t *testing.T) {
 		id, raw := b.mint(t, 0)
 		b.want(t, noIP, raw, nil)
 		b.revokeElsewhere(t, id)
-		b.exec(t, "ALTER TABLE auth_tokens RENAME TO elsewhere")
+		storetest.Behind(t, b.db.Path(), "ALTER TABLE auth_tokens RENAME TO elsewhere")
 		pass(10 * time.Minute)
 		if got := strings.Count(log.String(), "level=ERROR"); got != 1 || told {
 			t.Fatalf("hook called: %v, errors logged: %d, want none and one:\n%s", told, got, log.String())
 		}
-		b.exec(t, "ALTER TABLE elsewhere RENAME TO auth_tokens")
+		storetest.Behind(t, b.db.Path(), "ALTER TABLE elsewhere RENAME TO auth_tokens")
 		pass(2 * time.Second)
 		if !told || !strings.Contains(log.String(), "can be read again") {
 			t.Errorf("hook called: %v, want true and a line in the log:\n%s", told, log.String())
 		}
 	})
-}
-
-// exec changes the database behind the store's back.
-func (b *bench) exec(t *testing.T, statement string) {
-	t.Helper()
-	db, err := sql.Open("sqlite", b.db.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.Exec(statement); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
 }
 
 // A verification that has read the record before a revocation must not make the token good again after it.

@@ -1,39 +1,19 @@
 package metrics_test
 
 import (
-	"flag"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"agentd/metrics"
+	"agentd/server/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := "testdata/" + name
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s is not what is generated now (run with -update to write it):\n%s", path, got)
-	}
-}
 
 func TestInventory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := metrics.New("1.2.3")
-		golden(t, "fresh.txt", string(in.Text()))
+		golden.Check(t, "testdata/fresh.txt", string(in.Text()))
 
 		in.RunsTotal.With("completed").Add(2)
 		in.RunsTotal.With("failed").Inc()
@@ -50,8 +30,8 @@ func TestInventory(t *testing.T) {
 		in.HTTPRequests.With("/agents/{id}/run", "POST", "200").Inc()
 		in.HTTPDuration.Observe(0.5)
 		<-time.After(90*time.Second + 900*time.Millisecond)
-		golden(t, "used.txt", string(in.Text()))
-		golden(t, "inventory.md", in.Markdown())
+		golden.Check(t, "testdata/used.txt", string(in.Text()))
+		golden.Check(t, "testdata/inventory.md", in.Markdown())
 	})
 }
 

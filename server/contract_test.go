@@ -125,7 +125,7 @@ func (c *contract) problems(x *exchange, body string) (problems []string) {
 	}
 	if !ok {
 		switch code {
-		case "not-found", "method-not-allowed", "auth-required", "auth-invalid", "auth-revoked", "auth-expired", "auth-locked-out":
+		case "not-found", "method-not-allowed", "auth-required", "auth-invalid", "auth-revoked", "auth-expired", "auth-locked-out", "origin-denied":
 		default:
 			add("there is no such operation, so the error cannot be %q", code)
 		}

@@ -48,7 +48,7 @@ func TestFloods(t *testing.T) {
 		{"nothing but line ends", lines(100_000, "\r\n"), "400"},
 		{"garbage", lines(1000, "\x00\xff\x16\x03\x01\r\n"), "400"},
 		{"a TLS handshake", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"},
-		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "404"}, // then the connection ends
+		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "403"}, // it names no host; then the connection ends
 		{"another version", "GET / HTTP/9.9\r\n\r\n", "505"},
 		{"no host", "GET / HTTP/1.1\r\n\r\n", "400"},
 		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"},
@@ -80,8 +80,16 @@ func TestFloods(t *testing.T) {
 					break
 				}
 				got = append(got, fmt.Sprint(res.StatusCode))
-				if _, err := io.Copy(io.Discard, res.Body); err != nil {
+				body, err := io.ReadAll(res.Body)
+				if err != nil {
+					t.Errorf("answer %d %s ends with %v", res.StatusCode, body, err)
 					break
+				}
+				if res.StatusCode >= 400 { // also where no handler was asked
+					r.contract.fault(res, string(body), t.Errorf)
+					if h := res.Header; h.Get("X-Request-Id") == "" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != "no-store" || !res.Close {
+						t.Errorf("answer %d has the header %v", res.StatusCode, h)
+					}
 				}
 			}
 			conn.Close()

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,8 +11,7 @@ import (
 
 	"agentd/server/idem"
 	"agentd/server/rest"
-
-	_ "modernc.org/sqlite"
+	"agentd/store/storetest"
 )
 
 const keyedConfig = `{"metrics": {"requireAuth": true}, "audit": {"enabled": true, "passphraseRef": "file:pepper"},
@@ -179,22 +177,7 @@ func TestEveryEffectHappensOnce(t *testing.T) {
 func TestEveryEffectRefusesAKeyInFlight(t *testing.T) {
 	t.Parallel()
 	s := newKeyedSweep(t)
-	db, err := sql.Open("sqlite", "file:"+s.cfg.Resolve(s.cfg.Storage.Path)+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	exec := func(query string) {
-		t.Helper()
-		if _, err := conn.ExecContext(t.Context(), query); err != nil {
-			t.Fatal(err)
-		}
-	}
+	exec := storetest.Another(t, s.cfg.Resolve(s.cfg.Storage.Path))
 	for _, k := range keyedRows(t, s) {
 		exec("BEGIN IMMEDIATE")
 		answers := make(chan answer, 2)

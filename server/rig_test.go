@@ -208,6 +208,10 @@ func (r *rig) send(method, path, token, body string, headers ...string) *exchang
 	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ":")
+		if name == "Host" {
+			req.Host = strings.TrimSpace(value)
+			continue
+		}
 		req.Header.Set(name, strings.TrimSpace(value))
 	}
 	x := &exchange{rig: r, method: method, path: path, cancel: cancel, done: make(chan struct{})}

@@ -190,7 +190,7 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 		s.log.Info("runs resumed", "runs", going, "ms", time.Since(begun).Milliseconds())
 	}
 	p.run(s.log, "http", func() error {
-		if err := p.http.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := p.http.Serve(gate.Errors(p.listener)); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

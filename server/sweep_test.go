@@ -203,6 +203,32 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	}
 }
 
+// Without tokens, no page that is not the server's own gets anything of any route, not even that there is none.
+func TestEveryRouteIsClosedToStrangersPages(t *testing.T) {
+	t.Parallel()
+	s := newSweepOn(t, newRig(t, `{"auth": {"kind": "none"}, "audit": {"enabled": true, "passphraseRef": "file:pepper"}}`, nil))
+	rows := append(table(), rest.Route{Method: "GET", Path: "/nowhere"})
+	for _, rt := range rows {
+		path, _ := s.path(rt)
+		for _, header := range []string{"Host: rebound.example", "Host: 127.0.0.1.rebound.example:80", "Origin: https://evil.example", "Origin: null"} {
+			if ans := s.do(rt.Method, path, "", "", header); ans.StatusCode != http.StatusForbidden || ans.code() != "origin-denied" {
+				t.Errorf("%s %s with %s = %d %s, want 403 origin-denied", rt.Method, path, header, ans.StatusCode, ans.body)
+			}
+		}
+		if rt.Method != http.MethodGet || rt.Access.String() == "a token or a ticket, in the handshake" {
+			continue
+		}
+		x := s.send(rt.Method, path, "", "", "Host: 10.0.0.7:8080")
+		if status := x.response(t).StatusCode; (status != http.StatusForbidden) != rt.Probe {
+			t.Errorf("%s %s with an address as Host = %d, want it let in only where it is a probe", rt.Method, path, status)
+		}
+		x.close()
+	}
+	if ans := s.do("GET", "/", "", "", "Host: rebound.example"); ans.code() != "origin-denied" {
+		t.Errorf("GET / with a stranger's Host = %d %s, want origin-denied", ans.StatusCode, ans.body)
+	}
+}
+
 // Where a flag of the body chooses the scope, neither scope stands in for the other, and what is wrong with the body
 // comes before what is wrong with the token.
 func TestScopesByFlagAreGuarded(t *testing.T) {

@@ -58,13 +58,21 @@ const (
 // MessagePage returns the messages of a session with after < sequence <= to in order: as many as make a page, none
 // when there are no more.
 func (s *Sessions) MessagePage(tx *Tx, session string, after, to int64) ([]Message, error) {
-	var page []Message
-	err := tx.page(func(sc scanner) (int, error) {
+	return tx.messagePage("session_id = ? AND sequence > ? AND sequence <= ? ORDER BY sequence", session, after, to)
+}
+
+// MessagesBefore returns the messages of a session with sequence < before, newest first: as many as make a page, none when
+// there are no more.
+func (s *Sessions) MessagesBefore(tx *Tx, session string, before int64) ([]Message, error) {
+	return tx.messagePage("session_id = ? AND sequence < ? ORDER BY sequence DESC", session, before)
+}
+
+func (tx *Tx) messagePage(query string, args ...any) (page []Message, err error) {
+	err = tx.page(func(sc scanner) (int, error) {
 		m, err := scanMessage(sc)
 		page = append(page, m)
 		return len(m.Body), err
-	}, "SELECT "+messageColumns+" FROM run_messages WHERE session_id = ? AND sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?",
-		session, after, to, pageRows)
+	}, "SELECT "+messageColumns+" FROM run_messages WHERE "+query+" LIMIT ?", append(args, pageRows)...)
 	return page, err
 }
 

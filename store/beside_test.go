@@ -87,7 +87,7 @@ func TestBesideMakesAndMigratesNothing(t *testing.T) {
 		"INSERT INTO schema_migrations VALUES (99, 'later', '', 0)": fault.SchemaNewer} {
 		path := filepath.Join(t.TempDir(), "data.db")
 		storetest.OpenAt(t, path).Close()
-		exec(t, path, version)
+		storetest.Behind(t, path, version)
 		if _, err := store.Open(t.Context(), store.Options{Path: path, Beside: true}); !fault.Is(err, want) {
 			t.Errorf("Open(Beside) after %q = %v, want %s", version, err, want.Code)
 		}

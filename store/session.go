@@ -93,25 +93,6 @@ func (s *Sessions) Messages(tx *Tx, session string, limit int) ([]Message, error
 		session, limit)
 }
 
-// Search returns the newest messages of a session whose body holds the text, in a JSON string or as JSON, ignoring ASCII
-// case, newest first.
-func (s *Sessions) Search(tx *Tx, session, text string, limit int) ([]Message, error) {
-	var quoted strings.Builder
-	enc := json.NewEncoder(&quoted)
-	enc.SetEscapeHTML(false) // bodies are encoded so too
-	if err := enc.Encode(text); err != nil {
-		return nil, err
-	}
-	inner := strings.TrimSuffix(strings.TrimPrefix(quoted.String(), `"`), "\"\n")
-	return tx.messages(`session_id = ? AND (body LIKE ? ESCAPE '\' OR body LIKE ? ESCAPE '\') ORDER BY sequence DESC LIMIT ?`,
-		session, like(inner), like(text), limit)
-}
-
-// like is the pattern of what holds a text; its escape character is the backslash.
-func like(text string) string {
-	return "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text) + "%"
-}
-
 // Handoffs returns the newest hand-offs of a session, in order, at most 1000.
 func (s *Sessions) Handoffs(tx *Tx, session string) ([]Handoff, error) {
 	return tx.handoffs("key IN (SELECT key FROM handoffs WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)

@@ -168,10 +168,10 @@ func TestRunRoundTrip(t *testing.T) {
 		if string(out) != `"out"` || none != nil || err5 != nil || err6 != nil {
 			t.Errorf("Slot = %s, %s; %v, %v", out, none, err5, err6)
 		}
-		found, err7 := db.Sessions().Search(tx, "s", "50% _X", 5)
-		missed, err8 := db.Sessions().Search(tx, "s", "50_", 5)
-		if len(found) != 1 || len(missed) != 0 || err7 != nil || err8 != nil {
-			t.Errorf("Search = %d and %d hits; %v, %v; want 1 and 0", len(found), len(missed), err7, err8)
+		all, err7 := db.Sessions().MessagesBefore(tx, "s", 100)
+		earlier, err8 := db.Sessions().MessagesBefore(tx, "s", 2)
+		if len(all) != 2 || all[0].Sequence != 2 || len(earlier) != 1 || earlier[0].Sequence != 1 || err7 != nil || err8 != nil {
+			t.Errorf("MessagesBefore = %+v and %+v; %v, %v; want both, the newest first, and the first", all, earlier, err7, err8)
 		}
 		return nil
 	})
@@ -251,7 +251,7 @@ func TestForeignNewerAndBehindSchemasAreRefused(t *testing.T) {
 	if err := open(true); !fault.Is(err, fault.StoreUnusable) {
 		t.Errorf("read-only Open of no file = %v, want store-unusable", err)
 	}
-	exec(t, path, "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT, applied_at INTEGER)")
+	storetest.Behind(t, path, "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT, applied_at INTEGER)")
 	if err := open(true); !fault.Is(err, fault.SchemaBehind) {
 		t.Errorf("read-only Open of an old file = %v, want schema-behind", err)
 	}
@@ -261,11 +261,11 @@ func TestForeignNewerAndBehindSchemasAreRefused(t *testing.T) {
 	if err := open(true); err != nil {
 		t.Errorf("read-only Open of a current file = %v", err)
 	}
-	exec(t, path, fmt.Sprintf("INSERT INTO schema_migrations VALUES (%d, 'later', 'x', 1)", store.SchemaVersion()+1))
+	storetest.Behind(t, path, fmt.Sprintf("INSERT INTO schema_migrations VALUES (%d, 'later', 'x', 1)", store.SchemaVersion()+1))
 	if err := open(false); !fault.Is(err, fault.SchemaNewer) {
 		t.Errorf("Open of a newer file = %v, want schema-newer", err)
 	}
-	exec(t, path, "DELETE FROM schema_migrations WHERE name = 'later'", "UPDATE schema_migrations SET checksum = 'x' WHERE version = 1")
+	storetest.Behind(t, path, "DELETE FROM schema_migrations WHERE name = 'later'", "UPDATE schema_migrations SET checksum = 'x' WHERE version = 1")
 	if err := open(false); !fault.Is(err, fault.StoreUnusable) {
 		t.Errorf("Open of a foreign schema = %v, want store-unusable", err)
 	}

@@ -168,7 +168,6 @@ func BenchmarkEcho(b *testing.B) {
 // bytes to the bare connections.
 func BenchmarkFanOut(b *testing.B) {
 	frame := (&peer{}).frame(fin|text, strings.Repeat("x", 316))
-	event := ws.Prepare(ws.Text, []byte(strings.Repeat("x", 316)))
 	for _, load := range []struct{ conns, batch int }{{100, 1}, {1000, 1}, {100, 64}, {1000, 64}} {
 		for _, writer := range []string{"raw", "ws"} {
 			b.Run(fmt.Sprintf("%s/%dx%d", writer, load.conns, load.batch), func(b *testing.B) {
@@ -185,10 +184,6 @@ func BenchmarkFanOut(b *testing.B) {
 					group.Go(func() { io.Copy(io.Discard, far); far.Close() }) //nolint:errcheck // it ends with the connection
 				}
 				bytesOfBatch := bytes.Repeat(frame, load.batch)
-				events := make([]*ws.Prepared, load.batch)
-				for i := range events {
-					events[i] = event
-				}
 				ctx, cancel := context.WithCancel(b.Context())
 				defer cancel()
 				b.ReportAllocs()
@@ -196,7 +191,7 @@ func BenchmarkFanOut(b *testing.B) {
 				for i := range b.N {
 					var err error
 					if writer == "ws" {
-						err = conns[i%load.conns].WritePrepared(ctx, events...)
+						err = conns[i%load.conns].WriteEncoded(ctx, bytesOfBatch)
 					} else {
 						_, err = bare[i%load.conns].Write(bytesOfBatch)
 					}

@@ -20,10 +20,7 @@ import (
 	"agentd/ws"
 )
 
-var (
-	errGone  = errors.New("gone")
-	prepared = ws.Prepare(ws.Text, []byte("hello"))
-)
+var errGone = errors.New("gone")
 
 // TestMessageTimeout starts messages and control frames and does not end them.
 func TestMessageTimeout(t *testing.T) {
@@ -147,7 +144,7 @@ func TestContexts(t *testing.T) {
 		for range 3 {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			for range 3 {
-				go c.WritePrepared(ctx, prepared) //nolint:errcheck // what comes back tells
+				go c.Write(ctx, ws.Text, []byte("hello")) //nolint:errcheck // what comes back tells
 				p.want(t, "text hello")
 				go p.send(p.frame(fin|text, "hi"))
 				if _, m, err := c.Read(ctx); err != nil || string(m) != "hi" {
@@ -244,12 +241,20 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// TestPrepared writes batches of all sizes.
-func TestPrepared(t *testing.T) {
-	for _, sizes := range [][]int{{}, {5}, {0}, {1, 2, 3}, {40_000}, {10, 40_000, 20}, {20_000, 20_000, 20_000}, slices.Repeat([]int{320}, 500)} {
-		bubble(t, func(t *testing.T, role string) {
-			c, p := opened(t, role, ws.Options{})
-			var batch []*ws.Prepared
+// encoded puts messages together as a server does.
+func encoded(messages ...string) (b []byte) {
+	for _, m := range messages {
+		b = append(ws.AppendHead(b, ws.Text, len(m)), m...)
+	}
+	return b
+}
+
+// TestEncoded writes batches of all sizes.
+func TestEncoded(t *testing.T) {
+	for _, sizes := range [][]int{{}, {5}, {0}, {1, 2, 3}, {40_000}, {125, 126, 65535, 65536}, {10, 40_000, 20}, slices.Repeat([]int{320}, 500)} {
+		synctest.Test(t, func(t *testing.T) {
+			c, p := opened(t, "server", ws.Options{})
+			var batch []byte
 			var want []string
 			for i, n := range sizes {
 				payload := strings.Repeat(string(rune('a'+i%26)), n)
@@ -257,21 +262,14 @@ func TestPrepared(t *testing.T) {
 				if i%2 == 1 {
 					typ, name = ws.Binary, "binary "
 				}
-				b := []byte(payload)
-				batch = append(batch, ws.Prepare(typ, b))
-				clear(b)
+				batch = append(ws.AppendHead(batch, typ, n), payload...)
 				want = append(want, name+short(payload))
 			}
 			done := make(chan error)
-			go func() {
-				done <- c.WritePrepared(t.Context(), batch...)
-				done <- c.WritePrepared(t.Context(), batch...) // nothing of them is used up
-			}()
-			for range 2 {
-				p.want(t, want...)
-				if err := <-done; err != nil {
-					t.Errorf("WritePrepared() = %v", err)
-				}
+			go func() { done <- c.WriteEncoded(t.Context(), batch) }()
+			p.want(t, want...)
+			if err := <-done; err != nil {
+				t.Errorf("WriteEncoded() = %v", err)
 			}
 		})
 	}
@@ -291,7 +289,7 @@ func TestConcurrent(t *testing.T) {
 				case 0:
 					err = c.Write(t.Context(), ws.Text, m)
 				case 1:
-					err = c.WritePrepared(t.Context(), ws.Prepare(ws.Text, m), prepared)
+					err = c.WriteEncoded(t.Context(), encoded(string(m), "hello"))
 				case 2:
 					err = errors.Join(c.Ping(t.Context()), c.Write(t.Context(), ws.Text, m))
 				}
@@ -348,8 +346,8 @@ func TestForgotten(t *testing.T) {
 		if _, _, err := c.Read(ctx); err != nil {
 			t.Fatalf("Read() = %v", err)
 		}
-		if err := c.WritePrepared(ctx, prepared); err != nil {
-			t.Fatalf("WritePrepared() = %v", err)
+		if err := c.WriteEncoded(ctx, encoded("hello")); err != nil {
+			t.Fatalf("WriteEncoded() = %v", err)
 		}
 		c.CloseNow()
 		if _, _, err := c.Read(ctx); err != ws.ErrClosed {

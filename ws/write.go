@@ -10,24 +10,6 @@ import (
 // largeOutput is how many bytes are gathered for one write to the network, at most.
 const largeOutput = 32 << 10
 
-// Prepared is a message that a server sends to many peers: it is encoded once, and all share its bytes.
-type Prepared struct {
-	typ     Type
-	frame   []byte
-	payload []byte // the end of frame
-}
-
-// Prepare encodes a message as Write would. It keeps no reference to the payload.
-func Prepare(t Type, payload []byte) *Prepared {
-	frame := appendHeader(make([]byte, 0, maxHeader+len(payload)), opcode(t), len(payload), false)
-	size := len(frame)
-	frame = append(frame, payload...)
-	return &Prepared{typ: t, frame: frame, payload: frame[size:]}
-}
-
-// Len tells the size of the message on the wire, which a server can use to bound its queues.
-func (p *Prepared) Len() int { return len(p.frame) }
-
 // Write sends a message in one frame, after those of others who wait. It neither changes nor keeps p. Text has to be valid
 // UTF-8, which is not checked.
 //
@@ -39,17 +21,6 @@ func (c *Conn) Write(ctx context.Context, t Type, p []byte) error {
 		return err
 	}
 	err := c.writeFrame(opcode(t), p)
-	c.endWrite()
-	return err
-}
-
-// WritePrepared sends messages in their order. Those of a server go out with few writes to the network: up to 32 KiB at a
-// time, and longer ones without being copied. Errors are those of Write; some of the messages may have been sent.
-func (c *Conn) WritePrepared(ctx context.Context, messages ...*Prepared) error {
-	if err := c.beginWrite(ctx); err != nil {
-		return err
-	}
-	err := c.writeAll(messages)
 	c.endWrite()
 	return err
 }
@@ -102,43 +73,6 @@ func (c *Conn) endWrite() {
 	c.writeWatch.end()
 	<-c.writing
 	c.writePongs()
-}
-
-func (c *Conn) writeAll(messages []*Prepared) error {
-	if len(messages) == 1 && !c.client {
-		return c.send(messages[0].frame)
-	}
-	size := 0
-	for _, m := range messages {
-		size += len(m.frame)
-	}
-	if size == 0 {
-		return nil
-	}
-	out := getBuffer(min(size, largeOutput))
-	defer out.free()
-	for _, m := range messages {
-		switch {
-		case c.client: // each copy has a key of its own (section 5.3)
-			if err := c.writeFrame(opcode(m.typ), m.payload); err != nil {
-				return err
-			}
-			continue
-		case len(m.frame) > cap(out.b)-len(out.b):
-			if err := c.send(out.b); err != nil {
-				return err
-			}
-			out.b = out.b[:0]
-		}
-		if len(m.frame) > cap(out.b) {
-			if err := c.send(m.frame); err != nil {
-				return err
-			}
-			continue
-		}
-		out.b = append(out.b, m.frame...)
-	}
-	return c.send(out.b)
 }
 
 // writeFrame sends one frame, by one write to the network if it is not longer than largeOutput.

@@ -100,7 +100,7 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 	defer e.release(r)
 	defer close(r.done)
 	defer r.cancel(nil)
-	if err := r.settleAbort(&opts); err != nil {
+	if err := r.settleAbort(r.move(), &opts); err != nil {
 		if errors.Is(err, store.ErrConflict) {
 			return row.Status, fault.New(fault.RunConflict, "The run has moved on.")
 		}
@@ -111,9 +111,8 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 	return r.row.Status, nil
 }
 
-// settleAbort ends the run as its abort asks.
-func (r *run) settleAbort(opts *AbortOptions) error {
-	m := r.move()
+// settleAbort adds the end to a move that the run's abort asks for, and commits it.
+func (r *run) settleAbort(m *move, opts *AbortOptions) error {
 	if r.row.Started == 0 { // it waited for its session's turn
 		m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
 	}
@@ -178,7 +177,7 @@ func (r *run) abortKids(opts *AbortOptions) (map[int]*run, error) {
 		if kid.row.Status.Terminal() {
 			continue
 		}
-		if err := kid.settleAbort(opts); err != nil {
+		if err := kid.settleAbort(kid.move(), opts); err != nil {
 			return nil, err
 		}
 		kid.count()

@@ -65,10 +65,6 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []message
 
 // refuse is the outcome of a call that cannot be made: its tool does not exist or its arguments do not fit.
 func (a *LLM) refuse(c message.ToolCall) *message.Outcome {
-	if a.Tools == nil {
-		return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.UnknownTool,
-			Message: "There are no tools.", RecoveryHint: message.TryAlternative}
-	}
 	if o := a.Tools.Check(c); o != nil {
 		return o
 	}
@@ -154,10 +150,8 @@ const outcomeUnknown = "outcome-unknown"
 // uncertain deals with a call whose effect may have happened and must not happen twice; false: it may run again.
 func (a *LLM) uncertain(r *run, m *move, c *store.Call) bool {
 	var spec tool.Spec
-	if a.Tools != nil {
-		if t, ok := a.Tools.Get(c.Name); ok {
-			spec = t.Spec()
-		}
+	if t, ok := a.Tools.Get(c.Name); ok {
+		spec = t.Spec()
 	}
 	switch {
 	case c.Child != "":
@@ -202,7 +196,7 @@ func (a *LLM) dispatch(r *run, calls []store.Call) error {
 	var first, rest []job
 	for _, c := range calls {
 		j := job{call: c}
-		if t, ok := a.agentTool(c.Name); ok {
+		if t, ok := a.callee(&c); ok {
 			var err error
 			if j.child, err = a.prepareChild(r, t, c); err != nil {
 				return err
@@ -294,7 +288,7 @@ func (r *run) take(w *work, only bool) error {
 			return errShutdown // the call stays claimed: what it did is unknown
 		}
 		m.settle(&c, r.rec.place(&c), o)
-		t, _ := r.reg.LLM.agentTool(c.Name)
+		t, _ := r.reg.LLM.callee(&c)
 		m.spanCall(r, w, &c, t)
 		if w.kid != nil {
 			if err := m.fold(&w.kid.row); err != nil {
@@ -393,6 +387,9 @@ func (a *LLM) report(r *run, step store.Step) error {
 		return r.commitEnd(m, pending)
 	}
 	m.endStep(r, step)
+	if err := r.stopping(); err != nil && (r.aborting() != nil || !r.stopped()) {
+		return r.cease(m, err)
+	}
 	if step.Number < a.maxSteps() {
 		m.beginStep(r, step.Number+1)
 	}

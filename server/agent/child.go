@@ -40,18 +40,19 @@ type agentTool struct {
 	agent   string
 	handoff bool
 	spec    tool.Spec
+	former  bool // the agent that made the call has no such tool any more
 }
 
 // HandoffTool is the tool `transfer_to_<agentID>`: the agent takes the conversation over and its texts are the result.
 func HandoffTool(agentID, description string) tool.Tool {
-	return agentTool{agentID, true, tool.Spec{Name: handoffPrefix + agentID, Truncation: tool.Spill,
+	return agentTool{agent: agentID, handoff: true, spec: tool.Spec{Name: handoffPrefix + agentID, Truncation: tool.Spill,
 		Description: sentence("Hand this conversation over to the agent "+agentID, description),
 		Input:       json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)}}
 }
 
 // SubAgentTool is the tool `subagent_<agentID>`: the agent answers a question of its own.
 func SubAgentTool(agentID, description string) tool.Tool {
-	return agentTool{agentID, false, tool.Spec{Name: subAgentPrefix + agentID, Truncation: tool.Spill,
+	return agentTool{agent: agentID, spec: tool.Spec{Name: subAgentPrefix + agentID, Truncation: tool.Spill,
 		Description: sentence("Ask the agent "+agentID+", which sees nothing of this conversation but the input", description),
 		Input: json.RawMessage(`{"type":"object","properties":{"input":{"type":"string","description":"What the agent shall do, with all it needs to know."}},` +
 			`"required":["input"],"additionalProperties":false}`)}}
@@ -80,14 +81,23 @@ func (t agentTool) label() string {
 
 // agentTool finds the agent behind a tool's name.
 func (a *LLM) agentTool(name string) (t agentTool, ok bool) {
-	if a.Tools == nil {
-		return t, false
-	}
 	found, ok := a.Tools.Get(name)
 	if ok {
 		t, ok = found.(agentTool)
 	}
 	return t, ok
+}
+
+// callee finds the agent behind a call, also one that a restart has taken out of this agent's tools.
+func (a *LLM) callee(c *store.Call) (t agentTool, ok bool) {
+	if t, ok = a.agentTool(c.Name); ok || c.Child == "" {
+		return t, ok
+	}
+	t = agentTool{former: true}
+	if t.agent, t.handoff = strings.CutPrefix(c.Name, handoffPrefix); !t.handoff {
+		t.agent = strings.TrimPrefix(c.Name, subAgentPrefix)
+	}
+	return t, true
 }
 
 // childJob is a call that is a run, ready to be dispatched.
@@ -103,6 +113,9 @@ type childJob struct {
 func (a *LLM) prepareChild(r *run, t agentTool, c store.Call) (*childJob, error) {
 	j := &childJob{tool: t, parent: r.row, kid: r.decided[c.Index]}
 	delete(r.decided, c.Index)
+	if t.former {
+		return j, nil
+	}
 	var err error
 	if t.handoff {
 		j.form = "messages"
@@ -195,6 +208,9 @@ func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error
 		if err := kid.catchUp(j.parent.N); err != nil {
 			return err
 		}
+		if j.tool.former {
+			return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q does not call the agent %q any more.", r.row.Owner, row.Owner)
+		}
 		if err := kid.verdict(); err != nil {
 			return err
 		}
@@ -206,6 +222,9 @@ func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error
 func (r *run) makeChild(c store.Call, j *childJob, reg *Registration) (*run, func() error, error) {
 	if r.depth+1 > maxDepth {
 		return nil, nil, fault.New(fault.RunFailed, "Agents call each other at most %d deep.", maxDepth)
+	}
+	if j.tool.former {
+		return nil, nil, fault.New(fault.AgentNotFound, "The agent %q is not to be called any more.", j.tool.agent)
 	}
 	if _, absent := reg.Agent.(gone); absent {
 		return nil, nil, fault.New(fault.AgentNotFound, "No agent %q is registered.", j.tool.agent)

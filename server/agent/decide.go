@@ -190,6 +190,10 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 		}
 		reg := r.e.registration(k.row.Owner)
 		kid := r.newChild(*k.row, k.rec, reg, call.ID)
+		if err := r.unfitChild(kid, call); err != nil {
+			d.refused = err
+			return
+		}
 		sub := kid.decide(words, by)
 		if sub.refused != nil && d.refused == nil {
 			d.refused = sub.refused
@@ -223,6 +227,17 @@ func (d *ruling) descend(below map[string][]Decision, by string, step int) {
 		}
 		m.calls = append(m.calls, call)
 	}
+}
+
+// unfitChild is why a child that waits cannot go on; nil when it can.
+func (r *run) unfitChild(kid *run, call store.Call) error {
+	if err := kid.unfit(); err != nil {
+		return err
+	}
+	if _, ok := r.reg.LLM.agentTool(call.Name); !ok {
+		return fault.New(fault.AgentChanged, "The agent %q does not call the agent %q any more.", r.row.Owner, kid.row.Owner).With("runId", kid.row.ID)
+	}
+	return nil
 }
 
 // keep turns a ruling that decides nothing for good into one that keeps the votes: the run goes on waiting.

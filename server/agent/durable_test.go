@@ -98,8 +98,44 @@ func TestDrainingAbortFinishesTheStep(t *testing.T) {
 	close(leave)
 	<-asked
 	res := r.wait(h)
-	if res.Status != store.Aborted || len(res.State.Steps[0].ToolCalls) != 1 || string(res.State.Steps[0].ToolCalls[0].Outcome.Output) != `"finished"` || res.Output != nil {
-		t.Errorf("result = %s, steps %+v; want aborted with the step's outcome kept", res.Status, res.State.Steps)
+	if res.Status != store.Aborted || len(res.State.Steps) != 1 || len(res.State.Steps[0].ToolCalls) != 1 ||
+		string(res.State.Steps[0].ToolCalls[0].Outcome.Output) != `"finished"` || res.State.Steps[0].EndedAt == "" || res.Output != nil {
+		t.Errorf("result = %s, steps %+v; want aborted with the step's outcome kept, and no other step", res.Status, res.State.Steps)
+	}
+	want := "agent.start step.start tool.call.start tool.call.delta* tool.call.end tool.execute.start tool.execute.end step.end agent.cancelling agent.end"
+	if got := types(r.events("a", h.ID)); got != want {
+		t.Errorf("events:\n got %s\nwant %s", got, want)
+	}
+}
+
+// A run that is ended while its tools run has no step after theirs.
+func TestEndInAToolBeginsNoStep(t *testing.T) {
+	for code, end := range map[string]func(*rig, *agent.Handle){
+		"run-aborted":     func(r *rig, h *agent.Handle) { r.engine.Abort(r.t.Context(), h.ID, agent.AbortOptions{}) }, //nolint:errcheck // the run tells
+		"budget-exceeded": func(*rig, *agent.Handle) {},
+	} {
+		slow := &counter{spec: tool.Spec{Name: "slow", Description: "d"}}
+		begun := make(chan bool, 1)
+		slow.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+			begun <- true
+			<-ctx.Done()
+			return tool.Result{}, ctx.Err()
+		}
+		a := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"slow","args":{}}]},{"text":"never"}]}`, slow)
+		if code == "budget-exceeded" {
+			a.Budget.Wall = 200 * time.Millisecond
+		}
+		r := newRig(t, single(a))
+		h := r.start(agent.StartRequest{AgentID: "a"})
+		<-begun
+		end(r, h)
+		res := r.wait(h)
+		if res.Error == nil || res.Error.Code != code || len(res.State.Steps) != 1 || res.State.Steps[0].EndedAt == "" {
+			t.Errorf("ended by %s: %s %+v with the steps %+v, want one that has ended", code, res.Status, res.Error, res.State.Steps)
+		}
+		if all := r.events("a", h.ID); strings.Count(types(all), "step.start") != 1 {
+			t.Errorf("ended by %s: %s, want one step", code, types(all))
+		}
 	}
 }
 

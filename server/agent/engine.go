@@ -279,7 +279,7 @@ func (e *Engine) waitTools() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	for _, reg := range e.opts.Agents.Agents() {
-		if reg.LLM != nil && reg.LLM.Tools != nil {
+		if reg.LLM != nil {
 			if err := reg.LLM.Tools.Wait(ctx); err != nil {
 				e.log.Warn("a tool has not returned", "agent", reg.ID)
 			}

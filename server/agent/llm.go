@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,7 +137,15 @@ func (m *move) endStep(r *run, s store.Step) {
 	m.say(event.StepEnd, stepFields{StepNumber: s.Number, Usage: &usage})
 }
 
-func (a *LLM) resumable(*run) bool { return true }
+// resumable: a model goes on from its transcript, and not from what an opaque agent has left. That has no steps but those
+// it tells of, while a model's first step begins with the run, unless it began elsewhere.
+func (a *LLM) resumable(r *run) bool {
+	if r.rec.checkpoint != nil || slices.ContainsFunc(r.rec.calls, requested) {
+		return false
+	}
+	steps := r.rec.steps
+	return r.rec.imported != nil || len(steps) > 0 && steps[0].Started == r.row.Started
+}
 
 func (a *LLM) drive(r *run) error {
 	if a.Budget.Wall > 0 {

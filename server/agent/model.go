@@ -143,9 +143,6 @@ func (h *holder) flush() error {
 
 // specs are the tools that the model is offered. read_result is one of them once there is something to read.
 func (a *LLM) specs(r *run) []provider.ToolSpec {
-	if a.Tools == nil {
-		return nil
-	}
 	spilled := false
 	for _, e := range r.rec.messages {
 		spilled = spilled || e.outcome != nil && e.outcome.ResultHandle != nil

@@ -5,6 +5,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/tool"
 )
 
 // Registry is the agents that can be run. The zero value is empty and ready; it is safe for concurrent use.
@@ -22,6 +23,14 @@ func (g *Registry) Register(reg Registration) error {
 	}
 	if (reg.Agent == nil) == (reg.LLM == nil) {
 		return fault.Invalid("A registration has an agent.", fault.At("set one of Agent and LLM", "agent"))
+	}
+	if reg.LLM != nil && reg.LLM.Tools == nil {
+		none, err := tool.NewSet()
+		if err != nil {
+			return err
+		}
+		toolless := *reg.LLM
+		toolless.Tools, reg.LLM = none, &toolless
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

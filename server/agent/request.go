@@ -130,7 +130,7 @@ func (r *run) waitOn() (waits bool, err error) {
 
 // deliver prepares what the agent goes on from, and marks the grants in it as handed over. It is nil when there is
 // neither a checkpoint nor a decision.
-func (o opaque) deliver(r *run) (*Resumption, error) {
+func (opaque) deliver(r *run) (*Resumption, error) {
 	from := &Resumption{State: r.rec.checkpoint}
 	m := r.move()
 	for _, c := range r.rec.calls {
@@ -155,9 +155,6 @@ func (o opaque) deliver(r *run) (*Resumption, error) {
 	}
 	if from.State == nil && from.Approvals == nil {
 		return nil, nil
-	}
-	if _, can := o.agent.(Resumer); !can && from.Approvals != nil {
-		return nil, fault.New(fault.AgentProtocol, "The agent has asked for approvals and cannot go on with a run any more.")
 	}
 	if len(m.calls) > 0 {
 		if err := r.commit(m); err != nil {

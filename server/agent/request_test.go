@@ -266,15 +266,6 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 			t.Errorf("the run is %s %+v, want agent-protocol", res.Status, res.Error)
 		}
 	})
-	t.Run("an agent that lost its Resume", func(t *testing.T) {
-		r, _ := newAsker(t, asks("1", "c"))
-		res, _ := r.run("a", "")
-		r.make = func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", Agent: goAgent{id: "a"}}} }
-		r.restart()
-		if res = resume(t, r, res.State.ID, grant("c")); res.Error == nil || res.Error.Code != "agent-protocol" {
-			t.Errorf("the run is %s %+v, want agent-protocol", res.Status, res.Error)
-		}
-	})
 }
 
 func TestAbortOfARunThatAsked(t *testing.T) {

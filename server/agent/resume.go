@@ -24,8 +24,9 @@ type Decision struct {
 // agent that has asked for its approvals itself is told the decisions once there is one on each. h is
 // nil when no call was decided for good: a further approver is needed, or nothing matched. unmatched lists the
 // decisions for calls that do not wait. A run that was aborted while its approvals were held goes on only when all are
-// decided. Errors: run-not-found, run-not-suspended, run-is-child, approver-refused, agent-not-found, session-busy,
-// run-conflict, server-draining, storage-failed. Of several callers at once, one wins.
+// decided. Errors: run-not-found, run-not-suspended, run-is-child, approver-refused, agent-not-found and agent-changed
+// where the agent of the run or of a child that decisions are for cannot go on with it, session-busy, run-conflict,
+// server-draining, storage-failed. After an error the run waits as before. Of several callers at once, one wins.
 func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string) (h *Handle, unmatched []Decision, err error) {
 	return e.ResumeAlso(ctx, runID, decisions, by, nil)
 }
@@ -45,9 +46,6 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	if err != nil {
 		return nil, nil, err
 	}
-	if e.opts.Agents.Agent(row.Owner) == nil {
-		return nil, nil, fault.New(fault.AgentNotFound, "The agent %q is not registered any more.", row.Owner).With("runId", runID)
-	}
 	r, err := e.takeUp(ctx, row, false)
 	if err != nil {
 		return nil, nil, err
@@ -62,6 +60,9 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	if r.row.Version != row.Version {
 		return nil, nil, conflict(runID)
 	}
+	if err := r.unfit(); err != nil {
+		return nil, nil, err
+	}
 	d := r.decide(decisions, cmp.Or(by, anonymous))
 	switch {
 	case d.refused != nil:
@@ -69,7 +70,9 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	case !d.moves && !d.votes:
 		return nil, d.unmatched, nil
 	case row.Status == store.Aborted && len(d.pending) > 0:
-		return nil, nil, notSuspended(row).Advise("Its approvals are held; decide on all of them at once.")
+		f := notSuspended(row)
+		f.Message = "The run is aborted and its approvals are held: one resumption decides on all of them."
+		return nil, nil, f.Advise("Decide on all of them at once.")
 	}
 	if !d.moves {
 		d.keep(r)
@@ -113,6 +116,18 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	h = &Handle{ID: runID, number: r.row.N, status: store.Running, run: r}
 	e.launch(r, func() error { return r.reg.driver().drive(r) })
 	return h, d.unmatched, nil
+}
+
+// unfit is why the agent of a run that waits, as it is registered now, cannot go on with it; nil when it can.
+func (r *run) unfit() error {
+	owner := r.row.Owner
+	if _, absent := r.reg.Agent.(gone); absent {
+		return fault.New(fault.AgentNotFound, "The agent %q is not registered any more.", owner).With("runId", r.row.ID)
+	}
+	if !r.reg.driver().resumable(r) {
+		return fault.New(fault.AgentChanged, "The agent %q is of another kind now and cannot go on with what the run has left.", owner).With("runId", r.row.ID)
+	}
+	return nil
 }
 
 func conflict(runID string) error {

@@ -392,20 +392,24 @@ func (r *run) advance(drive func() error) {
 
 // settle ends a run whose driver returned an error.
 func (r *run) settle(err error) error {
-	if opts := r.aborting(); opts != nil {
-		return r.settleAbort(opts)
-	}
-	cause := context.Cause(r.ctx)
-	if r.stopped() {
+	if r.aborting() == nil && r.stopped() {
 		if r.reg.driver().resumable(r) {
 			return r.leave()
 		}
 		return r.finish(r.move(), store.Aborted, errShutdown)
 	}
-	if r.ctx.Err() != nil && cause != nil {
+	return r.cease(r.move(), err)
+}
+
+// cease adds an end to a move that is not the server's: the one that an abort asks for, or a failure.
+func (r *run) cease(m *move, err error) error {
+	if opts := r.aborting(); opts != nil {
+		return r.settleAbort(m, opts)
+	}
+	if cause := context.Cause(r.ctx); r.ctx.Err() != nil && cause != nil {
 		err = cause // a budget of time, for instance
 	}
-	return r.finish(r.move(), store.Failed, err)
+	return r.finish(m, store.Failed, err)
 }
 
 // stopped reports whether the server's stop has cancelled the run.

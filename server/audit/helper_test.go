@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"cmp"
-	"database/sql"
 	"fmt"
 	"io"
 	"os"
@@ -68,21 +67,6 @@ func verify(t testing.TB, l *audit.Log, v audit.Verification) audit.Verdict {
 		t.Fatalf("Verify(%+v) = %v", v, err)
 	}
 	return got
-}
-
-// change runs SQL on a chain's file behind its back.
-func change(t testing.TB, path string, statements ...string) {
-	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	for _, s := range statements {
-		if _, err := db.Exec(s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-	}
 }
 
 func copyFile(t testing.TB, to, from string) {

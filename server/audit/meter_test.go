@@ -14,6 +14,7 @@ import (
 
 	"agentd/metrics"
 	"agentd/server/audit"
+	"agentd/store/storetest"
 )
 
 // reading is a value of an exposition; ok is false when it has none.
@@ -86,7 +87,7 @@ func TestMetricsOfBrokenChain(t *testing.T) {
 	path := l.Path()
 	appendMany(t, l, 1, 5)
 	closeLog(t, l)
-	change(t, path, "DELETE FROM audit_log WHERE seq = 3")
+	storetest.Behind(t, path, "DELETE FROM audit_log WHERE seq = 3")
 	in := metrics.New("1")
 	l = openLog(t, audit.Options{Path: path, Metrics: in})
 	if v := verify(t, l, audit.Verification{}); v.OK {

@@ -8,6 +8,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/fault"
+	"agentd/store/storetest"
 )
 
 // TestProofsAtOnce makes the proofs of several entries at once: they are those that are made one by one.
@@ -39,13 +40,13 @@ func TestProofsAtOnce(t *testing.T) {
 			t.Errorf("Proofs(%v, 42) = %v, %v; want config-invalid", seqs, got, err)
 		}
 	}
-	change(t, l.Path(), "DELETE FROM audit_log WHERE seq = 30")
+	storetest.Behind(t, l.Path(), "DELETE FROM audit_log WHERE seq = 30")
 	for _, seq := range []int64{20, 30, 42} {
 		if got, err := l.Proofs(t.Context(), []int64{seq}, 42); !fault.Is(err, fault.AuditUnusable) {
 			t.Errorf("Proofs of %d where an entry is missing = %v, %v; want audit-unusable", seq, got, err)
 		}
 	}
-	change(t, l.Path(), "DELETE FROM audit_log WHERE seq > 29")
+	storetest.Behind(t, l.Path(), "DELETE FROM audit_log WHERE seq > 29")
 	if got, err := l.Proofs(t.Context(), []int64{20}, 42); !fault.Is(err, fault.AuditUnusable) {
 		t.Errorf("Proofs in a chain that was cut = %v, %v; want audit-unusable", got, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/fault"
+	"agentd/store/storetest"
 )
 
 // pair is the two files of a chain.
@@ -64,7 +65,7 @@ func TestTampering(t *testing.T) {
 		t.Fatalf("Verify() of the chain as it is = %+v, want 30 entries and 3 checkpoints", v)
 	}
 	run := func(statements ...string) func(*testing.T, pair) {
-		return func(t *testing.T, p pair) { change(t, p.log, statements...) }
+		return func(t *testing.T, p pair) { storetest.Behind(t, p.log, statements...) }
 	}
 	flip := func(column string) string {
 		return fmt.Sprintf("UPDATE audit_log SET %[1]s = cast(substr(%[1]s, 1, 5) || x'5A' || substr(%[1]s, 7) AS BLOB) WHERE seq = 15", column)
@@ -107,7 +108,7 @@ func TestTampering(t *testing.T) {
 		},
 			30, audit.BrokenSignature, 30, audit.BrokenSignature},
 		{"cut and grown again", func(t *testing.T, p pair) {
-			change(t, p.log, "DELETE FROM audit_log WHERE seq > 17")
+			storetest.Behind(t, p.log, "DELETE FROM audit_log WHERE seq > 17")
 			p.grow(t, 40, 60)
 		}, 11, audit.BrokenLog, 11, audit.BrokenLog},
 		{"a checkpoint edited", func(t *testing.T, p pair) { edit(t, p.checkpoints, `"size":20`, `"size":19`) }, 19, audit.BrokenSignature, 19, audit.BrokenSignature},
@@ -212,7 +213,7 @@ func TestTamperedKeys(t *testing.T) {
 		"INSERT INTO audit_meta (key, value) VALUES ('stub', '{\"v\":\"svc-audit-stub/1\",\"through\":2}')":            fault.AuditUnusable,
 	} {
 		p := base.copyTo(t, t.TempDir())
-		change(t, p.log, statement)
+		storetest.Behind(t, p.log, statement)
 		l, err := audit.Open(t.Context(), audit.Options{Path: p.log, Passphrase: []byte(passphrase)})
 		if want == nil && err != nil || want != nil && !fault.Is(err, want) {
 			t.Errorf("Open() after %q = %v, want %v", statement, err, want)
@@ -226,7 +227,7 @@ func TestTamperedKeys(t *testing.T) {
 func TestLiveTampering(t *testing.T) {
 	l := openLog(t, audit.Options{})
 	appendMany(t, l, 1, 9)
-	change(t, l.Path(), "DELETE FROM audit_log WHERE seq > 7")
+	storetest.Behind(t, l.Path(), "DELETE FROM audit_log WHERE seq > 7")
 	if v := verify(t, l, audit.Verification{}); v.OK || v.Reason != audit.BrokenTruncated || v.BrokenAt != 8 {
 		t.Errorf("Verify() on the running log = %+v, want truncated at 8", v)
 	}
@@ -270,7 +271,7 @@ func TestPrune(t *testing.T) {
 		audit.BrokenMissing: "DELETE FROM audit_meta WHERE key = 'stub'",
 	} {
 		c := p.copyTo(t, t.TempDir())
-		change(t, c.log, statement)
+		storetest.Behind(t, c.log, statement)
 		if v := c.verify(t, nil, audit.Verification{}); v.OK || v.Reason != name {
 			t.Errorf("Verify() after %q = %+v, want %s", statement, v, name)
 		}

@@ -173,6 +173,33 @@ func TestAbortARunThatWaits(t *testing.T) {
 	})
 }
 
+// TestDecideOnAHeldRun decides on a run that was aborted and keeps its approvals.
+func TestDecideOnAHeldRun(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		w := park(t, dir, "pair", "x")
+		run := w[0].RunID
+		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "hold").wait().want(t, 0, "Run "+run+" is aborted.\n", "")
+		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   aborted\n", "").want(t, 0, "(call "+w[1].ToolCallID+")", "")
+		spawn(t, dir, nil, nil, "runs", "approve", run, w[1].ToolCallID).wait().want(t, 1, "", "agentd: run-not-suspended: The run is aborted and its approvals are held")
+		if n := payments(t, dir); n != 0 {
+			t.Errorf("%d payments before a decision on all, want none", n)
+		}
+		if list := waits(t, dir); len(list) != 0 {
+			t.Errorf("approvals = %v, want none: nobody waits for what an aborted run holds", list)
+		}
+		s := spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 0, "Done: paid", "")
+		if strings.Contains(s.stdout, "I pay.") || s.stderr != "" || payments(t, dir) != 2 {
+			t.Errorf("approve: stdout %q, stderr %q and %d payments; want the new text alone, and two", s.stdout, s.stderr, payments(t, dir))
+		}
+		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   completed\n", "")
+
+		run = park(t, dir, "clerk", "bob")[0].RunID
+		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "hold").wait().want(t, 0, "is aborted", "")
+		spawn(t, dir, nil, nil, "runs", "deny", run, "--reason", "not today").wait().want(t, 0, "Done: Error: Approval was denied: not today", "")
+		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "hold").wait().want(t, 1, "", "has ended already")
+	})
+}
+
 // TestApproveAfterAKill approves what a server asked for that was killed since.
 func TestApproveAfterAKill(t *testing.T) {
 	dir := newGatedSite(t)

@@ -86,15 +86,14 @@ func notReplaced(name string, err error) error {
 }
 
 func (c *call) importSession(ctx context.Context) error {
-	file, err := c.openFile(c.args[0])
+	file, err := c.readFile(c.args[0], session.MaxImport)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
 	var made rest.SessionImport
 	err = c.changing(ctx, func(remote *api) error { return remote.importSession(ctx, file, c.flags.as, &made) },
 		func(s *scribe, db *store.DB) error {
-			v, err := session.New(db.Sessions()).Import(ctx, file, session.ImportOptions{As: c.flags.as, Also: func(_ *store.Tx, v session.Imported) error {
+			v, err := session.New(db.Sessions()).Import(ctx, bytes.NewReader(file), session.ImportOptions{As: c.flags.as, Also: func(_ *store.Tx, v session.Imported) error {
 				id := v.Session.ID
 				return s.begin(ctx, audit.Record{Action: "session:import", Target: "session:" + id, Context: audit.Context{SessionID: id}})
 			}})
@@ -114,20 +113,32 @@ func (c *call) importSession(ctx context.Context) error {
 	return err
 }
 
-// openFile opens a file that is named on the command line; - is stdin.
-func (c *call) openFile(name string) (io.ReadCloser, error) {
-	if name == "-" && c.stdin != nil {
-		return io.NopCloser(c.stdin), nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		hint := "Check that you may read it."
-		if errors.Is(err, fs.ErrNotExist) {
-			hint = "Check the name."
+// readFile reads a file that is named on the command line, - being stdin, or of a longer one the limit and a byte.
+// Commands that write call it before they open the store: what they read from may be slow or never end, and nobody else
+// could open the store meanwhile.
+func (c *call) readFile(name string, limit int64) ([]byte, error) {
+	from := c.stdin
+	if name != "-" || from == nil {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, unreadable(name, err)
 		}
-		return nil, fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, innermost(err))).Because(err).Advise(hint)
+		defer f.Close()
+		from = f
 	}
-	return f, nil
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(io.LimitReader(from, limit+1)); err != nil {
+		return nil, unreadable(name, err)
+	}
+	return b.Bytes(), nil
+}
+
+func unreadable(name string, err error) error {
+	hint := "Check that you may read it."
+	if errors.Is(err, fs.ErrNotExist) {
+		hint = "Check the name."
+	}
+	return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, innermost(err))).Because(err).Advise(hint)
 }
 
 func (s storedSessions) export(ctx context.Context, id string, w io.Writer) error {
@@ -169,16 +180,12 @@ func (s *sourceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (a *api) importSession(ctx context.Context, r io.Reader, as string, made *rest.SessionImport) error {
-	var body bytes.Buffer
-	if _, err := body.ReadFrom(io.LimitReader(r, session.MaxImport+1)); err != nil { // the server refuses what is beyond
-		return fmt.Errorf("reading the file: %w", err)
-	}
+func (a *api) importSession(ctx context.Context, file []byte, as string, made *rest.SessionImport) error {
 	query := ""
 	if as != "" {
 		query = "?as=" + url.QueryEscape(as)
 	}
-	res, err := a.send(ctx, "POST", "/sessions/import"+query, body.Bytes(), http.Header{"Content-Type": {jsonLines}})
+	res, err := a.send(ctx, "POST", "/sessions/import"+query, file, http.Header{"Content-Type": {jsonLines}})
 	if err != nil {
 		return err
 	}

@@ -59,14 +59,20 @@ echo '{"type":"result","output":"paid"}' ;;
 esac
 `
 
-// TestKill kills the server at random moments while it starts and moves runs, and starts it again each time. Then every
-// run that was acknowledged must end truthfully, its events be numbered without gap or repeat, and no call of the tool
-// with an effect have been made twice.
-func TestKill(t *testing.T) {
+func newKillSite(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), killConfig)
 	write(t, filepath.Join(dir, "script.json"), killScript)
 	write(t, filepath.Join(dir, "asks.sh"), killAsks)
+	return dir
+}
+
+// TestKill kills the server at random moments while it starts and moves runs, and starts it again each time. Then every
+// run that was acknowledged must end truthfully, its events be numbered without gap or repeat, and no call of the tool
+// with an effect have been made twice.
+func TestKill(t *testing.T) {
+	dir := newKillSite(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	t.Logf("seed %d", seed)

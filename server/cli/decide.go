@@ -51,7 +51,8 @@ func (c *call) decide(ctx context.Context, granted bool) error {
 	})
 }
 
-// attach finds a run that waits, here or in the server that holds the store, and what it waits for.
+// attach finds a run that waits, or was aborted while its approvals were held, here or in the server that holds the
+// store, and what it waits for.
 func (c *call) attach(ctx context.Context, cfg *config.Config, runID string) (following, []agent.Approval, error) {
 	local, remote, err := c.open(ctx, cfg)
 	switch {
@@ -59,12 +60,12 @@ func (c *call) attach(ctx context.Context, cfg *config.Config, runID string) (fo
 		return nil, nil, err
 	case remote != nil:
 		s, err := remote.show(ctx, runID)
-		if err == nil && s.Status != store.Awaiting {
+		if held := s.Status == store.Aborted && len(s.PendingApprovals) > 0; err == nil && s.Status != store.Awaiting && !held {
 			err = fault.New(fault.RunNotSuspended, "The run is %s.", s.Status)
 		}
 		var f *remoteRun
 		if err == nil {
-			f, err = attachRemote(ctx, remote, s.RunID, s.PendingApprovals)
+			f, err = attachRemote(ctx, remote, s)
 		}
 		if err != nil {
 			return nil, nil, errors.Join(err, remote.close())

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -81,16 +80,11 @@ func (c *call) verifyEvidence(context.Context) error {
 	if err != nil {
 		return err
 	}
-	file, err := c.openFile(c.args[0])
+	file, err := c.readFile(c.args[0], evidence.MaxBytes)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	var text bytes.Buffer
-	if _, err := text.ReadFrom(io.LimitReader(file, evidence.MaxBytes+1)); err != nil {
-		return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", c.args[0], innermost(err))).Because(err).Advise("Name a file that `agentd evidence` wrote.")
-	}
-	report := evidence.Verify(text.Bytes(), key)
+	report := evidence.Verify(file, key)
 	if c.flags.json {
 		err = c.printJSON(report)
 	} else {

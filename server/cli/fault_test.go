@@ -2,8 +2,6 @@ package cli_test
 
 import (
 	"bufio"
-	"context"
-	"database/sql"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -13,9 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"agentd/store/storetest"
 	"agentd/ws"
-
-	_ "modernc.org/sqlite"
 )
 
 // TestStoppedServer stops the process for a while, as a debugger or a machine that sleeps does. Nobody notices but for
@@ -77,27 +74,12 @@ func TestForeignLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serve(t, dir)
-	db, err := sql.Open("sqlite", "file:"+cfg.Storage.Path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	exec := func(query string) {
-		t.Helper()
-		if _, err := conn.ExecContext(context.Background(), query); err != nil {
-			t.Fatalf("%s: %v", query, err)
-		}
-	}
+	exec := storetest.Another(t, cfg.Storage.Path)
 	var held run
 	s.call("POST", "/agents/holds/stream", "", &held)
 
 	exec("BEGIN IMMEDIATE")
-	free := time.AfterFunc(2*time.Second, func() { conn.ExecContext(context.Background(), "ROLLBACK") }) //nolint:errcheck // the next BEGIN tells
+	free := time.AfterFunc(2*time.Second, func() { exec("ROLLBACK") })
 	defer free.Stop()
 	begun := time.Now()
 	ids, status, refusal := s.acknowledge(10, 1)

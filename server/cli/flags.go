@@ -181,7 +181,7 @@ func allFlag(fs *flag.FlagSet, o *options) {
 }
 
 func secretsFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.secretsSource, "secrets-source", "", "use this `STORE` instead of secrets.source: auto, encrypted-file or env")
+	fs.StringVar(&o.secretsSource, "secrets-source", "", "use this `STORE` instead of secrets.source: auto, encrypted-file or env, or several with commas")
 	fs.BoolVar(&o.strictSecrets, "strict-secrets", false, "use no other store when the first is not available, as secrets.strict does")
 }
 

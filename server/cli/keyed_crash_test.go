@@ -92,10 +92,7 @@ func (c *keyedClient) retry(t *testing.T, url string) bool {
 // TestKillWithKeys kills the server at random moments while requests with keys are under way, several with each key at
 // once, and sends those that were not answered again. Each key must have made one run or one session, never two.
 func TestKillWithKeys(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "agentd.json"), killConfig)
-	write(t, filepath.Join(dir, "script.json"), killScript)
-	write(t, filepath.Join(dir, "asks.sh"), killAsks)
+	dir := newKillSite(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 2))
 	t.Logf("seed %d", seed)

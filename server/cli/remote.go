@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"agentd/server/agent"
 	"agentd/server/event"
@@ -59,16 +60,16 @@ func startRemote(ctx context.Context, a *api, req agent.StartRequest) (*remoteRu
 	return r, nil
 }
 
-// attachRemote prepares to follow a run that waits for approvals: what it told until it asked for them is passed over.
-func attachRemote(ctx context.Context, a *api, runID string, pending []agent.Approval) (*remoteRun, error) {
+// attachRemote prepares to follow a run that stands as the snapshot tells: what it told until then is passed over.
+func attachRemote(ctx context.Context, a *api, s agent.Snapshot) (*remoteRun, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, answerPatience, fault.New(fault.RunConflict, "The run does not wait for the same calls any more."))
 	defer cancel()
-	r := &remoteRun{api: a, runID: runID}
+	r := &remoteRun{api: a, runID: s.RunID}
 	err := r.attached(limit, func(e *hub.Entry) {
 		var end ending
 		if r.over {
 			json.Unmarshal(e.Payload, &end) //nolint:errcheck // then it is not the one that is sought
-			r.over = samePending(end.Result.State.PendingApprovals, pending)
+			r.over = end.Result.Status == s.Status && samePending(end.Result.State.PendingApprovals, s.PendingApprovals)
 		}
 	})
 	r.detach()
@@ -125,16 +126,38 @@ func (r *remoteRun) resume(ctx context.Context, decisions []agent.Decision, yiel
 	defer asking.Wait()
 	defer cancel(errFollowed)
 	var moved atomic.Bool
+	decided := make(chan struct{})
 	asking.Go(func() {
+		defer close(decided)
 		// The answer comes when the run has ended or waits again. Once it moves, its events tell all there is to know.
 		if err := r.decide(ctx, decisions); err != nil && !moved.Load() {
 			cancel(err)
 		}
 	})
-	return r.follow(ctx, func(e *hub.Entry) {
+	return r.heed(ctx, decided, func(e *hub.Entry) {
 		moved.Store(true)
 		yield(e)
 	})
+}
+
+// heldWait is how long to wait before the events of a run are asked for again that does not move yet, each time twice as long.
+const heldWait = 100 * time.Millisecond
+
+// heed follows a run on which a decision is under way. The stream of one that was aborted ends at once for as long as
+// the decision has not set it going.
+func (r *remoteRun) heed(ctx context.Context, decided <-chan struct{}, yield func(*hub.Entry)) error {
+	for wait := heldWait; ; wait *= 2 {
+		if err := r.follow(ctx, yield); err != nil || r.over {
+			return err
+		}
+		select {
+		case <-decided:
+			return r.follow(ctx, yield)
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // decide sends decisions. That the run has failed since is no error here.

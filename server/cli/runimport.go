@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,19 +21,15 @@ func (c *call) importRun(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	file, err := c.openFile(c.args[0])
+	limit := int64(cfg.Server.MaxBodyBytes)
+	file, err := c.readFile(c.args[0], limit)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	limit := int64(cfg.Server.MaxBodyBytes)
-	var state bytes.Buffer
-	if n, err := state.ReadFrom(io.LimitReader(file, limit+1)); err != nil {
-		return fmt.Errorf("reading the file: %w", err)
-	} else if n > limit {
+	if int64(len(file)) > limit {
 		return fault.New(fault.BodyTooLarge, "The run state is larger than %d bytes.", limit)
 	}
-	doc := stateIn(state.Bytes())
+	doc := stateIn(file)
 	local, remote, err := c.open(ctx, cfg)
 	if err != nil {
 		return err

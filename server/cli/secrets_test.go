@@ -35,6 +35,7 @@ func TestSecrets(t *testing.T) {
 	sec("set", "db", "--value", value, "--strict-secrets").want(t, 1, "", "strict-secrets-unavailable")
 	sec("list", "--secrets-source", "keyring").want(t, 1, "", "this build has no keyring; use encrypted-file or env")
 	sec("list", "--secrets-source", "paper").want(t, 1, "", "secrets.source")
+	sec("list", "--secrets-source", "env,").want(t, 1, "", "secrets.source")
 	sec("list").want(t, 0, "", "cannot be listed")
 	sec("list", "--json").want(t, 0, `"secrets": []`, "")
 	sec("get", "db").want(t, 1, "", `The env has no secret "db".`)
@@ -45,6 +46,9 @@ func TestSecrets(t *testing.T) {
 	sec("get", "bytes", "--reveal", "--json").want(t, 1, "The value is no text, so JSON cannot hold it.", "")
 	sec("get", "bytes", "--json").want(t, 0, `"found": true`, "")
 	sec("get", "bytes", "--reveal").want(t, 0, "\xff\xfe\n", "")
+	t.Setenv("AGENTD_SECRETS_SOURCE", "keyring,env,encrypted-file")
+	sec("get", "db_word").want(t, 0, "The env has db_word (15 bytes)", "")
+	t.Setenv("AGENTD_SECRETS_SOURCE", "keyring,encrypted-file,env")
 
 	t.Setenv("AGENTD_MASTER_PASSPHRASE", "a passphrase")
 	sec("set", "db").want(t, 2, "", "the value is missing")

@@ -86,10 +86,46 @@ func TestSessions(t *testing.T) {
 	})
 }
 
+// TestSlowInputHoldsNobodyUp imports what comes slowly. The store is not locked meanwhile: a server can be started, and
+// what has come in the end is imported through it.
+func TestSlowInputHoldsNobodyUp(t *testing.T) {
+	home := newGatedSite(t)
+	long := strings.Repeat("x", 300<<10) // a pipe does not hold as much, so whoever has written it has a reader
+	spawn(t, home, strings.NewReader(long), nil, "run", "same", "--session", "s1").wait().want(t, 0, "", "")
+	session := spawn(t, home, nil, nil, "sessions", "export", "s1").wait().want(t, 0, "", "").stdout
+	spawn(t, home, strings.NewReader(long), nil, "run", "clerk").wait().want(t, 3, "", "")
+	run := spawn(t, home, nil, nil, "runs", "show", waits(t, home)[0].RunID, "--json").wait().want(t, 0, "", "").stdout
+	for what, file := range map[string]string{"sessions": session, "runs": run} {
+		dir := newGatedSite(t)
+		spawn(t, dir, nil, nil, "run", "same", "x").wait().want(t, 0, "x", "") // there is a database
+		stdin, to, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		p := spawn(t, dir, stdin, nil, what, "import", "-")
+		stdin.Close()
+		begun := len(file) / 2
+		if _, err := io.WriteString(to, file[:begun]); err != nil {
+			t.Fatal(err)
+		}
+		s := serve(t, dir)
+		if _, err := io.WriteString(to, file[begun:]); err != nil {
+			t.Errorf("%s import -: %v; want all read", what, err)
+		}
+		to.Close()
+		p.wait().want(t, 0, map[string]string{"sessions": "Made session s1 with 2 message(s)", "runs": "which waits for approval"}[what], "")
+		if n := len(s.runs()); what == "runs" && n != 2 {
+			t.Errorf("the server lists %d runs, want the imported one, too", n)
+		}
+	}
+}
+
 func TestSessionsWithoutADatabase(t *testing.T) {
 	t.Chdir(newGatedSite(t))
 	here(t, "sessions", "list").want(t, 1, "", "Make the database with")
 	here(t, "sessions", "import", "absent").want(t, 1, "", "cannot be read")
+	here(t, "sessions", "import", ".").want(t, 1, "", "agentd: config-invalid: The file . cannot be read: is a directory.")
 	if _, err := os.Stat("data/data.db"); err == nil {
 		t.Error("a command that failed made a database")
 	}

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"bytes"
-	"flag"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,30 +14,12 @@ import (
 
 	"agentd/server/config"
 	"agentd/server/fault"
+	"agentd/server/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs from what the tags give; look at it and run go test -update", name)
-	}
-}
-
 func TestGolden(t *testing.T) {
-	golden(t, "schema.json", config.Schema())
-	golden(t, "fields.md", []byte(config.Markdown()))
+	golden.Check(t, "testdata/schema.json", string(config.Schema()))
+	golden.Check(t, "testdata/fields.md", config.Markdown())
 }
 
 func load(t *testing.T, file string) *config.Config {

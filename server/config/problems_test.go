@@ -167,6 +167,11 @@ func TestProblems(t *testing.T) {
 			`server/port | AGENTD_SERVER_PORT: want a whole number, got text`,
 		}},
 
+		{"stores of secrets", `{}`, []string{"AGENTD_SECRETS_SOURCE=keyring,encrypted-file, env"}, nil},
+		{"stores of secrets that are none", `{}`, []string{"AGENTD_SECRETS_SOURCE=env,auto"}, []string{
+			`secrets/source | AGENTD_SECRETS_SOURCE: want auto, or one or several of keyring, encrypted-file and env with commas between them`}},
+		{"a store of secrets twice", `{"secrets": {"source": "env,env"}}`, nil, []string{`secrets/source | c:1:24: want each store once`}},
+
 		// Kinds and required fields.
 		{"no kind", `{"providers": {"p": {}}}`, nil, []string{`providers/p/kind | c:1:21: "kind" is missing`}},
 		{"unknown kind", `{"providers": {"p": {"kind": "openai", "baseUrl": 1}}}`, nil, []string{

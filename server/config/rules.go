@@ -51,12 +51,15 @@ var textRules = map[string]*textRule{
 	"baseurl":     {pattern: regexp.MustCompile(`^https?://[^\s?#{}]+$`), want: "an http or https address without a query", more: checkURL},
 	"url":         {pattern: regexp.MustCompile(`^https?://[^\s#{}]+$`), want: "an http or https address", more: checkURL},
 	"urltemplate": {pattern: regexp.MustCompile(`^https?://[^\s/?#{}]+([/?][^\s#]*)?$`), want: "an http or https address with {name} in its path or query only", more: checkTemplate},
-	"permission":  {pattern: regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(:[^=]+=[\s\S]*)?$`), want: "tool or tool:argument=glob"},
+	"stores": {pattern: regexp.MustCompile(`^(auto|` + storeName + `(, ?` + storeName + `)*)$`), more: checkStores,
+		want: "auto, or one or several of keyring, encrypted-file and env with commas between them"},
+	"permission": {pattern: regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(:[^=]+=[\s\S]*)?$`), want: "tool or tool:argument=glob"},
 }
 
 const (
-	ipv6     = `[0-9A-Fa-f]*:[0-9A-Fa-f:.]*`
-	hostName = `[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?`
+	ipv6      = `[0-9A-Fa-f]*:[0-9A-Fa-f:.]*`
+	storeName = `(keyring|encrypted-file|env)`
+	hostName  = `[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?`
 )
 
 // check returns what is wrong with s, or "". It does not repeat s, which may be a secret in the wrong place.
@@ -84,6 +87,16 @@ func checkURL(s string) string {
 	case u.Port() != "":
 		if n, err := strconv.Atoi(u.Port()); err != nil || n < 1 || n > 65535 {
 			return "a port from 1 to 65535"
+		}
+	}
+	return ""
+}
+
+func checkStores(s string) string {
+	names := strings.Split(strings.ReplaceAll(s, " ", ""), ",")
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return "each store once"
 		}
 	}
 	return ""

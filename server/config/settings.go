@@ -174,7 +174,7 @@ type AuditCheckpoint struct {
 
 // Secrets is where references of the scheme ref: look.
 type Secrets struct {
-	Source string `json:"source" default:"auto" enum:"auto|keyring|encrypted-file|env" doc:"The store of secrets; auto is the encrypted file where the environment has its passphrase, else the environment. This build has no keyring."`
+	Source string `json:"source" default:"auto" check:"stores" doc:"The store of secrets: keyring, encrypted-file or env, or several, separated by commas, of which the first that is available is used. auto is the encrypted file where the environment has its passphrase, else the environment. This build has no keyring."`
 	Strict bool   `json:"strict" default:"false" doc:"Fail instead of falling back to another store."`
 	Path   string `json:"path" doc:"The encrypted file, relative to the folder of this file; absent: secrets.kse beside storage.path."`
 }

@@ -21,6 +21,9 @@ var (
 	ConfigInvalid = declare("config-invalid", 400,
 		"A body, a query or the configuration is not valid.",
 		"Correct the fields that `issues` names and send it again.").closes(4008)
+	RequestMalformed = declare("request-malformed", 400,
+		"What was sent is no valid HTTP request.",
+		"Send HTTP/1.1 with one `Host` field and header fields of valid names and values.")
 	HandshakeInvalid = declare("handshake-invalid", 400,
 		"A request for a WebSocket breaks a rule of the opening handshake.",
 		"Use a WebSocket client, and a proxy that passes `Upgrade` and `Connection` on.")
@@ -120,6 +123,9 @@ var (
 	RunNotSuspended = declare("run-not-suspended", 409,
 		"The run is not waiting for an approval.",
 		"Read its status with `GET /runs/{runId}/state`.")
+	AgentChanged = declare("agent-changed", 409,
+		"The agent of a run that waits, or of a child of it, is of another kind now and cannot go on with what the run has left.",
+		"Put the agent back as it was in the configuration and decide again, or abort the run.")
 	RunConflict = declare("run-conflict", 409,
 		"Somebody else moved the run on at the same moment.",
 		"Read its state again and decide anew.")
@@ -152,6 +158,10 @@ var (
 		"The body is larger than server.maxBodyBytes.",
 		"Send less, or raise `server.maxBodyBytes`.").closes(1009)
 
+	HeaderTooLarge = declare("header-too-large", 431,
+		"The request line and the header fields have more than about 64 KiB.",
+		"Send fewer or shorter header fields, and what is long in the body.")
+
 	AuthLockedOut = declare("auth-locked-out", 429,
 		"Too many failed authentications from this address or for this token.",
 		"Wait as long as `Retry-After` says, and check the token.").closes(4002)
@@ -162,6 +172,13 @@ var (
 	RunFailed = declare("run-failed", 500,
 		"The run ended as failed.",
 		"Read `GET /runs/{runId}/state` for the error, and its events for what led to it.")
+
+	TransferCoding = declare("transfer-coding-unsupported", 501,
+		"The body comes in a transfer coding other than `chunked`.",
+		"Send the body with `Content-Length`, or in chunks.")
+	HTTPVersion = declare("http-version-unsupported", 505,
+		"The request is of a version of HTTP other than 1.0 and 1.1.",
+		"Use HTTP/1.1.")
 
 	ServerDraining = declare("server-draining", 503,
 		"The server is stopping and takes no new work.",
@@ -207,7 +224,7 @@ var (
 		"The active store of secrets cannot be changed.",
 		"Set AGENTD_MASTER_PASSPHRASE, so that secrets are kept in an encrypted file.")
 	StrictSecretsUnavailable = declare("strict-secrets-unavailable", 0,
-		"The one store of secrets that may be active is not available.",
+		"No store of secrets that may be active is available.",
 		"Make it available as the message says, or change `secrets.source` or `secrets.strict`.")
 	MissingPeerDependency = declare("missing-peer-dependency", 0,
 		"A reference needs something that this build does not have: a keyring, or an adapter of a vault.",

@@ -44,7 +44,7 @@ type Options struct {
 type Gate struct {
 	opts     Options
 	public   map[string]bool // patterns that need no token
-	probes   map[string]bool // patterns that are not limited
+	probes   map[string]bool // patterns that are not limited and need no host by name
 	upgrades map[string]bool // patterns whose routes find out themselves who calls
 	late     map[string]bool // patterns whose routes tell themselves of a refused token
 	draining atomic.Bool
@@ -61,8 +61,8 @@ func New(o Options) *Gate {
 // Public exempts a mux pattern from authentication. It must be called before the gate serves.
 func (g *Gate) Public(pattern string) { g.public[pattern] = true }
 
-// Probe exempts a mux pattern from the rate limit, so that no probe is ever refused. It must be called before the gate
-// serves.
+// Probe exempts a mux pattern from the rate limit, so that no probe is ever refused, and lets it be called by an address
+// without a name; see [Origins.Check]. It must be called before the gate serves.
 func (g *Gate) Probe(pattern string) { g.probes[pattern] = true }
 
 // Late lets requests for a mux pattern pass with a token that is missing or wrong, which is [Request.Refused] then: the
@@ -196,13 +196,13 @@ func (g *Gate) limit(h http.Header, q *Request, pattern string) error {
 
 // protect refuses what a web page may have made its reader's browser send.
 func (g *Gate) protect(w http.ResponseWriter, r *http.Request, pattern string) error {
-	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
-		return nil
-	}
 	if g.opts.Verifier == nil {
-		if err := g.opts.Origins.Check(r); err != nil {
+		if err := g.opts.Origins.Check(r, g.probes[pattern]); err != nil {
 			return err
 		}
+	}
+	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
+		return nil
 	}
 	if err := g.opts.CSRF.Check(r); err != nil {
 		return err

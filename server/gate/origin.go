@@ -21,8 +21,12 @@ type Origins struct {
 
 // Check refuses a request with an Origin that is neither the server's own nor allowed, or with a Host that is neither
 // a loopback name, the bound host nor allowed. A request without an Origin is no page's, unless its Host gives it away.
-func (o *Origins) Check(r *http.Request) error {
-	if !o.host(r.Host) {
+//
+// A probe may also have an IP address as its Host, or none. Whoever probes a machine or scrapes it often knows no name of
+// it, and neither can be the work of a page: the Host is what the page's address says, a browser always sends it, and an
+// address resolves to nothing but itself.
+func (o *Origins) Check(r *http.Request, probe bool) error {
+	if !o.host(r.Host) && !(probe && nameless(r.Host)) {
 		return fault.New(fault.OriginDenied, "The host %.100q is not one of this server's.", r.Host).
 			Advise("Call it by a loopback name, or add the host to `server.allowHosts`.")
 	}
@@ -37,11 +41,7 @@ func (o *Origins) Check(r *http.Request) error {
 }
 
 func (o *Origins) host(header string) bool {
-	name := header
-	if h, _, err := net.SplitHostPort(header); err == nil {
-		name = h
-	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
+	name := hostname(header)
 	if ip, err := netip.ParseAddr(name); name == "localhost" || err == nil && ip.IsLoopback() {
 		return true
 	}
@@ -49,4 +49,18 @@ func (o *Origins) host(header string) bool {
 		return false
 	}
 	return name == strings.ToLower(o.Bound) || slices.Contains(o.AllowHosts, name) || slices.Contains(o.AllowHosts, strings.ToLower(header))
+}
+
+// nameless reports whether a Host header is empty or an IP address.
+func nameless(header string) bool {
+	_, err := netip.ParseAddr(hostname(header))
+	return err == nil || header == ""
+}
+
+// hostname is a Host header without its port and brackets, in lower case.
+func hostname(header string) string {
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		header = h
+	}
+	return strings.ToLower(strings.Trim(header, "[]"))
 }

@@ -58,7 +58,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			defer srv.Close()
 			ask := func() {
 				t.Helper()
-				if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
 			}

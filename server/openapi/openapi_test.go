@@ -2,8 +2,6 @@ package openapi_test
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/golden"
 	"agentd/server/openapi"
 )
 
@@ -87,8 +86,6 @@ var sample = []openapi.Operation{
 	},
 }
 
-var update = flag.Bool("update", false, "write the golden files")
-
 func TestGolden(t *testing.T) {
 	info := openapi.Info{Title: "Shop", Version: "1.2.3", Description: "Sells things.", BasePath: "/v1"}
 	doc := openapi.Document(info, sample)
@@ -101,19 +98,7 @@ func TestGolden(t *testing.T) {
 		"routes.md":   openapi.Markdown(sample),
 		"failures.md": openapi.ErrorsMarkdown([]*fault.Kind{fault.ConfigInvalid, fault.BindFailed}),
 	} {
-		path := "testdata/" + name
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s is not what is generated now (run with -update to write it):\n%s", path, got)
-		}
+		golden.Check(t, "testdata/"+name, got)
 	}
 }
 

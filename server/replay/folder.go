@@ -14,8 +14,8 @@ const (
 	folderPrefix = "agentd-replay-"
 	database     = "replay.db"
 
-	// fresh is how young a folder may be whose database nobody holds yet.
-	fresh = time.Hour
+	// fresh is how young a folder may be whose database nobody holds yet, because its replay is only about to begin.
+	fresh = time.Minute
 )
 
 // folder makes a temporary folder for a replay. It removes those of replays that were killed before they could: they hold

@@ -314,7 +314,7 @@ func TestFoldersOfKilledReplays(t *testing.T) {
 	t.Setenv("TMPDIR", tmp)
 	reg := clerk(t, new(int))
 	rec := record(t, reg, text("plain"))
-	long := time.Now().Add(-2 * time.Hour)
+	long := time.Now().Add(-2 * time.Minute)
 	folder := func(name string, at time.Time) string {
 		dir := filepath.Join(tmp, name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -105,9 +105,9 @@ func (a *API) operations() []openapi.Operation {
 
 // errorsOf adds to a row's own errors those that follow from its access and input.
 func errorsOf(rt Route, input bool) []*fault.Kind {
-	var kinds []*fault.Kind
+	kinds := []*fault.Kind{fault.OriginDenied}
 	if rt.Access.kind != public && rt.Access.kind != upgrade {
-		kinds = append(kinds, fault.OriginDenied, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded,
+		kinds = append(kinds, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded,
 			fault.AuditUnavailable)
 		if rt.Access.kind != anyone {
 			kinds = append(kinds, fault.ScopeDenied)

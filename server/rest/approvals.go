@@ -43,7 +43,7 @@ func (a *API) approvalRoutes() []Route {
 			Endpoint: call(http.StatusOK, a.listApprovals)},
 		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("invoke"), Effects: true, Starts: true, Again: a.runAgain,
 			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again.",
-			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
+			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
 				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
 				return err

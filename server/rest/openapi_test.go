@@ -1,19 +1,16 @@
 package rest_test
 
 import (
-	"flag"
-	"os"
 	"testing"
 
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
 	"agentd/server/audit"
+	"agentd/server/golden"
 	"agentd/server/idem"
 	"agentd/server/rest"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // TestDocument compares the document of all routes with the one that was last looked at: whoever changes a route
 // changes what others rely on.
@@ -24,17 +21,5 @@ func TestDocument(t *testing.T) {
 	if again := string(api.Document()); again != got {
 		t.Error("Document() gives other bytes the second time")
 	}
-	const path = "testdata/openapi.json"
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("Document() is not %s; run with -update to write it:\n%s", path, got)
-	}
+	golden.Check(t, "testdata/openapi.json", got)
 }

@@ -28,7 +28,7 @@ func (a *API) realtimeRoutes() []Route {
 	return []Route{
 		{Method: "GET", Path: a.WSPath, Access: Upgrade(), Starts: true,
 			Summary: "Upgrade to a WebSocket with the subprotocol `svc.protocol.v1`. A token or a ticket is checked after the handshake: a refusal is a close code.",
-			Errors:  []*fault.Kind{fault.HandshakeInvalid, fault.UpgradeRequired, fault.OriginDenied, fault.Overloaded},
+			Errors:  []*fault.Kind{fault.HandshakeInvalid, fault.UpgradeRequired, fault.Overloaded},
 			Answers: []openapi.Response{{Status: 101, Description: "The connection speaks svc.protocol.v1."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
 				bearer, ok := gate.Bearer(r)

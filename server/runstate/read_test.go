@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,11 +12,10 @@ import (
 	"testing"
 
 	"agentd/server/fault"
+	"agentd/server/golden"
 	"agentd/server/message"
 	"agentd/server/runstate"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // fixtures are the snapshots of each version.
 func fixtures(t testing.TB) map[string][]byte {
@@ -64,16 +62,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			got.WriteByte('\n')
-			golden := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil || !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s reads as\n%s\nwhich is not %s (%v)", name, got.Bytes(), golden, err)
-			}
+			golden.Check(t, filepath.Join("testdata", name+".golden"), got.String())
 			checkStable(t, data)
 		})
 	}

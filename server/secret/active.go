@@ -15,21 +15,23 @@ type Report struct {
 	HeadlessReasons []string `json:"headlessReasons" doc:"Why there is no keyring on this host; always empty in this build, which has none."`
 }
 
-// Activate chooses the store that source names: encrypted-file or env, and with auto the first of both that is available.
+// Activate chooses the store that source names: encrypted-file or env, of several with commas between them the first that
+// is available, and with auto the first of these two.
 // The encrypted file at path is available when the environment names a passphrase; it need not exist yet. A file that
 // exists and cannot be read with it is an error, never a reason to fall back. With strict only the first store is tried.
 //
 // The resolver reads the passphrase, and should get the store as its own. Errors are [*Error], of kind
-// strict-secrets-unavailable when the one store that may be active is not available.
+// strict-secrets-unavailable when no store that may be active is available.
 func Activate(source string, strict bool, path string, r *Resolver) (Store, Report, error) {
 	report := Report{StrictMode: strict, HeadlessReasons: []string{}}
 	switch {
-	case source == "auto" && strict:
-		report.FallbackChain = []string{"encrypted-file"}
 	case source == "auto" || source == "":
 		report.FallbackChain = []string{"encrypted-file", "env"}
 	default:
-		report.FallbackChain = []string{source}
+		report.FallbackChain = strings.FieldsFunc(source, func(r rune) bool { return r == ',' || r == ' ' })
+	}
+	if strict && len(report.FallbackChain) > 1 {
+		report.FallbackChain = report.FallbackChain[:1]
 	}
 	var reasons []string
 	for _, kind := range report.FallbackChain {
@@ -48,7 +50,7 @@ func Activate(source string, strict bool, path string, r *Resolver) (Store, Repo
 		return store, report, nil
 	}
 	return nil, Report{}, &Error{Kind: StrictUnavailable,
-		Message: fmt.Sprintf("the store of secrets %s is not available: %s", report.FallbackChain[0], strings.Join(reasons, "; "))}
+		Message: fmt.Sprintf("the store of secrets %s is not available: %s", strings.Join(report.FallbackChain, " or "), strings.Join(reasons, "; "))}
 }
 
 // try opens a store, or tells why it is not available.

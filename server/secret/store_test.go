@@ -58,6 +58,13 @@ func TestActivate(t *testing.T) {
 		{source: "encrypted-file", kind: fault.StrictSecretsUnavailable},
 		{source: "keyring", env: with, kind: fault.StrictSecretsUnavailable},
 		{source: "memory", kind: fault.StrictSecretsUnavailable},
+		{source: "keyring,encrypted-file,env", env: with, want: `{"active":"encrypted-file","fallbackChain":["keyring","encrypted-file","env"],"downgradedFrom":"keyring","downgradeReason":"this build has no keyring; use encrypted-file or env","strictMode":false,"headlessReasons":[]}`},
+		{source: "keyring, encrypted-file, env", want: `{"active":"env","fallbackChain":["keyring","encrypted-file","env"],"downgradedFrom":"keyring","downgradeReason":"this build has no keyring; use encrypted-file or env; ` + unset + `","strictMode":false,"headlessReasons":[]}`},
+		{source: "env,encrypted-file", env: with, want: `{"active":"env","fallbackChain":["env","encrypted-file"],"strictMode":false,"headlessReasons":[]}`},
+		{source: "encrypted-file,env", env: with, strict: true, want: `{"active":"encrypted-file","fallbackChain":["encrypted-file"],"strictMode":true,"headlessReasons":[]}`},
+		{source: "encrypted-file,env", strict: true, kind: fault.StrictSecretsUnavailable},
+		{source: "keyring,encrypted-file", kind: fault.StrictSecretsUnavailable},
+		{source: "encrypted-file,env", env: with, path: "other", kind: fault.ResolutionFailed},
 		// What is there and cannot be read is never a reason to take another store.
 		{source: "auto", env: with, path: "other", kind: fault.ResolutionFailed},
 		{source: "auto", env: []string{secret.PassphraseAt, filepath.Join(dir, "none")}, kind: fault.ResolutionFailed},

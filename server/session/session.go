@@ -5,8 +5,10 @@ package session
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -116,30 +118,45 @@ func (s *Service) Messages(ctx context.Context, sessionID string, limit int) ([]
 	return out, err
 }
 
-// SearchSession finds the newest messages of a session that hold a text, for the session_search tool.
+// SearchSession finds the newest messages of a session that hold a text, whatever its case, newest first. It reads as much of
+// the session as it needs to, a page at a time.
 func (s *Service) SearchSession(ctx context.Context, sessionID, query string, limit int) ([]tool.SessionHit, error) {
-	var stored []store.Message
-	err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
-		stored, err = s.sessions.Search(tx, sessionID, query, 4*limit)
-		return err
-	})
 	var hits []tool.SessionHit
-	for _, m := range stored {
-		msg, _, err := transcript.Decode(m)
-		if err != nil {
-			return nil, err
+	query = strings.ToLower(query)
+	for before := int64(math.MaxInt64); len(hits) < limit; {
+		var page []store.Message
+		err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+			page, err = s.sessions.MessagesBefore(tx, sessionID, before)
+			return err
+		})
+		if err != nil || len(page) == 0 {
+			return hits, err
 		}
-		text := msg.Content.String()
-		if at := strings.Index(strings.ToLower(text), strings.ToLower(query)); at >= 0 && len(hits) < limit {
-			hits = append(hits, tool.SessionHit{Role: msg.Role, AgentID: msg.AgentID, Text: snippet(text, at), At: time.UnixMilli(m.At)})
+		for _, m := range page {
+			before = m.Sequence
+			msg, _, err := transcript.Decode(m)
+			if err != nil {
+				return nil, err
+			}
+			text := msg.Content.String()
+			if head, _, found := strings.Cut(strings.ToLower(text), query); found && len(hits) < limit {
+				hits = append(hits, tool.SessionHit{Role: msg.Role, AgentID: msg.AgentID, Text: snippet(text, utf8.RuneCountInString(head)), At: time.UnixMilli(m.At)})
+			}
 		}
 	}
-	return hits, err
+	return hits, nil
 }
 
-// snippet is up to 500 bytes of text around a place, cut at characters.
+// snippet is up to 500 bytes of text around its character at, cut at characters.
 func snippet(text string, at int) string {
-	from := max(0, min(at, len(text))-200)
+	place := 0 // in bytes: a small letter may have another length than the large one
+	for i := range text {
+		if place = i; at == 0 {
+			break
+		}
+		at--
+	}
+	from := max(0, place-200)
 	to := min(len(text), from+500)
 	return strings.ToValidUTF8(text[from:to], "")
 }

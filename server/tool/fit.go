@@ -23,9 +23,14 @@ const (
 )
 
 // Settle makes the outcome of a call that somebody else made, as Execute does of a result: cut, or spilled, where it is
-// too large to show. The name is one of the set's.
+// too large to show. A name that is none of the set's is that of a tool with the defaults.
 func (s *Set) Settle(name string, call Call, res Result) Settled {
-	settled := s.byName[name].settle(call, res, &live{})
+	e := s.byName[name]
+	if e == nil {
+		e = &entry{spec: Spec{Name: name}}
+		e.complete() // nothing of it can be wrong
+	}
+	settled := e.settle(call, res, &live{})
 	o := &settled.Outcome
 	o.ToolCallID, o.ToolName = call.ID, name
 	return settled

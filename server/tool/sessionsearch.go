@@ -12,7 +12,7 @@ import (
 // SessionSearchName is the name of the tool that [NewSessionSearch] makes.
 const SessionSearchName = "session_search"
 
-// A SessionSearcher finds messages of a session, best first.
+// A SessionSearcher finds the newest messages of a session that hold a text, newest first.
 type SessionSearcher interface {
 	SearchSession(ctx context.Context, sessionID, query string, limit int) ([]SessionHit, error)
 }

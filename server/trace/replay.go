@@ -44,9 +44,9 @@ const (
 // cursor and ended after the page before was read.
 type Replay struct {
 	Mode         string        `json:"mode" enum:"sanitized|raw"`
-	Events       []ReplayEvent `json:"events" doc:"replay.start, replay.event and replay.skipped in the order of their spans, replay.end."`
+	Events       []ReplayEvent `json:"events" doc:"replay.start, replay.event and replay.skipped in the order in which their spans began, replay.end. A span is written when it has ended: those of a run that goes on which have not are on no page yet."`
 	Truncated    bool          `json:"truncated,omitempty" doc:"The target has more spans than these."`
-	NextCursor   string        `json:"nextCursor,omitempty" doc:"Send it as cursor for the next page; absent on the last."`
+	NextCursor   string        `json:"nextCursor,omitempty" doc:"Send it as cursor for the next page; absent on the last. Of a run that goes on, the pages that follow lack what began before this one's end and ends later: read it from its beginning again when it has ended."`
 	OmittedSpans int           `json:"omittedSpans,omitempty" doc:"Spans that no page has: those past the first 200000 of a root run that this page tells of."`
 }
 

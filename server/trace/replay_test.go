@@ -77,6 +77,32 @@ func TestReplayOrder(t *testing.T) {
 	}
 }
 
+// Of a run that goes on, a walk passes over what began before its cursor and ended later. A walk from the beginning has it.
+func TestReplayOfARunThatGoesOn(t *testing.T) {
+	r := newRig(t)
+	r.session("s")
+	r.run("g", "s", "")
+	r.spans("g", r.span("g", 0, 10), r.span("g", 1, 30), r.span("g", 2, 50))
+	page := r.replay(session("s"), trace.Options{Limit: 2})
+	r.spans("g", r.span("g", 3, 20), r.span("g", 4, 40)) // the first began before the cursor's, and has ended now
+	list := func(numbers ...int) string {
+		var all []string
+		for _, n := range numbers {
+			all = append(all, r.id("g", n))
+		}
+		return strings.Join(all, " ")
+	}
+	if got, want := ids(page), list(0, 1); got != want || page.NextCursor != r.id("g", 1) {
+		t.Fatalf("the first page = %s up to %s, want %s", got, page.NextCursor, want)
+	}
+	if got, _ := r.walk(session("s"), trace.Options{Cursor: page.NextCursor}); got != list(4, 2) {
+		t.Errorf("from the cursor on = %s, want %s", got, list(4, 2))
+	}
+	if got, _ := r.walk(session("s"), trace.Options{Limit: 2}); got != list(0, 3, 1, 4, 2) {
+		t.Errorf("from the beginning = %s, want %s", got, list(0, 3, 1, 4, 2))
+	}
+}
+
 func TestReplayWalksEverySpanOnce(t *testing.T) {
 	r := newRig(t)
 	r.session("s")

@@ -1,4 +1,4 @@
-"""The other side of TestInterop, by Autobahn (Debian's python3-autobahn).
+"""The other side of TestAutobahnServer and TestAutobahnClient, by Autobahn (Debian's python3-autobahn).
 
     peer.py server PROTOCOL       listens, prints its port, and echoes
     peer.py client PROTOCOL URL   sends messages to an echoing server, and fails if others come back
