@@ -177,10 +177,12 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count(p.stderr.String(), "certificate cannot be read"); n != 1 {
+	eventually(t, "the new certificate", func() bool { return served() == "two.example" })
+	logged := func() int { return strings.Count(p.stderr.String(), "certificate cannot be read") }
+	eventually(t, "the log of the one that could not be read", func() bool { return logged() > 0 })
+	if n := logged(); n != 1 {
 		t.Errorf("that a certificate cannot be read is logged %d times, want once", n)
 	}
-	eventually(t, "the new certificate", func() bool { return served() == "two.example" })
 	through(t, dir)
 	chain := with(t, t.Context(), "", env, "audit", "list", "--config", filepath.Join(dir, "agentd.json"), "--action", "config:reload", "--json").want(t, 0, `"target": "server.tls"`, "").stdout
 	if n := strings.Count(chain, `"certificateSha256"`); n != 1 {
