@@ -351,7 +351,7 @@ func TestImportBecomesASession(t *testing.T) {
 	if len(msgs) != 7 || msgs[3].Content.Text != "No courier drives on Sundays." || msgs[0].Content.Parts[1].Image == nil {
 		t.Errorf("the next run has the history %s", encode(t, msgs))
 	}
-	r.imports(fixture(t, "1.2"), agent.ImportOptions{})
+	r.imports(fixture(t, "1.2", "2026-03-10T10:02:12.000Z", "2999-03-10T10:02:12.000Z"), agent.ImportOptions{})
 	if err := r.engine.EraseSession(t.Context(), "sess-theatre", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestImportBecomesASession(t *testing.T) {
 			t.Errorf("Find(%s) after the erasure = %v", id, err)
 		}
 	}
-	r.imports(fixture(t, "1.2"), agent.ImportOptions{})
+	r.imports(fixture(t, "1.2", "2026-03-10T10:02:12.000Z", "2999-03-10T10:02:12.000Z"), agent.ImportOptions{})
 }
 
 // TestInputWithToolMessages: a tool message of an input stays what it was.
