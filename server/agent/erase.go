@@ -30,6 +30,7 @@ func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*
 	}
 	e.opts.Hub.Drop(event.OfSession(sessionID).String())
 	for _, run := range erased {
+		e.watch(run.ID, nil)
 		for _, v := range views(run.Owner, run.ID, run.Session) {
 			e.opts.Hub.Drop(v.subject)
 		}

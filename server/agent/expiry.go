@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"agentd/server/fault"
@@ -90,6 +91,7 @@ func (e *Engine) expire(runID string) {
 	}
 	switch {
 	case err == nil, fault.Is(err, fault.RunNotSuspended), fault.Is(err, fault.ServerDraining):
+	case errors.Is(err, store.ErrNotFound), fault.Is(err, fault.RunNotFound): // erased meanwhile
 	case fault.Is(err, fault.RunConflict): // somebody decides now; if the run waits again, it is watched again
 	case fault.Is(err, fault.StorageFailed):
 		e.log.Error("expired approvals could not be denied; they are as soon as the store can write", "run", runID, "error", err)
