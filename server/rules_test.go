@@ -81,12 +81,13 @@ var rulesRooms = map[string]string{
 	"main": "server/cli",
 
 	// Help for tests.
+	"server/fuzztest":              "",
 	"server/outbound/outboundtest": "",
 	"store/storetest":              "store",
 }
 
 // rulesTestOnly are packages that only tests import.
-var rulesTestOnly = []string{"server/outbound/outboundtest", "store/storetest"}
+var rulesTestOnly = []string{"server/fuzztest", "server/outbound/outboundtest", "store/storetest"}
 
 // rulesReserved are packages of others that only the listed ones of ours import, * being all. A module that is not in
 // this table is not imported at all.
