@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"agentd/auth"
+	"agentd/server/fuzztest"
 )
 
 func scope(t testing.TB, text string) auth.Scope {
@@ -181,6 +182,7 @@ func FuzzParseScope(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		fuzztest.Cost{PerByte: 16}.Check(t, len(text), func() { auth.ParseScope(text) }) //nolint:errcheck // it is looked at below
 		s, err := auth.ParseScope(text)
 		if err != nil {
 			if s != (auth.Scope{}) {

@@ -10,6 +10,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 )
 
 const (
@@ -183,6 +184,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(seed, "gph")
 	}
 	f.Fuzz(func(t *testing.T, text, prefix string) {
+		fuzztest.Check(t, len(text)+len(prefix), func() { auth.Parse(auth.Raw(text), prefix, nil) }) //nolint:errcheck // it is looked at below
 		for _, envs := range [][]string{nil, {"live", "test"}} {
 			got, err := auth.Parse(auth.Raw(text), prefix, envs)
 			if err != nil {

@@ -81,13 +81,14 @@ var rulesRooms = map[string]string{
 	"main": "server/cli",
 
 	// Help for tests.
+	"server/fuzztest":              "",
 	"server/golden":                "",
 	"server/outbound/outboundtest": "",
 	"store/storetest":              "store",
 }
 
 // rulesTestOnly are packages that only tests import.
-var rulesTestOnly = []string{"server/golden", "server/outbound/outboundtest", "store/storetest"}
+var rulesTestOnly = []string{"server/fuzztest", "server/golden", "server/outbound/outboundtest", "store/storetest"}
 
 // rulesReserved are packages of others that only the listed ones of ours import, * being all. A module that is not in
 // this table is not imported at all.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"agentd/server/fault"
 )
@@ -102,11 +104,18 @@ func FindHolder(path string) (h Holder, ok bool) {
 	return h, err == nil
 }
 
+// readHolder reads what describe wrote, which has at most 4 KiB. The file is empty while a process opens the database.
 func readHolder(f *os.File) (Holder, error) {
 	var h Holder
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err == nil {
 		err = json.Unmarshal(b, &h)
 	}
-	return h, err
+	if err == nil && (h.PID < 1 || strings.ContainsFunc(h.Command+h.Address, unicode.IsControl)) {
+		err = errors.New("it is not what a holder writes")
+	}
+	if err != nil {
+		return Holder{}, err
+	}
+	return h, nil
 }

@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"agentd/server/fuzztest"
 	"agentd/ws"
 )
 
@@ -232,6 +234,10 @@ func FuzzHandshake(f *testing.F) {
 		r := handshake()
 		r.Header = http.Header{"Upgrade": {upgrade}, "Connection": {connection}, "Sec-Websocket-Version": {version},
 			"Sec-Websocket-Key": {key}, "Sec-Websocket-Protocol": {protocols}, "Sec-Websocket-Extensions": {extensions}}
+		fuzztest.Cost{PerByte: 64}.Check(t, len(protocols)+len(extensions), func() {
+			ws.Protocols(r.Header) //nolint:errcheck // it is looked at below
+			ws.CheckHandshake(r)   //nolint:errcheck // so is it
+		})
 		offered, err := ws.Protocols(r.Header)
 		if err == nil {
 			again, err := ws.Protocols(http.Header{"Sec-Websocket-Protocol": {strings.Join(offered, ",")}})
@@ -282,4 +288,23 @@ func FuzzDial(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: KEY\r\n\r\n\x81\x00"))
 	f.Add([]byte("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbusy\r\n0\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, answer []byte) { dialScript(t, answer) })
+}
+
+// A header has room for thousands of elements.
+func TestHandshakeCost(t *testing.T) {
+	for name, value := range map[string][]byte{
+		"elements":   fuzztest.Fill("", func(i int) string { return strconv.Itoa(i) + "," }, "x"),
+		"commas":     fuzztest.Fill("", func(int) string { return ", " }, "x"),
+		"parameters": fuzztest.Fill("x", func(int) string { return `;a="b"` }, ""),
+	} {
+		r := handshake()
+		r.Header["Sec-Websocket-Protocol"], r.Header["Sec-Websocket-Extensions"], r.Header["Upgrade"] = []string{string(value)}, []string{string(value)}, []string{string(value)}
+		fuzztest.Cost{PerByte: 32}.Check(t, 3*len(value), func() {
+			ws.Protocols(r.Header) //nolint:errcheck // only what it costs counts
+			ws.CheckHandshake(r)   //nolint:errcheck // likewise
+		})
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
 }

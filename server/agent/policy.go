@@ -90,6 +90,7 @@ func (p *Policy) hides(name string) bool {
 
 // whenMatches reports whether each member of the condition matches the argument of its name: a text as a glob, a list
 // if one of its items does, anything else if it is the same JSON. An argument that is absent does not match.
+// Reading both takes up to five hundred bytes of memory for each byte, where conditions are lists in lists.
 func whenMatches(when, args json.RawMessage) bool {
 	var conditions, given map[string]json.RawMessage
 	if json.Unmarshal(when, &conditions) != nil || json.Unmarshal(args, &given) != nil {
@@ -106,7 +107,7 @@ func whenMatches(when, args json.RawMessage) bool {
 
 func valueMatches(want, value json.RawMessage) bool {
 	var items []json.RawMessage
-	if json.Unmarshal(want, &items) == nil {
+	if want[0] == '[' && json.Unmarshal(want, &items) == nil { // null would be a list, too
 		for _, item := range items {
 			if valueMatches(item, value) {
 				return true
@@ -115,7 +116,7 @@ func valueMatches(want, value json.RawMessage) bool {
 		return false
 	}
 	var pattern string
-	if json.Unmarshal(want, &pattern) == nil {
+	if want[0] == '"' && json.Unmarshal(want, &pattern) == nil {
 		return glob(pattern, plain(value))
 	}
 	return canonical(want) == canonical(value)
@@ -124,7 +125,7 @@ func valueMatches(want, value json.RawMessage) bool {
 // plain is a JSON string's value, or the JSON of anything else.
 func plain(v json.RawMessage) string {
 	var s string
-	if json.Unmarshal(v, &s) == nil {
+	if v[0] == '"' && json.Unmarshal(v, &s) == nil {
 		return s
 	}
 	return string(v)

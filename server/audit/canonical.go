@@ -20,7 +20,8 @@ const maxDepth = 100
 
 // Canonical returns a JSON text in its canonical form (RFC 8785): no white space, members in the order of their names
 // as UTF-16, numbers and strings as ECMAScript writes them. A name that is there twice and a number that no double
-// holds are errors; what is no Unicode in a string becomes U+FFFD.
+// holds are errors; what is no Unicode in a string becomes U+FFFD. What an object holds is copied at each of at most a
+// hundred levels, for which up to three hundred bytes of memory are needed for each byte.
 func Canonical(text []byte) ([]byte, error) {
 	if !json.Valid(text) {
 		return nil, errors.New("it is no JSON")

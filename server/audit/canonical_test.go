@@ -3,10 +3,12 @@ package audit_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"agentd/server/audit"
+	"agentd/server/fuzztest"
 )
 
 func TestCanonical(t *testing.T) {
@@ -43,6 +45,7 @@ func FuzzCanonical(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
+		canonicalCost.Check(t, len(in), func() { audit.Canonical(in) }) //nolint:errcheck // it is looked at below
 		out, err := audit.Canonical(in)
 		if err != nil {
 			return
@@ -67,4 +70,18 @@ func FuzzCanonical(f *testing.F) {
 			}
 		}
 	})
+}
+
+// canonicalCost is that of Canonical's contract.
+var canonicalCost = fuzztest.Cost{PerByte: 300}
+
+func TestCanonicalCost(t *testing.T) {
+	texts := fuzztest.JSON()
+	texts["members in objects"] = fuzztest.Fill(strings.Repeat(`{"a":`, 98)+"{", func(i int) string { return fmt.Sprintf(`"k%d":0,`, i) }, `"":0}`+strings.Repeat("}", 98))
+	for name, text := range texts {
+		canonicalCost.Check(t, len(text), func() { audit.Canonical(text) }) //nolint:errcheck // only what it costs counts
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
 }

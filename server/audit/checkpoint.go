@@ -118,12 +118,16 @@ func ParseKey(text []byte) (ed25519.PublicKey, error) {
 	return nil, errors.New("it holds no Ed25519 public key")
 }
 
-// ParseCheckpoint reads one line. The signature is not checked.
+// ParseCheckpoint reads one line, with or without its end, which has at most 16 KiB in a file. The signature is not
+// checked.
 func ParseCheckpoint(line []byte) (c Checkpoint, err error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&c); err != nil {
 		return c, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return c, errors.New("there is more after the checkpoint")
 	}
 	if c.Head.Size < 0 || c.V != checkpointLabel {
 		return c, fmt.Errorf("it is no %s", checkpointLabel)

@@ -52,6 +52,11 @@ func readStub(tx *store.Tx, file *store.Audit) (*stub, error) {
 	if err != nil || text == nil {
 		return nil, err
 	}
+	return parseStub(text)
+}
+
+// parseStub reads what pruneTo wrote. The signature is not checked.
+func parseStub(text []byte) (*stub, error) {
 	s := &stub{}
 	if json.Unmarshal(text, s) != nil || s.V != stubLabel {
 		return nil, errStub

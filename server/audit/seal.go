@@ -54,9 +54,10 @@ type keys struct {
 	private  ed25519.PrivateKey
 }
 
-// derive makes the keys of a file. A file that somebody else wrote must not make it take all memory.
+// derive makes the keys of a file. A file that somebody else wrote must take neither all memory nor all day: it may ask
+// for four times the memory and five times the passes that we do.
 func (s *sealing) derive(passphrase []byte) (*keys, error) {
-	if s.KDF != "argon2id" || len(s.Salt) < 8 || s.Memory < 8 || s.Memory > 1<<20 || s.Passes < 1 || s.Passes > 100 || s.Threads != 1 {
+	if s.KDF != "argon2id" || len(s.Salt) < 8 || s.Memory < 8 || s.Memory > 256<<10 || s.Passes < 1 || s.Passes > 15 || s.Threads != 1 {
 		return nil, unusable("its passphrase is not derived in a way that this version knows")
 	}
 	master := argon2.IDKey(passphrase, s.Salt, s.Passes, s.Memory, s.Threads, 32)

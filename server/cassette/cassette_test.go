@@ -12,6 +12,7 @@ import (
 
 	"agentd/server/cassette"
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 	"agentd/server/message"
 )
 
@@ -241,6 +242,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(file(f, sample())))
 	f.Add([]byte(meta + "\n" + `{"kind":"model-call","stepNumber":1,"kept":-1,"messages":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		readCost.Check(t, len(data), func() { cassette.Read(bytes.NewReader(data)) }) //nolint:errcheck // it is looked at below
 		rec, err := cassette.Read(bytes.NewReader(data))
 		if err != nil {
 			return
@@ -259,4 +261,21 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("Read(Write(Read(%q))) = %v", data, err)
 		}
 	})
+}
+
+// readCost is that of Read's contract.
+var readCost = fuzztest.Cost{PerByte: 500, Base: 256 << 10}
+
+func TestReadCost(t *testing.T) {
+	for name, text := range fuzztest.JSON() {
+		for _, line := range []string{`{"kind":"model-call","stepNumber":1,"messages":%s}`, `{"kind":"tool-call","toolCallId":"c","toolName":"t","args":%s}`, `{"kind":"x","x":%s}`, `{"kind":%s}`} {
+			file := fmt.Appendf([]byte(meta+"\n"), line, text)
+			readCost.Check(t, len(file), func() { cassette.Read(bytes.NewReader(file)) }) //nolint:errcheck // only what it costs counts
+			if t.Failed() {
+				t.Fatal(name, line)
+			}
+		}
+	}
+	lines := fuzztest.Fill(meta+"\n", func(int) string { return `{"kind":"model-call","stepNumber":1}` + "\n" }, "")
+	readCost.Check(t, len(lines), func() { cassette.Read(bytes.NewReader(lines)) }) //nolint:errcheck // only what it costs counts
 }

@@ -30,7 +30,8 @@ const (
 )
 
 // Read reads a file whole and checks it. Errors: cassette-invalid, cassette-schema-too-new, cassette-schema-unsupported,
-// cassette-cursor-violation, cassette-checksum-mismatch, and those of src.
+// cassette-cursor-violation, cassette-checksum-mismatch, and those of src. A file has at most 256 MiB, and its lines 64;
+// memory is at most five hundred bytes for each byte, of which parts of messages that hold nothing need most.
 func Read(src io.Reader) (*Recording, error) {
 	r := &reader{src: bufio.NewReaderSize(src, 64<<10), sum: sha256.New(), seen: map[string]bool{}}
 	for {

@@ -46,12 +46,13 @@ func (c *call) exit(err error) int {
 		c.printFailure(doc)
 		return code
 	}
-	fmt.Fprintf(c.stderr, "agentd: %s: %s\n", doc.Error, doc.Message)
+	// A server may have told it, or a file be quoted in it.
+	fmt.Fprintf(c.stderr, "agentd: %s: %s\n", printable(doc.Error), printable(doc.Message))
 	for _, is := range doc.Issues {
-		fmt.Fprintf(c.stderr, "  - %s\n", issue(is))
+		fmt.Fprintf(c.stderr, "  - %s\n", printable(issue(is)))
 	}
 	if doc.Hint != "" {
-		fmt.Fprintf(c.stderr, "  hint: %s\n", doc.Hint)
+		fmt.Fprintf(c.stderr, "  hint: %s\n", printable(doc.Hint))
 	}
 	return code
 }

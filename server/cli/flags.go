@@ -268,7 +268,8 @@ func (cmd *command) parse(args []string, o *options) (positional []string, err e
 			return nil, cmd.misused("%s", flagProblem(err, fs))
 		}
 		rest := fs.Args()
-		if ended := len(args) - len(rest) - 1; ended >= 0 && args[ended] == "--" {
+		// A -- that is the value of the flag before it ends nothing.
+		if ended := len(args) - len(rest) - 1; ended >= 0 && args[ended] == "--" && cmd.flagSet(new(options)).Parse(args[:ended]) == nil {
 			positional = append(positional, rest...)
 			break
 		}

@@ -18,7 +18,8 @@
 //	       joins the halves of another match, that one is removed too; a string that still has matches after that was
 //	       done eight times over is emptied.
 //
-// Both are done when they are done once: a second time changes nothing. Each takes time in proportion to the payload.
+// Both are done when they are done once: a second time changes nothing. Each takes time and memory in proportion to the
+// payload: at most 32 bytes for each byte.
 package commentary
 
 import (

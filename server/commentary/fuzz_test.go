@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"agentd/server/commentary"
+	"agentd/server/fuzztest"
 )
 
 // words are what matches, near misses and envelopes are made of.
@@ -108,6 +109,7 @@ func FuzzPayload(f *testing.F) {
 		before := bytes.Clone(payload)
 		for _, policy := range []commentary.Policy{commentary.Wrap, commentary.Strip} {
 			s := commentary.New(policy, defaults)
+			fuzztest.Cost{PerByte: 32}.Check(t, len(payload), func() { s.Payload("text.delta", payload) })
 			after, d := s.Payload("text.delta", payload)
 			if !bytes.Equal(payload, before) {
 				t.Fatalf("%s: Payload(%q) changed its argument to %q", policy, before, payload)
@@ -162,5 +164,22 @@ func shape(t *testing.T, data []byte) (tokens []any) {
 			key = false
 		}
 		key = len(object) > 0 && object[len(object)-1] && !key
+	}
+}
+
+func TestPayloadCost(t *testing.T) {
+	texts := fuzztest.JSON()
+	for name, unit := range map[string]string{"heads": `{\"type\":\"tool.call.start\",`, "braces": `{\"type\":`, "marks": opener, "ends": closer, "events": `{\"type\":\"agent.fanout.merged\"}`,
+		"markers": `{\"type\":\"tool.call.start\",\"toolName\":`, "spaces": `{\"type\"\u0020` + strings.Repeat(" ", 50)} {
+		texts[name] = fuzztest.Fill(`{"type":"text.delta","delta":"`, func(int) string { return unit }, `"}`)
+	}
+	for name, text := range texts {
+		for _, policy := range []commentary.Policy{commentary.Wrap, commentary.Strip} {
+			s := commentary.New(policy, defaults)
+			fuzztest.Cost{PerByte: 32}.Check(t, len(text), func() { s.Payload("text.delta", text) })
+			if t.Failed() {
+				t.Fatal(policy, name)
+			}
+		}
 	}
 }

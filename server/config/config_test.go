@@ -370,6 +370,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"agents": {"a": {"kind": "llm", "output": null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		o := config.Options{Files: files, Dir: "/etc/agentd"}
+		fileCost.Check(t, len(data), func() { config.Parse(data, o) }) //nolint:errcheck // it is looked at below
 		c, err := config.Parse(data, o)
 		if err != nil {
 			if e := fault.Of(err); e.Kind != fault.ConfigInvalid || len(e.Issues) == 0 {

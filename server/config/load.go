@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"agentd/server/fault"
 	"agentd/server/secret"
@@ -59,7 +60,9 @@ func reason(err error) error {
 	return err
 }
 
-// Parse reads a configuration from memory; see [Load].
+// Parse reads a configuration from memory; see [Load]. It takes time and memory in proportion to the text, but a lot of
+// both: each of its objects is made whole, and where each value stands is remembered, for which a thousand bytes for each
+// byte are not unusual. A text has at most 4 MiB.
 func Parse(data []byte, o Options) (*Config, error) {
 	if o.Name == "" {
 		o.Name = "agentd.json"
@@ -226,7 +229,11 @@ func (l *loader) environment(v reflect.Value) {
 		l.origin = name
 		if s, ok := byName[name]; ok {
 			l.set(v, s, given[name])
-		} else if !slices.Contains(ownVariables, name) {
+		} else if slices.Contains(ownVariables, name) {
+			continue
+		} else if l.problems.full() {
+			l.report(pos{}, []any{name}, "there is no such variable")
+		} else {
 			l.report(pos{}, []any{name}, "there is no such variable"+didYouMean(nearest(name, names)))
 		}
 	}
@@ -249,5 +256,9 @@ func (l *loader) overrides(v reflect.Value) {
 }
 
 func (l *loader) set(v reflect.Value, s setting, text string) {
+	if !utf8.ValidString(text) {
+		l.report(pos{}, s.path, "is not UTF-8")
+		return
+	}
 	l.member(v.FieldByIndex(s.index), s.field, fromText(s.field.shape, text), s.path)
 }

@@ -134,13 +134,13 @@ func distance(a, b string, limit int) int {
 	if max(len(a)-len(b), len(b)-len(a)) > limit {
 		return limit + 1
 	}
-	var before, prev []int
-	row := make([]int, len(b)+1)
+	rows := make([]int, 3*(len(b)+1)) // the three that are looked at
+	before, prev, row := rows[:len(b)+1], rows[len(b)+1:2*(len(b)+1)], rows[2*(len(b)+1):]
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		before, prev, row = prev, row, make([]int, len(b)+1)
+		before, prev, row = prev, row, before
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1

@@ -39,7 +39,8 @@ func New(typ string, fields any) Event {
 }
 
 // Parse reads an event that somebody else wrote. The payload must be an object with a non-empty string "type" of
-// at most 64 visible ASCII characters (it becomes an SSE field).
+// at most 64 visible ASCII characters (it becomes an SSE field). Its members are read one by one, for which 64 bytes of
+// memory may be needed for each byte.
 func Parse(payload []byte) (Event, error) {
 	payload = bytes.TrimSpace(payload)
 	if len(payload) == 0 || payload[0] != '{' {

@@ -6,6 +6,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 )
 
 func TestNew(t *testing.T) {
@@ -127,6 +128,7 @@ func FuzzParseSubject(f *testing.F) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"type":"text.delta","delta":"x"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		fuzztest.Cost{PerByte: 64}.Check(t, len(in), func() { event.Parse(in) }) //nolint:errcheck // it is looked at below
 		if ev, err := event.Parse(in); err == nil && !json.Valid(ev.Payload) {
 			t.Errorf("Parse(%q) accepted what is not JSON", in)
 		}
@@ -149,6 +151,7 @@ func TestCursorRoundTrip(t *testing.T) {
 func FuzzParseCursor(f *testing.F) {
 	f.Add("evt-r-0192-a-1.2")
 	f.Fuzz(func(t *testing.T, id string) {
+		fuzztest.Check(t, len(id), func() { event.ParseCursor(id) })
 		if c, ok := event.ParseCursor(id); ok && c.String() != id {
 			t.Errorf("ParseCursor(%q).String() = %q", id, c.String())
 		}

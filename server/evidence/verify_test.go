@@ -13,6 +13,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/evidence"
+	"agentd/server/fuzztest"
 	"agentd/server/message"
 )
 
@@ -240,6 +241,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add(p.together(f))
 	f.Add([]byte(`{"v":"svc-evidence/1.0"}` + "\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		verifyCost.Check(t, len(text), func() { evidence.Verify(text, nil) })
 		r := evidence.Verify(text, nil)
 		if r.OK != (len(r.Problems) == 0) {
 			t.Errorf("Verify = %+v, want problems or none", r)
@@ -308,4 +310,23 @@ func ordered(object map[string]any, names string) json.RawMessage {
 		}
 	}
 	return append(b.Bytes(), '}')
+}
+
+// verifyCost: members are read line by line, the entries also to write them again, and the hashes of proofs are a list.
+var verifyCost = fuzztest.Cost{PerByte: 100, Base: 1 << 20}
+
+func TestVerifyCost(t *testing.T) {
+	whole := fixture(t, "approved.jsonl")
+	for name, text := range fuzztest.JSON() {
+		for _, m := range apart(t, whole).manifest.Members {
+			p := apart(t, whole)
+			p.bodies[m.Name] = append(p.bodies[m.Name], append(text, '\n')...)
+			bundle := p.together(t)
+			verifyCost.Check(t, len(bundle), func() { evidence.Verify(bundle, nil) })
+			if t.Failed() {
+				t.Fatal(name, m.Name)
+			}
+		}
+		verifyCost.Check(t, len(text), func() { evidence.Verify(text, nil) })
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 )
 
 // all reads every frame as "number type data".
@@ -245,6 +246,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		l := newLines(bytes.NewReader(in))
 		seen := 0
+		recordCost.Check(t, len(in), func() { readAll(newLines(bytes.NewReader(in)).next) })
 		for {
 			fr, err := l.next()
 			if err != nil {
@@ -263,6 +265,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte("event: text.delta\r\ndata: {\"delta\":\"a\"}\r\n\r\n: c\n\ndata: {\ndata: \"type\":\"result\",\"output\":1}\n\n"))
 	f.Add([]byte("\xEF\xBB\xBFdata\rdata:x\r\r"))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		recordCost.Check(t, len(in), func() { readAll(newEvents(bytes.NewReader(in)).next) })
 		whole, err := all(newEvents(bytes.NewReader(in)).next)
 		pieces, err2 := all(newEvents(iotest.OneByteReader(bytes.NewReader(in))).next)
 		if fmt.Sprint(whole, err) != fmt.Sprint(pieces, err2) {
@@ -288,4 +291,31 @@ func FuzzRunes(f *testing.F) {
 			t.Errorf("runes(%q in pieces of %d) = %q, want %q", in, size, got, want)
 		}
 	})
+}
+
+// recordCost is that of parseRecord's contract.
+var recordCost = fuzztest.Cost{PerByte: 100}
+
+func readAll(next func() (frame, error)) {
+	for {
+		fr, err := next()
+		if err != nil {
+			return
+		}
+		parseRecord(fr) //nolint:errcheck // only what it costs counts
+	}
+}
+
+func TestRecordCost(t *testing.T) {
+	for name, text := range fuzztest.JSON() {
+		for _, form := range []string{`{"type":"result","output":%s}`, `{"type":"result","output":1,"usage":%s}`, `{"type":%s}`, `{"type":"approval.request","toolCallId":"c","toolName":"t","args":%s}`, `%s`} {
+			line := fmt.Appendf(nil, form, bytes.ReplaceAll(text, []byte("\n"), []byte(" ")))
+			recordCost.Check(t, len(line), func() { readAll(newLines(bytes.NewReader(line)).next) })
+			data := fmt.Appendf(nil, "data: %s\n\n", line)
+			recordCost.Check(t, len(data), func() { readAll(newEvents(bytes.NewReader(data)).next) })
+			if t.Failed() {
+				t.Fatal(name, form)
+			}
+		}
+	}
 }

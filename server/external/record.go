@@ -90,7 +90,8 @@ type record struct {
 	approval agent.ApprovalRequest
 }
 
-// parseRecord reads a frame. Its errors go on after "line 7 ".
+// parseRecord reads a frame, which has at most maxFrame bytes. It takes it apart, writes it anew and reads that as an
+// event, with up to a hundred bytes of memory for each byte. Its errors go on after "line 7 ".
 func parseRecord(f frame) (record, error) {
 	members, err := object(f.data)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/server/fuzztest"
 	"agentd/server/gate"
 )
 
@@ -115,6 +116,7 @@ func FuzzBearer(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
+		fuzztest.Check(t, len(header), func() { gate.Bearer(&http.Request{Header: http.Header{"Authorization": {header}}}) })
 		token, ok := gate.Bearer(&http.Request{Header: http.Header{"Authorization": {header}}})
 		if ok && (token == "" || strings.TrimSpace(token) != token || !strings.Contains(header, token) ||
 			!strings.HasPrefix(strings.ToLower(strings.TrimSpace(header)), "bearer ")) {

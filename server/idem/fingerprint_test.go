@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentd/server/fuzztest"
 	"agentd/server/idem"
 )
 
@@ -95,6 +96,7 @@ func FuzzFingerprint(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
+		formCost.Check(t, len(in), func() { idem.AppendCanonical(nil, in) })
 		out := idem.AppendCanonical(nil, in)
 		if len(out) > 7*len(in)+25*bytes.Count(in, []byte("e"))+25*bytes.Count(in, []byte("E"))+2 {
 			t.Errorf("canonical form of %d bytes has %d", len(in), len(out))
@@ -130,5 +132,19 @@ func BenchmarkFingerprint(b *testing.B) {
 				idem.Fingerprint("POST", "/v1/agents/echo/run", []byte(body))
 			}
 		})
+	}
+}
+
+// formCost is that of Fingerprint's contract.
+var formCost = fuzztest.Cost{PerByte: 50}
+
+func TestFingerprintCost(t *testing.T) {
+	texts := fuzztest.JSON()
+	texts["unsorted"] = fuzztest.Fill(strings.Repeat(`{"b":0,"a":`, 60)+"{", func(i int) string { return fmt.Sprintf(`"k%d":0,`, 1_000_000-i) }, `"":0}`+strings.Repeat("}", 60))
+	for name, text := range texts {
+		formCost.Check(t, len(text), func() { idem.AppendCanonical(nil, text) })
+		if t.Failed() {
+			t.Fatal(name)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 	"agentd/server/idem"
 	"agentd/store"
 	"agentd/store/storetest"
@@ -132,6 +133,7 @@ func FuzzRead(f *testing.F) {
 	}
 	keys := idem.New(idem.Options{Require: "enforce"})
 	f.Fuzz(func(t *testing.T, value string) {
+		fuzztest.Check(t, len(value), func() { keys.Read([]string{value}) }) //nolint:errcheck // it is looked at below
 		key, missing, err := keys.Read([]string{value})
 		if (err == nil) != (len(key) >= 8 && len(key) <= 255) || missing || err == nil && key != strings.TrimSpace(value) {
 			t.Errorf("Read(%q) = %q, %v, %v", value, key, missing, err)

@@ -3,8 +3,10 @@ package message_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"testing"
 
+	"agentd/server/fuzztest"
 	"agentd/server/message"
 )
 
@@ -18,6 +20,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		messageCost.Check(t, len(b), func() { json.Unmarshal(b, new(message.Message)) }) //nolint:errcheck // it is looked at below
 		var first, second message.Message
 		if json.Unmarshal(b, &first) != nil {
 			return
@@ -41,8 +44,25 @@ func FuzzArgs(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
+		fuzztest.Cost{PerByte: 32}.Check(t, len(raw), func() { message.Args(raw) })
 		if got := message.Args(raw); !json.Valid(got) || message.Depth(got) > message.MaxDepth {
 			t.Errorf("Args(%q) = %q", raw, got)
 		}
 	})
+}
+
+// messageCost is that of Message's contract.
+var messageCost = fuzztest.Cost{PerByte: 500}
+
+func TestMessageCost(t *testing.T) {
+	for name, text := range fuzztest.JSON() {
+		for _, form := range []string{`{"role":"user","content":%s}`, `{"role":"assistant","content":"","toolCalls":%s}`, `{"role":"user","content":[{"type":"image","image":%s}]}`} {
+			b := fmt.Appendf(nil, form, text)
+			messageCost.Check(t, len(b), func() { json.Unmarshal(b, new(message.Message)) }) //nolint:errcheck // only what it costs counts
+			if t.Failed() {
+				t.Fatal(name, form)
+			}
+		}
+		fuzztest.Cost{PerByte: 32}.Check(t, len(text), func() { message.Args(string(text)) })
+	}
 }

@@ -99,7 +99,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	case c == '-' || c >= '0' && c <= '9':
 		*t = text(b)
 	case c == '[':
-		var parts []struct{ Type, Text text }
+		var parts []struct{ Type, Text letters } // not text: lists in lists would be read again at each level
 		if json.Unmarshal(b, &parts) != nil {
 			return nil
 		}
@@ -110,6 +110,16 @@ func (t *text) UnmarshalJSON(b []byte) error {
 			}
 		}
 		*t = text(all.String())
+	}
+	return nil
+}
+
+// letters is a JSON string. Anything else in its place is empty.
+type letters string
+
+func (l *letters) UnmarshalJSON(b []byte) error {
+	if *l = ""; b[0] == '"' {
+		return json.Unmarshal(b, (*string)(l))
 	}
 	return nil
 }

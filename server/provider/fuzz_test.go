@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 	"agentd/server/message"
 	"agentd/server/provider"
 )
@@ -124,3 +127,55 @@ func BenchmarkStream(b *testing.B) {
 		}
 	}
 }
+
+// FuzzRetryAfter reads how long a server asks to wait, in either of its headers.
+func FuzzRetryAfter(f *testing.F) {
+	for _, s := range []string{"", "3", "-1", "1e9", "Inf", "NaN", "0x1p4", "Wed, 21 Oct 2015 07:28:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "0.0000000001", " 5"} {
+		f.Add(s, "")
+		f.Add("1", s)
+	}
+	f.Fuzz(func(t *testing.T, after, ms string) {
+		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: exchange(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 429, Body: http.NoBody, Header: http.Header{"Retry-After": {after}, "Retry-After-Ms": {ms}}, Request: r}, nil
+		})})
+		_, err := p.Stream(t.Context(), hello(), ignore)
+		e := asError(t, err)
+		if e.Kind != provider.RateLimit || e.RetryAfter < 0 || e.RetryAfter > 24*time.Hour {
+			t.Errorf("Retry-After %q, Retry-After-Ms %q: %s after %v", after, ms, e.Kind, e.RetryAfter)
+		}
+		if n, err := strconv.ParseUint(after, 10, 16); err == nil && ms == "" && e.RetryAfter != time.Duration(n)*time.Second {
+			t.Errorf("Retry-After %q: after %v", after, e.RetryAfter)
+		}
+		if n, err := strconv.ParseUint(ms, 10, 16); err == nil && n > 0 && e.RetryAfter != time.Duration(n)*time.Millisecond {
+			t.Errorf("Retry-After-Ms %q: after %v", ms, e.RetryAfter)
+		}
+	})
+}
+
+// Whatever a model's server sends in one event is read once.
+func TestStreamCost(t *testing.T) {
+	deep := func(open, inside, shut string, n int) []byte {
+		return []byte(strings.Repeat(open, n) + inside + strings.Repeat(shut, n))
+	}
+	texts := fuzztest.JSON()
+	texts["lists of parts"] = deep(`[{"type":"text","text":`, `"x"`, `}]`, 2400)
+	texts["parts"] = fuzztest.Fill("[", func(int) string { return `{"type":"text","text":"a"},` }, `{}]`)
+	for name, text := range texts {
+		for _, form := range []string{`{"choices":[{"delta":{"content":%s}}]}`, `{"choices":[{"delta":{"tool_calls":[{"function":{"name":"x","arguments":%s}}]}}]}`,
+			`{"error":{"message":%s}}`, `{"error":%s}`, `{"usage":%s}`, `{"choices":%s}`} {
+			chunk := fmt.Sprintf(form, text)
+			for _, body := range []string{sse(chunk), chunk} {
+				streamCost.Check(t, len(body), func() {
+					p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: answering(strings.NewReader(body))})
+					p.Stream(t.Context(), hello(), ignore) //nolint:errcheck // only what it costs counts
+				})
+				if t.Failed() {
+					t.Fatalf("%s in %s", name, form)
+				}
+			}
+		}
+	}
+}
+
+// streamCost is that of NewOpenAI's contract, and what a provider takes itself.
+var streamCost = fuzztest.Cost{PerByte: 450, Base: 512 << 10}

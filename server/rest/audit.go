@@ -205,8 +205,8 @@ func (a *API) auditFeed() stream.Feed {
 	return stream.Feed{
 		Subject: event.Subject{Kind: event.AuditEvents}.String(),
 		Resolve: func(_ context.Context, cursor string) (hub.Position, bool, error) {
-			seq, err := strconv.ParseInt(cursor, 10, 64)
-			if err != nil || seq < 1 || seq > a.Audit.Head().Size {
+			seq, ok := place(cursor, 10)
+			if !ok || seq > a.Audit.Head().Size {
 				return hub.Position{}, false, nil
 			}
 			return hub.Position{Epoch: 1, Seq: int(seq)}, true, nil

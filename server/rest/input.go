@@ -85,6 +85,12 @@ func scalar(v reflect.Value, tag reflect.StructTag, text string) string {
 	return ""
 }
 
+// place reads a cursor: a number above zero as [strconv.FormatInt] writes it.
+func place(cursor string, base int) (int64, bool) {
+	n, err := strconv.ParseInt(cursor, base, 64)
+	return n, err == nil && n > 0 && strconv.FormatInt(n, base) == cursor
+}
+
 func span(low, high *int64) string {
 	switch {
 	case low != nil && high != nil:

@@ -1,12 +1,19 @@
 package rest
 
 import (
+	"encoding/json"
+	"math/big"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 )
 
 // FuzzRead reads queries and bodies. What is taken keeps to the bounds that the tags tell, and what is refused says why.
@@ -40,6 +47,85 @@ func FuzzRead(f *testing.F) {
 		if in.Limit < 0 || in.Limit > 1000 || (in.Limit == 0) != !asked.Has("limit") || in.Status != "" && in.Status != "a" && in.Status != "b" ||
 			len(in.Body.Name) == 1 || in.Body.Count > 9 {
 			t.Errorf("read(%q, %q) takes %+v", query, body, in)
+		}
+	})
+}
+
+func FuzzPlace(f *testing.F) {
+	for _, s := range []string{"1", "zz", "0", "-1", "+1", "01", "ZZ", "1y2p0ij32e8e7", "1y2p0ij32e8e8", "", "1_0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, cursor string) {
+		fuzztest.Check(t, len(cursor), func() { place(cursor, 36) })
+		for _, base := range []int{10, 36} {
+			n, ok := place(cursor, base)
+			big, sound := new(big.Int).SetString(cursor, base)
+			if want := sound && big.IsInt64() && big.Sign() > 0 && big.Text(base) == cursor; ok != want || ok && n != big.Int64() {
+				t.Errorf("place(%q, %d) = %d, %v, want %v, %v", cursor, base, n, ok, big, want)
+			}
+		}
+	})
+}
+
+// FuzzMoment reads the times of a query: whatever is taken reads the same when it is written in another of the forms.
+func FuzzMoment(f *testing.F) {
+	for _, s := range []string{"0", "1767225600000", "-1", "2026-01-31", "2026-01-31T12:00", "2026-01-31T12:00:00.5+02:00", "2026-02", "Mon, 02 Jan 2006 15:04:05 MST", "1969-12-31",
+		"9999-12-31T23:59:59Z", "2026-02-30", "+5", "9223372036854775807", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		// A time that is none is told of with the text in quotes, for each of the forms.
+		fuzztest.Cost{PerByte: 100}.Check(t, len(text), func() { moment(text) })
+		ms, ok := moment(text)
+		if !ok {
+			if n, err := strconv.ParseUint(text, 10, 63); err == nil {
+				t.Errorf("moment(%q) refuses %d", text, n)
+			}
+			return
+		}
+		if ms < 0 {
+			t.Errorf("moment(%q) = %d", text, ms)
+		}
+		if again, ok := moment(strconv.FormatInt(ms, 10)); !ok || again != ms {
+			t.Errorf("moment(%d) = %d, %v", ms, again, ok)
+		}
+		if at := time.UnixMilli(ms).UTC(); at.Year() < 10_000 {
+			if again, ok := moment(at.Format(time.RFC3339Nano)); !ok || again != ms {
+				t.Errorf("moment(%s) = %d, %v, want %d", at.Format(time.RFC3339Nano), again, ok, ms)
+			}
+		}
+	})
+}
+
+// FuzzAccepts takes the types that a client accepts apart in a second way.
+func FuzzAccepts(f *testing.F) {
+	for _, s := range []string{"application/x-ndjson", "text/html, Application/X-NDJSON ; q=0.5", ",;,", "application/x-ndjsonx", "*/*", "x,application/x-ndjson;,"} {
+		f.Add(s, s)
+	}
+	part := regexp.MustCompile(`(?i)(?:^|,)[\t-\r\x{85}\p{Z}]*application/x-ndjson[\t-\r\x{85}\p{Z}]*(?:$|[,;])`)
+	f.Fuzz(func(t *testing.T, first, second string) {
+		r := httptest.NewRequest("POST", "/x", nil)
+		r.Header["Accept"] = []string{first, second}
+		fuzztest.Check(t, len(first)+len(second), func() { accepts(r, ndjson) })
+		if got, want := accepts(r, ndjson), part.MatchString(first) || part.MatchString(second); got != want {
+			t.Errorf("accepts(%q, %q) = %v, want %v", first, second, got, want)
+		}
+	})
+}
+
+// FuzzEscaped writes a download as a JSON string, in two pieces.
+func FuzzEscaped(f *testing.F) {
+	f.Add("{\"a\":\"\\n\"}\n\x00\x1f\u2028 é", uint(3))
+	f.Add("\x7f", uint(0))
+	f.Fuzz(func(t *testing.T, text string, cut uint) {
+		if !utf8.ValidString(text) {
+			return
+		}
+		at := int(cut % uint(len(text)+1))
+		out := appendEscaped(appendEscaped([]byte{'"'}, []byte(text[:at])), []byte(text[at:]))
+		var got string
+		if err := json.Unmarshal(append(out, '"'), &got); err != nil || got != text {
+			t.Errorf("%q is written as %q, and read as %q, %v", text, out, got, err)
 		}
 	})
 }

@@ -77,8 +77,8 @@ func (a *API) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, 
 		f.Limit = 100
 	}
 	if in.Cursor != "" {
-		n, err := strconv.ParseInt(in.Cursor, 36, 64)
-		if err != nil || n < 1 {
+		n, ok := place(in.Cursor, 36)
+		if !ok {
 			return RunList{}, fault.Invalid("The request is not valid.", fault.At("is not a cursor of this route", "cursor"))
 		}
 		f.Before = n

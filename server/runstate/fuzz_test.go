@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 	"agentd/server/runstate"
 )
 
@@ -24,6 +25,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(with(f, "messages", `[{"role":"","content":[{"type":"","image":{"0":1,"1":255},"file":{"enc":"url","href":"x","y":{}},"audio":{}}]}]`))
 	f.Add(with(f, "pendingApprovals", `[{"toolCallId":"","toolName":"","requestedAt":"","x":1},{"toolCallId":"","toolName":"","requestedAt":"","y":1}]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		readCost.Check(t, len(data), func() { runstate.Read(data) }) //nolint:errcheck // it is looked at below
 		_, err := runstate.Read(data)
 		if err == nil {
 			checkStable(t, data)
@@ -65,6 +67,21 @@ func TestMemory(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		if n := (after.TotalAlloc - before.TotalAlloc) / uint64(len(data)); n > 100 {
 			t.Errorf("%s: Read allocates %d bytes per byte of input, want at most 100", name, n)
+		}
+	}
+}
+
+// readCost is that of Read's contract.
+var readCost = fuzztest.Cost{PerByte: 100}
+
+func TestReadCost(t *testing.T) {
+	for name, text := range fuzztest.JSON() {
+		for _, member := range []string{"messages", "pendingApprovals", "steps", "usageByModel", "extra", "subRuns"} {
+			data := fmt.Appendf(nil, minimal, fmt.Sprintf(",%q:%s", member, text))
+			readCost.Check(t, len(data), func() { runstate.Read(data) }) //nolint:errcheck // only what it costs counts
+			if t.Failed() {
+				t.Fatal(name, member)
+			}
 		}
 	}
 }

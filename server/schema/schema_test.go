@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/server/fuzztest"
 	"agentd/server/schema"
 )
 
@@ -234,6 +235,7 @@ func FuzzSchema(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw, value []byte) {
+		compileCost.Check(t, len(raw), func() { schema.Compile(raw) }) //nolint:errcheck // it is looked at below
 		s, err := schema.Compile(raw)
 		if err != nil {
 			return
@@ -254,6 +256,30 @@ func BenchmarkValidate(b *testing.B) {
 	for b.Loop() {
 		if issues := s.Validate(args); issues != nil {
 			b.Fatal(issues)
+		}
+	}
+}
+
+// compileCost is that of Compile's contract.
+var compileCost = fuzztest.Cost{PerByte: 600, Base: 1 << 20, Time: time.Second}
+
+func TestCost(t *testing.T) {
+	loop, err := schema.Compile([]byte(`{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"items":{"$ref":"#/$defs/a"},"additionalProperties":{"$ref":"#/$defs/a"}},{"items":{"$ref":"#/$defs/a"},"uniqueItems":true}],"not":{"const":7}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range fuzztest.JSON() {
+		for _, form := range []string{`%s`, `{"properties":%s}`, `{"anyOf":%s}`, `{"enum":%s}`, `{"const":%s}`, `{"required":%s}`, `{"minLength":%s}`, `{"pattern":%s}`, `{"multipleOf":%s}`} {
+			raw := fmt.Appendf(nil, form, text)
+			compileCost.Check(t, len(raw), func() { schema.Compile(raw) }) //nolint:errcheck // only what it costs counts
+			if t.Failed() {
+				t.Fatal(name, form)
+			}
+		}
+		// Two million steps, of which some make a message that nobody gets to see.
+		fuzztest.Cost{PerByte: 4000, Base: 1 << 20, Time: 5 * time.Second}.Check(t, len(text), func() { loop.Validate(text) })
+		if t.Failed() {
+			t.Fatal(name)
 		}
 	}
 }

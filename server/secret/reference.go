@@ -135,11 +135,15 @@ func parse(text string) (Ref, *Error) {
 		return wrong(MalformedURI, "a path has no NUL")
 	}
 	if where, given := r.Query["key"]; given && r.Scheme == "encrypted-file" {
+		const source = "the passphrase of an encrypted file comes from env: or file:"
+		if name, _, _ := strings.Cut(where, ":"); strings.EqualFold(name, "encrypted-file") {
+			return wrong(MalformedURI, source) // what it says itself after ?key= is not looked at
+		}
 		switch key, e := parse(where); {
 		case e != nil:
 			return Ref{}, &Error{Kind: e.Kind, Message: "after ?key=: " + e.Message}
 		case key.Scheme != "env" && key.Scheme != "file":
-			return wrong(MalformedURI, "the passphrase of an encrypted file comes from env: or file:")
+			return wrong(MalformedURI, source)
 		}
 	}
 	for key := range r.Query {
@@ -222,8 +226,8 @@ func (r Ref) String() string {
 		return "literal:***"
 	}
 	rest, fragment, hasFragment := strings.Cut(r.raw, "#")
-	text, query, _ := strings.Cut(rest, "?")
-	sep := "?"
+	before, query, _ := strings.Cut(rest, "?")
+	text, sep := []byte(before), "?"
 	for pair := range strings.SplitSeq(query, "&") {
 		if pair == "" {
 			continue
@@ -231,18 +235,18 @@ func (r Ref) String() string {
 		name, _, _ := strings.Cut(pair, "=")
 		switch name {
 		case "encoding", "warnOnPermissions", "service":
-			text += sep + pair
+			text = append(append(text, sep...), pair...)
 		case "key":
-			text += sep + "key=" + Show(r.Query["key"])
+			text = append(append(append(text, sep...), "key="...), Show(r.Query["key"])...)
 		default:
-			text += sep + name + "=***"
+			text = append(append(append(text, sep...), name...), "=***"...)
 		}
 		sep = "&"
 	}
 	if hasFragment {
-		text += "#" + fragment
+		text = append(append(text, '#'), fragment...)
 	}
-	return text
+	return string(text)
 }
 
 // Show is any text that stands where a reference should, for people: the reference without what may be secret in it, or

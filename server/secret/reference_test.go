@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentd/server/fault"
+	"agentd/server/fuzztest"
 	"agentd/server/secret"
 )
 
@@ -123,6 +124,8 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		fuzztest.Check(t, len(text), func() { secret.Parse(text) }) //nolint:errcheck // it is looked at below
+		fuzztest.Check(t, len(text), func() { secret.Show(text) })
 		ref, err := secret.Parse(text)
 		shown := secret.Show(text)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/server/fuzztest"
 	"agentd/server/transcript"
 )
 
@@ -26,6 +27,7 @@ func FuzzArchive(f *testing.F) {
 		`{"kind":"footer","recordCount":5,"messageCount":1,"handoffCount":1,"agentCount":0,"checksum":""}` + "\n\n"))
 	f.Add([]byte(`{"enc":"AA=="}`))
 	f.Fuzz(func(t *testing.T, file []byte) {
+		archiveCost.Check(t, len(file), func() { readArchive(bytes.NewReader(file)) }) //nolint:errcheck // it is looked at below
 		a, err := readArchive(bytes.NewReader(file))
 		if err != nil {
 			if a != nil {
@@ -97,5 +99,27 @@ func TestImportOfManyCalls(t *testing.T) {
 	}
 	if took > 5*without+time.Second {
 		t.Errorf("readArchive of %d calls took %v, and %v without the calls", n, took, without)
+	}
+}
+
+// archiveCost is that of Import's contract.
+var archiveCost = fuzztest.Cost{PerByte: 500, Base: 256 << 10}
+
+func TestArchiveCost(t *testing.T) {
+	const meta = `{"kind":"meta","version":"1.0","format":"svc-session-export"}` + "\n"
+	const session = `{"kind":"session","id":"s","userId":"u","agentId":"a","createdAt":"2026-01-01T00:00:00Z"}` + "\n"
+	for name, text := range fuzztest.JSON() {
+		for _, line := range []string{
+			`{"kind":"message","sessionId":"s","sequence":1,"createdAt":"2026-01-01T00:00:00Z","message":{"role":"user","content":%s}}`,
+			`{"kind":"message","sessionId":"s","sequence":1,"createdAt":"2026-01-01T00:00:00Z","message":%s}`,
+			`{"kind":"handoff","sessionId":"s","fromAgentId":"a","toAgentId":"b","at":"2026-01-01T00:00:00Z","inputFilter":%s}`,
+			`{"kind":"x","x":%s}`,
+		} {
+			file := fmt.Appendf([]byte(meta+session), line, text)
+			archiveCost.Check(t, len(file), func() { readArchive(bytes.NewReader(file)) }) //nolint:errcheck // only what it costs counts
+			if t.Failed() {
+				t.Fatal(name, line)
+			}
+		}
 	}
 }

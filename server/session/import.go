@@ -34,6 +34,8 @@ type Imported struct {
 //
 // Calls that the file leaves unanswered in the end, because their run had not ended, are told as aborted.
 //
+// Memory is at most five hundred bytes for each byte of the file, of which parts of messages that hold nothing need most.
+//
 // Errors: config-invalid for As; session-exists; session-export-format-invalid with every problem, up to 20, and the
 // line that it is in; session-export-schema-too-new, -schema-unsupported, -checksum-mismatch, -encryption-required;
 // body-too-large; those of r and of the store.

@@ -1,6 +1,7 @@
 package sse_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"agentd/server/fuzztest"
 	"agentd/server/sse"
 )
 
@@ -60,10 +62,38 @@ func TestReader(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("event: a\r\ndata: x\r\n\r\n: c\n\ndata"))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		// Beside 16 KiB to read with, all may be one text.
+		fuzztest.Check(t, len(in), func() { read(in) })
 		whole, err := all(strings.NewReader(string(in)), false)
 		pieces, err2 := all(iotest.OneByteReader(strings.NewReader(string(in))), false)
 		if whole != pieces || !errors.Is(err2, err) {
 			t.Errorf("%q: %s, %v in one piece; %s, %v byte by byte", in, whole, err, pieces, err2)
 		}
 	})
+}
+
+// read reads all events.
+func read(in []byte) {
+	r := sse.NewReader(bytes.NewReader(in), 1<<20)
+	for {
+		if _, err := r.Next(); err != nil {
+			return
+		}
+	}
+}
+
+func TestReaderCost(t *testing.T) {
+	for name, text := range map[string][]byte{
+		"one text":   fuzztest.Fill("data: ", func(int) string { return "x" }, "\n\n"),
+		"lines":      fuzztest.Fill("", func(int) string { return "data:\n" }, "\n"),
+		"line ends":  fuzztest.Fill("", func(int) string { return "\r" }, "\n"),
+		"events":     fuzztest.Fill("", func(int) string { return "data:\n\n" }, ""),
+		"types":      fuzztest.Fill("", func(int) string { return "event: abcdefgh\n" }, "data\n\n"),
+		"a long cut": fuzztest.Fill("data:", func(int) string { return ":" }, ""),
+	} {
+		fuzztest.Cost{PerByte: 8}.Check(t, len(text), func() { read(text) })
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
 }

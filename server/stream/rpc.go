@@ -91,7 +91,8 @@ func paramsOf(method string) (params any, optional bool) {
 	return nil, false
 }
 
-// parseRequest reads a frame. What is wrong with it is an rpcError, with the id where that can be told.
+// parseRequest reads a frame. What is wrong with it is an rpcError, with the id where that can be told. It costs what
+// [strict.Decode] does, for the frame and again for its parameters.
 func parseRequest(frame []byte) (*request, *rpcError) {
 	if !json.Valid(frame) {
 		return nil, &rpcError{Code: codeParse, Message: "Frame is not valid JSON."}

@@ -2,9 +2,11 @@ package stream
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
+	"agentd/server/fuzztest"
 	"agentd/server/message"
 )
 
@@ -24,6 +26,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
+		frameCost.Check(t, len(frame), func() { parseRequest(frame) })
 		r, refusal := parseRequest(frame)
 		var answer any
 		switch {
@@ -42,4 +45,20 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("the answer to %q is %q, %v", frame, b, err)
 		}
 	})
+}
+
+// frameCost is that of strict.Decode, for the frame and for its parameters.
+var frameCost = fuzztest.Cost{PerByte: 200}
+
+func TestRequestCost(t *testing.T) {
+	for name, text := range fuzztest.JSON() {
+		for _, form := range []string{`{"v":"1","jsonrpc":"2.0","id":1,"method":"initialize","params":%s}`, `{"v":"1","jsonrpc":"2.0","id":%s,"method":"ping"}`, `%s`,
+			`{"v":"1","jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientInfo":{"name":"n","version":"1"},"capabilities":%s}}`} {
+			frame := fmt.Appendf(nil, form, text)
+			frameCost.Check(t, len(frame), func() { parseRequest(frame) })
+			if t.Failed() {
+				t.Fatal(name, form)
+			}
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -162,7 +163,11 @@ func (o *sseWire) add() *buffer {
 	return o.out
 }
 
+// field adds a line. A value that a line cannot hold is left out: it would make lines of its own.
 func (b *buffer) field(name, value string) {
+	if strings.ContainsAny(value, "\r\n\x00") {
+		return
+	}
 	b.b = append(b.b, name...)
 	b.b = append(b.b, ": "...)
 	b.b = append(b.b, value...)

@@ -20,10 +20,13 @@ const maxDepth = 200
 
 // Decode reads a JSON object into a pointer to a struct and returns every problem: bad syntax, trailing data, unknown,
 // duplicate and missing keys, wrong types, null where a value is needed, texts that are too short; of more than 100, the
-// first 100. An empty body is {}.
+// first 100, and of those with long names above them as many as have 64 KiB of names, but at least one. An empty body is {}.
 //
 // Field tags: `json` names the key; `min` is the least length of a text or list, or the least number, and `max` the
 // greatest number; `required` says that the key must be there. A field of type json.RawMessage takes any value without duplicate keys.
+//
+// The caller bounds the size of data. Time is linear in it. Memory is too, at most a hundred bytes for each byte: the
+// tokens of a value of any form are looked at one by one.
 func Decode(data []byte, into any) []fault.Issue {
 	if len(bytes.TrimSpace(data)) == 0 {
 		data = []byte("{}")
@@ -32,7 +35,7 @@ func Decode(data []byte, into any) []fault.Issue {
 		return []fault.Issue{fault.At(problem)}
 	}
 	d := decoder{}
-	d.value(data, reflect.ValueOf(into).Elem(), "", nil)
+	d.value(data, reflect.ValueOf(into).Elem(), "")
 	return d.issues
 }
 
@@ -51,27 +54,49 @@ func wellFormed(data []byte) string {
 	return ""
 }
 
-type decoder struct{ issues []fault.Issue }
+type decoder struct {
+	path   []any // of the value that is being read
+	issues []fault.Issue
+	names  int // bytes of the names in the paths of the issues
+}
 
-// maxIssues bounds an answer that a large body could make many times as large as itself.
-const maxIssues = 100
+// Bounds of an answer that a large body could make many times as large as itself.
+const (
+	maxIssues = 100
+	maxNames  = 64 << 10 // a long name can be above many problems
+)
 
-func (d *decoder) fail(path []any, format string, args ...any) {
-	if len(d.issues) == maxIssues {
+// fail reports a problem of the value that is being read. The first is always listed.
+func (d *decoder) fail(format string, args ...any) {
+	if len(d.issues) == maxIssues || d.names > maxNames {
 		return
 	}
-	d.issues = append(d.issues, fault.At(fmt.Sprintf(format, args...), path...))
+	for _, part := range d.path {
+		if name, ok := part.(string); ok {
+			d.names += len(name)
+		}
+	}
+	if d.issues == nil || d.names <= maxNames {
+		d.issues = append(d.issues, fault.At(fmt.Sprintf(format, args...), slices.Clone(d.path)...))
+	}
+}
+
+// within reads a part of the value that is being read.
+func (d *decoder) within(part any, read func()) {
+	d.path = append(d.path, part)
+	read()
+	d.path = d.path[:len(d.path)-1]
 }
 
 var rawType = reflect.TypeFor[json.RawMessage]()
 
 // value decodes well-formed JSON.
-func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag, path []any) {
+func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag) {
 	data = bytes.TrimSpace(data)
 	if v.Type() == rawType {
 		v.SetBytes(data)
 		if data[0] == '{' || data[0] == '[' {
-			d.unique(json.NewDecoder(bytes.NewReader(data)), path)
+			d.unique(json.NewDecoder(bytes.NewReader(data)))
 		}
 		return
 	}
@@ -80,36 +105,36 @@ func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag, pat
 		v = v.Elem()
 	}
 	if string(data) == "null" {
-		d.fail(path, "is null")
+		d.fail("is null")
 		return
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		d.object(data, v, path)
+		d.object(data, v)
 	case reflect.Slice:
-		d.list(data, v, tag, path)
+		d.list(data, v, tag)
 	default:
 		if err := json.Unmarshal(data, v.Addr().Interface()); err != nil {
-			d.fail(path, "is not %s", noun(v))
+			d.fail("is not %s", noun(v))
 			return
 		}
 		low, high := Bound(tag, "min"), Bound(tag, "max")
 		switch {
 		case low != nil && v.Kind() == reflect.String && int64(len(v.String())) < *low:
-			d.fail(path, "has at least %d character(s)", *low)
+			d.fail("has at least %d character(s)", *low)
 		case low != nil && v.CanInt() && v.Int() < *low:
-			d.fail(path, "is at least %d", *low)
+			d.fail("is at least %d", *low)
 		case high != nil && v.CanInt() && v.Int() > *high:
-			d.fail(path, "is at most %d", *high)
+			d.fail("is at most %d", *high)
 		}
 		if allowed := tag.Get("enum"); allowed != "" && v.Kind() == reflect.String && !slices.Contains(strings.Split(allowed, "|"), v.String()) {
-			d.fail(path, "is one of %s", strings.ReplaceAll(allowed, "|", ", "))
+			d.fail("is one of %s", strings.ReplaceAll(allowed, "|", ", "))
 		}
 	}
 }
 
 // unique reports keys that repeat inside a value of any form.
-func (d *decoder) unique(dec *json.Decoder, path []any) {
+func (d *decoder) unique(dec *json.Decoder) {
 	t, _ := dec.Token() // the whole is known to be well-formed
 	switch t {
 	case json.Delim('{'):
@@ -117,17 +142,18 @@ func (d *decoder) unique(dec *json.Decoder, path []any) {
 		for dec.More() {
 			k, _ := dec.Token()
 			key := k.(string)
-			at := append(slices.Clip(path), key)
-			if seen[key] {
-				d.fail(at, "is there twice")
-			}
-			seen[key] = true
-			d.unique(dec, at)
+			d.within(key, func() {
+				if seen[key] {
+					d.fail("is there twice")
+				}
+				seen[key] = true
+				d.unique(dec)
+			})
 		}
 		dec.Token() //nolint:errcheck
 	case json.Delim('['):
 		for i := 0; dec.More(); i++ {
-			d.unique(dec, append(slices.Clip(path), i))
+			d.within(i, func() { d.unique(dec) })
 		}
 		dec.Token() //nolint:errcheck
 	}
@@ -147,26 +173,27 @@ func noun(v reflect.Value) string {
 	return "a whole number"
 }
 
-func (d *decoder) list(data []byte, v reflect.Value, tag reflect.StructTag, path []any) {
+func (d *decoder) list(data []byte, v reflect.Value, tag reflect.StructTag) {
 	var items []json.RawMessage
 	if json.Unmarshal(data, &items) != nil {
-		d.fail(path, "is not a list")
+		d.fail("is not a list")
 		return
 	}
 	if low := Bound(tag, "min"); low != nil && int64(len(items)) < *low {
-		d.fail(path, "has at least %d item(s)", *low)
+		d.fail("has at least %d item(s)", *low)
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	tag = reflect.StructTag(strings.ReplaceAll(string(tag), "min:", "-:"))
 	for i, item := range items {
-		d.value(item, v.Index(i), reflect.StructTag(strings.ReplaceAll(string(tag), "min:", "-:")), append(slices.Clip(path), i))
+		d.within(i, func() { d.value(item, v.Index(i), tag) })
 	}
 }
 
 // object decodes the members of an object one by one, so that keys that repeat are seen.
-func (d *decoder) object(data []byte, v reflect.Value, path []any) {
+func (d *decoder) object(data []byte, v reflect.Value) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		d.fail(path, "is not an object")
+		d.fail("is not an object")
 		return
 	}
 	fields := map[string]int{}
@@ -180,22 +207,23 @@ func (d *decoder) object(data []byte, v reflect.Value, path []any) {
 		key := t.(string)
 		var raw json.RawMessage
 		dec.Decode(&raw) //nolint:errcheck // the whole is known to be well-formed
-		at := append(slices.Clip(path), key)
 		i, known := fields[key]
-		switch {
-		case seen[key]:
-			d.fail(at, "is there twice")
-		case !known:
-			d.fail(at, "is not a known key")
-		default:
-			d.value(raw, v.Field(i), v.Type().Field(i).Tag, at)
-		}
+		d.within(key, func() {
+			switch {
+			case seen[key]:
+				d.fail("is there twice")
+			case !known:
+				d.fail("is not a known key")
+			default:
+				d.value(raw, v.Field(i), v.Type().Field(i).Tag)
+			}
+		})
 		seen[key] = true
 	}
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.Tag.Get("required") != "" && !seen[name] {
-			d.fail(append(slices.Clip(path), name), "is required")
+			d.within(name, func() { d.fail("is required") })
 		}
 	}
 }

@@ -1,11 +1,15 @@
 package strict_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"reflect"
 	"strings"
 	"testing"
 
+	"agentd/server/fuzztest"
 	"agentd/server/strict"
 )
 
@@ -54,13 +58,49 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// readCost is that of Decode's contract.
+var readCost = fuzztest.Cost{PerByte: 100}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"text":"x","list":["a"],"any":{"b":[1]}}`))
 	f.Add([]byte(`{"text":"x"`))
+	f.Add([]byte(`{"text":"\ud800","kind":"b","n":9,"any":[{"a":1,"a":2}],"inner":{"X":-1}}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		var v decoded
-		if strict.Decode(in, &v) == nil && len(strings.TrimSpace(string(in))) > 0 && !json.Valid(in) {
-			t.Errorf("Decode(%q) accepted what is not JSON", in)
+		readCost.Check(t, len(in), func() { strict.Decode(in, new(decoded)) })
+		var v, again decoded
+		if issues := strict.Decode(in, &v); issues != nil || len(bytes.TrimSpace(in)) == 0 {
+			if len(issues) == 0 || len(issues) > 100 {
+				t.Errorf("Decode(%q) has %d issues, want 1 to 100", in, len(issues))
+			}
+			return
+		}
+		// What it takes, the standard library reads alike.
+		dec := json.NewDecoder(bytes.NewReader(in))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&again); err != nil || !reflect.DeepEqual(again, v) {
+			t.Errorf("Decode(%q) = %+v, but encoding/json %+v, %v", in, v, again, err)
+		}
+		if _, err := dec.Token(); err != io.EOF {
+			t.Errorf("Decode(%q) takes what stands after the value", in)
 		}
 	})
+}
+
+func TestDecodeCost(t *testing.T) {
+	for name, text := range fuzztest.JSON() {
+		body := fmt.Appendf(nil, `{"text":"x","any":%s}`, text)
+		readCost.Check(t, len(body), func() { strict.Decode(body, new(decoded)) })
+		if t.Failed() {
+			t.Log(name)
+		}
+	}
+	long := strings.Repeat("n", 30<<10)
+	body := fmt.Appendf(nil, `{"text":"x","any":{%q:{%s"":0}}}`, long, strings.Repeat(`"a":0,`, 200))
+	if issues := strict.Decode(body, new(decoded)); len(issues) != 2 {
+		t.Errorf("Decode() of many problems below a name of 30 KiB has %d issues, want the 2 that 64 KiB have room for", len(issues))
+	}
+	body = fmt.Appendf(nil, `{"text":"x","any":{%q:{"":0,"":1}}}`, strings.Repeat(long, 3))
+	if issues := strict.Decode(body, new(decoded)); len(issues) != 1 {
+		t.Errorf("Decode() of a problem below a name of 90 KiB has %d issues, want it", len(issues))
+	}
 }

@@ -100,8 +100,11 @@ func (a *address) fill(args arguments) (*url.URL, error) {
 		return nil, invalidInput("The arguments make a path with . or .. in it.", "Give plain names.")
 	}
 	var pairs []string
+	left := maxPairs
 	for _, t := range a.query {
-		pairs = append(pairs, fillPair(t, args)...)
+		if pairs, ok = fillPair(pairs, t, args, &left); !ok {
+			return nil, invalidInput(fmt.Sprintf("The arguments make more than %d pairs of the query.", maxPairs), "Give shorter lists.")
+		}
 	}
 	raw := a.base + path
 	if len(pairs) > 0 {
@@ -132,27 +135,34 @@ func climbs(path string) bool {
 	return false
 }
 
-// fillPair is the pair for the arguments, repeated for each item of the first that is a list.
-func fillPair(t template, args arguments) []string {
+// maxPairs bounds the query of a call: two lists in one pair make as many pairs as their lengths multiplied.
+const maxPairs = 1000
+
+// fillPair adds the pair for the arguments, repeated for each item of those that are lists. It reports false when there
+// are none left to be made.
+func fillPair(pairs []string, t template, args arguments, left *int) (all []string, ok bool) {
 	for _, p := range t {
 		var list []json.RawMessage
 		if p.arg == "" || json.Unmarshal(args[p.arg], &list) != nil {
 			continue
 		}
-		var pairs []string
 		one := maps.Clone(args)
 		for _, item := range list {
 			one[p.arg] = item
-			pairs = append(pairs, fillPair(t, one)...)
+			if pairs, ok = fillPair(pairs, t, one, left); !ok {
+				return nil, false
+			}
 		}
-		return pairs
+		return pairs, true
 	}
-	pair, ok := t.fill(func(arg string) (string, bool) {
+	if *left--; *left < 0 {
+		return nil, false
+	}
+	if pair, ok := t.fill(func(arg string) (string, bool) {
 		text, ok := args.text(arg)
 		return url.QueryEscape(text), ok
-	})
-	if !ok {
-		return nil
+	}); ok {
+		pairs = append(pairs, pair)
 	}
-	return []string{pair}
+	return pairs, true
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"agentd/server/fuzztest"
 	"agentd/server/message"
 	"agentd/server/tool"
 )
@@ -164,6 +165,7 @@ func FuzzCalculator(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		args, _ := message.Encode(map[string]string{"expression": s})
+		fuzztest.Cost{PerByte: 4000, Base: 4 << 20}.Check(t, len(s), func() { tool.NewCalculator().Execute(t.Context(), tool.Call{Args: args}) }) //nolint:errcheck // it is looked at below
 		res, err := tool.NewCalculator().Execute(t.Context(), tool.Call{Args: args})
 		if err != nil {
 			return

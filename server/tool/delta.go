@@ -3,7 +3,9 @@ package tool
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,12 +30,17 @@ func assemble(deltas []Chunk) (json.RawMessage, error) {
 	return message.Encode(root)
 }
 
-// decodeJSON keeps numbers as they are written.
+// decodeJSON reads one value and keeps numbers as they are written.
 func decodeJSON(raw json.RawMessage) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	err = d.Decode(&v)
-	return v, err
+	if err = d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("there is more after the value")
+	}
+	return v, nil
 }
 
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
@@ -45,7 +52,7 @@ func apply(root any, path string, value any) (any, error) {
 	if path[0] != '/' {
 		return nil, fmt.Errorf("%.80q is not a JSON Pointer", path)
 	}
-	tokens := strings.Split(path[1:], "/")
+	tokens := strings.Split(strings.ToValidUTF8(path[1:], "\uFFFD"), "/") // what is written would have names twice
 	if len(tokens) > maxDeltaDepth {
 		return nil, fmt.Errorf("its path has more than %d levels", maxDeltaDepth)
 	}

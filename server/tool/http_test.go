@@ -477,7 +477,9 @@ func FuzzRedirect(f *testing.F) {
 			if req.URL.Scheme != "https" || !own && host != "other.example" && host != "other.example:443" || req.URL.User != nil {
 				t.Errorf("the redirect to %q leads to %s", to, req.URL)
 			}
-			if got := req.Header.Get("Authorization"); (got == "secret") != own || got != "" && got != "secret" {
+			// net/http takes the same name in capitals for another host, and sends it less.
+			less := own && req.URL.Host != host
+			if got := req.Header.Get("Authorization"); (got == "secret") != own && !less || got != "" && got != "secret" {
 				t.Errorf("the redirect to %q takes Authorization %q to %s", to, got, req.URL)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentd/server/fuzztest"
 	"agentd/server/message"
 	"agentd/server/transcript"
 	"agentd/store"
@@ -59,6 +60,7 @@ func FuzzParseID(f *testing.F) {
 	f.Add("msg-zz-99999")
 	f.Add("msg-1-")
 	f.Fuzz(func(t *testing.T, id string) {
+		fuzztest.Check(t, len(id), func() { transcript.ParseID(id) })
 		run, index, ok := transcript.ParseID(id)
 		if ok && (run < 1 || index < 0 || transcript.ID(run, index) != id) {
 			t.Errorf("ParseID(%q) = %d, %d, true", id, run, index)

@@ -1,0 +1,76 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"agentd/server/hub"
+	"agentd/server/sse"
+)
+
+// FuzzSSE writes an event whose parts others have made, and reads the stream as clients do: it has that one event,
+// whatever is in it, and those around it.
+func FuzzSSE(f *testing.F) {
+	f.Add("text.delta", "evt-r-a-1", "session:s/events", []byte(`{"type":"text.delta","delta":"a\nb"}`), "reason")
+	f.Add("a\nid: b", "1\r\ndata: x", "s\n\n", []byte("{\r\n\"a\": \"\\r\\n\"}\n"), "r\n\n")
+	f.Add("\r", "\x00", "\u2028\"", []byte("not\nJSON"), "\xff")
+	f.Add(" a", ": b", "", []byte(`"data: x"`), "")
+	f.Fuzz(func(t *testing.T, typ, id, subject string, payload []byte, reason string) {
+		rec := httptest.NewRecorder()
+		o := &sseWire{w: rec, rc: http.NewResponseController(rec), done: make(chan struct{})}
+		sub := &follower{id: "sse", eventID: id}
+		e := &hub.Entry{ID: id, Type: typ, Payload: payload}
+		o.idle()
+		o.event(sub, e, (&Service{}).bodyOf(subject, e))
+		o.marker(sub, id)
+		o.failure(sub, "replay.failed", reason)
+		o.lifecycle(sub, "failed", reason)
+		if err := o.flush(); err != nil {
+			t.Fatal(err)
+		}
+		written := rec.Body.Bytes()
+		// A reader takes one space away, as a writer that writes one must expect.
+		field := func(value string) string {
+			if strings.ContainsAny(value, "\r\n\x00") {
+				return ""
+			}
+			return value
+		}
+		r := sse.NewReader(bytes.NewReader(written), 1<<20)
+		for i, want := range []sse.Event{{Type: field(typ), ID: field(id)}, {Type: "replay-marker", ID: field(id)}, {Type: "error"}, {Type: "lifecycle"}} {
+			got, err := r.Next()
+			if err != nil || got.Type != want.Type || got.ID != want.ID {
+				t.Fatalf("event %d of %q is %+v, %v; want %+v", i+1, written, got, err, want)
+			}
+			var frame struct {
+				V, Kind, EventID, Subject, Type, Message string
+				Payload                                  json.RawMessage
+			}
+			err = json.Unmarshal(got.Data, &frame)
+			if i == 0 && !json.Valid(payload) {
+				continue
+			}
+			if err != nil || frame.V != "1" {
+				t.Fatalf("event %d of %q has the data %q, want a frame", i+1, written, got.Data)
+			}
+			u := func(s string) string { return string([]rune(s)) } // as JSON has it
+			if i == 0 && (frame.Kind != "event" || frame.EventID != u(id) || frame.Subject != u(subject) || frame.Type != u(typ) || !sameJSON(frame.Payload, payload)) {
+				t.Errorf("event %q is %q, want the payload %q", written, got.Data, payload)
+			}
+		}
+		if _, err := r.Next(); err != io.EOF {
+			t.Errorf("the stream %q goes on", written)
+		}
+	})
+}
+
+// sameJSON reports whether two JSON texts differ in white space only.
+func sameJSON(a, b []byte) bool {
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
+}
