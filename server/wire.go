@@ -119,7 +119,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	tickets := auth.NewTickets(cfg.Server.WS.TicketTTL.Duration())
 	redact := cfg.Server.WS.CommentarySanitization
-	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel,
+	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel, Subscribing: api.Subscribing,
 		KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version,
 		Sanitiser: commentary.New(commentary.Policy(redact.Policy), redact.ApplyToEvents),
 		Redacted:  s.redacted(p), Logger: s.log})

@@ -23,11 +23,14 @@ const (
 const (
 	serverStart = "server:start"
 	request     = "http:request"
+	subscribe   = "subscription:subscribe" // its target names the run, too
 )
 
 func bearingOf(e *audit.Entry, runID string) bearing {
 	about := e.Context != nil && e.Context.RunID == runID
 	switch {
+	case e.Action == subscribe && strings.Contains(e.Target, runID):
+		return touches
 	case e.Action == serverStart:
 		return starts
 	case e.Action != request && about:

@@ -125,7 +125,7 @@ func (h *held) record(w *recorder) error {
 		do = a.Log.Note
 	}
 	// The client may have left, and what it asked for is done all the same.
-	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: "http:request", Target: h.r.URL.Path, Decision: decision(status), Context: h.q.about, Metadata: meta})
+	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: "http:request", Target: h.r.URL.Path, Decision: Decision(status), Context: h.q.about, Metadata: meta})
 }
 
 // Actor is a principal as the audit chain names it.
@@ -136,7 +136,8 @@ func Actor(p auth.Principal) audit.Actor {
 	return audit.Actor{Kind: audit.ActorSystem, ID: "anonymous"}
 }
 
-func decision(status int) audit.Decision {
+// Decision is what became of a request that was answered with a status.
+func Decision(status int) audit.Decision {
 	switch {
 	case status >= 500 || status == 499: // the latter: the client had left
 		return audit.Failed

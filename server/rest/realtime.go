@@ -8,6 +8,7 @@ import (
 	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/audit"
+	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/openapi"
@@ -44,6 +45,16 @@ func (a *API) realtimeRoutes() []Route {
 				return TicketAnswer{Ticket: value, ExpiresAt: expires.UnixMilli(), TTLMS: a.Tickets.TTL().Milliseconds()}, nil
 			})},
 	}
+}
+
+// Subscribing records that a client of the realtime protocol watches a subject, or may not: it is no request of its own.
+func (a *API) Subscribing(ctx context.Context, p auth.Principal, s event.Subject, refused error) error {
+	meta, decision := map[string]any{"transport": "ws"}, audit.Success
+	if refused != nil {
+		kind := fault.Of(refused).Kind
+		meta["reason"], decision = kind.Code, gate.Decision(kind.Status)
+	}
+	return a.record(ctx, p, "subscription:subscribe", s.String(), decision, meta)
 }
 
 // Cancel aborts a run for a client of the realtime protocol, if the client may. It reports whether the run had not ended

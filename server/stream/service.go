@@ -34,6 +34,10 @@ type Options struct {
 	// Cancel aborts a run, without waiting for its end, and reports whether there was something to abort.
 	Cancel func(ctx context.Context, p auth.Principal, runID string, c Cancellation) (bool, error)
 
+	// Subscribing is told of each subscription that a WebSocket client asks for, with the error if it is refused, before the
+	// client is told. An error of its own refuses it. Nil: nobody is told.
+	Subscribing func(ctx context.Context, p auth.Principal, s event.Subject, refused error) error
+
 	KeepAlive time.Duration         // silence after which an SSE client gets a comment
 	Queue     int                   // entries that may wait for one client, and KiB; beyond, it is cut off with flow.throttled
 	Version   string                // of the server

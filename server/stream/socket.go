@@ -160,11 +160,11 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		return
 	}
 	if scope, err := auth.ParseScope(subject.Scope()); err != nil || !k.c.principal.Grant.Covers(scope) {
-		k.refuse(r, failed(fault.New(fault.ScopeDenied, "The scope %s is needed.", subject.Scope())))
+		k.fail(r, k.tell(subject, fault.New(fault.ScopeDenied, "The scope %s is needed.", subject.Scope())))
 		return
 	}
 	f := &follower{}
-	if k.enlist(f); f.id == "" {
+	if k.enlist(f); f.id == "" { // it is not told: what goes on that way has no end
 		k.refuse(r, &rpcError{Code: codeLimited, Message: fmt.Sprintf("A connection has at most %d subscriptions.", maxSubscriptions)})
 		return
 	}
@@ -175,7 +175,7 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		f.feed = &feed
 		replayed, snapshot, err = f.begin(k.c.ctx, k.c.s.opts.Hub, k.c.queue, p.SinceEventID)
 	}
-	if err != nil {
+	if err = k.tell(subject, err); err != nil {
 		k.strike(f.id)
 		k.c.do(func() { k.c.release(f) })
 		k.fail(r, err)
@@ -190,6 +190,15 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		k.add(result, frame)
 		k.c.attach(f)
 	})
+}
+
+// tell lets a subscription be recorded. It returns the error to refuse it with: the one it is refused with anyway, or that it
+// cannot be recorded.
+func (k *socket) tell(subject event.Subject, refused error) error {
+	if do := k.c.s.opts.Subscribing; do != nil {
+		return cmp.Or(do(k.c.ctx, k.c.principal, subject, refused), refused)
+	}
+	return refused
 }
 
 // enlist gives a follower its id, unless there are too many.
