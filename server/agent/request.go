@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
+	"unicode/utf8"
 
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -61,6 +62,8 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 		return fault.New(fault.AgentProtocol, "The id of a call has 1 to %d bytes.", maxRequestName)
 	case q.ToolName == "" || len(q.ToolName) > maxRequestName:
 		return fault.New(fault.AgentProtocol, "The tool's name in the call %q has not 1 to %d bytes.", q.ToolCallID, maxRequestName)
+	case !utf8.ValidString(q.ToolCallID + q.ToolName + q.Reason):
+		return fault.New(fault.AgentProtocol, "The call %q is not told in UTF-8.", q.ToolCallID)
 	case slices.ContainsFunc(waiting, named), s.r.rec.callByID(q.ToolCallID) != nil:
 		return fault.New(fault.AgentProtocol, "The run has asked for a call with the id %q before.", q.ToolCallID)
 	case len(waiting) == maxRequests:

@@ -224,6 +224,7 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 		{"as many as can be", after(many(100)), ""},
 		{"no id", after(with(func(q *agent.ApprovalRequest) { q.ToolCallID = "" })), "The id of a call has 1 to 256 bytes"},
 		{"a long id", after(with(func(q *agent.ApprovalRequest) { q.ToolCallID = strings.Repeat("i", 257) })), "The id of a call has 1 to 256 bytes"},
+		{"an id that is no text", after(with(func(q *agent.ApprovalRequest) { q.ToolCallID = "\xff" })), "is not told in UTF-8"},
 		{"no name", after(with(func(q *agent.ApprovalRequest) { q.ToolName = "" })), `in the call "c" has not 1 to 256 bytes`},
 		{"arguments that are no JSON", after(with(func(q *agent.ApprovalRequest) { q.Args = json.RawMessage("{") })), `arguments of the call "c" are not JSON`},
 		{"too large", after(with(func(q *agent.ApprovalRequest) { large(q); q.Reason += "!" })), "more than 1048576 bytes"},
