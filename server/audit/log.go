@@ -287,15 +287,17 @@ func (l *Log) Run(ctx context.Context) error {
 	heads, minute := time.NewTicker(every), time.NewTicker(denialWindow)
 	defer heads.Stop()
 	defer minute.Stop()
-	for {
-		select {
-		case <-heads.C:
-		case <-l.due:
-		case <-minute.C:
-			l.denials.flush()
-			continue
-		case <-ctx.Done():
-			return nil
+	for first := true; ; first = false {
+		if !first { // that one covers at once what a process that was killed has left
+			select {
+			case <-heads.C:
+			case <-l.due:
+			case <-minute.C:
+				l.denials.flush()
+				continue
+			case <-ctx.Done():
+				return nil
+			}
 		}
 		if err := l.checkpoint(ctx); err != nil {
 			l.log.Error("audit checkpoint failed", "error", err)
