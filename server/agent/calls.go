@@ -201,6 +201,9 @@ func (a *LLM) dispatch(r *run, calls []store.Call) error {
 			if j.child, err = a.prepareChild(r, t, c); err != nil {
 				return err
 			}
+			if r.inbox == nil {
+				r.inbox = make(chan forwarded, maxInbox)
+			}
 		} else {
 			j.make = r.prepare(c)
 		}

@@ -44,7 +44,7 @@ type run struct {
 	callID  string         // of that call
 	depth   int            // 0: a root
 	decided map[int]*run   // children that were decided on and are to go on, by the index of their call
-	inbox   chan forwarded // events of children
+	inbox   chan forwarded // events of children; nil before the first call that is a run
 
 	mu    sync.Mutex // guards the fields below: what others may ask of the run, and the order of its events
 	abort *AbortOptions
@@ -55,7 +55,7 @@ type run struct {
 }
 
 func (e *Engine) newRun(row store.Run, rec *record, reg *Registration) *run {
-	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events, inbox: make(chan forwarded, maxInbox)}
+	r := &run{e: e, reg: reg, row: row, rec: rec, done: make(chan struct{}), seq: row.Events}
 	r.latest = rec.latest(&row)
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	return r
