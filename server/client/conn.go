@@ -144,11 +144,16 @@ type rpcError struct {
 }
 
 func (e *rpcError) refusal() error {
-	err := fault.Told(cmp.Or(e.Data.Error, fault.ServerUnreachable.Code), e.Message, e.Data.Hint)
+	err := told(e.Data.Error, e.Message, e.Data.Hint)
 	if e.Code == codeInternal || e.Code == codeLimited {
 		return lost(err)
 	}
 	return err
+}
+
+// told is an error as the server tells it, which may leave parts out.
+func told(code, message, hint string) *fault.Error {
+	return fault.Told(cmp.Or(code, fault.ServerUnreachable.Code), cmp.Or(message, "The server does not say what is wrong."), hint)
 }
 
 // converse sends both requests and reads what comes. The end of ctx cuts off none of that: it closes the connection, and
@@ -190,9 +195,9 @@ func (w *watcher) converse(ctx context.Context, conn *ws.Conn) error {
 			subscription, w.subscribed = a.Result.SubscriptionID, true
 		case subscription == "" || a.SubscriptionID != subscription:
 		case a.Kind == "error" && a.Code == "replay.failed":
-			return lost(fault.Told(a.Code, a.Message, ""))
+			return lost(told(a.Code, a.Message, ""))
 		case a.Kind == "error":
-			return fault.Told(a.Code, a.Message, "")
+			return told(a.Code, a.Message, "")
 		case a.Kind == "event" || a.Kind == "lifecycle" || a.Kind == "replay-marker":
 			a.Raw = raw
 			if err := w.yield(&a.Frame); err != nil {
@@ -224,19 +229,19 @@ func send(ctx context.Context, conn *ws.Conn, id, method string, params any) err
 
 // closed classifies the end of a connection.
 func closed(err error) error {
-	var told string
+	var reason string
 	e, byPeer := errors.AsType[*ws.CloseError](err)
 	switch {
 	case !byPeer:
 		return lost(unreachable("The connection is lost: %v.", innermost(err)).Because(err))
 	case e.Reason != "":
-		told = ": " + e.Reason
+		reason = ": " + e.Reason
 	}
 	kind := final[e.Code]
 	if kind == nil {
-		return lost(unreachable("The server has closed the connection (%d%s).", e.Code, told))
+		return lost(unreachable("The server has closed the connection (%d%s).", e.Code, reason))
 	}
-	f := fault.New(kind, "The server has closed the connection (%d%s).", e.Code, told)
+	f := fault.New(kind, "The server has closed the connection (%d%s).", e.Code, reason)
 	if kind == fault.ServerUnreachable {
 		f.Advise("Use the program in the server's version.")
 	}
