@@ -5,7 +5,6 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/audit"
-	"agentd/server/config"
 	"agentd/server/hub"
 )
 
@@ -19,16 +18,13 @@ type Local struct {
 // Nobody can call from outside, so authentication is off and needs no pepper. Runs that another process has left are
 // not taken up: they wait for the next Start. Errors are those of Start. Close must be called.
 func Open(ctx context.Context, o Options) (*Local, error) {
-	cfg := config.Default()
-	if o.Config != nil {
-		*cfg = *o.Config
-	}
-	cfg.Auth.Kind, cfg.Auth.PepperRef = "none", ""
-	o.Config = cfg
 	s, err := New(o)
 	if err != nil {
 		return nil, err
 	}
+	cfg := *s.cfg // valid as it was given: terms of approvals ask for tokens, and stay in force
+	cfg.Auth.Kind, cfg.Auth.PepperRef = "none", ""
+	s.cfg = &cfg
 	err = s.open(ctx)
 	l := &Local{s, s.parts}
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 	maxAnswer      = 256 << 20        // of another, or of one event: it may hold the whole state of a run
 )
 
-const needsToken = "Set AGENTD_TOKEN to a token of that server; `agentd token create` makes one."
+const needsToken = "Set AGENTD_TOKEN, or the variable that --token-env names, to a token of that server; `agentd token create` makes one."
 
 // An api is the API of a server that holds the store.
 type api struct {
@@ -38,7 +38,7 @@ type api struct {
 	transport *http.Transport
 	base      string
 	token     string // empty: none
-	keyed     bool   // the server honours keys
+	keyed     bool   // the server is known to honour keys
 }
 
 // dial prepares to call the server at an address of the lock file. It sends nothing yet. The configuration is that
@@ -152,13 +152,15 @@ const (
 
 // send sends a request with a header, which it keeps. The error is the server's own, or server-unreachable.
 //
-// One that changes something carries a key, so that it can be sent again when the connection is lost before its answer
-// comes, and still happens once.
+// One that changes something carries a key. Where the server is known to honour keys, it is sent again when the
+// connection is lost before its answer comes, and still happens once.
 func (a *api) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	if method != http.MethodGet {
+		header.Set("Idempotency-Key", id.New())
+	}
 	if method == http.MethodGet || !a.keyed {
 		return a.once(ctx, method, path, body, header)
 	}
-	header.Set("Idempotency-Key", id.New())
 	lost := false
 	for wait := lostWait; ; wait *= 2 {
 		res, err := a.once(ctx, method, path, body, header)

@@ -26,7 +26,9 @@ type options struct {
 	drain         bool   // runs abort
 	onPending     string
 
-	since, url string // tail
+	url, tokenEnv string // of a server
+
+	since string // tail
 
 	output string // sessions
 	as     string
@@ -49,7 +51,7 @@ type options struct {
 	fromSeq, toSeq, retain                   int64
 	action, actor, before, format            string
 
-	names bool // help
+	names, complete bool // help
 }
 
 // A flagDecl declares one flag.
@@ -97,9 +99,13 @@ func abortFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.onPending, "on-pending", "deny", "what `BECOMES` of calls that wait for approval: deny, hold (they stay as they are) or fail (so does the run)")
 }
 
+func serverFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.url, "url", "", "the `URL` of a server's API, such as https://host/v1; no configuration is read then, unless --config names one")
+	fs.StringVar(&o.tokenEnv, "token-env", "", "the environment variable with the `NAME` holds the token; default: AGENTD_TOKEN")
+}
+
 func tailFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.since, "since", "", "begin after the event with this `ID`; default: with the first that is kept")
-	fs.StringVar(&o.url, "url", "", "the `URL` of a server's API, such as https://host/v1; default: the server that holds the database")
 }
 
 func sessionsFlags(fs *flag.FlagSet, o *options) {
@@ -204,8 +210,9 @@ func doctorFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.fixPerms, "fix-perms", false, "take the rights of others off the files and the folder that the server owns")
 }
 
-func namesFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.names, "names", false, "only the names of the commands, one a line, for completion in a shell")
+func helpFlags(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.names, "names", false, "only the names of the commands, one a line")
+	fs.BoolVar(&o.complete, "complete", false, "what the last word after -- may become, one a line, for completion in a shell")
 }
 
 // list is a flag that may be repeated.

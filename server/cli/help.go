@@ -10,6 +10,15 @@ import (
 )
 
 func (c *call) help(context.Context) error {
+	if c.flags.complete {
+		for _, word := range c.candidates(c.args) {
+			fmt.Fprintln(c.stdout, word)
+		}
+		return nil
+	}
+	if len(c.args) > 2 {
+		return c.cmd.misused("%d argument(s) are given, want %s.", len(c.args), c.cmd.usage())
+	}
 	text, err := helpOn(c.args)
 	if c.flags.names && len(c.args) == 0 {
 		text = ""

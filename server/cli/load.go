@@ -54,6 +54,9 @@ func (c *call) load() (*config.Config, error) {
 	if c.flags.dev {
 		return c.loadDemo(overrides)
 	}
+	if c.flags.url != "" && c.flags.config == "" { // the server is another's, and so is its configuration
+		return config.Load("", nil, overrides)
+	}
 	cfg, err := config.Load(c.file(), c.env, overrides)
 	if f, ok := err.(*fault.Error); ok && f.Hint == "" {
 		f.Advise("Correct that; `agentd config check` tells whether all is well.")

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"agentd/server"
 	"agentd/server/agent"
@@ -16,8 +18,12 @@ import (
 	"agentd/store"
 )
 
-// open opens the store to run agents in this process or, where a server holds it, finds that server's API.
+// open finds the API of the server that --url names, or opens the store to run agents in this process or, where a
+// server holds it, finds that server's API.
 func (c *call) open(ctx context.Context, cfg *config.Config) (*server.Local, *api, error) {
+	if remote, err := c.named(); remote != nil || err != nil {
+		return nil, remote, err
+	}
 	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name})
 	if !fault.Is(err, fault.StoreLocked) {
 		return local, nil, err
@@ -35,13 +41,46 @@ func (c *call) instead(cfg *config.Config, locked error) (*api, error) {
 	return remote, err
 }
 
-// holder is the API of the server that holds the store; nil when none does.
+// holder is the API of the server that --url names or that holds the store; nil when there is neither.
 func (c *call) holder(cfg *config.Config) (*api, error) {
+	if remote, err := c.named(); remote != nil || err != nil {
+		return remote, err
+	}
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
 	holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
 	if holder.Address == "" {
 		return nil, nil
 	}
-	return dial(holder.Address, c.getenv("AGENTD_TOKEN"), cfg)
+	return dial(holder.Address, token, cfg)
+}
+
+// named is the API of the server that --url names; nil without that flag.
+func (c *call) named() (*api, error) {
+	if c.flags.url == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(c.flags.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, c.cmd.misused("--url wants the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
+	}
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	return newAPI(strings.TrimSuffix(u.String(), "/"), token), nil
+}
+
+// token is the token for a server; empty: none is sent.
+func (c *call) token() (string, error) {
+	name := cmp.Or(c.flags.tokenEnv, "AGENTD_TOKEN")
+	token := c.getenv(name)
+	if token == "" && c.flags.tokenEnv != "" {
+		return "", c.cmd.misused("the environment has no variable %.80q.", name)
+	}
+	return token, nil
 }
 
 // own opens the store to write to it. When somebody else holds it, the error is store-locked, and the configuration is

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -94,6 +91,11 @@ func checkText(s string) error {
 
 // begin starts the run here or, where a server holds the store, there.
 func (c *call) begin(ctx context.Context, cfg *config.Config, req agent.StartRequest) (following, error) {
+	if _, ok := cfg.Agents[req.AgentID]; !ok {
+		if remote, err := c.holder(cfg); err == nil && remote == nil { // before a database is made for nothing
+			return nil, undeclared(cfg, req.AgentID)
+		}
+	}
 	local, remote, err := c.open(ctx, cfg)
 	if remote != nil {
 		// An interruption waits until the run has begun, because only then it can be aborted.
@@ -114,15 +116,7 @@ func (c *call) begin(ctx context.Context, cfg *config.Config, req agent.StartReq
 func localHint(err error, cfg *config.Config, req agent.StartRequest) error {
 	switch f := fault.Of(err); f.Kind {
 	case fault.RouteHandlerMissing:
-		known := slices.Sorted(maps.Keys(cfg.Agents))
-		missing := fault.New(fault.AgentNotFound, "The configuration has no agent %q.", req.AgentID)
-		if best := nearest(req.AgentID, known); best != "" {
-			missing.Message += " Did you mean " + best + "?"
-		}
-		if len(known) == 0 {
-			return missing.Advise("Declare one under `agents`, or try `agentd run --dev assistant hello`.")
-		}
-		return missing.Advise("Name one of: " + strings.Join(known, ", ") + ".")
+		return undeclared(cfg, req.AgentID)
 	case fault.SessionBusy:
 		return f.Advise("Wait for that run; if its process was killed, `agentd start` takes it up.")
 	case fault.ConfigInvalid:

@@ -13,6 +13,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/audit"
+	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/rest"
@@ -37,16 +38,20 @@ func (c *call) conversing(ctx context.Context, fn func(conversations) error) err
 
 // changing writes: here, in the store, with a scribe that records it, or there, through the server that holds it.
 func (c *call) changing(ctx context.Context, there func(*api) error, here func(*scribe, *store.DB) error) error {
-	cfg, db, err := c.own(ctx)
+	remote, err := c.named()
+	var cfg *config.Config
+	var db *store.DB
+	if remote == nil && err == nil {
+		cfg, db, err = c.own(ctx)
+	}
 	if fault.Is(err, fault.StoreLocked) {
-		remote, err := c.instead(cfg, err)
-		if err != nil {
-			return err
-		}
-		return sessionHint(errors.Join(there(remote), remote.close()))
+		remote, err = c.instead(cfg, err)
 	}
 	if err != nil {
 		return err
+	}
+	if remote != nil {
+		return sessionHint(errors.Join(there(remote), remote.close()))
 	}
 	return sessionHint(errors.Join(c.chronicle(ctx, cfg, func(s *scribe) error { return here(s, db) }), db.Close()))
 }

@@ -20,6 +20,10 @@ func (c *call) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.file() == "" && !c.flags.dev && len(cfg.Agents) == 0 {
+		return fault.New(fault.Usage, "There is no configuration: no --config, no AGENTD_CONFIG, and no agentd.json in this folder.").
+			Advise("Make one with `agentd init`, or try the demo with `agentd start --dev`.")
+	}
 	if err := c.unready(); err != nil {
 		return unwritable(err)
 	}
@@ -80,10 +84,21 @@ func (c *call) ready(addr server.Address, cfg *config.Config) error {
 			return unwritable(err)
 		}
 	}
+	if c.flags.json {
+		if err := json.NewEncoder(c.stdout).Encode(readiness{addr, os.Getpid()}); err != nil {
+			return err
+		}
+	}
 	if c.flags.dev {
 		fmt.Fprintf(c.stderr, tryThis, addr.URL(cfg.Server.BasePath))
 	}
 	return c.notify("READY=1\nSTATUS=Listening on " + addr.String())
+}
+
+// readiness is what is written where a server listens.
+type readiness struct {
+	server.Address
+	PID int `json:"pid"`
 }
 
 func unwritable(err error) error {
@@ -92,10 +107,7 @@ func unwritable(err error) error {
 
 // writeReady puts the file there whole: who sees it can read all of it.
 func writeReady(path string, addr server.Address) error {
-	body, err := json.Marshal(struct {
-		server.Address
-		PID int `json:"pid"`
-	}{addr, os.Getpid()})
+	body, err := json.Marshal(readiness{addr, os.Getpid()})
 	if err != nil {
 		return err
 	}

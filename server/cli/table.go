@@ -22,10 +22,14 @@ type command struct {
 
 const (
 	decideExits   = "0 completed; 1 failed or aborted; 2 wrong usage; 3 the run waits for an approval again"
-	throughServer = "\n\nWhen a server holds the database, this goes through that server, with the token in AGENTD_TOKEN."
+	throughServer = "\n\nWhen a server holds the database, or --url names one, this goes through that server, with the token in\n" +
+		"AGENTD_TOKEN or in the variable that --token-env names."
 )
 
 const doctorExits = "0 nothing fails; 1 a check fails; 2 wrong usage"
+
+// maxWords is how many words of a command line can be completed.
+const maxWords = 1000
 
 const usualExits = "0 done; 1 failed; 2 wrong usage"
 
@@ -41,8 +45,9 @@ func commands() []command {
 		{name: "start", summary: "Start the server.",
 			about: "Serves the agents of the configuration until SIGTERM or SIGINT. Then it lets runs finish for\n" +
 				"server.shutdown.drainTimeoutMs; what can go on later is kept and goes on after the next start. A second\n" +
-				"signal ends it at once. The log goes to stderr.",
-			flags: []flagDecl{configFlag, startFlags, secretsFlags, devFlag}, run: (*call).start,
+				"signal ends it at once. The log goes to stderr. With --json, one line of JSON on stdout says when the server is\n" +
+				"ready, as the ready file does.",
+			flags: []flagDecl{configFlag, startFlags, secretsFlags, devFlag, jsonFlag}, lines: true, run: (*call).start,
 			examples: []string{"agentd start --dev", "agentd start --config /srv/agents/agentd.json --port 0 --ready-file /run/agentd.json"},
 			exits:    "0 stopped by a signal; 1 could not start, failed, or was stopped by a second signal; 2 wrong usage"},
 		{name: "run", args: "AGENT [INPUT|-]", least: 1, most: 2, summary: "Run an agent here, and stream its answer to stdout.",
@@ -51,46 +56,61 @@ func commands() []command {
 				"stderr. The first SIGINT aborts the run, the second ends the program.\n\n" +
 				"When a tool call needs approval, you are asked on a terminal; elsewhere the run waits, and stderr tells the\n" +
 				"commands to decide with.\n\n" +
-				"When a server holds the database, the run goes through that server, with the token in AGENTD_TOKEN.\n" +
+				"When a server holds the database, or --url names one, the run goes through that server, with the token in\n" +
+				"AGENTD_TOKEN or in the variable that --token-env names.\n" +
 				"Runs that another process left behind are not touched; `agentd start` takes them up.",
-			flags: []flagDecl{configFlag, runFlags, verboseFlag, devFlag, jsonFlag}, lines: true, run: (*call).run,
+			flags: []flagDecl{configFlag, serverFlags, runFlags, verboseFlag, devFlag, jsonFlag}, lines: true, run: (*call).run,
 			examples: []string{`agentd run --dev assistant "6*7"`, "agentd run shout < notes.txt > LOUD.txt"},
 			exits:    "0 completed; 1 failed or aborted; 2 wrong usage; 3 the run waits for an approval"},
+		{name: "migrate", summary: "Bring the database to the schema of this version.",
+			about: "Applies the migrations that the database lacks, all of them or none, and prints its schema. `agentd start` does\n" +
+				"that as well; commands that only read refuse a database with an older schema. There is no way back: make a\n" +
+				"copy of the database first.",
+			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).migrate,
+			examples: []string{"agentd migrate", "agentd migrate --config site/agentd.json --json"}},
+		{name: "agents list", summary: "List the agents.",
+			about: "Lists the agents of the configuration." + throughServer,
+			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).listAgents,
+			examples: []string{"agentd agents list --dev", "agentd agents list --url https://agents.example/v1 --token-env AGENTS"}},
+		{name: "agents show", args: "AGENT", least: 1, most: 1, summary: "Show an agent.",
+			about: "Shows what an agent is for." + throughServer,
+			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).showAgent,
+			examples: []string{"agentd agents show assistant --dev", "agentd agents show assistant --json"}},
 		{name: "runs list", summary: "List the newest runs.",
 			about: "Lists runs, newest first." + throughServer,
-			flags: []flagDecl{configFlag, listFlags, devFlag, jsonFlag}, run: (*call).listRuns,
+			flags: []flagDecl{configFlag, serverFlags, listFlags, devFlag, jsonFlag}, run: (*call).listRuns,
 			examples: []string{"agentd runs list --status awaiting_approval", "agentd runs list --agent assistant --limit 5 --json"}},
 		{name: "runs show", args: "RUN", least: 1, most: 1, summary: "Tell how a run stands.",
 			about: "Tells how a run stands: its times and usage, what it waits for, why it failed, and the last text that its\n" +
 				"agent has said. With --json, that is the whole state." + throughServer,
-			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).showRun,
+			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).showRun,
 			examples: []string{"agentd runs show 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd runs show RUN --json | jq .state.messages"}},
 		{name: "runs approve", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Let a run make the tool calls that it waits for.",
 			about: "Allows the calls that are named or, without any, all that wait. The run goes on, and its new text goes to\n" +
 				"stdout as with `agentd run`. An interruption ends the watching, not the run." + throughServer,
-			flags: []flagDecl{configFlag, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
+			flags: []flagDecl{configFlag, serverFlags, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
 			examples: []string{"agentd runs approve RUN", "agentd runs approve RUN CALL --reason 'Checked with Ann.'"}},
 		{name: "runs deny", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Refuse the tool calls that a run waits for.",
 			about: "Refuses the calls that are named or, without any, all that wait. The agent is told so, with the reason, and\n" +
 				"the run goes on as with `agentd runs approve`." + throughServer,
-			flags: []flagDecl{configFlag, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).deny, exits: decideExits,
+			flags: []flagDecl{configFlag, serverFlags, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).deny, exits: decideExits,
 			examples: []string{"agentd runs deny RUN --reason 'Not on a Friday.'", "agentd runs deny RUN CALL"}},
 		{name: "runs abort", args: "RUN", least: 1, most: 1, summary: "End a run.",
 			about: "Ends a run, also one that waits. What its tools have done is not undone." + throughServer,
-			flags: []flagDecl{configFlag, abortFlags, devFlag, jsonFlag}, run: (*call).abortRun,
+			flags: []flagDecl{configFlag, serverFlags, abortFlags, devFlag, jsonFlag}, run: (*call).abortRun,
 			examples: []string{"agentd runs abort RUN", "agentd runs abort RUN --drain --on-pending fail"}},
 		{name: "runs cassette", args: "RUN", least: 1, most: 1, summary: "Write a recorded run to stdout or a file.",
 			about: "Writes a run that has ended, and whose agent has `record: true`, as lines of JSON that `agentd replay`\n" +
 				"reads. They hold everything that was said in the run. A server gives them to tokens with the scope\n" +
 				"traces:read:raw." + throughServer,
-			flags: []flagDecl{configFlag, outputFlag, devFlag, jsonFlag}, lines: true, run: (*call).cassette,
+			flags: []flagDecl{configFlag, serverFlags, outputFlag, devFlag, jsonFlag}, lines: true, run: (*call).cassette,
 			examples: []string{"agentd runs cassette RUN -o refund.jsonl", "agentd runs cassette RUN | jq -c 'select(.kind == \"tool-call\")'"}},
 		{name: "runs import", args: "FILE|-", least: 1, most: 1, summary: "Take over a run of another server from its state.",
 			about: "Takes over a run that has ended or waits for approval. FILE, or stdin when it is -, holds the run's state, or\n" +
 				"what `agentd runs show RUN --json` tells about it. A run that waits can then be decided on here, if its agents\n" +
 				"have the tools that it waits for. The whole state is checked first, and all of it or nothing is taken. It stays\n" +
 				"in the other place too: let it go on in one of them only, and abort it in the other." + throughServer,
-			flags: []flagDecl{configFlag, runImportFlags, devFlag, jsonFlag}, run: (*call).importRun,
+			flags: []flagDecl{configFlag, serverFlags, runImportFlags, devFlag, jsonFlag}, run: (*call).importRun,
 			examples: []string{"agentd runs import state.json", "agentd runs show RUN --json | agentd runs import - --config other.json --session moved"}},
 		{name: "replay", args: "FILE|-", least: 1, most: 1, summary: "Run a recorded run again, offline, and tell the first difference.",
 			about: "Runs a recorded run again with the agent of the present configuration, and compares what it asks its model,\n" +
@@ -103,44 +123,44 @@ func commands() []command {
 		{name: "tail", args: "SUBJECT|RUN", least: 1, most: 1, summary: "Watch the events of a run or a session as they come.",
 			about: "Shows what a server publishes on SUBJECT, such as session:ID/events or agent:ID/runs/RUN/events, as\n" +
 				"`agentd run` does; RUN stands for the subject of that run. With --json, it writes each frame as one line.\n" +
-				"It is a client of svc.protocol.v1, with the token in AGENTD_TOKEN. When the connection is lost, it connects\n" +
+				"It is a client of svc.protocol.v1, with the token in AGENTD_TOKEN or where --token-env says. When the connection is lost, it connects\n" +
 				"again and goes on after the last event, also when the server was restarted: no event that is kept is missed\n" +
 				"or shown twice. Text whose deltas were lost is shown when it is complete.\n\n" +
 				"It ends when the run has ended, or at an interruption, which does nothing to the run. Without --url, the\n" +
 				"server is the one that holds the database.",
-			flags: []flagDecl{configFlag, tailFlags, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).tail,
+			flags: []flagDecl{configFlag, serverFlags, tailFlags, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).tail,
 			examples: []string{"agentd tail session:support/events --json | jq -r .type", "agentd tail RUN --url https://agents.example/v1"},
 			exits: "0 the run completed, or what has no end was watched until an interruption;\n" +
 				"1 the run failed, was aborted or has not ended, or the server refused; 2 wrong usage"},
 		{name: "approvals", summary: "List the tool calls that wait for approval.",
 			about: "Lists what waits for a person's decision across all runs, oldest run first." + throughServer,
-			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).approvals,
+			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).approvals,
 			examples: []string{"agentd approvals", "agentd approvals --json | jq -r '.approvals[].runId'"}},
 		{name: "sessions list", summary: "List the newest sessions.",
 			about: "Lists sessions, newest first, at most 1000." + throughServer,
-			flags: []flagDecl{configFlag, sessionsFlags, devFlag, jsonFlag}, run: (*call).listSessions,
+			flags: []flagDecl{configFlag, serverFlags, sessionsFlags, devFlag, jsonFlag}, run: (*call).listSessions,
 			examples: []string{"agentd sessions list --user ann", "agentd sessions list --json | jq -r '.sessions[].id'"}},
 		{name: "sessions show", args: "SESSION", least: 1, most: 1, summary: "Show the record of a session.",
 			about: "Shows whose a session is, and its times." + throughServer,
-			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).showSession,
+			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).showSession,
 			examples: []string{"agentd sessions show SESSION", "agentd sessions show SESSION --json"}},
 		{name: "sessions messages", args: "SESSION", least: 1, most: 1, summary: "Show what was said in a session.",
 			about: "Shows the newest messages of a session, oldest first." + throughServer,
-			flags: []flagDecl{configFlag, messagesFlags, devFlag, jsonFlag}, run: (*call).showMessages,
+			flags: []flagDecl{configFlag, serverFlags, messagesFlags, devFlag, jsonFlag}, run: (*call).showMessages,
 			examples: []string{"agentd sessions messages SESSION --limit 10", "agentd sessions messages SESSION --json | jq '.messages[].content'"}},
 		{name: "sessions export", args: "SESSION", least: 1, most: 1, summary: "Write a whole session as JSON Lines.",
 			about: "Writes a session with all its messages and hand-offs as JSON Lines. A file whose last line is no footer is\n" +
 				"not whole." + throughServer,
-			flags: []flagDecl{configFlag, exportFlags, devFlag, jsonFlag}, lines: true, run: (*call).exportSession,
+			flags: []flagDecl{configFlag, serverFlags, exportFlags, devFlag, jsonFlag}, lines: true, run: (*call).exportSession,
 			examples: []string{"agentd sessions export SESSION -o session.jsonl", "agentd sessions export SESSION | gzip > session.jsonl.gz"}},
 		{name: "sessions import", args: "FILE|-", least: 1, most: 1, summary: "Make a session of an export.",
 			about: "Makes a session of a file that `agentd sessions export` wrote, or of stdin when FILE is -. The whole file is\n" +
 				"checked first, and all of it or nothing is taken. Later runs of the session have it as their history." + throughServer,
-			flags: []flagDecl{configFlag, importFlags, devFlag, jsonFlag}, run: (*call).importSession,
+			flags: []flagDecl{configFlag, serverFlags, importFlags, devFlag, jsonFlag}, run: (*call).importSession,
 			examples: []string{"agentd sessions import session.jsonl", "gunzip -c session.jsonl.gz | agentd sessions import - --as copy"}},
 		{name: "sessions delete", args: "SESSION", least: 1, most: 1, summary: "Erase a session with all that was said in it.",
 			about: "Erases a session with its runs, messages and results for good, after you have agreed." + throughServer,
-			flags: []flagDecl{configFlag, yesFlag, devFlag, jsonFlag}, run: (*call).deleteSession,
+			flags: []flagDecl{configFlag, serverFlags, yesFlag, devFlag, jsonFlag}, run: (*call).deleteSession,
 			examples: []string{"agentd sessions delete SESSION", "agentd sessions delete SESSION --yes"}},
 		{name: "token create", summary: "Make a token, and print it once.",
 			about: "Makes a bearer token and prints it on stdout; what it may do is told on stderr. Only its hash is kept, so\n" +
@@ -256,10 +276,14 @@ func commands() []command {
 			about: "Prints the version of the program, of Go and of the database schema that it writes.",
 			flags: []flagDecl{jsonFlag}, run: (*call).version,
 			examples: []string{"agentd version", "agentd version --json"}},
-		{name: "help", args: "[COMMAND]", most: 2, summary: "Explain a command.",
+		{name: "completion", args: "bash|zsh|fish", least: 1, most: 1, summary: "Print the script that completes command lines in a shell.",
+			about:    "Prints a script for a shell, which then completes commands, flags and the agents of the configuration.",
+			run:      (*call).completion,
+			examples: []string{`eval "$(agentd completion bash)"`, "agentd completion fish > ~/.config/fish/completions/agentd.fish"}},
+		{name: "help", args: "[COMMAND]", most: maxWords, summary: "Explain a command.",
 			about: "Explains a command, or lists all of them. Every command also takes --help.",
-			flags: []flagDecl{namesFlag}, run: (*call).help,
-			examples: []string{"agentd help run", `complete -W "$(agentd help --names)" agentd`}},
+			flags: []flagDecl{helpFlags}, run: (*call).help,
+			examples: []string{"agentd help run", "agentd help --complete -- runs ap"}},
 	}
 }
 

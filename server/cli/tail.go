@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"agentd/server"
@@ -26,17 +25,13 @@ func (c *call) tail(ctx context.Context) error {
 	if err := checkText(c.flags.since); err != nil {
 		return err
 	}
-	base, err := c.base()
-	if err != nil {
-		return err
-	}
 	cfg, err := c.load()
 	if err != nil {
 		return err
 	}
 	defer surviveClosedPipe()()
 	return interruptible(ctx, func(ctx context.Context) error {
-		w := &tailer{call: c, cfg: cfg, base: base, printer: newPrinter(c)}
+		w := &tailer{call: c, cfg: cfg, printer: newPrinter(c)}
 		if subject == nil {
 			if subject, err = w.subjectOf(ctx, c.args[0]); err != nil {
 				return err
@@ -58,23 +53,10 @@ func (c *call) subject() (*event.Subject, error) {
 	return &s, nil
 }
 
-// base is the URL of the API that --url names; empty when it does not.
-func (c *call) base() (string, error) {
-	if c.flags.url == "" {
-		return "", nil
-	}
-	u, err := url.Parse(c.flags.url)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", c.cmd.misused("--url wants the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
-	}
-	return strings.TrimSuffix(u.String(), "/"), nil
-}
-
 // A tailer is a subject that is watched.
 type tailer struct {
 	*call
 	cfg     *config.Config
-	base    string // of --url
 	printer *printer
 
 	last    string // id of the latest event
@@ -85,9 +67,6 @@ type tailer struct {
 
 // api is the API of the server as it is now.
 func (t *tailer) api() (*api, error) {
-	if t.base != "" {
-		return newAPI(t.base, t.getenv("AGENTD_TOKEN")), nil
-	}
 	a, err := t.holder(t.cfg)
 	if a == nil && err == nil {
 		err = fault.New(fault.ServerUnreachable, "No server holds the database %s.", t.cfg.Resolve(t.cfg.Storage.Path)).
@@ -119,11 +98,15 @@ func (t *tailer) socket() (client.Place, error) {
 }
 
 func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
+	token, err := t.token()
+	if err != nil {
+		return err
+	}
 	header := http.Header{}
-	if token := t.getenv("AGENTD_TOKEN"); token != "" {
+	if token != "" {
 		header.Set("Authorization", "Bearer "+token)
 	}
-	err := client.Watch(ctx, client.Options{Server: t.socket, Header: header, Subject: subject.String(), Since: t.flags.since, Version: server.Version,
+	err = client.Watch(ctx, client.Options{Server: t.socket, Header: header, Subject: subject.String(), Since: t.flags.since, Version: server.Version,
 		MaxFrame: maxAnswer, Lost: t.lost}, t.show)
 	if err != nil && t.last != "" && t.printer.broken == nil {
 		fmt.Fprintf(t.stderr, "agentd: go on after this with --since %s\n", t.last)

@@ -23,6 +23,7 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -119,13 +120,9 @@ func (c *Config) Sources() map[string]string { return maps.Clone(c.sources) }
 
 // BuiltinTool reports whether name is a tool that agents may list without a declaration. Such a name cannot be
 // declared.
-func BuiltinTool(name string) bool {
-	switch name {
-	case "clock", "calculator", "session_search", "read_result":
-		return true
-	}
-	return false
-}
+func BuiltinTool(name string) bool { return slices.Contains(builtinTools, name) }
+
+var builtinTools = []string{"clock", "calculator", "session_search", "read_result"}
 
 // dotted writes a path for people: server.cors.allowOrigins.0.
 func dotted(path []any) string {

@@ -74,7 +74,7 @@ func (k checker) llm(id string, a Agent) {
 
 	for i, name := range a.Tools {
 		if _, ok := k.Tools[name]; !ok && !BuiltinTool(name) {
-			k.unknown("tool", name, maps.Keys(k.Tools), at("tools", i))
+			k.unknown("tool", name, slices.Values(slices.AppendSeq(slices.Clip(builtinTools), maps.Keys(k.Tools))), at("tools", i))
 		}
 	}
 	k.twice(a.Tools, at("tools"))

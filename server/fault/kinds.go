@@ -249,7 +249,7 @@ var (
 		"Use that version or a later one; there is no downgrade.")
 	SchemaBehind = declare("schema-behind", 0,
 		"The database has an older schema, and a read-only command does not migrate.",
-		"Start the server once, which migrates it; back it up first.")
+		"Make a copy of the database, then run `agentd migrate`.")
 	StoreLocked = declare("store-locked", 0,
 		"Another process holds this database.",
 		"Stop that process, or use another `storage.path`.")

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// migrate brings the database to the schema of this version.
+func (c *call) migrate(ctx context.Context) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
+	if errors.Is(err, fs.ErrNotExist) {
+		return advised(err, "Check `storage.path`; `agentd start` makes a database where there is none.")
+	}
+	behind := fault.Is(err, fault.SchemaBehind)
+	if behind {
+		_, db, err = c.own(ctx)
+	}
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if c.flags.json {
+		return c.printJSON(map[string]any{"schema": store.SchemaVersion(), "migrated": behind})
+	}
+	text := "The database has schema %d already.\n"
+	if behind {
+		text = "The database has schema %d now.\n"
+	}
+	_, err = fmt.Fprintf(c.stdout, text, store.SchemaVersion())
+	return err
+}
