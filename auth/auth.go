@@ -15,7 +15,16 @@
 //	remember in cache -------------------------------> principal
 package auth
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"agentd/store"
+)
 
 // A Kind is how a principal was recognised. The zero Kind is nobody.
 type Kind string
@@ -30,9 +39,49 @@ const (
 type Principal struct {
 	Kind    Kind
 	TokenID string    // empty unless Kind is KindToken
+	Root    string    // id of the token that its lineage begins with, which may be its own; empty as TokenID is
 	Label   string    // of the token; may be empty
 	Grant   Grant     // shared among the requests of a token: not to be changed
 	Expires time.Time // zero: never
+}
+
+// Name is what records call the principal that acts: token:<id>, or its kind.
+func (p Principal) Name() string {
+	if p.TokenID != "" {
+		return "token:" + p.TokenID
+	}
+	return string(p.Kind)
+}
+
+// Lineage is the name of whom the principal counts as wherever principals are compared or counted: a token counts as
+// the one that its lineage begins with, because whoever holds a token holds what it has minted. Records keep Name.
+func (p Principal) Lineage() string {
+	if p.TokenID != "" {
+		return "token:" + cmp.Or(p.Root, p.TokenID)
+	}
+	return string(p.Kind)
+}
+
+// Lineages finds the [Principal.Lineage] of each name that [Principal.Name] has given, also of tokens that are revoked
+// since. Any other name is its own.
+func Lineages(tokens *store.Tokens) func(ctx context.Context, names []string) ([]string, error) {
+	return func(ctx context.Context, names []string) ([]string, error) {
+		ids := make([]string, len(names))
+		for i, name := range names {
+			ids[i] = strings.TrimPrefix(name, "token:")
+		}
+		roots, err := tokens.Roots(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("looking up the lineage of tokens: %w", err)
+		}
+		lineages := slices.Clone(names)
+		for i, name := range names {
+			if root := roots[ids[i]]; root != "" && name != ids[i] {
+				lineages[i] = "token:" + root
+			}
+		}
+		return lineages, nil
+	}
 }
 
 // Anonymous is the principal of every request when authentication is off. Its grant is admin:*.

@@ -16,7 +16,7 @@ import (
 
 var (
 	pepper = []byte("a pepper, 32 bytes long at least, 0123456789")
-	admin  = auth.Anonymous().Grant
+	admin  = auth.Anonymous()
 	envs   = []string{"live", "test", "local"}
 	noIP   netip.Addr
 )
@@ -62,7 +62,7 @@ func (b *bench) mint(t testing.TB, expiresIn time.Duration) (id string, raw auth
 // revokeElsewhere revokes a token as another process does: nobody tells the verifier.
 func (b *bench) revokeElsewhere(t testing.TB, id string) {
 	t.Helper()
-	if err := b.db.Tokens().Revoke(t.Context(), id); err != nil {
+	if _, err := b.db.Tokens().Revoke(t.Context(), id); err != nil {
 		t.Fatalf("Revoke(%s) = %v, want none", id, err)
 	}
 }

@@ -52,14 +52,17 @@ type MintRequest struct {
 	ExpiresIn time.Duration // 0: never
 }
 
-// Mint makes a token that its minter may have made: each of its scopes is covered by the minter's grant. The raw token
-// exists nowhere else afterwards. The checks, of which the first that fails answers with all that it found:
+// Mint makes a token that its minter may have made: each of its scopes is covered by the minter's grant, and it expires
+// when its minter does, unless the request says earlier. It belongs to its minter's lineage; one that no token has minted
+// begins its own. The raw token exists nowhere else afterwards. The checks, of which the first that fails answers with all
+// that it found:
 //
 //	shape       config-invalid with issues
 //	environment config-invalid with issues and, when only some are allowed, these as "allowed"
 //	scopes      config-invalid with an issue for each that does not parse
 //	attenuation scope-escalation-denied with the scopes that are not covered as "denied"
-func (s *Issuer) Mint(ctx context.Context, minter Grant, req MintRequest) (store.Token, Raw, error) {
+//	minter      auth-revoked when it was revoked meanwhile
+func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (store.Token, Raw, error) {
 	env := cmp.Or(req.Env, defaultEnv)
 	if err := checkShape(req); err != nil {
 		return store.Token{}, "", err
@@ -67,7 +70,7 @@ func (s *Issuer) Mint(ctx context.Context, minter Grant, req MintRequest) (store
 	if err := s.checkEnv(req.Env, env); err != nil {
 		return store.Token{}, "", err
 	}
-	if err := checkScopes(minter, req.Scopes); err != nil {
+	if err := checkScopes(minter.Grant, req.Scopes); err != nil {
 		return store.Token{}, "", err
 	}
 	raw, err := Mint(s.opts.Prefix, env)
@@ -80,12 +83,20 @@ func (s *Issuer) Mint(ctx context.Context, minter Grant, req MintRequest) (store
 		Hash:    Hash(s.opts.Pepper, raw),
 		Label:   req.Label,
 		Scopes:  slices.Clone(req.Scopes),
+		Minter:  minter.TokenID,
 		Created: now.UnixMilli(),
 	}
+	t.Root = cmp.Or(minter.Root, minter.TokenID, t.ID)
 	if req.ExpiresIn > 0 {
 		t.Expires = now.Add(req.ExpiresIn).UnixMilli()
 	}
-	if err := s.opts.Tokens.Insert(ctx, t); err != nil {
+	if last := minter.Expires; !last.IsZero() && (t.Expires == 0 || last.UnixMilli() < t.Expires) {
+		t.Expires = last.UnixMilli()
+	}
+	switch err := s.opts.Tokens.Insert(ctx, t); {
+	case errors.Is(err, store.ErrConflict):
+		return store.Token{}, "", fault.New(fault.AuthRevoked, "The token was revoked.")
+	case err != nil:
 		return store.Token{}, "", fmt.Errorf("keeping a token: %w", err)
 	}
 	return t, raw, nil
@@ -154,18 +165,22 @@ func (s *Issuer) List(ctx context.Context, revoked bool) ([]store.Token, error) 
 	return s.opts.Tokens.List(ctx, revoked)
 }
 
-// Revoke ends a token for good; one that is revoked already stays so. The error is token-not-found when there is none
-// with the id.
-func (s *Issuer) Revoke(ctx context.Context, id string) error {
-	err := s.opts.Tokens.Revoke(ctx, id)
+// Revoke ends a token for good, and with it every token that it has minted, those that these have minted, and so on:
+// whoever held the token may hold them. It returns the ids of the others that it has ended. A token that is revoked
+// already stays so. The error is token-not-found when there is none with the id.
+func (s *Issuer) Revoke(ctx context.Context, id string) (others []string, err error) {
+	ended, err := s.opts.Tokens.Revoke(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.New(fault.TokenNotFound, "There is no token %.80q.", id)
+		return nil, fault.New(fault.TokenNotFound, "There is no token %.80q.", id)
 	}
 	if err != nil {
-		return fmt.Errorf("revoking a token: %w", err)
+		return nil, fmt.Errorf("revoking a token: %w", err)
 	}
+	others = slices.DeleteFunc(ended, func(other string) bool { return other == id })
 	if s.opts.Revoked != nil {
-		s.opts.Revoked(id)
+		for _, id := range append([]string{id}, others...) {
+			s.opts.Revoked(id)
+		}
 	}
-	return nil
+	return others, nil
 }

@@ -17,7 +17,7 @@ import (
 func TestMintKeepsWhatItWasAskedFor(t *testing.T) {
 	b := setUp(t, auth.Options{})
 	before := time.Now().UnixMilli()
-	tok, raw, err := b.issuer.Mint(t.Context(), grant(t, "agents:invoke", "tokens:create"), auth.MintRequest{
+	tok, raw, err := b.issuer.Mint(t.Context(), auth.Principal{Grant: grant(t, "agents:invoke", "tokens:create")}, auth.MintRequest{
 		Label: "ci", Scopes: []string{"agents:invoke:a", "agents:invoke:*"}, Env: "test", ExpiresIn: time.Hour,
 	})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestMintRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := setUp(t, auth.Options{Envs: tc.envs})
-			tok, raw, err := b.issuer.Mint(t.Context(), grant(t, strings.Fields(tc.minter)...), tc.req)
+			tok, raw, err := b.issuer.Mint(t.Context(), auth.Principal{Grant: grant(t, strings.Fields(tc.minter)...)}, tc.req)
 			if tc.kind == nil {
 				if err != nil {
 					t.Fatalf("Mint(%+v) = %v, want none", tc.req, err)
@@ -127,7 +127,7 @@ func TestListAndRevoke(t *testing.T) {
 		ids = append(ids, id)
 	}
 	for range 2 { // again has no effect and is no error
-		if err := b.issuer.Revoke(t.Context(), ids[1]); err != nil {
+		if _, err := b.issuer.Revoke(t.Context(), ids[1]); err != nil {
 			t.Errorf("Revoke(%s) = %v, want none", ids[1], err)
 		}
 	}
@@ -137,13 +137,13 @@ func TestListAndRevoke(t *testing.T) {
 	if got := list(true); !slices.Equal(got, ids) {
 		t.Errorf("List(true) = %v, want %v", got, ids)
 	}
-	if err := b.issuer.Revoke(t.Context(), "nope"); !fault.Is(err, fault.TokenNotFound) {
+	if _, err := b.issuer.Revoke(t.Context(), "nope"); !fault.Is(err, fault.TokenNotFound) {
 		t.Errorf("Revoke(nope) = %v, want token-not-found", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.db.Close()
-	if err := b.issuer.Revoke(gone, ids[0]); err == nil || fault.Is(err, fault.TokenNotFound) {
+	if _, err := b.issuer.Revoke(gone, ids[0]); err == nil || fault.Is(err, fault.TokenNotFound) {
 		t.Errorf("Revoke(no store) = %v, want another error", err)
 	}
 	if _, _, err := b.issuer.Mint(gone, admin, auth.MintRequest{Scopes: []string{"a:b"}}); err == nil {

@@ -110,12 +110,12 @@ func TestNothingCoversAMalformedScope(t *testing.T) {
 		{Resource: "agents", Action: "read", Target: strings.Repeat("a", 129)},
 		{Resource: "*", Action: "*"},
 	} {
-		for _, g := range []auth.Grant{admin, {required}, grant(t, "agents:read"), {{}}, nil} {
+		for _, g := range []auth.Grant{admin.Grant, {required}, grant(t, "agents:read"), {{}}, nil} {
 			if g.Covers(required) {
 				t.Errorf("%v.Covers(%+v) = true, want false", g, required)
 			}
 		}
-		if auth.Covers(admin[0], required) {
+		if auth.Covers(admin.Grant[0], required) {
 			t.Errorf("Covers(admin:*, %+v) = true, want false", required)
 		}
 	}
@@ -169,7 +169,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("[%s].Targets(agents, read) = %v, %v, want %v, %v", tc.grant, all, ids, tc.all, tc.ids)
 		}
 	}
-	if all, ids := admin.Targets("", ""); all || ids != nil {
+	if all, ids := admin.Grant.Targets("", ""); all || ids != nil {
 		t.Errorf(`[admin:*].Targets("", "") = %v, %v, want nothing`, all, ids)
 	}
 	if all, ids := (auth.Grant{{}}).Targets("agents", "read"); all || ids != nil {
@@ -193,7 +193,7 @@ func FuzzParseScope(f *testing.F) {
 		if got := s.String(); got != text {
 			t.Errorf("ParseScope(%q).String() = %q, want the same", text, got)
 		}
-		if !auth.Covers(s, s) || !admin.Covers(s) {
+		if !auth.Covers(s, s) || !admin.Grant.Covers(s) {
 			t.Errorf("%q is not covered by itself and admin:*", text)
 		}
 	})

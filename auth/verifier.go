@@ -149,7 +149,7 @@ func (v *Verifier) lookUp(ctx context.Context, hash digest) (Principal, error) {
 		return Principal{}, fault.New(fault.AuthLockedOut, "Too many failed authentications with this token.").
 			Advise(fault.AuthRevoked.Hint)
 	}
-	p := Principal{Kind: KindToken, TokenID: t.ID, Label: t.Label, Grant: parseGrant(t.Scopes)}
+	p := Principal{Kind: KindToken, TokenID: t.ID, Root: t.Root, Label: t.Label, Grant: parseGrant(t.Scopes)}
 	if t.Expires != 0 {
 		p.Expires = time.UnixMilli(t.Expires)
 	}

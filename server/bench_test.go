@@ -79,7 +79,7 @@ func benchServer(b *testing.B, change ...func(*config.Config)) (addr, token stri
 	if err != nil {
 		b.Fatal(err)
 	}
-	_, raw, err := issuer.Mint(b.Context(), auth.Anonymous().Grant, auth.MintRequest{Scopes: []string{"admin:*"}})
+	_, raw, err := issuer.Mint(b.Context(), auth.Anonymous(), auth.MintRequest{Scopes: []string{"admin:*"}})
 	if err != nil {
 		b.Fatal(err)
 	}

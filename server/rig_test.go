@@ -99,7 +99,7 @@ func (r *rig) firstToken() string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	_, raw, err := issuer.Mint(r.t.Context(), auth.Grant{{Resource: "admin", Action: "*"}}, auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
+	_, raw, err := issuer.Mint(r.t.Context(), auth.Anonymous(), auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestBesideWritesNextToTheHolder(t *testing.T) {
 	if v, err := holder.Tokens().ByHash(t.Context(), "h"); err != nil || v.ID != "a" {
 		t.Errorf("the holder's ByHash = %+v, %v; want the guest's token", v, err)
 	}
-	if err := holder.Tokens().Revoke(t.Context(), "a"); err != nil {
+	if _, err := holder.Tokens().Revoke(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := guest.Tokens().Get(t.Context(), "a"); err != nil || v.Revoked == 0 {

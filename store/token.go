@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 )
 
 // Token is the record of a bearer token. The token itself is never stored, only its keyed hash.
@@ -11,6 +13,8 @@ type Token struct {
 	Hash     string // lowercase hex HMAC-SHA256 of the raw token
 	Label    string // empty: none
 	Scopes   []string
+	Minter   string // id of the token that minted it; empty: the operator made it
+	Root     string // id of the token that its lineage begins with; empty in Insert: its own
 	Created  int64
 	Expires  int64 // 0: never
 	Revoked  int64 // 0: not
@@ -23,26 +27,30 @@ type Tokens struct{ db *DB }
 // Tokens gives access to bearer tokens.
 func (db *DB) Tokens() *Tokens { return &Tokens{db} }
 
-// Insert adds a token.
+// Insert adds a token. The error is ErrConflict when its minter is revoked, or not there.
 func (t *Tokens) Insert(ctx context.Context, v Token) error {
 	scopes, err := json.Marshal(v.Scopes)
 	if err != nil {
 		return err
 	}
 	return t.db.Update(ctx, func(tx *Tx) error {
-		_, err := tx.exec("INSERT INTO auth_tokens (id, hash_hex, label, scopes_json, created_at, expires_at) VALUES (?,?,?,?,?,?)",
-			v.ID, v.Hash, null(v.Label), string(scopes), v.Created, null(v.Expires))
+		n, err := tx.exec(`INSERT INTO auth_tokens (id, hash_hex, label, scopes_json, created_at, expires_at, minter_id, root_id)
+			SELECT ?,?,?,?,?,?,?,? WHERE ? = '' OR EXISTS (SELECT 1 FROM auth_tokens WHERE id = ? AND revoked_at IS NULL)`,
+			v.ID, v.Hash, null(v.Label), string(scopes), v.Created, null(v.Expires), null(v.Minter), null(v.Root), v.Minter, v.Minter)
+		if err == nil && n == 0 {
+			err = ErrConflict
+		}
 		return err
 	})
 }
 
 const tokenColumns = `id, hash_hex, coalesce(label, ''), scopes_json, created_at, coalesce(expires_at, 0), coalesce(revoked_at, 0),
-	coalesce(last_used_at, 0)`
+	coalesce(last_used_at, 0), coalesce(minter_id, ''), coalesce(root_id, id)`
 
 func scanToken(s scanner) (Token, error) {
 	var v Token
 	var scopes string
-	err := s.Scan(&v.ID, &v.Hash, &v.Label, &scopes, &v.Created, &v.Expires, &v.Revoked, &v.LastUsed)
+	err := s.Scan(&v.ID, &v.Hash, &v.Label, &scopes, &v.Created, &v.Expires, &v.Revoked, &v.LastUsed, &v.Minter, &v.Root)
 	if err == nil {
 		err = json.Unmarshal([]byte(scopes), &v.Scopes)
 	}
@@ -80,15 +88,47 @@ func (t *Tokens) List(ctx context.Context, revoked bool) (out []Token, err error
 	return out, err
 }
 
-// Revoke marks a token as revoked; ErrNotFound when there is none. One that is revoked already keeps its time.
-func (t *Tokens) Revoke(ctx context.Context, id string) error {
-	return t.db.Update(ctx, func(tx *Tx) error {
-		n, err := tx.exec("UPDATE auth_tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", tx.Now(), id)
-		if err == nil && n == 0 {
-			err = ErrNotFound
+// Revoke marks a token as revoked and with it every token that descends from it by minting. It returns the ids of those
+// that were not revoked before, in no order; ErrNotFound when there is no such token.
+func (t *Tokens) Revoke(ctx context.Context, id string) (ids []string, err error) {
+	err = t.db.Update(ctx, func(tx *Tx) error {
+		if _, err := scanToken(tx.row("SELECT "+tokenColumns+" FROM auth_tokens WHERE id = ?", id)); err != nil {
+			return err
+		}
+		ids = nil
+		err := tx.collect(func(s scanner) error {
+			var id string
+			err := s.Scan(&id)
+			ids = append(ids, id)
+			return err
+		}, `WITH RECURSIVE line (id) AS (VALUES (?) UNION SELECT t.id FROM auth_tokens t JOIN line ON t.minter_id = line.id)
+			SELECT t.id FROM line JOIN auth_tokens t ON t.id = line.id WHERE t.revoked_at IS NULL`, id)
+		for _, id := range ids {
+			if err == nil {
+				_, err = tx.exec("UPDATE auth_tokens SET revoked_at = ? WHERE id = ?", tx.Now(), id)
+			}
 		}
 		return err
 	})
+	return ids, err
+}
+
+// Roots returns the root of each of the tokens, by their ids; tokens that are not there are left out.
+func (t *Tokens) Roots(ctx context.Context, ids []string) (map[string]string, error) {
+	roots := make(map[string]string, len(ids))
+	err := t.db.View(ctx, func(tx *Tx) error {
+		for _, id := range ids {
+			var root string
+			err := tx.row("SELECT coalesce(root_id, id) FROM auth_tokens WHERE id = ?", id).Scan(&root)
+			if err == nil {
+				roots[id] = root
+			} else if !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
+		}
+		return nil
+	})
+	return roots, err
 }
 
 // Touch notes when tokens were last used.

@@ -39,7 +39,7 @@ func (c *call) createToken(ctx context.Context) error {
 		return c.cmd.misused("--scope is missing.")
 	}
 	return c.issuing(ctx, func(s *scribe, issuer *auth.Issuer, _ *store.DB) error {
-		v, raw, err := issuer.Mint(ctx, auth.Anonymous().Grant, auth.MintRequest{Label: c.flags.label, Scopes: c.flags.scopes,
+		v, raw, err := issuer.Mint(ctx, auth.Anonymous(), auth.MintRequest{Label: c.flags.label, Scopes: c.flags.scopes,
 			Env: c.flags.env, ExpiresIn: time.Duration(c.flags.expires)})
 		if err != nil {
 			return advised(err, "Correct the flags that the issues name; `agentd token create --help` explains them.")
@@ -49,7 +49,8 @@ func (c *call) createToken(ctx context.Context) error {
 			scopes[i] = scope
 		}
 		if err := s.begin(ctx, audit.Record{Action: "token:create", Target: "token:" + v.ID, Metadata: map[string]any{"scopes": scopes}}); err != nil {
-			return errors.Join(err, issuer.Revoke(context.WithoutCancel(ctx), v.ID)) // nobody has seen it
+			_, undo := issuer.Revoke(context.WithoutCancel(ctx), v.ID) // nobody has seen it
+			return errors.Join(err, undo)
 		}
 		t := tokenOf(v)
 		if c.flags.json {
@@ -76,7 +77,8 @@ func (c *call) revokeToken(ctx context.Context) error {
 		if err := s.begin(ctx, entry); err != nil {
 			return err
 		}
-		if err := issuer.Revoke(ctx, id); err != nil {
+		also, err := issuer.Revoke(ctx, id)
+		if err != nil {
 			return err
 		}
 		v, err := db.Tokens().Get(ctx, id)
@@ -84,10 +86,16 @@ func (c *call) revokeToken(ctx context.Context) error {
 			return err
 		}
 		if c.flags.json {
-			return c.printJSON(map[string]token{"token": tokenOf(v)})
+			return c.printJSON(struct {
+				Token token    `json:"token"`
+				Also  []string `json:"also,omitempty"` // ids of tokens that descend from it
+			}{tokenOf(v), also})
 		}
-		_, err = fmt.Fprintf(c.stdout, "Revoked token %s.\n", id)
-		return err
+		fmt.Fprintf(c.stdout, "Revoked token %s.\n", id)
+		for _, other := range also {
+			fmt.Fprintf(c.stdout, "Revoked token %s, which descends from it.\n", other)
+		}
+		return nil
 	})
 }
 
@@ -116,10 +124,10 @@ func (c *call) listTokens(ctx context.Context) error {
 		return c.printJSON(map[string][]token{"tokens": tokens})
 	}
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tLABEL\tSCOPES\tCREATED\tEXPIRES\tLAST USED\tREVOKED")
+	fmt.Fprintln(w, "ID\tLABEL\tSCOPES\tCREATED\tEXPIRES\tLAST USED\tREVOKED\tMINTED BY")
 	for _, t := range tokens {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, cmp.Or(printable(t.Label), "-"), strings.Join(t.Scopes, ","), t.CreatedAt,
-			cmp.Or(t.ExpiresAt, "never"), cmp.Or(t.LastUsedAt, "-"), cmp.Or(t.RevokedAt, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, cmp.Or(printable(t.Label), "-"), strings.Join(t.Scopes, ","), t.CreatedAt,
+			cmp.Or(t.ExpiresAt, "never"), cmp.Or(t.LastUsedAt, "-"), cmp.Or(t.RevokedAt, "-"), cmp.Or(t.MintedBy, "-"))
 	}
 	return w.Flush()
 }

@@ -118,7 +118,7 @@ func summary(reg *agent.Registration) AgentSummary {
 // start starts a run. The request's key is bound to it, and stands for what first tells of it, if that is given.
 func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
 	h, err := a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
-		UserID: in.Body.UserID, By: decider(c.Principal), Queue: in.Body.OnBusy == "queue",
+		UserID: in.Body.UserID, By: c.Principal.Name(), Queue: in.Body.OnBusy == "queue",
 		Also: func(tx *store.Tx, runID string, status store.Status) error {
 			if first == nil {
 				return c.bind(tx, runID, 0, nil)

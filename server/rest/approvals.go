@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -79,7 +78,7 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 		decisions[i] = agent.Decision(b)
 	}
 	var decided []agent.Verdict
-	h, unmatched, err := a.Engine.ResumeAlso(ctx, in.RunID, decisions, decider(c.Principal), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
+	h, unmatched, err := a.Engine.ResumeAlso(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
 		decided = made
 		return c.bind(tx, in.RunID, 0, unmatchedBody{decisionBodies(unmatched)})
 	})
@@ -138,12 +137,4 @@ func decisionBodies(list []agent.Decision) (bodies []DecisionBody) {
 		bodies = append(bodies, DecisionBody(d))
 	}
 	return bodies
-}
-
-// decider names who starts a run or decides, for the journal.
-func decider(p auth.Principal) string {
-	if p.TokenID != "" {
-		return "token:" + p.TokenID
-	}
-	return string(p.Kind)
 }

@@ -53,7 +53,7 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, k 
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
 	}
-	q := idem.Request{Key: k.key, Principal: decider(c.Principal), Target: r.Method + " " + target,
+	q := idem.Request{Key: k.key, Principal: c.Principal.Lineage(), Target: r.Method + " " + target,
 		Fingerprint: idem.Fingerprint(r.Method, target, k.body)}
 	var first *idem.Answer
 	var err error

@@ -44,7 +44,7 @@ func (a *API) importRun(ctx context.Context, c Call, in struct {
 	if err := gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: st.AgentID}); err != nil {
 		return RunImport{}, err
 	}
-	made, err := a.Engine.Import(ctx, st, agent.ImportOptions{SessionID: in.SessionID, By: decider(c.Principal),
+	made, err := a.Engine.Import(ctx, st, agent.ImportOptions{SessionID: in.SessionID, By: c.Principal.Name(),
 		Also: func(tx *store.Tx, v agent.Imported) error {
 			return c.keep(tx, v.RunID, v.SessionID, http.StatusCreated, RunImportOf(v))
 		}})

@@ -17,6 +17,8 @@ type Token struct {
 	ID         string   `json:"id"`
 	Label      string   `json:"label,omitempty"`
 	Scopes     []string `json:"scopes"`
+	MintedBy   string   `json:"mintedBy,omitempty" doc:"Id of the token that minted it; absent where the operator did."`
+	Lineage    string   `json:"lineage" doc:"Id of the token that its lineage begins with: its own, or the one from which its minter, the minter of that, and so on, descend. A lineage counts as one principal."`
 	CreatedAt  string   `json:"createdAt"`
 	LastUsedAt string   `json:"lastUsedAt,omitempty"`
 	ExpiresAt  string   `json:"expiresAt,omitempty"`
@@ -24,7 +26,7 @@ type Token struct {
 
 // TokenOf is the wire form of a token's record.
 func TokenOf(v store.Token) Token {
-	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, CreatedAt: message.Millis(v.Created)}
+	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, MintedBy: v.Minter, Lineage: v.Root, CreatedAt: message.Millis(v.Created)}
 	if v.LastUsed != 0 {
 		t.LastUsedAt = message.Millis(v.LastUsed)
 	}
@@ -54,7 +56,7 @@ type MintBody struct {
 	Label       string   `json:"label,omitempty" min:"1"`
 	Scopes      []string `json:"scopes" required:"true" min:"1"`
 	Env         string   `json:"env,omitempty" min:"1" doc:"One of auth.tokenEnvironments. Default: live."`
-	ExpiresInMS int64    `json:"expiresInMs,omitempty" min:"1"`
+	ExpiresInMS int64    `json:"expiresInMs,omitempty" min:"1" doc:"The token expires no later than the one that asks; expiresAt of the answer says when."`
 }
 
 func (a *API) tokenRoutes() []Route {
@@ -69,27 +71,37 @@ func (a *API) tokenRoutes() []Route {
 				return list, err
 			})},
 		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true, Secret: true,
-			Summary: "Make a token, with no more than the scopes of the one that asks.", Errors: []*fault.Kind{fault.ScopeEscalation},
+			Summary: "Make a token, with no more than the scopes and no later expiry than the one that asks.", Errors: []*fault.Kind{fault.ScopeEscalation},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
-				v, raw, err := a.Issuer.Mint(ctx, c.Principal.Grant, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
+				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
 					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
 				if err == nil {
 					err = a.record(ctx, c.Principal, "token:create", "token:"+v.ID, audit.Success, map[string]any{"scopes": anyList(v.Scopes)})
 				}
 				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
-		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Summary: "Revoke a token for good.",
+		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Summary: "Revoke a token for good, and with it all that descend from it by minting.",
 			Errors: []*fault.Kind{fault.TokenNotFound},
 			Endpoint: call(http.StatusNoContent, func(ctx context.Context, c Call, in struct {
 				ID string `path:"id"`
 			}) (none, error) {
-				err := a.Issuer.Revoke(ctx, in.ID)
+				others, err := a.Issuer.Revoke(ctx, in.ID)
 				if err == nil {
-					err = a.record(ctx, c.Principal, "token:revoke", "token:"+in.ID, audit.Success, nil)
+					err = a.record(ctx, c.Principal, "token:revoke", "token:"+in.ID, audit.Success, RevokedAlso(others))
 				}
 				return none{}, err
 			})},
 	}
+}
+
+// RevokedAlso is what an entry of the audit chain says of the tokens that a revocation has ended beside the one that it
+// names: so many of them that the entry stays small, and how many there are.
+func RevokedAlso(ids []string) map[string]any {
+	const most = 100
+	if len(ids) == 0 {
+		return nil
+	}
+	return map[string]any{"also": anyList(ids[:min(most, len(ids))]), "alsoCount": len(ids)}
 }
 
 // duration is so many milliseconds, at most a hundred years.

@@ -1,0 +1,5 @@
+-- Tokens know their lineage: who minted them, and which token the chain of minters begins with. A token of before counts
+-- as one that the operator has made, whose root_id is NULL.
+ALTER TABLE auth_tokens ADD COLUMN minter_id TEXT;
+ALTER TABLE auth_tokens ADD COLUMN root_id   TEXT;
+CREATE INDEX auth_tokens_minted ON auth_tokens (minter_id) WHERE minter_id IS NOT NULL;
