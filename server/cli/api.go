@@ -38,7 +38,8 @@ type api struct {
 	transport *http.Transport
 	base      string
 	token     string // empty: none
-	keyed     bool   // the server is known to honour keys
+	keyed     bool   // requests carry keys
+	honoured  bool   // and the server is known to honour them
 }
 
 // dial prepares to call the server at an address of the lock file. It sends nothing yet. The configuration is that
@@ -50,6 +51,7 @@ func dial(address, token string, cfg *config.Config) (*api, error) {
 	}
 	a := newAPI(base, token)
 	a.keyed = cfg.Server.Idempotency.Enabled
+	a.honoured = a.keyed
 	if socket != "" {
 		dialer := &net.Dialer{Timeout: dialPatience}
 		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -155,10 +157,11 @@ const (
 // One that changes something carries a key. Where the server is known to honour keys, it is sent again when the
 // connection is lost before its answer comes, and still happens once.
 func (a *api) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
-	if method != http.MethodGet {
+	effect := method != http.MethodGet
+	if effect && a.keyed {
 		header.Set("Idempotency-Key", id.New())
 	}
-	if method == http.MethodGet || !a.keyed {
+	if !effect || !a.honoured {
 		return a.once(ctx, method, path, body, header)
 	}
 	lost := false

@@ -165,7 +165,7 @@ func TestConfigWithoutAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here(t, "config", "check").want(t, 0, "The server reaches no host and starts no program.", "").
 		want(t, 0, "pre-bind-pepper-missing", "")
-	here(t, "start").want(t, 1, "", "agentd: pre-bind-pepper-missing: auth.pepperRef is not set.\n  hint: Set `auth.pepperRef`")
+	here(t, "start").want(t, 2, "", "agentd: usage: There is no configuration")
 	here(t, "config", "check", "--config", "absent.json").want(t, 1, "", "absent.json cannot be read")
 	with(t, t.Context(), "", []string{"AGENTD_CONFIG=other.json"}, "config", "check").want(t, 1, "", "other.json cannot be read")
 }

@@ -70,7 +70,9 @@ func (c *call) named() (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newAPI(strings.TrimSuffix(u.String(), "/"), token), nil
+	a := newAPI(strings.TrimSuffix(u.String(), "/"), token)
+	a.keyed = true
+	return a, nil
 }
 
 // token is the token for a server; empty: none is sent.

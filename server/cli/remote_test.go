@@ -60,7 +60,7 @@ func TestRunOfOtherServers(t *testing.T) {
 		"stops": {streams: map[string]string{start: hello + lifecycle("aborted", "server-shutdown")}, code: 1, stdout: "hello",
 			stderr: "agentd: server-draining: The server stops; run run1 goes on when it is back."},
 		"no event":  {streams: map[string]string{start: "data: hello\n\n"}, code: 1, stderr: "sends no events of agentd"},
-		"no token":  {status: 401, answer: `{"error":"auth-required","message":"None."}`, code: 1, stderr: "hint: Set AGENTD_TOKEN to a token"},
+		"no token":  {status: 401, answer: `{"error":"auth-required","message":"None."}`, code: 1, stderr: "hint: Set AGENTD_TOKEN, or"},
 		"issues":    {status: 400, answer: `{"error":"config-invalid","message":"Bad.","issues":[{"path":["a",1],"message":"is odd"}]}`, code: 1, stderr: "  - a.1: is odd\n"},
 		"no agentd": {status: 502, answer: `<html>`, code: 1, stderr: "is no agentd: status 502"},
 		"redirects": {status: 307, code: 1, stderr: "is no agentd: status 307"},
