@@ -1,11 +1,15 @@
 package store
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,24 +25,30 @@ type Holder struct {
 	Address string `json:"address,omitempty"` // base URL of the server's API, once it listens
 }
 
-// fileLock is an advisory lock of the operating system on a file beside the database. It ends with the process,
-// however that ends, so there are no stale locks.
-type fileLock struct{ f *os.File }
+// fileLock is two advisory locks of the operating system: on a file beside the database, which names the holder, and on
+// the database file itself, so that no other name of that file gets past. They end with the process, however that ends,
+// so there are no stale locks.
+type fileLock struct {
+	f *os.File
+
+	// data must stay open until SQLite has closed the file: closing any descriptor of a file takes away the POSIX locks
+	// that the process has on it, and SQLite uses those.
+	data *os.File
+}
 
 func acquire(path string, h Holder) (*fileLock, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, unusable(path, err)
+		return nil, unusable(path+".lock", err)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	for end := time.Now().Add(inheritedFor); err == syscall.EWOULDBLOCK && time.Now().Before(end) && orphaned(f); {
-		time.Sleep(5 * time.Millisecond)
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	}
+	err = lockSoon(f, func() bool {
+		held, err := readHolder(f)
+		return err == nil && gone(held.PID)
+	})
 	if err != nil {
 		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, unusable(path, err)
+			return nil, unusable(path+".lock", err)
 		}
 		who := "another process"
 		if held, err := readHolder(f); err == nil {
@@ -49,18 +59,95 @@ func acquire(path string, h Holder) (*fileLock, error) {
 		}
 		return nil, fault.New(fault.StoreLocked, "%s holds the database.", who)
 	}
-	l := &fileLock{f}
+	l := &fileLock{f: f}
 	return l, l.describe(h)
+}
+
+// hold locks the database file itself, which the caller has opened. The lock closes it.
+func (l *fileLock) hold(data *os.File) error {
+	l.data = data
+	err := lockSoon(data, func() bool {
+		pid := locker(data)
+		return pid == 0 || gone(pid)
+	})
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		who := "another process"
+		if pid := locker(data); pid > 0 {
+			who = fmt.Sprintf("process %d", pid)
+		}
+		return fault.New(fault.StoreLocked, "%s holds the database %s under another name of that file.", who, data.Name())
+	}
+	if err != nil {
+		return unusable(data.Name(), err)
+	}
+	return nil
+}
+
+// lockSoon locks a file. While orphaned reports that the process that holds the lock is gone, it waits for a moment.
+func lockSoon(f *os.File, orphaned func() bool) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for end := time.Now().Add(inheritedFor); err == syscall.EWOULDBLOCK && time.Now().Before(end) && orphaned(); {
+		time.Sleep(5 * time.Millisecond)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	return err
 }
 
 // inheritedFor is how long to wait for a lock whose holder is gone: a program that it was starting when it was killed has
 // a copy of the descriptor until it executes.
 const inheritedFor = time.Second
 
-// orphaned reports whether the process that a lock file names is gone.
-func orphaned(f *os.File) bool {
-	h, err := readHolder(f)
-	return err == nil && h.PID > 0 && errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH)
+func gone(pid int) bool { return pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// locker is the process that has locked a file, as Linux lists it; 0 where that is not known.
+func locker(f *os.File) int {
+	info, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	list, err := os.Open("/proc/locks")
+	if err != nil || !ok {
+		return 0
+	}
+	defer list.Close()
+	suffix := fmt.Sprintf(":%d", st.Ino)
+	for lines := bufio.NewScanner(list); lines.Scan(); {
+		// 5: FLOCK  ADVISORY  WRITE 10489 08:01:1234 0 EOF
+		if w := strings.Fields(lines.Text()); len(w) > 5 && w[1] == "FLOCK" && w[3] == "WRITE" && strings.HasSuffix(w[5], suffix) {
+			if pid, err := strconv.Atoi(w[4]); err == nil && pid > 0 {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// place is the one name of a database file: absolute and without symbolic links, so that everybody finds the same lock and
+// the same log beside it. The file and its folders need not exist.
+func place(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return real, err
+	}
+	if _, found := os.Lstat(path); found == nil {
+		return "", fmt.Errorf("%s is a symbolic link to something that does not exist: %w", path, err)
+	}
+	folder, err := place(filepath.Dir(path))
+	return filepath.Join(folder, filepath.Base(path)), err
+}
+
+// alone refuses a file that has a second name: SQLite keeps a log beside each name, and so each would be another database.
+func alone(path string, info fs.FileInfo) error {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
+		return fault.New(fault.StoreUnusable, "The database %s has %d names (hard links), and the log beside one of them is missing beside the others.", path, st.Nlink).
+			Advise("Remove the other names, which `find / -xdev -samefile FILE` lists; make copies with `cp`, not with links.")
+	}
+	return nil
 }
 
 func (l *fileLock) describe(h Holder) error {
@@ -77,9 +164,16 @@ func (l *fileLock) describe(h Holder) error {
 
 func (l *fileLock) release() error {
 	l.f.Truncate(0) //nolint:errcheck // what it says no longer holds; the lock itself is what counts
-	// Closing alone is not enough: a process that is being started has a copy of the descriptor until it executes.
-	syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN) //nolint:errcheck // then closing gives it back
-	return l.f.Close()
+	var errs []error
+	for _, f := range []*os.File{l.data, l.f} {
+		if f == nil {
+			continue
+		}
+		// Closing alone is not enough: a process that is being started has a copy of the descriptor until it executes.
+		syscall.Flock(int(f.Fd()), syscall.LOCK_UN) //nolint:errcheck // then closing gives it back
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Announce writes h into the lock file, so that other processes find the server that holds the database.
@@ -92,6 +186,10 @@ func (db *DB) Announce(h Holder) error {
 
 // FindHolder reports who holds the database at path; ok is false when nobody does.
 func FindHolder(path string) (h Holder, ok bool) {
+	path, err := place(path)
+	if err != nil {
+		return h, false
+	}
 	f, err := os.Open(path + ".lock")
 	if err != nil {
 		return h, false

@@ -66,9 +66,9 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	path, err := filepath.Abs(opts.Path)
+	path, err := place(opts.Path)
 	if err != nil {
-		return nil, fault.New(fault.StoreUnusable, "The path %q is not usable.", opts.Path).Because(err)
+		return nil, unusable(opts.Path, err)
 	}
 	opts.Path = path
 	opts.schema = cmp.Or(opts.schema, mainSchema)
@@ -83,8 +83,12 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 func (db *DB) open(ctx context.Context) error {
 	guest := db.opts.ReadOnly || db.opts.Beside // the file is somebody else's
 	if guest {
-		if _, err := os.Stat(db.opts.Path); err != nil {
+		info, err := os.Stat(db.opts.Path)
+		if err != nil {
 			return unusable(db.opts.Path, err)
+		}
+		if err := alone(db.opts.Path, info); err != nil {
+			return err
 		}
 	} else if err := db.own(); err != nil {
 		return err
@@ -116,24 +120,31 @@ func (db *DB) open(ctx context.Context) error {
 	return nil
 }
 
-// own makes the folder and takes the lock.
+// own makes the folder and the file, and takes their locks.
 func (db *DB) own() (err error) {
-	if err := os.MkdirAll(filepath.Dir(db.opts.Path), 0o700); err != nil {
-		return unusable(db.opts.Path, err)
+	path := db.opts.Path
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return unusable(path, err)
 	}
-	if db.lock, err = acquire(db.opts.Path+".lock", db.opts.Holder); err != nil {
+	if db.lock, err = acquire(path, db.opts.Holder); err != nil {
 		return err
 	}
 	// Made here, a new file is private from the first moment, and so are the files that SQLite puts beside it.
-	f, err := os.OpenFile(db.opts.Path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return unusable(db.opts.Path, err)
+		return unusable(path, err)
 	}
-	defer f.Close()
-	if err := f.Chmod(0o600); err != nil {
-		return unusable(db.opts.Path, err)
+	if err := db.lock.hold(f); err != nil {
+		return err
 	}
-	return nil
+	info, err := f.Stat()
+	if err == nil {
+		err = f.Chmod(0o600)
+	}
+	if err != nil {
+		return unusable(path, err)
+	}
+	return alone(path, info)
 }
 
 func (db *DB) openWriter(ctx context.Context) (err error) {
@@ -212,7 +223,7 @@ func (db *DB) Close() error {
 	return errors.Join(errs...)
 }
 
-// Path is the absolute path of the database file.
+// Path is the absolute path of the database file, without symbolic links.
 func (db *DB) Path() string { return db.opts.Path }
 
 // WALSize is the size in bytes of the write-ahead log file, zero when there is none.
