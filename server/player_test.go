@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"agentd/auth"
 )
 
 // player runs a script against a server.
@@ -62,7 +64,7 @@ func (p *player) play(b block) {
 
 func (p *player) token(l line) {
 	p.t.Helper()
-	expires := 0
+	expires, minter := 0, ""
 	var scopes []string
 	words := strings.Fields(p.fill(l))
 	for _, w := range words[1:] {
@@ -70,9 +72,21 @@ func (p *player) token(l line) {
 			expires, _ = strconv.Atoi(ms)
 			continue
 		}
+		if by, ok := strings.CutPrefix(w, "by="); ok {
+			if minter = p.admin; by != "admin" {
+				minter = p.vars[by]
+			}
+			continue
+		}
 		scopes = append(scopes, w)
 	}
-	p.vars[words[0]+".id"], p.vars[words[0]] = p.mint(expires, scopes...)
+	var id, raw string
+	if minter != "" {
+		id, raw = p.mintBy(minter, expires, scopes...)
+	} else {
+		id, raw = p.operatorToken(auth.MintRequest{Scopes: scopes, ExpiresIn: time.Duration(expires) * time.Millisecond})
+	}
+	p.vars[words[0]+".id"], p.vars[words[0]] = id, raw
 }
 
 // tokenOf is the token that a line `as NAME` names.

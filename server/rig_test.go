@@ -68,7 +68,7 @@ func newRig(t testing.TB, overlay string, files fs.FS) *rig {
 	r := &rig{t: t, cfg: cfg, released: make(chan struct{}), client: &http.Client{Transport: &http.Transport{DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	if cfg.Auth.Kind == "token" {
-		r.admin = r.firstToken()
+		_, r.admin = r.operatorToken(auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
 	}
 	r.start()
 	t.Cleanup(r.stop)
@@ -87,10 +87,11 @@ func lay(base, over map[string]any) map[string]any {
 	return out
 }
 
-// firstToken makes an administrator's token as the command line does: on the store itself, before the server has it.
-func (r *rig) firstToken() string {
+// operatorToken makes a token as the command line does: on the store itself, whether or not the server has it. Each is a
+// principal by itself.
+func (r *rig) operatorToken(req auth.MintRequest) (id, raw string) {
 	r.t.Helper()
-	db, err := store.Open(r.t.Context(), store.Options{Path: r.cfg.Resolve(r.cfg.Storage.Path)})
+	db, err := store.Open(r.t.Context(), store.Options{Path: r.cfg.Resolve(r.cfg.Storage.Path), Beside: r.srv != nil})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -99,11 +100,11 @@ func (r *rig) firstToken() string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	_, raw, err := issuer.Mint(r.t.Context(), auth.Anonymous(), auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
+	tok, secret, err := issuer.Mint(r.t.Context(), auth.Anonymous(), req)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return string(raw)
+	return tok.ID, string(secret)
 }
 
 func (r *rig) start() {
@@ -149,15 +150,20 @@ func (r *rig) release() {
 	}
 }
 
-// mint makes a token through the API.
+// mint makes a token of the administrator's lineage, through the API.
 func (r *rig) mint(expiresInMS int, scopes ...string) (id, raw string) {
+	r.t.Helper()
+	return r.mintBy(r.admin, expiresInMS, scopes...)
+}
+
+func (r *rig) mintBy(minter string, expiresInMS int, scopes ...string) (id, raw string) {
 	r.t.Helper()
 	ask := map[string]any{"scopes": scopes}
 	if expiresInMS > 0 {
 		ask["expiresInMs"] = expiresInMS
 	}
 	body, _ := json.Marshal(ask)
-	ans := r.do("POST", r.cfg.Server.BasePath+"/tokens", r.admin, string(body))
+	ans := r.do("POST", r.cfg.Server.BasePath+"/tokens", minter, string(body))
 	if ans.StatusCode != http.StatusCreated {
 		r.t.Fatalf("POST /tokens %s = %d %s, want 201", body, ans.StatusCode, ans.body)
 	}

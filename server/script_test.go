@@ -13,7 +13,10 @@ package server_test
 //
 // Single lines:
 //
-//	token NAME SCOPE... [for=MS]  mints a token through the API; ${NAME} is its raw text and ${NAME.id} its id
+//	token NAME SCOPE... [for=MS] [by=NAME]
+//	                              makes a token; ${NAME} is its raw text and ${NAME.id} its id. The operator makes it, so
+//	                              that it is a principal by itself; or a token mints it, that of the administrator for
+//	                              by=admin, through the API
 //	release                       lets one run of the agent "hold" finish
 //	restart                       stops the server at once and starts another on the same folder
 //

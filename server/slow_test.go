@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"agentd/auth"
 	"agentd/server"
 	"agentd/server/config"
 )
@@ -59,7 +60,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, at *pipes, token string)) {
 			t.Fatal(err)
 		}
 		r := &rig{t: t, cfg: cfg}
-		token := r.firstToken()
+		_, token := r.operatorToken(auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
 		at := newPipes()
 		srv, err := server.New(server.Options{Config: cfg, Listener: at})
 		if err != nil {

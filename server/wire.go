@@ -86,7 +86,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
-		Redact: s.known.Piece, Audit: s.auditTools(p)})
+		Redact: s.known.Piece, Audit: s.auditTools(p), Lineages: auth.Lineages(p.db.Tokens())})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err

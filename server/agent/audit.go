@@ -66,7 +66,7 @@ func (r *run) happenings(m *move) (list []Happening) {
 			ToolName: fields.ToolName, Reason: fields.Reason, ErrorKind: fields.Error.Kind, Step: m.row.Step}
 		if c := cmp.Or(m.callByID(fields.ToolCallID), r.rec.callByID(fields.ToolCallID)); c != nil {
 			h.ToolName, h.Step = c.Name, c.Step
-			h.By, h.GrantedBy = decider(p.ev.Type, c)
+			h.By, h.GrantedBy = decidedBy(p.ev.Type, c)
 			if e := cmp.Or(m.entryAt(c.Answered), r.rec.at(c.Answered)); p.ev.Type == event.ToolEnd && e != nil && e.outcome != nil && e.outcome.ResultHandle != nil {
 				h.Spilled = e.outcome.ResultHandle.Bytes
 			}
@@ -96,7 +96,7 @@ func (m *move) entryAt(index int) *entry {
 	return nil
 }
 
-func decider(typ string, c *store.Call) (by string, all []string) {
+func decidedBy(typ string, c *store.Call) (by string, all []string) {
 	switch typ {
 	case event.ApprovalGranted, event.ApprovalDenied:
 	default:

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"encoding/hex"
 	"slices"
 	"strings"
@@ -36,7 +38,7 @@ type ruling struct {
 }
 
 // decide prepares the moves that apply decisions. Of several for one call, the last counts.
-func (r *run) decide(decisions []Decision, by string) *ruling {
+func (r *run) decide(decisions []Decision, by decider) *ruling {
 	d := &ruling{run: r, move: r.move()}
 	m := d.move
 	m.row.Status, m.row.Finished, m.row.Error, m.row.Attempt = store.Running, 0, nil, 1
@@ -63,7 +65,7 @@ func (r *run) decide(decisions []Decision, by string) *ruling {
 			d.wait(a, c, step.Number)
 			continue
 		}
-		d.rule(*c, a, word, by, step.Number)
+		d.rule(*c, a, word, by.name, step.Number)
 	}
 	d.descend(below, by, step.Number)
 	for _, c := range m.calls {
@@ -104,19 +106,49 @@ func (d *ruling) sort(decisions []Decision) (own map[string]Decision, below map[
 	return own, below
 }
 
+// A decider is the principal that decides, and whom it and the others that count for a run count as.
+type decider struct {
+	name     string
+	lineages map[string]string // by the names of principals
+}
+
+// decider finds out whom those count as that pending approvals name.
+func (e *Engine) decider(ctx context.Context, name string, pending []Approval) (decider, error) {
+	d := decider{name: name, lineages: map[string]string{}}
+	if e.opts.Lineages == nil {
+		return d, nil
+	}
+	names := []string{name}
+	for _, a := range pending {
+		names = append(append(names, a.GrantedBy...), a.NotBy)
+	}
+	lineages, err := e.opts.Lineages(ctx, names)
+	for i, lineage := range lineages {
+		d.lineages[names[i]] = lineage
+	}
+	return d, err
+}
+
+// is reports whether a principal counts as the one that decides.
+func (d decider) is(name string) bool {
+	return cmp.Or(d.lineages[name], name) == cmp.Or(d.lineages[d.name], d.name)
+}
+
 // vote counts a grant and reports whether more are needed.
-func (d *ruling) vote(a *Approval, by string) (more bool) {
+func (d *ruling) vote(a *Approval, by decider) (more bool) {
 	switch {
-	case a.NotBy == by:
-		d.refused = fault.New(fault.ApproverRefused, "The call %s must be granted by somebody else than %s, who started the run.", a.ToolCallID, by).
+	case by.is(a.NotBy):
+		d.refused = fault.New(fault.ApproverRefused, "The call %s must be granted by somebody else than %s, who started the run; %s counts as the same.",
+			a.ToolCallID, a.NotBy, by.name).
 			With("toolCallId", a.ToolCallID)
 		return true
-	case slices.Contains(a.GrantedBy, by):
-		d.refused = fault.New(fault.ApproverRefused, "The principal %s has granted the call %s already; %d are needed.", by, a.ToolCallID, a.ApproversNeeded).
+	case slices.ContainsFunc(a.GrantedBy, by.is):
+		d.refused = fault.New(fault.ApproverRefused, "The principal %s, or one that counts as the same, has granted the call %s already; %d are needed.",
+			by.name, a.ToolCallID, a.ApproversNeeded).
 			With("toolCallId", a.ToolCallID)
 		return true
 	}
-	a.GrantedBy = append(slices.Clip(a.GrantedBy), by)
+	a.GrantedBy = append(slices.Clip(a.GrantedBy), by.name)
 	if len(a.GrantedBy) < a.ApproversNeeded {
 		d.votes = true
 		return true
@@ -171,7 +203,7 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 }
 
 // descend lets the children that wait decide. A child that goes on has its call dispatched again; the others wait.
-func (d *ruling) descend(below map[string][]Decision, by string, step int) {
+func (d *ruling) descend(below map[string][]Decision, by decider, step int) {
 	r, m := d.run, d.move
 	for i := range r.rec.calls {
 		call := r.rec.calls[i]

@@ -32,6 +32,9 @@ type Options struct {
 	// recorded has an effect before. An error, which must be typed, keeps the commit from being made. What is told and
 	// then not committed is told again with its Void set; a crash between the two leaves it told. Nil: nobody is told.
 	Audit func(context.Context, []Happening) error
+	// Lineages names whom each of the principals counts as where it matters that two of them are different. Nil: each
+	// counts as itself.
+	Lineages func(ctx context.Context, principals []string) ([]string, error)
 }
 
 // Engine runs agents. It is safe for concurrent use. Its goroutines, one per run that moves, end with [Engine.Drain].

@@ -63,7 +63,11 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	if err := r.unfit(); err != nil {
 		return nil, nil, err
 	}
-	d := r.decide(decisions, cmp.Or(by, anonymous))
+	who, err := e.decider(ctx, cmp.Or(by, anonymous), r.rec.pending)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := r.decide(decisions, who)
 	switch {
 	case d.refused != nil:
 		return nil, nil, d.refused
