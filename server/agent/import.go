@@ -32,6 +32,9 @@ import (
 type ImportOptions struct {
 	SessionID string // of the session that the run is to belong to; empty: the one in the state
 	By        string // the principal that imports; anonymous when empty
+	// May refuses an agent that the principal may not run: the state's, those of its child runs, also ended ones, and those
+	// that waiting calls would call. Its error is the import's. Nil: every agent may be run.
+	May func(agentID string) error
 	// Also is written in the transaction that makes the run; its error keeps the run from being made.
 	Also func(*store.Tx, Imported) error
 }
@@ -70,6 +73,9 @@ func (e *Engine) Import(ctx context.Context, st *runstate.State, o ImportOptions
 		st.SessionID = o.SessionID
 	}
 	t := &takeover{e: e, by: cmp.Or(o.By, anonymous), at: now(), ids: map[string]bool{}}
+	if err := e.mayRun(st, o.May, 0); err != nil {
+		return Imported{}, err
+	}
 	root, err := t.prepare(st)
 	if err != nil {
 		return Imported{}, err
@@ -99,6 +105,31 @@ func (e *Engine) Import(ctx context.Context, st *runstate.State, o ImportOptions
 		e.watch(st.ID, st.PendingApprovals)
 	}
 	return made, nil
+}
+
+// mayRun asks whether each agent of a state may be run.
+func (e *Engine) mayRun(st *runstate.State, may func(agentID string) error, depth int) error {
+	if may == nil || depth > maxDepth { // deeper ones are refused anyway
+		return nil
+	}
+	if err := may(st.AgentID); err != nil {
+		return err
+	}
+	if reg := e.opts.Agents.Agent(st.AgentID); reg != nil && reg.LLM != nil {
+		for _, p := range st.PendingApprovals {
+			if t, ok := reg.LLM.agentTool(p.ToolName); ok {
+				if err := may(t.agent); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for i := range st.PendingSubRuns {
+		if err := e.mayRun(&st.PendingSubRuns[i].State, may, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // room checks that the ids are free and makes or finds the session.

@@ -39,6 +39,20 @@ func state(t testing.TB, text string) *runstate.State {
 	return st
 }
 
+// marked is the state after its import: its approvals say where they come from.
+func marked(st *runstate.State) *runstate.State {
+	if st.Status == string(store.Completed) {
+		return st // nothing of it waits
+	}
+	for i := range st.PendingApprovals {
+		st.PendingApprovals[i].Imported = true
+	}
+	for i := range st.PendingSubRuns {
+		marked(&st.PendingSubRuns[i].State)
+	}
+	return st
+}
+
 func encode(t testing.TB, v any) string {
 	t.Helper()
 	b, err := message.Encode(v)
@@ -113,7 +127,7 @@ func TestImportShowsTheSameState(t *testing.T) {
 		if tc.changed != nil {
 			tc.changed(want)
 		}
-		wanted[tc.version] = want
+		wanted[tc.version] = marked(want)
 		r.imports(fixture(t, tc.version, tc.edits...), agent.ImportOptions{})
 		if got := types(r.events(want.AgentID, want.ID)); got != "agent.end" {
 			t.Errorf("%s: events %s, want agent.end alone", tc.version, got)
@@ -211,7 +225,7 @@ func TestImportedChain(t *testing.T) {
 		make, pay := chain(t, nil)
 		away := newRig(t, make)
 		made := away.imports(state(t, parked), agent.ImportOptions{})
-		if got := encode(t, away.state(made.RunID)); made.Children != 2 || got != parked {
+		if got := encode(t, away.state(made.RunID)); made.Children != 2 || got != encode(t, marked(state(t, parked))) {
 			t.Errorf("%s: %d children, state\n got %s\nwant %s", tc.name, made.Children, got, parked)
 		}
 		away.restart()
@@ -254,7 +268,7 @@ func TestImportHeld(t *testing.T) {
 	if made := away.imports(state(t, held), agent.ImportOptions{}); made.Status != store.Aborted {
 		t.Fatalf("Import = %+v", made)
 	}
-	if got := encode(t, away.state(res.State.ID)); got != held {
+	if got := encode(t, away.state(res.State.ID)); got != encode(t, marked(state(t, held))) {
 		t.Errorf("state\n got %s\nwant %s", got, held)
 	}
 	p := res.State.PendingApprovals[0]
@@ -283,7 +297,7 @@ func TestImportPartlyDecided(t *testing.T) {
 		away := newRig(t, make)
 		parked := encode(t, res.State)
 		id := away.imports(state(t, parked), agent.ImportOptions{}).RunID
-		if got := encode(t, away.state(id)); got != parked {
+		if got := encode(t, away.state(id)); got != encode(t, marked(state(t, parked))) {
 			t.Errorf("%s: state\n got %s\nwant %s", order, got, parked)
 		}
 		var words []agent.Decision

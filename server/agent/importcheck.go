@@ -297,7 +297,7 @@ func (t *takeover) checkCall(p *Approval, c *laid, a *LLM, at []any) {
 func (t *takeover) terms(p *Approval, a *LLM) {
 	ours := a.Policy.terms(Approval{ToolName: p.ToolName}, t.at, t.by)
 	t.grants += len(p.GrantedBy)
-	p.GrantedBy = nil
+	p.GrantedBy, p.Imported = nil, true
 	p.ExpiresAt = earliest(p.ExpiresAt, ours.ExpiresAt)
 	p.ApproversNeeded = max(p.ApproversNeeded, ours.ApproversNeeded)
 	if p.NotBy != "" || ours.NotBy != "" {

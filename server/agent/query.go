@@ -27,13 +27,15 @@ type Snapshot struct {
 	UserID           string        `json:"userId,omitempty"`
 	Usage            message.Usage `json:"usage"`
 	PendingApprovals []Approval    `json:"pendingApprovals"`
+	Imported         bool          `json:"imported,omitempty" doc:"The run came with a run state that was imported."`
 	StepNumber       int           `json:"stepNumber"`
 	State            *State        `json:"state,omitempty" doc:"The full run state; absent in lists."`
 }
 
 func summary(row *store.Run) (Snapshot, error) {
 	s := Snapshot{RunID: row.ID, Kind: row.Kind, Status: row.Status, StartedAt: row.Started, CompletedAt: row.Finished,
-		AgentID: row.Owner, SessionID: row.Session, UserID: row.User, PendingApprovals: []Approval{}, StepNumber: row.Step}
+		AgentID: row.Owner, SessionID: row.Session, UserID: row.User, PendingApprovals: []Approval{}, StepNumber: row.Step,
+		Imported: row.Slots&(1<<store.ImportedSlot) != 0}
 	if row.Error != nil {
 		if err := json.Unmarshal(row.Error, &s.Error); err != nil {
 			return s, err

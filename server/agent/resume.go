@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 
 	"agentd/server/fault"
 	"agentd/store"
@@ -184,6 +186,38 @@ func (e *Engine) childOf(ctx context.Context, row *store.Run) error {
 		return err
 	}
 	return f
+}
+
+// Askers returns the agents of the child runs that decisions on a run's approvals are for, without repetition. Paths that lead
+// nowhere have none.
+func (e *Engine) Askers(ctx context.Context, runID string, decisions []Decision) ([]string, error) {
+	_, rec, err := e.read(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	var owners []string
+	for _, d := range decisions {
+		if d.SubRunToolCallID != "" {
+			owners = append(owners, rec.askers(d.SubRunToolCallID)...)
+		}
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners), nil
+}
+
+// askers are the agents of the children that a path of calls leads to; several, where ids of calls repeat.
+func (rec *record) askers(path string) (owners []string) {
+	head, rest, deeper := strings.Cut(path, "/")
+	for i, k := range rec.parked {
+		switch {
+		case rec.calls[i].ID != head:
+		case deeper:
+			owners = append(owners, k.rec.askers(rest)...)
+		default:
+			owners = append(owners, k.row.Owner)
+		}
+	}
+	return owners
 }
 
 // pendingOf reads what a run waits for.

@@ -188,7 +188,7 @@ func TestConfigPrintAndSchema(t *testing.T) {
 func TestInit(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	s := here(t, "init", "site one").want(t, 0, "agentd token create --scope agents:read,agents:invoke --config 'site one/agentd.json'\n", "").
+	s := here(t, "init", "site one").want(t, 0, "agentd token create --scope agents:invoke,agents:approve,agents:read --config 'site one/agentd.json'\n", "").
 		want(t, 0, "agentd start --config 'site one/agentd.json'\n", "")
 	for name, mode := range map[string]os.FileMode{"agentd.json": 0o600, "pepper": 0o600, "demo.script.json": 0o600, "data": 0o700 | os.ModeDir} {
 		if info, err := os.Stat("site one/" + name); err != nil || info.Mode() != mode {

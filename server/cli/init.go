@@ -41,7 +41,7 @@ func (c *call) init(context.Context) error {
 	if filepath.Clean(dir) != "." {
 		flags = " --config " + quoted(filepath.Join(dir, "agentd.json"))
 	}
-	next := []string{"agentd token create --scope agents:read,agents:invoke" + flags, "agentd start" + flags}
+	next := []string{"agentd token create --scope agents:invoke,agents:approve,agents:read" + flags, "agentd start" + flags}
 	var created []string
 	for _, s := range seeds {
 		created = append(created, filepath.Join(dir, s.name))
@@ -49,9 +49,13 @@ func (c *call) init(context.Context) error {
 	if c.flags.json {
 		return c.printJSON(map[string]any{"created": created, "next": next})
 	}
-	_, err := fmt.Fprintf(c.stdout, "Made %s.\n\nNext:\n  %s\n  %s\n", strings.Join(created, ", "), next[0], next[1])
+	_, err := fmt.Fprintf(c.stdout, "Made %s.\n\nNext:\n  %s\n  %s\n\n%s\n", strings.Join(created, ", "), next[0], next[1], agentVerbs)
 	return err
 }
+
+// agentVerbs says what the scopes of agents are for.
+const agentVerbs = "agents:invoke starts and aborts runs, agents:approve decides on calls that wait, agents:read\n" +
+	"shows runs and what they wait for. None stands in for another: give a token what it needs."
 
 // plant makes all of the seeds, or none.
 func plant(dir string, seeds []seed) error {

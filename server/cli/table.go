@@ -109,7 +109,8 @@ func commands() []command {
 			about: "Takes over a run that has ended or waits for approval. FILE, or stdin when it is -, holds the run's state, or\n" +
 				"what `agentd runs show RUN --json` tells about it. A run that waits can then be decided on here, if its agents\n" +
 				"have the tools that it waits for. The whole state is checked first, and all of it or nothing is taken. It stays\n" +
-				"in the other place too: let it go on in one of them only, and abort it in the other." + throughServer,
+				"in the other place too: let it go on in one of them only, and abort it in the other. A token needs the scope\n" +
+				"runs:import, and agents:invoke for the agents in the state." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, runImportFlags, devFlag, jsonFlag}, run: (*call).importRun,
 			examples: []string{"agentd runs import state.json", "agentd runs show RUN --json | agentd runs import - --config other.json --session moved"}},
 		{name: "replay", args: "FILE|-", least: 1, most: 1, summary: "Run a recorded run again, offline, and tell the first difference.",
@@ -165,9 +166,11 @@ func commands() []command {
 		{name: "token create", summary: "Make a token, and print it once.",
 			about: "Makes a bearer token and prints it on stdout; what it may do is told on stderr. Only its hash is kept, so\n" +
 				"it cannot be shown again. It works while a server runs. A scope is resource:action or\n" +
-				"resource:action:target, such as agents:invoke:assistant; admin:* covers everything.",
+				"resource:action:target, such as agents:invoke:assistant; admin:* covers everything.\n" +
+				agentVerbs,
 			flags: []flagDecl{configFlag, mintFlags, jsonFlag}, run: (*call).createToken,
-			examples: []string{"agentd token create --scope agents:read,agents:invoke --label ci --expires 30d",
+			examples: []string{"agentd token create --scope agents:invoke --label ci --expires 30d",
+				"agentd token create --scope agents:approve:assistant,agents:read:assistant --label ann",
 				"AGENTD_TOKEN=$(agentd token create --scope 'admin:*')"}},
 		{name: "token list", summary: "List the tokens, without their secrets.",
 			about: "Lists the tokens in the order of their creation. It works while a server runs.",

@@ -33,6 +33,8 @@ type Message struct {
 	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // assistant messages
 	AgentID    string     `json:"agentId,omitempty"`    // assistant messages
 	ToolCallID string     `json:"toolCallId,omitempty"` // tool messages: the call that is answered
+	Caller     bool       `json:"caller,omitempty"`     // system messages: they are the caller's, not the operator's
+	Withheld   bool       `json:"withheld,omitempty"`   // the content is not for the reader, who gets an empty one
 }
 
 // Content is a text or a list of parts. In JSON it is a string or an array; the zero value is the empty string.

@@ -3,7 +3,9 @@ package rest
 import (
 	"context"
 	"net/http"
+	"slices"
 
+	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -40,8 +42,8 @@ func (a *API) approvalRoutes() []Route {
 		{Method: "GET", Path: "/approvals", Access: ScopeOfSome("agents", "read"),
 			Summary:  "Tool calls that wait for a decision, of the agents that the token may read, oldest run first.",
 			Endpoint: call(http.StatusOK, a.listApprovals)},
-		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("invoke"), Effects: true, Starts: true, Again: a.runAgain,
-			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again.",
+		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Starts: true, Again: a.runAgain,
+			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again. A decision on a call of a child run needs agents:approve for the child's agent, too.",
 			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
 				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
@@ -77,6 +79,9 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	for i, b := range bodies {
 		decisions[i] = agent.Decision(b)
 	}
+	if err := a.mayDecide(ctx, c.Principal, in.RunID, decisions); err != nil {
+		return RunAnswer{}, err
+	}
 	var decided []agent.Verdict
 	h, unmatched, err := a.Engine.ResumeAlso(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
 		decided = made
@@ -98,6 +103,24 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	answer, err := answerOf(in.RunID, res)
 	answer.Unmatched = decisionBodies(unmatched)
 	return answer, err
+}
+
+// mayDecide checks that a principal may decide on calls of child runs: who may decide for the root run's agent may not thereby
+// decide for every agent that it calls.
+func (a *API) mayDecide(ctx context.Context, p auth.Principal, runID string, decisions []agent.Decision) error {
+	if !slices.ContainsFunc(decisions, func(d agent.Decision) bool { return d.SubRunToolCallID != "" }) {
+		return nil
+	}
+	owners, err := a.Engine.Askers(ctx, runID, decisions)
+	if err != nil {
+		return err
+	}
+	for _, owner := range owners {
+		if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "approve", Target: owner}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxTold is how long, about, the decisions may be that an entry of the audit chain tells of. The ids of calls come from

@@ -26,8 +26,8 @@ type RunImport struct {
 func RunImportOf(v agent.Imported) RunImport { return RunImport(v) }
 
 func (a *API) importRoute() Route {
-	return Route{Method: "POST", Path: "/runs/import", Access: ScopeOfSome("agents", "invoke"), Effects: true, Starts: true, Takes: reflect.TypeFor[runstate.State](),
-		Summary: "Take over a run from its state (`svc-run-state` 1.x), once it has ended or waits for approvals. The token needs agents:invoke for the state's agent.",
+	return Route{Method: "POST", Path: "/runs/import", Access: Scope("runs", "import"), Effects: true, Starts: true, Takes: reflect.TypeFor[runstate.State](),
+		Summary: "Take over a run from its state (`svc-run-state` 1.x), once it has ended or waits for approvals. The token needs agents:invoke, too: for the state's agent, for those of its child runs, and for those that waiting calls would call.",
 		Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
 			fault.SessionBusy, fault.Overloaded},
 		Endpoint: call(http.StatusCreated, a.importRun)}
@@ -41,10 +41,10 @@ func (a *API) importRun(ctx context.Context, c Call, in struct {
 	if err != nil {
 		return RunImport{}, err
 	}
-	if err := gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: st.AgentID}); err != nil {
-		return RunImport{}, err
-	}
 	made, err := a.Engine.Import(ctx, st, agent.ImportOptions{SessionID: in.SessionID, By: c.Principal.Name(),
+		May: func(agentID string) error {
+			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
+		},
 		Also: func(tx *store.Tx, v agent.Imported) error {
 			return c.keep(tx, v.RunID, v.SessionID, http.StatusCreated, RunImportOf(v))
 		}})

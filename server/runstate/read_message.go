@@ -19,6 +19,8 @@ func (r *reader) message(v value) (m message.Message) {
 		m.ToolCalls = orNil(may(r, f, "toolCalls", r.calls))
 		m.AgentID = may(r, f, "agentId", r.text)
 		m.ToolCallID = may(r, f, "toolCallId", r.text)
+		m.Caller = may(r, f, "caller", r.flag)
+		m.Withheld = may(r, f, "withheld", r.flag)
 	})
 	return m
 }
@@ -188,15 +190,12 @@ func (r *reader) usage(v value) (u message.Usage) {
 
 func (r *reader) usageOf(f fields) message.Usage {
 	optional := func(name string) *int64 {
-		if v := f.take(name); !v.absent() {
-			return new(count(v))
-		}
-		return nil
+		return maybe(r, f, name, r.spent)
 	}
 	u := message.Usage{
-		PromptTokens:     count(f.take("promptTokens")),
-		CompletionTokens: count(f.take("completionTokens")),
-		TotalTokens:      count(f.take("totalTokens")),
+		PromptTokens:     may(r, f, "promptTokens", r.spent),
+		CompletionTokens: may(r, f, "completionTokens", r.spent),
+		TotalTokens:      may(r, f, "totalTokens", r.spent),
 		ReasoningTokens:  optional("reasoningTokens"),
 		CachedReadTokens: optional("cachedReadTokens"),
 		CacheWriteTokens: optional("cacheWriteTokens"),
@@ -210,7 +209,7 @@ func (r *reader) usageOf(f fields) message.Usage {
 
 func (r *reader) cost(v value) (c message.Cost) {
 	r.object(v, func(f fields) {
-		c.Amount = number(f.take("amount"))
+		c.Amount = may(r, f, "amount", func(v value) float64 { return r.positive(number(v)) })
 		c.Currency = textOr(f, "currency", "USD")
 	})
 	return c
@@ -232,7 +231,7 @@ func (r *reader) usageByModel(v value) map[string]message.ModelUsage {
 			r.object(entry, func(f fields) {
 				u := message.ModelUsage{Usage: r.usageOf(f), AttemptCount: 1}
 				if v := f.take("attemptCount"); !v.absent() {
-					u.AttemptCount = count(v)
+					r.within("attemptCount", "attemptCount", func() { u.AttemptCount = r.spent(v) })
 				}
 				all[model] = u
 			})
@@ -241,8 +240,20 @@ func (r *reader) usageByModel(v value) map[string]message.ModelUsage {
 	return all
 }
 
-// number makes a number of what a counter holds: numbers, their text, true as 1. Anything else and what is below
-// zero is 0.
+// spent is count for what budgets and bills add up, where nothing below zero is believed.
+func (r *reader) spent(v value) int64 {
+	r.positive(number(v))
+	return count(v)
+}
+
+func (r *reader) positive(n float64) float64 {
+	if n < 0 {
+		r.bad("is below zero")
+	}
+	return max(n, 0)
+}
+
+// number makes a number of what a counter holds: numbers, their text, true as 1. Anything else is 0.
 func number(v value) float64 {
 	switch {
 	case v == "true":
@@ -256,8 +267,8 @@ func number(v value) float64 {
 	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
 		return 0
 	}
-	return max(n, 0)
+	return n
 }
 
-// count is number as a whole number, at most 2^53-1, which is what JSON numbers carry exactly.
-func count(v value) int64 { return int64(min(number(v), 1<<53-1)) }
+// count is number as a whole number, from 0 to 2^53-1, which is what JSON numbers carry exactly.
+func count(v value) int64 { return int64(min(max(number(v), 0), 1<<53-1)) }

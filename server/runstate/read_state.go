@@ -137,6 +137,7 @@ func (r *reader) approval(v value) (a Approval) {
 		a.GrantedBy = orNil(may(r, f, "grantedBy", r.texts))
 		a.ApproversNeeded = may(r, f, "approversNeeded", r.whole)
 		a.NotBy = may(r, f, "notBy", r.text)
+		a.Imported = may(r, f, "imported", r.flag)
 	})
 	return a
 }

@@ -83,6 +83,7 @@ type Approval struct {
 	GrantedBy        []string        `json:"grantedBy,omitempty" doc:"Who has granted it so far."`
 	ApproversNeeded  int             `json:"approversNeeded,omitempty" doc:"How many grants it takes; one where absent."`
 	NotBy            string          `json:"notBy,omitempty" doc:"The principal that started the run and must not grant it."`
+	Imported         bool            `json:"imported,omitempty" doc:"No model asked for the call here: it came with a run state that was imported."`
 }
 
 // Under is the approval as the parent of a child shows it, whose call has the given id.
