@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -145,9 +146,10 @@ func TestPartialDecision(t *testing.T) {
 		t.Fatalf("after one of two: %s with %+v", res.Status, res.State.PendingApprovals)
 	}
 	r.restart()
-	_, unmatched, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: pending[0].ToolCallID, Granted: true}, {ToolCallID: "nonsense"}}, "")
-	if err != nil || len(unmatched) != 2 {
-		t.Errorf("Resume with decisions for nothing = %v unmatched, %v", unmatched, err)
+	_, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: pending[0].ToolCallID, Granted: true}, {ToolCallID: "nonsense"}}, "")
+	waits, _ := json.Marshal(fault.Of(err).Extra["waiting"])
+	if want := fmt.Sprintf(`[{"toolCallId":%q,"toolName":"c"}]`, pending[1].ToolCallID); !fault.Is(err, fault.ApprovalNotWaiting) || string(waits) != want {
+		t.Errorf("Resume with decisions for nothing = %v with %s, want approval-not-waiting with %s", err, waits, want)
 	}
 	res = resume(t, r, id, agent.Decision{ToolCallID: pending[1].ToolCallID, Granted: true})
 	if res.Status != store.Completed || count["a"].count() != 1 || count["c"].count() != 2 {
@@ -206,7 +208,7 @@ func TestUnknownOutcomeIsDecidedByAPerson(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := r.settled(h.ID)
-		res := resume(t, r, h.ID, agent.Decision{ToolCallID: s.PendingApprovals[0].ToolCallID, Granted: granted})
+		res := resume(t, r, h.ID, agent.Decision{ToolCallID: s.PendingApprovals[0].ToolCallID, Granted: granted, Again: granted})
 		if res.Status != store.Completed {
 			t.Errorf("granted %v: %s %+v", granted, res.Status, res.Error)
 		}

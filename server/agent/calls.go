@@ -144,9 +144,6 @@ func (a *LLM) sort(r *run, step store.Step) (dispatch []store.Call, m *move, err
 	return dispatch, m, nil
 }
 
-// outcomeUnknown is why a call waits whose effect may have happened.
-const outcomeUnknown = "outcome-unknown"
-
 // uncertain deals with a call whose effect may have happened and must not happen twice; false: it may run again.
 func (a *LLM) uncertain(r *run, m *move, c *store.Call) bool {
 	var spec tool.Spec
@@ -165,7 +162,7 @@ func (a *LLM) uncertain(r *run, m *move, c *store.Call) bool {
 	case spec.OnUnknownOutcome == tool.ReportError:
 		m.settle(c, r.rec.place(c), unknownOutcome(c))
 	default:
-		c.Phase, c.Reason = store.CallAwaiting, outcomeUnknown
+		c.Phase, c.Reason = store.CallAwaiting, OutcomeUnknown
 	}
 	return true
 }

@@ -92,9 +92,9 @@ func TestChainParkedOnAGrandchild(t *testing.T) {
 	}
 	head, _, _ := strings.Cut(p.SubRunToolCallID, "/")
 	for _, path := range []string{"", head, p.SubRunToolCallID + "/x", "nonsense"} {
-		_, unmatched, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: path}}, "")
-		if err != nil || len(unmatched) != 1 {
-			t.Errorf("Resume with the path %q = %v unmatched, %v", path, unmatched, err)
+		_, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: path}}, "")
+		if !fault.Is(err, fault.ApprovalNotWaiting) {
+			t.Errorf("Resume with the path %q = %v, want approval-not-waiting", path, err)
 		}
 	}
 	res = resume(t, r, id, agent.Decision{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: p.SubRunToolCallID})
@@ -274,7 +274,7 @@ func TestAbortOfAParkedChain(t *testing.T) {
 			}
 		case "hold":
 			r.restart()
-			if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: "wrong"}}, ""); err != nil {
+			if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: "wrong"}}, ""); !fault.Is(err, fault.ApprovalNotWaiting) {
 				t.Errorf("hold: %v", err)
 			}
 			res = resume(t, r, id, agent.Decision{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: p.SubRunToolCallID})

@@ -85,6 +85,54 @@ func (r *run) decide(decisions []Decision, by decider) *ruling {
 
 func (d *ruling) isParked(call int) bool { return d.run.rec.parked[call] != nil }
 
+// fits is why decisions cannot be applied to what the run waits for; nil when they can. Approvals of children are among
+// the run's own, so this is asked of a root only.
+func (r *run) fits(decisions []Decision) error {
+	matched := false
+	for _, a := range r.rec.pending {
+		i := len(decisions) - 1
+		for i >= 0 && (decisions[i].ToolCallID != a.ToolCallID || decisions[i].SubRunToolCallID != a.SubRunToolCallID) {
+			i--
+		}
+		if i < 0 {
+			continue
+		}
+		matched = true
+		if word := decisions[i]; word.Granted && !word.Again && a.MayHaveHappened() {
+			f := fault.New(fault.OutcomeUnknown, "The call %s of %s may have happened already, and nobody knows. Nothing was decided.", a.ToolCallID, a.ToolName).
+				With("toolCallId", a.ToolCallID).With("toolName", a.ToolName)
+			if a.SubRunToolCallID != "" {
+				f.With("subRunToolCallId", a.SubRunToolCallID)
+			}
+			return f
+		}
+	}
+	if matched {
+		return nil
+	}
+	f := fault.New(fault.ApprovalNotWaiting, "None of the decisions is for a call that run %s waits for.", r.row.ID).With("runId", r.row.ID)
+	waiting, size := []waitingCall{}, 0
+	for _, a := range r.rec.pending {
+		if size += len(a.ToolCallID) + len(a.SubRunToolCallID) + len(a.ToolName); size > maxListed {
+			f.With("waitingOmitted", len(r.rec.pending)-len(waiting))
+			break
+		}
+		waiting = append(waiting, waitingCall{a.ToolCallID, a.ToolName, a.SubRunToolCallID, a.Reason})
+	}
+	return f.With("waiting", waiting)
+}
+
+// maxListed is how many bytes the ids and names of calls may have in an error. They come from models and agents.
+const maxListed = 16 << 10
+
+// A waitingCall is a call that could have been decided on.
+type waitingCall struct {
+	ToolCallID       string `json:"toolCallId"`
+	ToolName         string `json:"toolName"`
+	SubRunToolCallID string `json:"subRunToolCallId,omitempty"`
+	Reason           string `json:"reason,omitempty"`
+}
+
 // sort tells the decisions for the run's own calls, the last for each, from those for its children, by the id of the
 // call that leads there. What waits nowhere is unmatched.
 func (d *ruling) sort(decisions []Decision) (own map[string]Decision, below map[string][]Decision) {
@@ -168,7 +216,7 @@ func (d *ruling) wait(a Approval, c *store.Call, step int) {
 
 // rule applies a final decision to a call of the run.
 func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, step int) {
-	m, unknown := d.move, call.Reason == outcomeUnknown
+	m, unknown := d.move, call.Reason == OutcomeUnknown
 	kept := Decided{By: by, At: message.Millis(m.at), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(call.ArgsHash)}
 	if a.ApproversNeeded > 1 {
 		kept.GrantedBy = a.GrantedBy

@@ -122,7 +122,7 @@ func (n *newcomer) addCalls(l *layout) {
 		}
 		if c.waits() {
 			row.Phase, row.Step, row.Origin, row.Settled, row.Reported = store.CallAwaiting, m.row.Step, asked, 0, false
-			if row.Reason != outcomeUnknown {
+			if row.Reason != OutcomeUnknown {
 				row.Attempts = 0
 			}
 		}

@@ -117,7 +117,7 @@ func (r *run) waitOn() (waits bool, err error) {
 			continue
 		}
 		c := *r.rec.callByID(a.ToolCallID)
-		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, outcomeUnknown, 0
+		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, OutcomeUnknown, 0
 		m.calls = append(m.calls, c)
 		m.say(event.ApprovalRequested, approvalFields{ToolCallID: c.ID, Reason: c.Reason})
 		pending = append(pending, Approval{ToolCallID: c.ID, ToolName: c.Name, Args: a.Args, Reason: c.Reason, RequestedAt: message.Millis(m.at)})
@@ -149,7 +149,7 @@ func (opaque) deliver(r *run) (*Resumption, error) {
 		case d.Granted:
 			c.Attempts = 1
 			m.calls = append(m.calls, c)
-		case c.Reason == outcomeUnknown:
+		case c.Reason == OutcomeUnknown:
 			word.Reason = denied(&c, d.Reason, true).Message
 		default:
 			word.Reason = d.Reason

@@ -22,20 +22,20 @@ func TestInterruptedAsker(t *testing.T) {
 		told    string           // to the last turn
 	}{
 		{"a grant is repeated by a person's word alone", []turn{asks("1", "c"), stuck(nil), answers("x")}, []agent.Decision{grant("c")},
-			unknown, []agent.Decision{grant("c")}, "from 1 c=true"},
+			unknown, []agent.Decision{again("c")}, "from 1 c=true"},
 		{"a grant that a person takes back", []turn{asks("1", "c"), stuck(nil), answers("x")}, []agent.Decision{grant("c")},
 			unknown, []agent.Decision{deny("c", "I have looked")}, "from 1 c=false (The outcome of this call is unknown: " +
 				"the server stopped during it. Its effect may have happened. A person decided not to repeat it: I have looked)"},
 		{"without a checkpoint", []turn{asks("", "c"), stuck(nil), answers("x")}, []agent.Decision{grant("c")},
-			unknown, []agent.Decision{grant("c")}, "from  c=true"},
+			unknown, []agent.Decision{again("c")}, "from  c=true"},
 		{"denials are told again", []turn{asks("", "c"), stuck(nil), answers("x")}, []agent.Decision{deny("c", "no")},
 			"", nil, "from  c=false (no)"},
 		{"the denial of two", []turn{asks("1", "c", "d"), stuck(nil), answers("x")}, []agent.Decision{grant("c"), deny("d", "no")},
-			unknown, []agent.Decision{grant("c")}, "from 1 c=true d=false (no)"},
+			unknown, []agent.Decision{again("c")}, "from 1 c=true d=false (no)"},
 		{"a checkpoint settles", []turn{asks("1", "c"), stuck(asks("2")), answers("x")}, []agent.Decision{grant("c")},
 			"", nil, "from 2"},
 		{"an unsettled request does not", []turn{asks("1", "c"), stuck(asks("", "d")), answers("x")}, []agent.Decision{grant("c")},
-			unknown, []agent.Decision{grant("c")}, "from 1 c=true"},
+			unknown, []agent.Decision{again("c")}, "from 1 c=true"},
 		{"a checkpoint keeps the requests before it", []turn{stuck(func(ctx context.Context, out agent.Sink) (agent.Result, error) {
 			asks("", "c")(ctx, out)
 			return asks("1", "lost")(ctx, out)
@@ -85,7 +85,7 @@ func TestUnknownTwice(t *testing.T) {
 	id := res.State.ID
 	for n := range 2 {
 		for _, c := range []string{"c", "d"} { // one by one, so the first is undelivered while the other waits
-			if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{grant(c)}, "tester"); err != nil {
+			if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{again(c)}, "tester"); err != nil {
 				t.Fatal(err)
 			}
 			if c == "c" {
@@ -101,7 +101,7 @@ func TestUnknownTwice(t *testing.T) {
 			t.Fatalf("after %d interruptions: %s, %s", n+1, s.Status, waitingFor(s.PendingApprovals))
 		}
 	}
-	res = resume(t, r, id, deny("d", "enough"), grant("c"))
+	res = resume(t, r, id, deny("d", "enough"), again("c"))
 	if res.Status != store.Completed || !strings.HasPrefix(a.last(), "from 1 c=true d=false (The outcome of this call is unknown") {
 		t.Errorf("in the end: %s %+v, told %q", res.Status, res.Error, a.last())
 	}

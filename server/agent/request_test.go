@@ -105,6 +105,9 @@ func answers(output string) turn {
 }
 
 func grant(id string) agent.Decision { return agent.Decision{ToolCallID: id, Granted: true} }
+func again(id string) agent.Decision {
+	return agent.Decision{ToolCallID: id, Granted: true, Again: true}
+}
 func deny(id, why string) agent.Decision {
 	return agent.Decision{ToolCallID: id, Reason: why}
 }
@@ -148,8 +151,8 @@ func TestAgentAsksForApprovals(t *testing.T) {
 		t.Errorf("events of one decision = %s, want %s", got, want)
 	}
 	r.restart()
-	if _, unmatched, err := r.engine.Resume(t.Context(), id, []agent.Decision{grant("c1"), grant("other")}, ""); err != nil || len(unmatched) != 2 {
-		t.Errorf("Resume with decisions for nothing = %v unmatched, %v", unmatched, err)
+	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{grant("c1"), grant("other")}, ""); !fault.Is(err, fault.ApprovalNotWaiting) {
+		t.Errorf("Resume with decisions for nothing = %v, want approval-not-waiting", err)
 	}
 	res = resume(t, r, id, deny("c2", "no"))
 	if got := waitingFor(res.State.PendingApprovals); a.last() != `from {"at":1} c1=true c2=false (no)` || res.Status != store.Awaiting || got != `c3 pay {"to":"c3<"} why c3` {
@@ -328,7 +331,7 @@ func TestSubAgentAsks(t *testing.T) {
 			for _, p := range s.PendingApprovals {
 				for _, c := range on {
 					if p.ToolCallID == c && p.SubRunToolCallID != "" {
-						words = append(words, agent.Decision{ToolCallID: c, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+						words = append(words, agent.Decision{ToolCallID: c, SubRunToolCallID: p.SubRunToolCallID, Granted: true, Again: p.MayHaveHappened()})
 					}
 				}
 			}

@@ -19,14 +19,16 @@ type Decision struct {
 	Granted          bool
 	Reason           string // told to the model when the call is denied
 	SubRunToolCallID string
+	Again            bool // a grant makes the call once more, although it may have happened already
 }
 
 // Resume applies decisions to a run that waits for them, and sets it going: granted calls run, denied ones are told to
 // the model. Approvals that are not decided keep waiting; then the run waits again once the others are through. An
 // agent that has asked for its approvals itself is told the decisions once there is one on each. h is
-// nil when no call was decided for good: a further approver is needed, or nothing matched. unmatched lists the
-// decisions for calls that do not wait. A run that was aborted while its approvals were held goes on only when all are
-// decided. Errors: run-not-found, run-not-suspended, run-is-child, approver-refused, agent-not-found and agent-changed
+// nil when no call was decided for good, because a further approver is needed. unmatched lists the decisions for calls
+// that do not wait, where another one is for a call that does. A run that was aborted while its approvals were held goes
+// on only when all are decided. Errors: run-not-found, run-not-suspended, run-is-child, approval-not-waiting when no
+// decision is for a call that waits, outcome-unknown when a call is granted without Again that may have happened, approver-refused, agent-not-found and agent-changed
 // where the agent of the run or of a child that decisions are for cannot go on with it, session-busy, run-conflict,
 // server-draining, storage-failed. After an error the run waits as before. Of several callers at once, one wins.
 func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string) (h *Handle, unmatched []Decision, err error) {
@@ -41,7 +43,7 @@ type Verdict struct {
 }
 
 // ResumeAlso is Resume with something that is written in the transaction that makes the decisions count; its error keeps
-// them from being made. It is told which of them do, and is not called when nothing matched.
+// them from being made. It is told which of them do.
 func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decision, by string,
 	also func(tx *store.Tx, decided []Verdict, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
 	row, err := e.Suspended(ctx, runID)
@@ -65,6 +67,9 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	if err := r.unfit(); err != nil {
 		return nil, nil, err
 	}
+	if err := r.fits(decisions); err != nil {
+		return nil, nil, err
+	}
 	who, err := e.decider(ctx, cmp.Or(by, anonymous), r.rec.pending)
 	if err != nil {
 		return nil, nil, err
@@ -73,8 +78,6 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	switch {
 	case d.refused != nil:
 		return nil, nil, d.refused
-	case !d.moves && !d.votes:
-		return nil, d.unmatched, nil
 	case row.Status == store.Aborted && len(d.pending) > 0:
 		f := notSuspended(row)
 		f.Message = "The run is aborted and its approvals are held: one resumption decides on all of them."

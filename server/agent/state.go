@@ -26,6 +26,9 @@ type (
 	RunError      = runstate.Error // its code is one of the fault table
 )
 
+// OutcomeUnknown is the reason of an approval whose call may have happened already.
+const OutcomeUnknown = runstate.OutcomeUnknown
+
 // runError is an error as a run tells it.
 func (e *Engine) runError(err error) *RunError {
 	f := fault.Of(err)

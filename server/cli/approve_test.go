@@ -232,6 +232,44 @@ func TestApproveAfterAKill(t *testing.T) {
 	}
 }
 
+// TestApproveWhatMayHaveHappened kills the server while a call is made. Nobody knows what became of it, so a plain
+// approval is refused, through a server and without one.
+func TestApproveWhatMayHaveHappened(t *testing.T) {
+	dir := newGatedSite(t)
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, dir)
+	run := park(t, dir, "slow", "x")[0].RunID
+	spawn(t, dir, nil, nil, "runs", "approve", run)
+	begun := filepath.Join(dir, "begun")
+	eventually(t, "the call", func() bool { _, err := os.Stat(begun); return err == nil })
+	s.signal(syscall.SIGKILL)
+	s.wait()
+	os.Remove(begun)
+	refused := func() {
+		t.Helper()
+		call := waits(t, dir)[0].ToolCallID
+		for _, args := range [][]string{{run}, {run, call}} {
+			spawn(t, dir, nil, nil, append([]string{"runs", "approve"}, args...)...).wait().want(t, 1, "", "agentd: outcome-unknown: The call "+call+" of wait may have happened already").
+				want(t, 1, "", "deny it; to make it once more, add --again")
+		}
+	}
+	s = serve(t, dir)
+	eventually(t, "the question", func() bool { return s.status(run) == "awaiting_approval" })
+	refused()
+	s.signal(syscall.SIGTERM)
+	s.wait()
+	refused()
+	if _, err := os.Stat(begun); err == nil {
+		t.Error("the call was made again without leave")
+	}
+	os.Remove(fifo)
+	write(t, fifo, "served")
+	spawn(t, dir, nil, nil, "runs", "approve", run, "--again").wait().want(t, 0, "Done: served", "")
+}
+
 // TestInterruptedApprovalHarmsNoRun interrupts the command that approved a call, while the call is made.
 func TestInterruptedApprovalHarmsNoRun(t *testing.T) {
 	dir := newGatedSite(t)

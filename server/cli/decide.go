@@ -102,7 +102,12 @@ func (c *call) decisions(pending []agent.Approval, granted bool) ([]agent.Decisi
 				Advise("Name one of: " + strings.Join(waiting, ", ") + "; or none, for all.")
 		}
 		a := byName[id]
-		decisions = append(decisions, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Reason: c.flags.reason})
+		if granted && !c.flags.again && a.MayHaveHappened() {
+			return nil, fault.New(fault.OutcomeUnknown, "The call %s of %s may have happened already, and nobody knows. Nothing was decided.", id, a.ToolName).
+				Advise("Find out whether it happened. If so, deny it; to make it once more, add --again.")
+		}
+		decisions = append(decisions, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Reason: c.flags.reason,
+			Again: granted && c.flags.again})
 	}
 	return decisions, nil
 }

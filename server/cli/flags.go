@@ -23,6 +23,7 @@ type options struct {
 	status, agent string // runs list
 	limit         int
 	reason        string // runs approve, deny
+	again         bool   // runs approve
 	drain         bool   // runs abort
 	onPending     string
 
@@ -92,6 +93,10 @@ func listFlags(fs *flag.FlagSet, o *options) {
 
 func reasonFlag(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.reason, "reason", "", "why, as a `TEXT`: it is recorded, and the model is told of a denial")
+}
+
+func againFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.again, "again", false, "make calls once more, too, that may have happened already")
 }
 
 func abortFlags(fs *flag.FlagSet, o *options) {

@@ -73,7 +73,7 @@ func (r *localRun) resume(ctx context.Context, decisions []agent.Decision, yield
 		return err
 	}
 	if h == nil {
-		return decidedAlready(r.runID)
+		return errVoted
 	}
 	r.handle = h
 	return r.follow(ctx, yield)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -166,13 +167,21 @@ func (r *remoteRun) decide(ctx context.Context, decisions []agent.Decision) erro
 	for _, d := range decisions {
 		body.Approvals = append(body.Approvals, rest.DecisionBody(d))
 	}
-	var answer struct{ Unmatched []rest.DecisionBody }
+	var answer struct {
+		Result struct {
+			State struct{ PendingApprovals []agent.Approval }
+		}
+	}
 	err := r.call(ctx, "POST", r.path("/resume"), body, &answer)
-	switch {
-	case fault.Is(err, fault.RunFailed), fault.Is(err, fault.RunAborted):
+	if fault.Is(err, fault.RunFailed) || fault.Is(err, fault.RunAborted) {
 		return nil
-	case err == nil && len(answer.Unmatched) == len(decisions):
-		return decidedAlready(r.runID)
+	}
+	if err == nil && !slices.ContainsFunc(decisions, func(d agent.Decision) bool {
+		return !slices.ContainsFunc(answer.Result.State.PendingApprovals, func(a agent.Approval) bool {
+			return len(a.GrantedBy) > 0 && a.ToolCallID == d.ToolCallID && a.SubRunToolCallID == d.SubRunToolCallID
+		})
+	}) {
+		return errVoted
 	}
 	return err
 }

@@ -168,7 +168,7 @@ func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(
 			err = f.follow(watched, show)
 		case len(decisions) > 0:
 			err = f.resume(watched, decisions, show)
-			if fault.Is(err, fault.RunConflict) || fault.Is(err, fault.RunNotSuspended) { // somebody else was faster
+			if fault.Is(err, fault.RunConflict) || fault.Is(err, fault.RunNotSuspended) || fault.Is(err, fault.ApprovalNotWaiting) { // somebody else was faster
 				err = f.follow(watched, show)
 			}
 		default:
@@ -178,6 +178,9 @@ func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(
 	abandon(errFollowed)
 	aborting.Wait()
 	switch {
+	case errors.Is(err, errVoted):
+		fmt.Fprintf(c.stderr, "agentd: the decision counts, but run %s needs the word of others, too; ask with `agentd runs show %[1]s`\n", f.id())
+		return exitCode(exitAwaiting)
 	case err != nil:
 		return err
 	case p.broken != nil:
@@ -186,11 +189,8 @@ func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(
 	return c.verdict(p, f.id())
 }
 
+// errVoted says that decisions count, but that the run waits for further approvers as before.
+var errVoted = errors.New("further approvers are needed")
+
 // followed reports whether an entry ends what there is to follow.
 func followed(e *hub.Entry) bool { return e.Lifecycle != "" || e.Type == event.AgentEnd }
-
-// decidedAlready is the error of decisions of which none was for a call that waits.
-func decidedAlready(runID string) error {
-	return fault.New(fault.RunConflict, "Somebody else has decided on these calls of run %s.", runID).
-		Advise("Ask how it stands with `agentd runs show " + runID + "`.")
-}

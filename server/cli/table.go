@@ -86,9 +86,11 @@ func commands() []command {
 			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).showRun,
 			examples: []string{"agentd runs show 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd runs show RUN --json | jq .state.messages"}},
 		{name: "runs approve", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Let a run make the tool calls that it waits for.",
-			about: "Allows the calls that are named or, without any, all that wait. The run goes on, and its new text goes to\n" +
-				"stdout as with `agentd run`. An interruption ends the watching, not the run." + throughServer,
-			flags: []flagDecl{configFlag, serverFlags, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
+			about: "Allows the calls that are named or, without any, all that wait. The run continues, and its new text goes to\n" +
+				"stdout as with `agentd run`. An interruption ends the watching, not the run.\n\n" +
+				"A call that waits with the reason outcome-unknown was begun before, and nobody knows whether it took effect.\n" +
+				"With --again it is made once more; without, nothing is approved as long as such a call is among those named." + throughServer,
+			flags: []flagDecl{configFlag, serverFlags, reasonFlag, againFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
 			examples: []string{"agentd runs approve RUN", "agentd runs approve RUN CALL --reason 'Checked with Ann.'"}},
 		{name: "runs deny", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Refuse the tool calls that a run waits for.",
 			about: "Refuses the calls that are named or, without any, all that wait. The agent is told so, with the reason, and\n" +

@@ -123,6 +123,12 @@ var (
 	RunNotSuspended = declare("run-not-suspended", 409,
 		"The run is not waiting for an approval.",
 		"Read its status with `GET /runs/{runId}/state`.")
+	ApprovalNotWaiting = declare("approval-not-waiting", 409,
+		"None of the decisions is for a call that the run waits for.",
+		"Decide on the calls that `waiting` names, or read the run's state again.")
+	OutcomeUnknown = declare("outcome-unknown", 409,
+		"A tool call that may have happened already was granted without leave to make it again.",
+		"Find out whether it happened; then deny it, or grant it with `again: true`.")
 	AgentChanged = declare("agent-changed", 409,
 		"The agent of a run that waits, or of a child of it, is of another kind now and cannot go on with what the run has left.",
 		"Put the agent back as it was in the configuration and decide again, or abort the run.")

@@ -34,9 +34,6 @@ type player struct {
 	over    bool // the recording was cut here
 }
 
-// outcomeUnknown is why a person is asked about a call that a crash interrupted. There is no crash in a replay.
-const outcomeUnknown = "outcome-unknown"
-
 // multipleHandoffs is the code of a run that failed because of an answer. The tools of a replay hand nothing over.
 const multipleHandoffs = "multiple-handoffs-in-step"
 
@@ -47,8 +44,8 @@ func newPlayer(rec *cassette.Recording) *player {
 	}
 	step := -1
 	for _, a := range rec.Approvals {
-		if a.SubRunToolCallID != "" || a.Asked == outcomeUnknown {
-			continue
+		if a.SubRunToolCallID != "" || a.Asked == agent.OutcomeUnknown {
+			continue // nothing is of unknown outcome in a replay
 		}
 		p.asked[a.ToolCallID] = true
 		if a.Granted == nil {

@@ -133,7 +133,10 @@ func (s *stage) drive(ctx context.Context, p *player) (runID string, err error) 
 				return runID, nil
 			}
 			var unmatched []agent.Decision
-			if h, unmatched, err = s.engine.Resume(ctx, runID, decisions, by); err != nil {
+			if h, unmatched, err = s.engine.Resume(ctx, runID, decisions, by); fault.Is(err, fault.ApprovalNotWaiting) {
+				unmatched, err = decisions, nil
+			}
+			if err != nil {
 				return runID, err
 			}
 			if len(unmatched) > 0 {

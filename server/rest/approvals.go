@@ -19,6 +19,7 @@ type DecisionBody struct {
 	Granted          bool   `json:"granted" required:"true"`
 	Reason           string `json:"reason,omitempty" doc:"Told to the model when the call is denied."`
 	SubRunToolCallID string `json:"subRunToolCallId,omitempty" min:"1" doc:"As in the pending approval, for a call of a child run."`
+	Again            bool   `json:"again,omitempty" doc:"Leave to make a call once more that may have happened already: without it, a grant of an approval with the reason outcome-unknown is refused."`
 }
 
 // ResumeBody is decisions on what a run waits for.
@@ -44,7 +45,7 @@ func (a *API) approvalRoutes() []Route {
 			Endpoint: call(http.StatusOK, a.listApprovals)},
 		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Starts: true, Again: a.runAgain,
 			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again. A decision on a call of a child run needs agents:approve for the child's agent, too.",
-			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
+			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
 				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
 				return err

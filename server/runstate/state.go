@@ -86,6 +86,12 @@ type Approval struct {
 	Imported         bool            `json:"imported,omitempty" doc:"No model asked for the call here: it came with a run state that was imported."`
 }
 
+// OutcomeUnknown is the reason of an approval whose call was made before, without anybody knowing what became of it.
+const OutcomeUnknown = "outcome-unknown"
+
+// MayHaveHappened reports whether the call may have had its effect already, so that a grant makes it once more.
+func (a Approval) MayHaveHappened() bool { return a.Reason == OutcomeUnknown }
+
 // Under is the approval as the parent of a child shows it, whose call has the given id.
 func (a Approval) Under(callID string) Approval {
 	if a.SubRunToolCallID != "" {
