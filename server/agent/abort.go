@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/message"
-	"agentd/server/tool"
 	"agentd/store"
 )
 
@@ -20,7 +17,8 @@ type AbortOptions struct {
 	// Drain lets the current step finish; without it, the model call and the tools are cancelled at once.
 	Drain bool
 	// OnPending is what becomes of approvals that wait: deny (default) answers each as denied, hold keeps them, fail
-	// makes the run failed. Without any, the run ends as aborted whatever this says.
+	// makes the run failed. Without any, the run ends as aborted whatever this says. A call of unknown outcome waits for a
+	// person in any case, and the run ends when that is decided; hold acts as deny on the others then.
 	OnPending string
 	// Reason goes into the log.
 	Reason string
@@ -34,7 +32,8 @@ var errAborted = fault.New(fault.RunAborted, "The run was aborted.")
 const abortWait = 10 * time.Second
 
 // Abort ends a run and returns its status: aborted, or what it had become before. Where the agent does not end in
-// time, or has a step to drain, the status is still running. Errors: run-not-found, run-conflict, storage-failed.
+// time, or has a step to drain, the status is still running; where nobody knows what became of a call, it is
+// awaiting_approval until a person has decided. Errors: run-not-found, run-conflict, storage-failed.
 func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (store.Status, error) {
 	opts.OnPending = cmp.Or(opts.OnPending, "deny")
 	if r := e.moved(runID); r != nil {
@@ -100,14 +99,20 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 	defer e.release(r)
 	defer close(r.done)
 	defer r.cancel(nil)
+	if r.rec.ending != "" {
+		return r.row.Status, nil // it ends as soon as a person has decided
+	}
+	r.abort = &opts
 	if err := r.settleAbort(r.move(), &opts); err != nil {
 		if errors.Is(err, store.ErrConflict) {
 			return row.Status, fault.New(fault.RunConflict, "The run has moved on.")
 		}
 		return row.Status, err
 	}
-	r.count()
-	e.next(r.row.Session)
+	if r.row.Status.Terminal() {
+		r.count()
+		e.next(r.row.Session)
+	}
 	return r.row.Status, nil
 }
 
@@ -118,89 +123,30 @@ func (r *run) settleAbort(m *move, opts *AbortOptions) error {
 	}
 	m.say(event.AgentCancelling, cancelFields{r.row.ID, opts.Drain, opts.OnPending})
 	pending := r.rec.pending
-	kids, err := r.abortKids(opts)
-	if err != nil {
-		return err
-	}
 	switch {
-	case len(pending) == 0:
+	case len(pending) == 0, opts.OnPending == "deny", opts.OnPending == "hold" && r.doubts():
+		return r.finish(m, store.Aborted, errAborted)
 	case opts.OnPending == "fail":
 		return r.finish(m, store.Failed, fault.New(fault.RunAborted, "The run was aborted while %d approval(s) were pending.", len(pending)))
-	case opts.OnPending == "hold":
-		m.row.Status, m.row.Finished = store.Aborted, m.at
-		return r.commitEnd(m, pending)
-	default:
-		for i := range r.rec.calls {
-			c := r.rec.calls[i]
-			if c.Phase != store.CallAwaiting {
-				continue
-			}
-			if kid := kids[c.Index]; kid != nil {
-				if err := r.buryKid(m, &c, kid); err != nil {
-					return err
-				}
-				continue
-			}
-			m.say(event.ApprovalDenied, approvalFields{ToolCallID: c.ID, Reason: deniedByAbort})
-			for _, a := range r.rec.pending {
-				if a.ToolCallID == c.ID && a.SubRunToolCallID == "" {
-					m.spanApproval(r, a, c.Step, Decided{By: "abort", Reason: deniedByAbort})
-				}
-			}
-			if requested(c) {
-				m.calls = append(m.calls, acknowledged(c, m.at)) // no message asked for it, so none answers
-				continue
-			}
-			m.settle(&c, r.rec.place(&c), &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ApprovalDenied,
-				Message: "Approval " + deniedByAbort + ".", RecoveryHint: message.ReportToUser})
-			c.Reported = true
-			m.calls = append(m.calls, c)
-		}
 	}
-	return r.finish(m, store.Aborted, errAborted)
-}
-
-const deniedByAbort = "denied automatically, because the run was aborted"
-
-// abortKids ends the children that wait, or holds them, as the abort asks. They are found ended should a crash come
-// between their ends and their parent's.
-func (r *run) abortKids(opts *AbortOptions) (map[int]*run, error) {
-	kids := map[int]*run{}
-	for _, c := range r.rec.calls {
-		k := r.rec.parked[c.Index]
-		if k == nil {
-			continue
-		}
-		reg := r.e.registration(k.row.Owner)
-		kid := r.newChild(*k.row, k.rec, reg, c.ID)
-		kids[c.Index] = kid
+	for _, k := range r.rec.parked { // they are held with it
+		kid := r.newChild(*k.row, k.rec, r.e.registration(k.row.Owner), "")
 		if kid.row.Status.Terminal() {
 			continue
 		}
-		if err := kid.settleAbort(kid.move(), opts); err != nil {
-			return nil, err
+		if err := r.endChild(kid, store.Aborted, errAborted); err != nil {
+			return err
 		}
-		kid.count()
 		k.row = &kid.row
 	}
-	return kids, nil
+	m.row.Status, m.row.Finished = store.Aborted, m.at
+	return r.commitEnd(m, pending)
 }
 
-// buryKid settles the call of a child that was aborted while it waited.
-func (r *run) buryKid(m *move, c *store.Call, kid *run) error {
-	for _, a := range r.rec.pending {
-		if head, _, _ := strings.Cut(a.SubRunToolCallID, "/"); head == c.ID {
-			m.say(event.ApprovalDenied, approvalFields{a.ToolCallID, deniedByAbort, a.SubRunToolCallID})
-		}
-	}
-	label := "the agent " + kid.row.Owner
-	if r.reg.LLM != nil {
-		if t, ok := r.reg.LLM.agentTool(c.Name); ok {
-			label = t.label()
-		}
-	}
-	m.settle(c, r.rec.place(c), tool.Fail(c.ID, c.Name, message.AbortedCall, label+" was aborted while it waited for an approval.", ""))
-	c.Reported = true
-	m.calls = append(m.calls, *c)
-	return m.fold(&kid.row)
+// doubts reports whether the outcome of a call is unknown, here or below.
+func (r *run) doubts() bool {
+	return slices.ContainsFunc(r.rec.pending, func(a Approval) bool { return a.Reason == OutcomeUnknown }) ||
+		slices.ContainsFunc(r.rec.calls, func(c store.Call) bool { return c.Phase == store.CallAwaiting && c.Reason == OutcomeUnknown })
 }
+
+const deniedByAbort = "denied automatically, because the run was aborted"

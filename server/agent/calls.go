@@ -192,6 +192,7 @@ func (a *LLM) dispatch(r *run, calls []store.Call) error {
 	}
 	var first, rest []job
 	for _, c := range calls {
+		delete(r.claimed, c.Index) // from here on, it may have had its effect
 		j := job{call: c}
 		if t, ok := a.callee(&c); ok {
 			var err error
@@ -273,10 +274,7 @@ func (r *run) take(w *work, only bool) error {
 	}
 	if w.parked() {
 		c.Phase = store.CallAwaiting
-		if r.rec.parked == nil {
-			r.rec.parked = map[int]*child{}
-		}
-		r.rec.parked[c.Index] = &child{&w.kid.row, w.kid.rec}
+		r.rec.park(c.Index, &child{&w.kid.row, w.kid.rec})
 	} else {
 		o := &w.res.Outcome
 		status := "success"
@@ -402,7 +400,11 @@ func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
 	if parked == nil {
 		want := Approval{ToolCallID: c.ID, ToolName: c.Name, Args: r.rec.call(c).Args, Reason: c.Reason, RequestedAt: message.Millis(at)}
 		// By the clock, not the run's time: that stays ahead when the clock is set back.
-		return []Approval{a.Policy.terms(want, now(), r.row.StartedBy)}
+		want = a.Policy.terms(want, now(), r.row.StartedBy)
+		if c.Reason == OutcomeUnknown {
+			want.ExpiresAt = "" // only a person settles what may have happened
+		}
+		return []Approval{want}
 	}
 	var list []Approval
 	for _, p := range parked.rec.pending {

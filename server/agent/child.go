@@ -175,14 +175,13 @@ func (r *run) runChild(c store.Call, j *childJob) (w work) {
 // openChild finds the child of a call, or makes it. drive is nil when there is nothing to move: it has ended or waits.
 func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error, err error) {
 	reg := r.e.registration(j.tool.agent)
-	d := reg.driver()
 	if kid = j.kid; kid != nil { // decided on a moment ago
 		r.e.admitChild(kid)
 		return kid, func() error {
 			if err := kid.catchUp(j.parent.N); err != nil {
 				return err
 			}
-			return d.drive(kid)
+			return kid.drive()
 		}, nil
 	}
 	var row *store.Run
@@ -207,6 +206,9 @@ func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error
 	return kid, func() error {
 		if err := kid.catchUp(j.parent.N); err != nil {
 			return err
+		}
+		if kid.rec.ending != "" {
+			return kid.conclude()
 		}
 		if j.tool.former {
 			return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q does not call the agent %q any more.", r.row.Owner, row.Owner)

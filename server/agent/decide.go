@@ -41,7 +41,10 @@ type ruling struct {
 func (r *run) decide(decisions []Decision, by decider) *ruling {
 	d := &ruling{run: r, move: r.move()}
 	m := d.move
-	m.row.Status, m.row.Finished, m.row.Error, m.row.Attempt = store.Running, 0, nil, 1
+	m.row.Status, m.row.Finished, m.row.Attempt = store.Running, 0, 1
+	if r.rec.ending == "" {
+		m.row.Error = nil
+	}
 	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
 	var step store.Step // of an opaque agent, no step: it counts its own
 	if !slices.ContainsFunc(r.rec.calls, openRequest) {
@@ -217,6 +220,12 @@ func (d *ruling) wait(a Approval, c *store.Call, step int) {
 // rule applies a final decision to a call of the run.
 func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, step int) {
 	m, unknown := d.move, call.Reason == OutcomeUnknown
+	ending := d.run.rec.ending
+	if ending != "" && word.Granted && !d.run.canRepeat(&call) {
+		d.refused = fault.New(fault.RunEnding, "The run ends as %s, and nothing is left that could make the call %s again.", ending, call.ID).
+			With("runId", d.run.row.ID).With("toolCallId", call.ID)
+		return
+	}
 	kept := Decided{By: by, At: message.Millis(m.at), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(call.ArgsHash)}
 	if a.ApproversNeeded > 1 {
 		kept.GrantedBy = a.GrantedBy
@@ -232,6 +241,8 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 		m.say(event.ApprovalDenied, approvalFields{ToolCallID: call.ID, Reason: word.Reason})
 	}
 	switch {
+	case requested(call) && ending != "":
+		call = acknowledged(call, m.at) // the agent is not called any more
 	case requested(call): // the agent is told, whatever the word
 		call.Phase = store.CallDispatching
 		if word.Granted {
@@ -313,6 +324,9 @@ func (d *ruling) descend(below map[string][]Decision, by decider, step int) {
 func (r *run) unfitChild(kid *run, call store.Call) error {
 	if err := kid.unfit(); err != nil {
 		return err
+	}
+	if kid.rec.ending != "" || r.rec.ending != "" {
+		return nil // the call only has to be settled
 	}
 	if _, ok := r.reg.LLM.agentTool(call.Name); !ok {
 		return fault.New(fault.AgentChanged, "The agent %q does not call the agent %q any more.", r.row.Owner, kid.row.Owner).With("runId", kid.row.ID)

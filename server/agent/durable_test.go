@@ -207,19 +207,14 @@ func TestAbortOfAParkedRun(t *testing.T) {
 		pending int
 		part    string
 	}{
-		{"deny", store.Aborted, 0, "approval_denied"}, {"hold", store.Aborted, 1, "outcome-unknown"}, {"fail", store.Failed, 0, "run-aborted"},
+		{"deny", store.Aborted, 0, "approval_denied"}, {"hold", store.Aborted, 1, `"toolName":"t"`}, {"fail", store.Failed, 0, "run-aborted"},
 	} {
 		t.Run(tc.policy, func(t *testing.T) {
-			c := &counter{spec: tool.Spec{Name: "t", Description: "d"}}
-			c.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
-				<-ctx.Done()
-				return tool.Result{}, ctx.Err()
-			}
-			r := newRig(t, single(llm(t, `{"turns":[{"toolCalls":[{"name":"t","args":{}}]}]}`, c)))
+			gated := llm(t, `{"turns":[{"toolCalls":[{"name":"t","args":{}}]}]}`, &counter{spec: tool.Spec{Name: "t", Description: "d"}})
+			gated.Policy.Tools = map[string]agent.Gate{"t": {Always: true}}
+			r := newRig(t, single(gated))
 			h := r.start(agent.StartRequest{AgentID: "a"})
-			for c.count() == 0 {
-				<-time.After(time.Millisecond)
-			}
+			r.wait(h)
 			r.restart()
 			if s := r.settled(h.ID); s.Status != store.Awaiting || len(s.PendingApprovals) != 1 {
 				t.Fatalf("status %s with %d approvals, want it parked with one", s.Status, len(s.PendingApprovals))

@@ -113,12 +113,12 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (moved bool, er
 	if err != nil {
 		return false, err
 	}
-	if verdict := r.verdict(); verdict != nil {
+	if verdict := r.verdict(); verdict != nil || r.rec.ending != "" {
 		defer e.release(r)
 		defer close(r.done)
 		defer r.cancel(nil)
 		err := r.finish(r.move(), store.Failed, verdict)
-		if err == nil {
+		if err == nil && r.row.Status.Terminal() {
 			r.count()
 		}
 		return false, err

@@ -281,7 +281,7 @@ func TestAbortOfARunThatAsked(t *testing.T) {
 	}{
 		{"deny", store.Aborted, "", "agent.cancelling tool.approval.denied agent.end"},
 		{"hold", store.Aborted, `d pay {"to":"d<"} why d`, "agent.cancelling agent.end"},
-		{"fail", store.Failed, "", "agent.cancelling agent.error agent.end"},
+		{"fail", store.Failed, "", "agent.cancelling tool.approval.denied agent.error agent.end"},
 	} {
 		t.Run(tc.policy, func(t *testing.T) {
 			r, a := newAsker(t, asks("1", "c", "d"), answers("x"))

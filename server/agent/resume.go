@@ -123,13 +123,16 @@ func (e *Engine) ResumeAlso(ctx context.Context, runID string, decisions []Decis
 	going = true
 	e.watch(runID, nil) // until it waits again
 	h = &Handle{ID: runID, number: r.row.N, status: store.Running, run: r}
-	e.launch(r, func() error { return r.reg.driver().drive(r) })
+	e.launch(r, r.drive)
 	return h, d.unmatched, nil
 }
 
 // unfit is why the agent of a run that waits, as it is registered now, cannot go on with it; nil when it can.
 func (r *run) unfit() error {
 	owner := r.row.Owner
+	if r.rec.ending != "" {
+		return nil // it needs no agent any more
+	}
 	if _, absent := r.reg.Agent.(gone); absent {
 		return fault.New(fault.AgentNotFound, "The agent %q is not registered any more.", owner).With("runId", r.row.ID)
 	}

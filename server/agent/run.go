@@ -239,6 +239,9 @@ func (r *run) committed(m *move, n int64) {
 	if _, ok := m.slots[store.GrantedSlot]; ok {
 		r.rec.granted = m.granted
 	}
+	if v, ok := m.slots[store.EndingSlot]; ok {
+		json.Unmarshal(v, &r.rec.ending) //nolint:errcheck // ours
+	}
 	if lifecycleOf(m.row.Status) != "" {
 		r.e.vacate(r)
 	}
@@ -393,7 +396,7 @@ func (r *run) advance(drive func() error) {
 // settle ends a run whose driver returned an error.
 func (r *run) settle(err error) error {
 	if r.aborting() == nil && r.stopped() {
-		if r.reg.driver().resumable(r) {
+		if r.rec.ending != "" || r.reg.driver().resumable(r) {
 			return r.leave()
 		}
 		return r.finish(r.move(), store.Aborted, errShutdown)
@@ -425,25 +428,6 @@ func (r *run) leave() error {
 		r.e.log.Info("run left for the next start", "run", r.row.ID, "step", r.row.Step)
 	}
 	return err
-}
-
-// finish adds the end to a move and commits it: the status, the error and agent.end.
-func (r *run) finish(m *move, status store.Status, cause error) error {
-	m.row.Status = status
-	rec := *r.rec
-	if status.Terminal() {
-		m.row.Finished = m.at
-		rec.pending = nil
-	}
-	if cause != nil {
-		m.row.Error, _ = message.Encode(r.e.runError(cause))
-		if status == store.Failed {
-			m.say(event.AgentError, struct {
-				Error json.RawMessage `json:"error"`
-			}{m.row.Error})
-		}
-	}
-	return r.commitEnd(m, rec.pending)
 }
 
 // commitEnd commits a move that ends with agent.end, which tells what the run looks like after the move.

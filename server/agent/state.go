@@ -71,6 +71,7 @@ type record struct {
 	parked     map[int]*child    // children that wait, by the index of their call
 	children   map[string]*child // others that an agent.end tells of, by their ids; filled in where that is read
 	imported   *imported         // of a run that was begun elsewhere
+	ending     store.Status      // how the run ends once unknown outcomes are decided; empty: it does not
 }
 
 // child is a run that waits as a part of another.
@@ -152,6 +153,9 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 	}
 	if granted := slots[store.GrantedSlot]; granted != nil && err == nil {
 		err = json.Unmarshal(granted, &rec.granted)
+	}
+	if kept := slots[store.EndingSlot]; kept != nil && err == nil {
+		err = json.Unmarshal(kept, &rec.ending)
 	}
 	if kept := slots[store.ImportedSlot]; kept != nil && err == nil {
 		err = json.Unmarshal(kept, &rec.imported)

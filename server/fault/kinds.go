@@ -132,6 +132,9 @@ var (
 	AgentChanged = declare("agent-changed", 409,
 		"The agent of a run that waits, or of a child of it, is of another kind now and cannot go on with what the run has left.",
 		"Put the agent back as it was in the configuration and decide again, or abort the run.")
+	RunEnding = declare("run-ending", 409,
+		"The run ends once its unknown outcomes are decided, and the call that was granted cannot be made again.",
+		"Find out what became of the call, and deny it (`granted: false`) with what you know as the `reason`.")
 	RunConflict = declare("run-conflict", 409,
 		"Somebody else moved the run on at the same moment.",
 		"Read its state again and decide anew.")
@@ -273,7 +276,7 @@ var (
 		"Wait until Start has returned.")
 	ShutdownTimeout = declare("shutdown-timeout", 0,
 		"The server stopped before a run had ended.",
-		"Raise `server.shutdown.drainTimeoutMs`, or start the run again.")
+		"Raise `server.shutdown.drainTimeoutMs`; `GET /runs/{runId}/events` shows what the run has done already.")
 	TLSUnusable = declare("pre-bind-tls-unusable", 0,
 		"The certificate or the key of server.tls cannot be read, or they do not belong together.",
 		"Correct `server.tls`, or leave it out and put a proxy in front that speaks TLS.")
@@ -360,10 +363,10 @@ var (
 		"Look up the run id in the server's log.")
 	ServerRestarted = declare("server-restarted", 0,
 		"The server stopped during the run, and its agent cannot go on from where it was.",
-		"Start the run again.")
+		"Read `GET /runs/{runId}/events` for what it has done already before you start another.")
 	CrashLoop = declare("crash-loop", 0,
 		"The run was interrupted by a crash too many times.",
-		"Find out what makes the server stop, then start the run again.")
+		"Find out what makes the server stop; `GET /runs/{runId}/events` shows what the run has done already.")
 
 	RateLimit      = declare("rate-limit", 0, "The model provider refused the call: too many requests.", "Wait, or add a fallback.")
 	Capacity       = declare("capacity", 0, "The model provider has no capacity.", "Wait, or add a fallback.")

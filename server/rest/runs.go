@@ -34,14 +34,14 @@ type runInputID struct {
 // AbortBody says how to abort a run.
 type AbortBody struct {
 	Drain              bool   `json:"drain,omitempty" doc:"Let the current step finish."`
-	OnPendingApprovals string `json:"onPendingApprovals,omitempty" enum:"deny|hold|fail" doc:"What becomes of approvals that wait. Default: deny."`
+	OnPendingApprovals string `json:"onPendingApprovals,omitempty" enum:"deny|hold|fail" doc:"What becomes of approvals that wait. Default: deny. A call of unknown outcome keeps waiting for a person in any case."`
 	Reason             string `json:"reason,omitempty"`
 }
 
 // AbortAnswer is the answer of POST /runs/{runId}/abort.
 type AbortAnswer struct {
 	RunID  string       `json:"runId"`
-	Status store.Status `json:"status" doc:"aborted, or what the run had become before; running while a step drains."`
+	Status store.Status `json:"status" doc:"aborted, or what the run had become before; running while a step drains; awaiting_approval until a person has decided on a call of unknown outcome."`
 }
 
 type abortInput struct {
