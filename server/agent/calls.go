@@ -29,14 +29,15 @@ import (
 // harm; otherwise its tool's policy decides (see tool.OnUnknown).
 
 // claim commits the model's answer together with the journal rows of its calls.
-func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []message.ToolCall) error {
+func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []wish) error {
 	if max := a.Budget.ToolCalls; max > 0 && m.row.Calls+len(calls) > max {
 		m.withoutCalls(asked)
 		m.steps = append(m.steps, step)
 		return r.finish(m, store.Failed, fault.New(fault.BudgetExceeded, "The run asked for more than its budget of %d tool calls.", max))
 	}
 	m.steps = append(m.steps, step)
-	for _, c := range calls {
+	for _, w := range calls {
+		c := w.ToolCall
 		m.say(event.ToolStart, callHead{c.ID, c.Name})
 		hash := sha256.Sum256(c.Args)
 		row := store.Call{Index: m.row.Calls, Step: step.Number, Origin: step.Number, ID: c.ID, Name: c.Name, Phase: store.CallDispatching,
@@ -44,9 +45,9 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []message
 		place := m.row.Messages // reserved, so that outcomes lie in call order
 		m.row.Calls++
 		m.row.Messages++
-		if o := a.refuse(c); o != nil {
-			m.settle(&row, place, o)
-		} else if a.Policy.decide(c.Name, c.Args) == gated {
+		if w.refusal != nil {
+			m.settle(&row, place, w.refusal)
+		} else if w.gated {
 			row.Phase, row.Attempts = store.CallAwaiting, 0
 		}
 		if row.Phase != store.CallDone {
@@ -63,16 +64,28 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []message
 	return nil
 }
 
-// refuse is the outcome of a call that cannot be made: its tool does not exist or its arguments do not fit.
-func (a *LLM) refuse(c message.ToolCall) *message.Outcome {
-	if o := a.Tools.Check(c); o != nil {
-		return o
+// wish is a call that a model asks for, and what is to become of it.
+type wish struct {
+	message.ToolCall
+	refusal *message.Outcome // its outcome, when it cannot be made
+	gated   bool             // a person must allow it
+}
+
+// judge takes in a call. From here on its arguments are in their one canonical form: what the policy looks at is what a
+// person is shown, what is hashed and kept, and what the tool gets.
+func (a *LLM) judge(c message.ToolCall) wish {
+	w := wish{ToolCall: c}
+	if w.refusal = a.Tools.Check(&w.ToolCall); w.refusal != nil {
+		return w
 	}
-	if a.Policy.decide(c.Name, c.Args) == refused {
-		return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.CapabilityBlocked,
+	switch a.Policy.decide(w.Name, w.Args) {
+	case refused:
+		w.refusal = &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.CapabilityBlocked,
 			Message: "This agent may not make this call.", RecoveryHint: message.ReportToUser}
+	case gated:
+		w.gated = true
 	}
-	return nil
+	return w
 }
 
 // settle makes a call done, with its outcome at the given place in the transcript.

@@ -1,13 +1,21 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
+	"agentd/server/canon"
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
 	"agentd/server/message"
+	"agentd/server/tool"
 )
 
 // FuzzInput reads what a run of a model's agent is started with: text, a message or messages.
@@ -51,30 +59,36 @@ func FuzzWhen(f *testing.F) {
 	f.Add([]byte(`{"a":[[["*"]]]}`), []byte(`{"a":null}`))
 	f.Add([]byte(`{}`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, when, args []byte) {
-		if !json.Valid(when) || !json.Valid(args) {
-			return
+		args, err := tool.Canonical(args)
+		if err != nil {
+			return // the call is refused
 		}
 		if message.Depth(when) <= 64 {
-			fuzztest.Cost{PerByte: 500}.Check(t, len(when)+len(args), func() { whenMatches(when, args) })
+			fuzztest.Cost{PerByte: 50, Time: 1e9}.Check(t, len(when)+len(args), func() { whenMatches(when, args) })
 		}
-		var conditions, given map[string]json.RawMessage
-		if json.Unmarshal(when, &conditions) != nil || json.Unmarshal(args, &given) != nil {
-			if !whenMatches(when, args) {
+		got := whenMatches(when, args)
+		canonical, err := tool.Canonical(when)
+		if err != nil || canonical[0] != '{' || args[0] != '{' {
+			if !got {
 				t.Errorf("whenMatches(%s, %s) = false, though nobody can tell", when, args)
 			}
 			return
 		}
-		got := whenMatches(when, args)
-		for name := range conditions {
-			if _, ok := given[name]; !ok && got {
+		conditions := 0
+		for name := range canon.Members(canonical) {
+			conditions++
+			there := false
+			for member := range canon.Members(args) {
+				there = there || strings.EqualFold(member, name)
+			}
+			if !there && got {
 				t.Errorf("whenMatches(%s, %s) = true without %q", when, args, name)
 			}
 		}
-		if len(conditions) == 0 && !got {
+		if conditions == 0 && !got {
 			t.Errorf("whenMatches(%s, %s) = false without a condition", when, args)
 		}
-		// Arguments match themselves, but for lists, which are alternatives.
-		if !strings.Contains(string(args), "[") && !whenMatches(args, args) {
+		if !whenMatches(args, args) {
 			t.Errorf("whenMatches(%s, the same) = false", args)
 		}
 	})
@@ -86,10 +100,111 @@ func TestWhenCost(t *testing.T) {
 			continue // conditions come from the configuration, which nests 64 deep, and arguments nest as deep as a message may
 		}
 		for _, pair := range [][2]string{{`{"a":` + string(text) + `}`, `{"a":"x"}`}, {`{"a":["*x"]}`, `{"a":` + string(text) + `}`}} {
-			fuzztest.Cost{PerByte: 500, Time: 2e9}.Check(t, len(text), func() { whenMatches(json.RawMessage(pair[0]), json.RawMessage(pair[1])) })
+			args, err := tool.Canonical([]byte(pair[1]))
+			if err != nil {
+				continue // the call is refused
+			}
+			fuzztest.Cost{PerByte: 50, Time: 1e9}.Check(t, len(text), func() { whenMatches(json.RawMessage(pair[0]), args) })
 			if t.Failed() {
 				t.Fatal(name)
 			}
 		}
 	}
+}
+
+// FuzzSpelling holds the verdict on a call, and what is dispatched of it, to the value of its arguments.
+func FuzzSpelling(f *testing.F) {
+	for _, args := range []string{`{"env":"prod"}`, `{"env":["dev",["prod"]]}`, `{"env":{"a":"prod"},"amount":100}`, `{"amount":1e2,"ENV":null}`, `{"env":"\ud83d\ude00"}`, `{"x":[1,2.50,[]]}`} {
+		f.Add([]byte(args), uint64(7))
+	}
+	set, err := tool.NewSet(tool.Func(tool.Spec{Name: "t", Input: json.RawMessage(`true`)}, nil))
+	if err != nil {
+		f.Fatal(err)
+	}
+	pattern := func(text string) Pattern {
+		p, err := ParsePattern(text)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return p
+	}
+	a := &LLM{Tools: set, Policy: Policy{Deny: []Pattern{pattern("t:env=*prod*")}, Ask: []Pattern{pattern("t:to=100")}, Allow: []Pattern{pattern("t:env=dev*")},
+		Tools: map[string]Gate{"t": {When: json.RawMessage(`{"amount":[100,{"a":[1.0]},"*x"]}`)}}}}
+	f.Fuzz(func(t *testing.T, args []byte, seed uint64) {
+		var value any
+		dec := json.NewDecoder(bytes.NewReader(args))
+		dec.UseNumber()
+		if !json.Valid(args) || dec.Decode(&value) != nil {
+			return
+		}
+		plain := a.judge(message.ToolCall{ID: "c", Name: "t", Args: args})
+		if plain.refusal != nil && plain.refusal.Kind == message.InvalidInput {
+			return
+		}
+		other := spell(nil, value, rand.New(rand.NewPCG(seed, 0)))
+		got := a.judge(message.ToolCall{ID: "c", Name: "t", Args: other})
+		if !bytes.Equal(got.Args, plain.Args) || got.gated != plain.gated || (got.refusal == nil) != (plain.refusal == nil) {
+			t.Fatalf("judge(%s) = %s, gated %t, refused %v;\nand spelt %s: %s, gated %t, refused %v", args, plain.Args, plain.gated, plain.refusal, other, got.Args, got.gated, got.refusal)
+		}
+		if again, err := tool.Canonical(got.Args); err != nil || !bytes.Equal(again, got.Args) {
+			t.Fatalf("%s is dispatched, and its canonical form is %s, %v", got.Args, again, err)
+		}
+	})
+}
+
+// spell writes a value in one of its spellings.
+func spell(b []byte, v any, r *rand.Rand) []byte {
+	space := func() { b = append(b, []string{"", " ", "\n\t", "  "}[r.IntN(4)]...) }
+	text := func(s string) {
+		b = append(b, '"')
+		for _, u := range utf16.Encode([]rune(s)) {
+			if u < ' ' || u > '~' || u == '"' || u == '\\' || r.IntN(2) == 0 {
+				b = fmt.Appendf(b, []string{"\\u%04x", "\\u%04X"}[r.IntN(2)], u)
+			} else {
+				b = append(b, byte(u))
+			}
+		}
+		b = append(b, '"')
+	}
+	space()
+	switch v := v.(type) {
+	case string:
+		text(v)
+	case json.Number:
+		switch s := v.String(); {
+		case strings.ContainsAny(s, "eE"):
+			b = append(b, strings.ToUpper(s)...)
+		case strings.Contains(s, "."):
+			b = append(b, s+strings.Repeat("0", r.IntN(3))...)
+		default:
+			b = append(b, s+[]string{"", ".0", "e0", "E+0", ".00e-0"}[r.IntN(5)]...)
+		}
+	case []any:
+		b = append(b, '[')
+		for i, e := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = spell(b, e, r)
+		}
+		b = append(b, ']')
+	case map[string]any:
+		b = append(b, '{')
+		names := slices.Sorted(maps.Keys(v))
+		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for i, name := range names {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			space()
+			text(name)
+			space()
+			b = spell(append(b, ':'), v[name], r)
+		}
+		b = append(b, '}')
+	default:
+		b = fmt.Appendf(b, "%s", map[any]string{nil: "null", true: "true", false: "false"}[v])
+	}
+	space()
+	return b
 }

@@ -11,7 +11,9 @@ import (
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
+	"agentd/server/message"
 	"agentd/server/runstate"
+	"agentd/server/tool"
 	"agentd/store"
 )
 
@@ -47,32 +49,67 @@ func FuzzPattern(f *testing.F) {
 		if again != text || p.Tool == "" {
 			t.Errorf("ParsePattern(%q) = %+v", text, p)
 		}
-		fuzztest.Cost{PerByte: 32}.Check(t, len(text)+len(name)+len(args), func() { p.Match(name, json.RawMessage(args)) })
+		canonical, err := tool.Canonical(json.RawMessage(args))
+		if err != nil {
+			return // the call is refused
+		}
+		fuzztest.Cost{PerByte: 32}.Check(t, len(text)+len(name)+len(args), func() { p.Match(name, canonical) })
 		if strings.ToValidUTF8(text+" "+name+" "+args, "") != text+" "+name+" "+args {
 			return // a regular expression looks at characters
 		}
-		want := globRegexp(p.Tool).MatchString(name)
-		if want && p.Arg != "" {
+		values := []any{}
+		if p.Arg != "" {
 			var given map[string]any
-			if json.Unmarshal([]byte(args), &given) != nil {
-				var raw map[string]json.RawMessage
-				if json.Unmarshal([]byte(args), &raw) == nil {
-					return // a number that no float64 holds
+			json.Unmarshal(canonical, &given) //nolint:errcheck // of what is no object, nothing matches
+			for member, v := range given {
+				if strings.EqualFold(member, p.Arg) {
+					values = append(values, v)
 				}
 			}
-			v, there := given[p.Arg]
-			s, isText := v.(string)
-			if there && !isText {
-				var raw map[string]json.RawMessage
-				json.Unmarshal([]byte(args), &raw) //nolint:errcheck // it is an object
-				s = string(raw[p.Arg])
-			}
-			want = there && globRegexp(p.Glob).MatchString(s)
 		}
-		if got := p.Match(name, json.RawMessage(args)); got != want {
-			t.Errorf("%+v.Match(%q, %s) = %v, want %v", p, name, args, got, want)
+		matches := func(v any) bool {
+			s, isText := v.(string)
+			if !isText {
+				b, _ := message.Encode(v)
+				b, _ = tool.Canonical(b)
+				s = string(b)
+			}
+			return globRegexp(p.Glob).MatchString(s)
+		}
+		named := globRegexp(p.Tool).MatchString(name)
+		some, all := p.Arg == "", p.Arg == "" || len(values) > 0
+		for _, v := range values {
+			some = some || matches(v)
+			for _, leaf := range leaves(v) {
+				some, all = some || matches(leaf), all && matches(leaf)
+			}
+		}
+		if got := p.Match(name, canonical); got != (named && some) {
+			t.Errorf("%+v.Match(%q, %s) = %v", p, name, canonical, got)
+		}
+		if got := p.Covers(name, canonical); got != (named && all) {
+			t.Errorf("%+v.Covers(%q, %s) = %v", p, name, canonical, got)
 		}
 	})
+}
+
+// leaves is what lists hold; any other value, and a list that holds nothing, is its own only leaf.
+func leaves(v any) (out []any) {
+	var walk func(any)
+	walk = func(v any) {
+		if list, ok := v.([]any); ok {
+			for _, e := range list {
+				walk(e)
+			}
+			return
+		}
+		out = append(out, v)
+	}
+	walk(v)
+	if out == nil {
+		return []any{v}
+	}
+	return out
 }
 
 func TestPatternCost(t *testing.T) {
@@ -81,7 +118,10 @@ func TestPatternCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range fuzztest.JSON() {
-		args := []byte(`{"a":` + string(text) + `}`)
+		args, err := tool.Canonical([]byte(`{"a":` + string(text) + `}`))
+		if err != nil {
+			continue
+		}
 		fuzztest.Cost{PerByte: 32, Base: 256 << 10}.Check(t, len(args), func() { p.Match("x", args) })
 		if t.Failed() {
 			t.Fatal(name)

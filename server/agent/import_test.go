@@ -127,6 +127,7 @@ func TestImportShowsTheSameState(t *testing.T) {
 		if tc.changed != nil {
 			tc.changed(want)
 		}
+		canonicalApprovals(t, want)
 		wanted[tc.version] = marked(want)
 		r.imports(fixture(t, tc.version, tc.edits...), agent.ImportOptions{})
 		if got := types(r.events(want.AgentID, want.ID)); got != "agent.end" {
@@ -388,5 +389,19 @@ func TestInputWithToolMessages(t *testing.T) {
 	r.restart()
 	if msg := r.state(h.ID).Messages[2]; msg.Role != message.Tool || msg.Content.Text != "42" || msg.ToolCallID != "c" {
 		t.Errorf("the tool message became %s", encode(t, msg))
+	}
+}
+
+// canonicalApprovals puts the arguments of approvals into the form in which the calls are made.
+func canonicalApprovals(t *testing.T, st *runstate.State) {
+	t.Helper()
+	for i := range st.PendingApprovals {
+		var err error
+		if st.PendingApprovals[i].Args, err = tool.Canonical(st.PendingApprovals[i].Args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range st.PendingSubRuns {
+		canonicalApprovals(t, &st.PendingSubRuns[i].State)
 	}
 }

@@ -283,8 +283,9 @@ func (t *takeover) checkCall(p *Approval, c *laid, a *LLM, at []any) {
 	case hides(c.Args):
 		t.bad("were made unreadable where the state comes from, so the call cannot be made with them", join(at, "args")...)
 	}
-	p.Args = c.Args
-	if o := a.refuse(c.ToolCall); o != nil {
+	w := a.judge(c.ToolCall)
+	p.Args = w.Args
+	if o := w.refusal; o != nil {
 		name := "toolName"
 		if o.Kind == message.InvalidInput {
 			name = "args"

@@ -232,6 +232,11 @@ func (a *LLM) ask(r *run, step store.Step) error {
 	step.Usage, _ = message.Encode(res.Usage)
 	r.countUsage(res)
 
+	calls := make([]wish, len(res.ToolCalls))
+	for i, c := range res.ToolCalls {
+		calls[i] = a.judge(c)
+		res.ToolCalls[i] = calls[i].ToolCall
+	}
 	msg := message.Message{Role: message.Assistant, AgentID: r.row.Owner, Content: message.Text(res.Text), ToolCalls: res.ToolCalls}
 	index := m.message(msg)
 	r.tellModel(index, step.Usage)
@@ -258,7 +263,7 @@ func (a *LLM) ask(r *run, step store.Step) error {
 		return r.finish(m, store.Failed, fault.New(fault.MultipleHandoffs, "The model handed the conversation over to %d agents at once.", n))
 	}
 	if len(res.ToolCalls) > 0 {
-		return a.claim(r, m, step, index, res.ToolCalls)
+		return a.claim(r, m, step, index, calls)
 	}
 	m.endStep(r, step)
 	if res.Finish == provider.FinishContentFilter {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+
+	"agentd/server/canon"
 )
 
 // A Pattern matches tool calls: `tool`, or `tool:arg=glob` for those whose argument has a value that the glob matches.
@@ -30,47 +32,59 @@ func ParsePattern(text string) (Pattern, error) {
 	return p, nil
 }
 
-// Match reports whether the pattern matches a call. An argument that is no text is compared by its JSON. An argument
-// that is absent, or arguments that are no object, match no condition.
-func (p Pattern) Match(name string, args json.RawMessage) bool {
+// Match reports whether the pattern matches a call with arguments in canonical form. An argument that is not a text is
+// compared by its canonical JSON; of a list, one item that matches is enough. The case of the argument's name does not
+// count, since there are programs to which it does not. An argument that is absent, or arguments that are no object, match
+// no condition.
+func (p Pattern) Match(name string, args json.RawMessage) bool { return p.match(name, args, false) }
+
+// Covers is Match for a pattern that allows: each item of a list must match.
+func (p Pattern) Covers(name string, args json.RawMessage) bool { return p.match(name, args, true) }
+
+func (p Pattern) match(name string, args json.RawMessage, all bool) bool {
 	if !glob(p.Tool, name) {
 		return false
 	}
 	if p.Arg == "" {
 		return true
 	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal(args, &object) != nil {
-		return false
+	found := false
+	for member, value := range canon.Members(args) {
+		if !strings.EqualFold(member, p.Arg) {
+			continue
+		}
+		found = true
+		if p.matchValue(value, all) != all {
+			return !all
+		}
 	}
-	raw, ok := object[p.Arg]
-	if !ok {
-		return false
+	return found && all
+}
+
+func (p Pattern) matchValue(value []byte, all bool) bool {
+	if !all && value[0] == '[' && glob(p.Glob, string(value)) {
+		return true
 	}
-	value := string(raw)
-	var text string
-	if json.Unmarshal(raw, &text) == nil && raw[0] == '"' {
-		value = text
+	for leaf := range canon.Leaves(value) {
+		if glob(p.Glob, canon.Text(leaf)) != all {
+			return !all
+		}
 	}
-	return glob(p.Glob, value)
+	return all
 }
 
 // glob matches with * for any characters, in time proportional to the product of the lengths.
 func glob(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == s
+	part, pattern, star := strings.Cut(pattern, "*")
+	if !star {
+		return part == s
 	}
-	rest, ok := strings.CutPrefix(s, parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range parts[1 : len(parts)-1] {
-		_, after, ok := strings.Cut(rest, part)
-		if !ok {
-			return false
+	s, ok := strings.CutPrefix(s, part)
+	for ok {
+		if part, pattern, star = strings.Cut(pattern, "*"); !star {
+			return strings.HasSuffix(s, part)
 		}
-		rest = after
+		_, s, ok = strings.Cut(s, part)
 	}
-	return strings.HasSuffix(rest, parts[len(parts)-1])
+	return false
 }

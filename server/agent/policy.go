@@ -3,9 +3,13 @@ package agent
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
+	"agentd/server/canon"
 	"agentd/server/message"
+	"agentd/server/tool"
 )
 
 // Policy says which tool calls an agent may make: deny wins over ask, ask over allow, allow over what the tool says
@@ -54,23 +58,16 @@ const (
 	refused
 )
 
-// decide finds the verdict on a call.
+// decide finds the verdict on a call with arguments in canonical form.
 func (p *Policy) decide(name string, args json.RawMessage) verdict {
-	matches := func(patterns []Pattern) bool {
-		for _, pattern := range patterns {
-			if pattern.Match(name, args) {
-				return true
-			}
-		}
-		return false
-	}
+	matches := func(pattern Pattern) bool { return pattern.Match(name, args) }
 	own := p.Tools[name]
 	switch {
-	case matches(p.Deny):
+	case slices.ContainsFunc(p.Deny, matches):
 		return refused
-	case own.Always, matches(p.Ask):
+	case own.Always, slices.ContainsFunc(p.Ask, matches):
 		return gated
-	case matches(p.Allow):
+	case slices.ContainsFunc(p.Allow, func(pattern Pattern) bool { return pattern.Covers(name, args) }):
 		return allowed
 	case own.Default, own.When != nil && whenMatches(own.When, args):
 		return gated
@@ -88,55 +85,42 @@ func (p *Policy) hides(name string) bool {
 	return false
 }
 
-// whenMatches reports whether each member of the condition matches the argument of its name: a text as a glob, a list
-// if one of its items does, anything else if it is the same JSON. An argument that is absent does not match.
-// Reading both takes up to five hundred bytes of memory for each byte, where conditions are lists in lists.
+// whenMatches reports whether each member of the condition matches an argument of its name, in whatever case: a text as a
+// glob, a list if one of its items does, anything else if it is the same JSON or its text. Of an argument that is a list,
+// one item that matches is enough. An argument that is absent does not match. The arguments are in canonical form.
 func whenMatches(when, args json.RawMessage) bool {
-	var conditions, given map[string]json.RawMessage
-	if json.Unmarshal(when, &conditions) != nil || json.Unmarshal(args, &given) != nil {
+	when, err := tool.Canonical(when)
+	if err != nil || when[0] != '{' || args[0] != '{' {
 		return true // who cannot tell asks
 	}
-	for name, want := range conditions {
-		value, ok := given[name]
-		if !ok || !valueMatches(want, value) {
+	for name, want := range canon.Members(when) {
+		matches := false
+		for member, value := range canon.Members(args) {
+			matches = matches || strings.EqualFold(member, name) && valueMatches(want, value)
+		}
+		if !matches {
 			return false
 		}
 	}
 	return true
 }
 
-func valueMatches(want, value json.RawMessage) bool {
-	var items []json.RawMessage
-	if want[0] == '[' && json.Unmarshal(want, &items) == nil { // null would be a list, too
-		for _, item := range items {
-			if valueMatches(item, value) {
+func valueMatches(want, value []byte) bool {
+	for w := range canon.Leaves(want) {
+		one := func(v []byte) bool {
+			if w[0] == '"' {
+				return glob(canon.Text(w), canon.Text(v))
+			}
+			return string(w) == canon.Text(v)
+		}
+		if one(value) {
+			return true
+		}
+		for v := range canon.Leaves(value) {
+			if one(v) {
 				return true
 			}
 		}
-		return false
 	}
-	var pattern string
-	if want[0] == '"' && json.Unmarshal(want, &pattern) == nil {
-		return glob(pattern, plain(value))
-	}
-	return canonical(want) == canonical(value)
-}
-
-// plain is a JSON string's value, or the JSON of anything else.
-func plain(v json.RawMessage) string {
-	var s string
-	if v[0] == '"' && json.Unmarshal(v, &s) == nil {
-		return s
-	}
-	return string(v)
-}
-
-// canonical is the same text for the same JSON value.
-func canonical(v json.RawMessage) string {
-	var x any
-	if json.Unmarshal(v, &x) != nil {
-		return string(v)
-	}
-	b, _ := json.Marshal(x)
-	return string(b)
+	return false
 }

@@ -9,6 +9,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/tool"
 	"agentd/store"
 )
 
@@ -39,6 +40,9 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 	args, err := message.Encode(q.Args)
 	if err != nil {
 		return fault.New(fault.AgentProtocol, "The arguments of the call %q are not JSON.", clip(q.ToolCallID, maxRequestName))
+	}
+	if args, err = tool.Canonical(args); err != nil {
+		return fault.New(fault.AgentProtocol, "The arguments of the call %q can be read in more than one way: %v.", clip(q.ToolCallID, maxRequestName), err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

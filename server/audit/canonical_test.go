@@ -73,7 +73,7 @@ func FuzzCanonical(f *testing.F) {
 }
 
 // canonicalCost is that of Canonical's contract.
-var canonicalCost = fuzztest.Cost{PerByte: 300}
+var canonicalCost = fuzztest.Cost{PerByte: 50}
 
 func TestCanonicalCost(t *testing.T) {
 	texts := fuzztest.JSON()

@@ -1,4 +1,4 @@
-// Package canon is what canonical JSON (RFC 8785) prescribes for numbers and for the order of members.
+// Package canon writes JSON in its canonical form (RFC 8785), which is the same for each spelling of a value.
 package canon
 
 import (

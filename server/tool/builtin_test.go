@@ -21,7 +21,7 @@ func use(t testing.TB, ctx context.Context, tl tool.Tool, c tool.Call, args stri
 	s := set(t, tl)
 	name := tl.Spec().Name
 	c.Args = json.RawMessage(args)
-	if o := s.Check(message.ToolCall{Name: name, Args: c.Args}); o != nil {
+	if o := s.Check(&message.ToolCall{Name: name, Args: c.Args}); o != nil {
 		return tool.Render(o)
 	}
 	o := s.Execute(ctx, name, c).Outcome

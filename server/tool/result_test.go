@@ -170,7 +170,7 @@ type read struct {
 func readBack(t *testing.T, s *tool.Set, c tool.Call, args string) (read, message.Outcome) {
 	t.Helper()
 	c.Args = json.RawMessage(args)
-	if o := s.Check(message.ToolCall{Name: tool.ReadResultName, Args: c.Args}); o != nil {
+	if o := s.Check(&message.ToolCall{Name: tool.ReadResultName, Args: c.Args}); o != nil {
 		t.Fatalf("Check(%s) = %+v", args, o)
 	}
 	o := s.Execute(t.Context(), tool.ReadResultName, c).Outcome

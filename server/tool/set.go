@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"agentd/server/canon"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/schema"
@@ -126,16 +127,34 @@ func (s *Set) Get(name string) (Tool, bool) {
 	return e.tool, true
 }
 
-// Check returns nil for a call that can be made, else its outcome: unknown_tool, or invalid_input with every problem
-// of the arguments. Execute does not check again.
-func (s *Set) Check(call message.ToolCall) *message.Outcome {
+// argsForm is the form in which arguments are matched, shown, hashed, kept and given to programs.
+var argsForm = canon.Rules{Depth: message.MaxDepth, Exact: true}
+
+// Canonical returns arguments in their canonical form (RFC 8785), which is the same for each spelling of a value; absent
+// ones are {}. Arguments of which two readers could make different values are an error: a name that is there twice, a
+// number that a double changes, a text that is not Unicode.
+func Canonical(args json.RawMessage) (json.RawMessage, error) {
+	if len(bytes.TrimSpace(args)) == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	return argsForm.Append(nil, args)
+}
+
+// Check puts the arguments of a call into their canonical form and returns nil for a call that can be made, else its
+// outcome: unknown_tool, or invalid_input with every problem of the arguments. Arguments without a canonical form stay as
+// they are. Execute does not check again.
+func (s *Set) Check(call *message.ToolCall) *message.Outcome {
+	args, err := Canonical(call.Args)
+	if err == nil {
+		call.Args = args
+	}
 	e := s.byName[call.Name]
 	if e == nil {
 		return s.unknown(call.ID, call.Name)
 	}
-	args := bytes.TrimSpace(call.Args)
-	if len(args) == 0 {
-		args = []byte("{}")
+	if err != nil {
+		return Fail(call.ID, call.Name, message.InvalidInput, "The arguments can be read in more than one way: "+err.Error()+".",
+			"Send each name once, and numbers of more than 15 digits as texts.")
 	}
 	if args[0] != '{' {
 		return Fail(call.ID, call.Name, message.InvalidInput, "The arguments are not a JSON object.",

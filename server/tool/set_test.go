@@ -117,7 +117,7 @@ func TestCheck(t *testing.T) {
 		{"any", "", "", ""},
 		{"whether", `{}`, "unknown_tool", `There is no tool named "whether".`},
 	} {
-		o := s.Check(message.ToolCall{ID: "c1", Name: tc.tool, Args: json.RawMessage(tc.args)})
+		o := s.Check(&message.ToolCall{ID: "c1", Name: tc.tool, Args: json.RawMessage(tc.args)})
 		if tc.kind == "" {
 			if o != nil {
 				t.Errorf("Check(%s %s) = %+v, want nil", tc.tool, tc.args, o)
@@ -128,7 +128,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check(%s %s) = %+v, want %s: %s", tc.tool, tc.args, o, tc.kind, tc.message)
 		}
 	}
-	o := s.Check(message.ToolCall{Name: "x"})
+	o := s.Check(&message.ToolCall{Name: "x"})
 	if o.Hint != "The tools are weather, any." || o.RecoveryHint != message.TryAlternative {
 		t.Errorf("Check(x) = %+v, want a hint with the names", o)
 	}
