@@ -99,7 +99,7 @@ func (tx *Tx) page(scan func(scanner) (int, error), query string, args ...any) e
 	}
 	defer rows.Close()
 	for left := pageBytes; left > 0 && rows.Next(); {
-		size, err := scan(rows)
+		size, err := scan(checked{rows})
 		if err != nil {
 			return err
 		}

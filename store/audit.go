@@ -19,7 +19,7 @@ type AuditRow struct {
 
 // OpenAudit opens the file of a chain as [Open] opens a database, with the same errors.
 func OpenAudit(ctx context.Context, o Options) (*Audit, error) {
-	o.schema = "chain"
+	o.schema = chainSchema
 	db, err := Open(ctx, o)
 	if err != nil {
 		return nil, err
@@ -35,6 +35,9 @@ func (a *Audit) Path() string { return a.db.Path() }
 
 // Ping is [DB.Ping].
 func (a *Audit) Ping(ctx context.Context) error { return a.db.Ping(ctx) }
+
+// Verify is [DB.Verify].
+func (a *Audit) Verify(ctx context.Context) ([]Damage, error) { return a.db.Verify(ctx) }
 
 // Update is [DB.Update].
 func (a *Audit) Update(ctx context.Context, fn func(*Tx) error) error { return a.db.Update(ctx, fn) }
@@ -66,7 +69,7 @@ func (a *Audit) Append(tx *Tx, rows []AuditRow) error {
 		for _, r := range rows[:n] {
 			args = append(args, r.Seq, r.TS, r.Prev, r.Hash, r.Seal)
 		}
-		if _, err := tx.exec(query, args...); err != nil {
+		if err := tx.put(int64(n), query, args...); err != nil {
 			return translate(err)
 		}
 		rows = rows[n:]
@@ -99,7 +102,7 @@ func (a *Audit) Scan(ctx context.Context, from, to int64, limit int, desc bool, 
 		defer rows.Close()
 		var r AuditRow
 		for rows.Next() {
-			if err := rows.Scan(&r.Seq, &r.TS, &prev, &hash, &seal); err != nil {
+			if err := (checked{rows}).Scan(&r.Seq, &r.TS, &prev, &hash, &seal); err != nil {
 				return err
 			}
 			r.Prev, r.Hash, r.Seal = prev, hash, seal
@@ -124,7 +127,7 @@ func (a *Audit) Hashes(ctx context.Context, from, to int64, limit int, fn func(s
 		var seq int64
 		var hash sql.RawBytes
 		for rows.Next() {
-			if err := rows.Scan(&seq, &hash); err != nil {
+			if err := (checked{rows}).Scan(&seq, &hash); err != nil {
 				return err
 			}
 			n++
@@ -153,6 +156,5 @@ func (a *Audit) Value(tx *Tx, name string) (v []byte, err error) {
 
 // SetValue sets a named value.
 func (a *Audit) SetValue(tx *Tx, name string, v []byte) error {
-	_, err := tx.exec("INSERT INTO audit_meta (key, value) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", name, v)
-	return err
+	return tx.put(1, "INSERT INTO audit_meta (key, value) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", name, v)
 }

@@ -3,13 +3,16 @@ package store
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"agentd/server/fault"
@@ -18,8 +21,11 @@ import (
 //go:embed migrations/*.sql chain/*.sql
 var migrationFiles embed.FS
 
-// mainSchema is the folder of the migrations of the database itself; an audit chain has its own.
+// mainSchema is the folder of the migrations of the database itself.
 const mainSchema = "migrations"
+
+// chainSchema is the folder of the migrations of an audit chain.
+const chainSchema = "chain"
 
 type migration struct {
 	version  int
@@ -86,6 +92,13 @@ func migrate(c *conn, folder string, now time.Time) (err error) {
 			return fault.New(fault.MigrationFailed, "Migration %03d (%s) failed: %v.", m.version, m.name, err).Because(err)
 		}
 	}
+	// Statistics of a young database would make SQLite scan tables that have grown since. It drops them together with
+	// what it has loaded of them.
+	for _, table := range statistics {
+		if err := exec("DROP TABLE IF EXISTS " + table); err != nil {
+			return fault.New(fault.MigrationFailed, "The statistics of the database could not be deleted: %v.", err).Because(err)
+		}
+	}
 	if err := exec("COMMIT"); err != nil {
 		return fault.New(fault.MigrationFailed, "The migrated database could not be committed: %v.", err).Because(err)
 	}
@@ -134,4 +147,86 @@ func checkSchema(c *conn, folder string) error {
 		return fault.New(fault.SchemaBehind, "The database is %d migration(s) behind.", behind)
 	}
 	return nil
+}
+
+// statistics are the tables that ANALYZE makes. This program keeps none.
+var statistics = []string{"sqlite_stat1", "sqlite_stat4"}
+
+// objects are what a schema consists of: the text of each table, index, trigger and view by kind and name.
+func objects(c *conn) (map[string]string, error) {
+	rows, err := c.c.QueryContext(context.Background(), "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[string]string{}
+	for rows.Next() {
+		var name, text string
+		if err := rows.Scan(&name, &text); err != nil {
+			return nil, Damaged(err)
+		}
+		all[name] = strings.Join(strings.Fields(text), " ")
+	}
+	for _, table := range statistics {
+		delete(all, "table "+table)
+	}
+	return all, rows.Err()
+}
+
+// made is what the migrations of a folder make of an empty database.
+func made(folder string) (map[string]string, error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	c, err := newConn(context.Background(), db)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if err := migrate(c, folder, time.Now()); err != nil {
+		return nil, err
+	}
+	return objects(c)
+}
+
+var madeOnce = map[string]func() (map[string]string, error){
+	mainSchema:  sync.OnceValues(func() (map[string]string, error) { return made(mainSchema) }),
+	chainSchema: sync.OnceValues(func() (map[string]string, error) { return made(chainSchema) }),
+}
+
+// checkObjects refuses a schema that is not what the migrations make. A trigger that somebody planted could keep rows from
+// being written, a view could show others, and a missing index makes each request a scan.
+func (db *DB) checkObjects(tx *Tx) error {
+	want, err := madeOnce[db.opts.schema]()
+	if err != nil {
+		return err
+	}
+	have, err := objects(tx.c)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	for name, text := range have {
+		if known, ok := want[name]; !ok {
+			wrong = append(wrong, "the "+name+" is not the program's")
+		} else if known != text {
+			wrong = append(wrong, "the "+name+" was changed")
+		}
+	}
+	for name := range want {
+		if _, ok := have[name]; !ok {
+			wrong = append(wrong, "the "+name+" is missing")
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	slices.Sort(wrong)
+	more := ""
+	if n := len(wrong) - 3; n > 0 {
+		wrong, more = wrong[:3], fmt.Sprintf(", and %d more", n)
+	}
+	return fault.New(fault.SchemaChanged, "The schema of %s is not the one that this version makes: %s%s.", db.opts.Path, strings.Join(wrong, ", "), more)
 }

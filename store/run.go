@@ -206,7 +206,7 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	}
 	for i := range c.Events {
 		e := &c.Events[i]
-		if _, err := tx.exec("INSERT INTO run_events (key, type, at, message, payload) VALUES (?,?,?,?,?)",
+		if err := tx.put(1, "INSERT INTO run_events (key, type, at, message, payload) VALUES (?,?,?,?,?)",
 			key(n, e.Seq), e.Type, e.At, nullIndex(e.Message), string(e.Payload)); err != nil {
 			return 0, err
 		}
@@ -219,7 +219,7 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 		return 0, err
 	}
 	for _, s := range c.Steps {
-		if _, err := tx.exec(`INSERT INTO run_steps (key, agent_id, model, usage_json, started_at, ended_at, resumed) VALUES (?,?,?,?,?,?,?)
+		if err := tx.put(1, `INSERT INTO run_steps (key, agent_id, model, usage_json, started_at, ended_at, resumed) VALUES (?,?,?,?,?,?,?)
 			ON CONFLICT (key) DO UPDATE SET agent_id = excluded.agent_id, model = excluded.model,
 			usage_json = excluded.usage_json, started_at = excluded.started_at, ended_at = excluded.ended_at`,
 			key(n, s.Number), s.Agent, null(s.Model), null(string(s.Usage)), s.Started, null(s.Ended), s.Resumed); err != nil {
@@ -227,7 +227,7 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 		}
 	}
 	for _, k := range c.Calls {
-		if _, err := tx.exec(`INSERT INTO tool_calls (key, step, origin, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
+		if err := tx.put(1, `INSERT INTO tool_calls (key, step, origin, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
 			claimed_at, settled_at, decision_json, reported, child) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
 			step = excluded.step, decision_json = excluded.decision_json, phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
 			settled_at = excluded.settled_at, reported = excluded.reported`,
@@ -237,13 +237,13 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 		}
 	}
 	for slot, value := range c.Slots {
-		if _, err := tx.exec("INSERT INTO run_slots (key, json) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET json = excluded.json",
+		if err := tx.put(1, "INSERT INTO run_slots (key, json) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET json = excluded.json",
 			key(n, int(slot)), string(value)); err != nil {
 			return 0, err
 		}
 	}
 	for _, s := range c.Spills {
-		if _, err := tx.exec("INSERT OR REPLACE INTO run_spills (run, name, media_type, data) VALUES (?,?,?,?)",
+		if err := tx.put(1, "INSERT OR REPLACE INTO run_spills (run, name, media_type, data) VALUES (?,?,?,?)",
 			n, s.Name, s.MediaType, s.Data); err != nil {
 			return 0, err
 		}
@@ -255,17 +255,17 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 func putTraces(tx *Tx, n int64, c *Change) error {
 	session := null(c.Run.Session)
 	for _, h := range c.Handoffs {
-		if _, err := tx.exec("INSERT INTO handoffs (key, session_id, at, body) VALUES (?,?,?,?)", key(n, h.Index), session, h.At, string(h.Body)); err != nil {
+		if err := tx.put(1, "INSERT INTO handoffs (key, session_id, at, body) VALUES (?,?,?,?)", key(n, h.Index), session, h.At, string(h.Body)); err != nil {
 			return err
 		}
 	}
 	for _, b := range c.Spans {
-		if _, err := tx.exec("INSERT INTO spans (key, session_id, at, body) VALUES (?,?,?,?)", key(n, b.First), session, b.At, string(b.Body)); err != nil {
+		if err := tx.put(1, "INSERT INTO spans (key, session_id, at, body) VALUES (?,?,?,?)", key(n, b.First), session, b.At, string(b.Body)); err != nil {
 			return err
 		}
 	}
 	for _, x := range c.Exchanges {
-		if _, err := tx.exec("INSERT OR REPLACE INTO run_exchanges (key, body) VALUES (?,?)", key(n, x.Step), string(x.Body)); err != nil {
+		if err := tx.put(1, "INSERT OR REPLACE INTO run_exchanges (key, body) VALUES (?,?)", key(n, x.Step), string(x.Body)); err != nil {
 			return err
 		}
 	}
@@ -274,7 +274,7 @@ func putTraces(tx *Tx, n int64, c *Change) error {
 
 func putRun(tx *Tx, r *Run) (int64, error) {
 	if r.Version == 0 {
-		return tx.insert(`INSERT INTO runs (id, kind, owner_id, current_id, session_id, user_id, status, version, attempt, step,
+		return tx.insert(1, `INSERT INTO runs (id, kind, owner_id, current_id, session_id, user_id, status, version, attempt, step,
 			events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
 			started_at, finished_at, spans, parent, parent_call, started_by) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 			r.ID, r.Kind, r.Owner, r.Current, null(r.Session), null(r.User), string(r.Status), r.Attempt, r.Step,
@@ -332,7 +332,7 @@ func putMessages(tx *Tx, n int64, session string, messages []Message) error {
 
 // putMessage writes a message of run n; session and sequence are nil when it is not part of one.
 func putMessage(tx *Tx, n int64, m *Message, session, sequence any) error {
-	_, err := tx.exec("INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body) VALUES (?,?,?,?,?,?,?)",
+	err := tx.put(1, "INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body) VALUES (?,?,?,?,?,?,?)",
 		key(n, m.Index), session, sequence, m.Role, m.Tokens, m.At, string(m.Body))
 	return err
 }

@@ -44,7 +44,7 @@ func (s *Sessions) Insert(tx *Tx, v Session) error {
 		}
 		tags = string(b)
 	}
-	_, err := tx.exec("INSERT INTO sessions (id, user_id, agent_id, title, tags_json, created_at) VALUES (?,?,?,?,?,?)",
+	err := tx.put(1, "INSERT INTO sessions (id, user_id, agent_id, title, tags_json, created_at) VALUES (?,?,?,?,?,?)",
 		v.ID, v.User, v.Agent, null(v.Title), tags, v.Created)
 	return translate(err)
 }

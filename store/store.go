@@ -23,13 +23,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"agentd/server/fault"
 
 	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Options say which file to open and how.
@@ -58,10 +58,11 @@ type DB struct {
 	pool   chan *conn // idle read connections
 	read   *sql.DB
 	write  *sql.DB
+	damage atomic.Pointer[fault.Error] // the first that was met; see Ping
 }
 
 // Open opens the file, takes its lock and brings it to this version's schema. Errors are start-up faults:
-// store-locked, store-unusable, schema-newer, schema-behind, migration-failed.
+// store-locked, store-unusable, storage-corrupt, schema-newer, schema-behind, schema-changed, migration-failed.
 func Open(ctx context.Context, opts Options) (*DB, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -82,6 +83,9 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 
 func (db *DB) open(ctx context.Context) error {
 	guest := db.opts.ReadOnly || db.opts.Beside // the file is somebody else's
+	if err := abandoned(db.opts.Path); err != nil {
+		return err
+	}
 	if guest {
 		info, err := os.Stat(db.opts.Path)
 		if err != nil {
@@ -114,10 +118,14 @@ func (db *DB) open(ctx context.Context) error {
 		}
 		db.pool <- c
 	}
-	if guest {
-		return db.View(ctx, func(tx *Tx) error { return checkSchema(tx.c, db.opts.schema) })
-	}
-	return nil
+	return db.View(ctx, func(tx *Tx) error {
+		if guest {
+			if err := checkSchema(tx.c, db.opts.schema); err != nil {
+				return err
+			}
+		}
+		return db.checkObjects(tx)
+	})
 }
 
 // own makes the folder and the file, and takes their locks.
@@ -160,11 +168,14 @@ func (db *DB) openWriter(ctx context.Context) (err error) {
 }
 
 func unusable(path string, err error) error {
+	if se, ok := errors.AsType[*sqlite.Error](err); ok && damaged(se.Code()) {
+		return fault.New(fault.StorageCorrupt, "The database %s is damaged: %v.", path, err).Because(err)
+	}
 	return fault.New(fault.StoreUnusable, "The database %s cannot be opened: %v.", path, err).Because(err)
 }
 
 // dsn sets every pragma when a connection is made, so that no connection lacks one. The values and what they cost
-// were measured: an inline checkpoint each 2000 pages keeps the log near 8 MiB, readers gain 2.5 times from mmap.
+// were measured: an inline checkpoint each 2000 pages keeps the log near 8 MiB.
 func (db *DB) dsn(readOnly bool) string {
 	v := url.Values{}
 	pragma := func(p string) { v.Add("_pragma", p) }
@@ -176,7 +187,7 @@ func (db *DB) dsn(readOnly bool) string {
 	if readOnly {
 		pragma("cache_size(-4000)")
 		pragma("query_only(1)")
-		pragma("mmap_size(268435456)")
+		pragma("mmap_size(0)") // an error of the medium in a mapped page would be a signal that ends the process
 		if db.opts.ReadOnly && frozen(db.opts.Path) {
 			v.Set("immutable", "1") // SQLite would make files beside it, and cannot
 		}
@@ -234,16 +245,17 @@ func (db *DB) WALSize() int64 {
 	return 0
 }
 
-// Ping reports whether the database answers and takes writes. It reads one page; when the last commit failed, it also
-// tries another, so that it finds out when the disk has recovered. Where that takes until ctx ends, as it does while
-// another process holds SQLite's lock, the error is still that of the last commit.
+// Ping reports whether the database answers and takes writes, and whether its schema is the program's. When the last
+// commit failed, it also tries another, so that it finds out when the disk has recovered. Where that takes until ctx ends,
+// as it does while another process holds SQLite's lock, the error is still that of the last commit. Once a read or a write
+// has met damage, Ping reports that until the process ends: what was not read again may be damaged, too.
 func (db *DB) Ping(ctx context.Context) error {
+	if met := db.damage.Load(); met != nil {
+		return met
+	}
 	last := db.writer.broken()
 	if last == nil {
-		return db.View(ctx, func(tx *Tx) error {
-			var n int64
-			return tx.row("SELECT count(*) FROM schema_migrations").Scan(&n)
-		})
+		return db.View(ctx, db.checkObjects)
 	}
 	tried := make(chan error, 1)
 	go func() { // its owner is the writer: Close waits for who leads it
@@ -263,7 +275,8 @@ func (db *DB) Ping(ctx context.Context) error {
 }
 
 // View runs fn on a read connection, waiting for one until ctx is done. Each statement of fn sees the latest
-// commit; statements do not share a snapshot.
+// commit; statements do not share a snapshot. fn decodes nothing but what it reads: an error of decoding that it returns
+// becomes storage-corrupt.
 func (db *DB) View(ctx context.Context, fn func(*Tx) error) error {
 	return db.reading(ctx, fn)
 }
@@ -284,7 +297,7 @@ func (db *DB) reading(ctx context.Context, fn func(*Tx) error) error {
 	select {
 	case c := <-db.pool:
 		defer func() { db.pool <- c }()
-		return translate(fn(&Tx{c: c, now: time.Now()}))
+		return db.met(translate(fn(&Tx{c: c, now: time.Now()})))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -309,9 +322,23 @@ func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// insert runs an INSERT and returns the new row's integer key.
-func (tx *Tx) insert(query string, args ...any) (int64, error) {
+// put runs a statement that must write so many rows. One that writes fewer without an error is kept from it by something
+// in the file that the program did not make.
+func (tx *Tx) put(rows int64, query string, args ...any) error {
+	_, err := tx.insert(rows, query, args...)
+	return err
+}
+
+// insert is put that returns the new row's integer key.
+func (tx *Tx) insert(rows int64, query string, args ...any) (int64, error) {
 	res, err := tx.change(query, args)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	if err == nil && n != rows {
+		err = Damaged(fmt.Errorf("%d row(s) were to be written and %d were, by %.40s", rows, n, query))
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -338,6 +365,17 @@ func (tx *Tx) query(query string, args ...any) (*sql.Rows, error) {
 // scanner is a *sql.Row, or the error that kept it from being read.
 type scanner interface{ Scan(...any) error }
 
+// checked is a row whose values must be of the types that they are read as.
+type checked struct{ scanner }
+
+func (c checked) Scan(to ...any) error {
+	err := c.scanner.Scan(to...)
+	if _, own := errors.AsType[*sqlite.Error](err); err == nil || own || errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	return Damaged(err)
+}
+
 type failedRow struct{ err error }
 
 func (r failedRow) Scan(...any) error { return r.err }
@@ -347,7 +385,7 @@ func (tx *Tx) row(query string, args ...any) scanner {
 	if err != nil {
 		return failedRow{err}
 	}
-	return st.QueryRowContext(context.Background(), args...)
+	return checked{st.QueryRowContext(context.Background(), args...)}
 }
 
 // collect runs a query and calls scan for each row.
@@ -358,7 +396,7 @@ func (tx *Tx) collect(scan func(scanner) error, query string, args ...any) error
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := scan(rows); err != nil {
+		if err := scan(checked{rows}); err != nil {
 			return err
 		}
 	}
@@ -422,51 +460,6 @@ var ErrNotFound = errors.New("store: no such row")
 
 // ErrConflict is returned when a compare-and-set found another version, or a unique id is taken.
 var ErrConflict = errors.New("store: conflict")
-
-// translate turns the driver's errors into this package's, where a caller can act on them.
-func translate(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, sql.ErrNoRows) {
-		return ErrNotFound
-	}
-	var se *sqlite.Error
-	if !errors.As(err, &se) {
-		return err
-	}
-	switch code := se.Code(); {
-	case code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-		return fmt.Errorf("%w: %w", ErrConflict, err)
-	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
-		return fault.New(fault.StorageFailed, "The store could not write: another process is writing.").Because(err)
-	case spoils(code):
-		return fault.New(fault.StorageFailed, "The store could not write: %s.", reason(code)).Because(err)
-	}
-	return err
-}
-
-// spoils reports whether an error of this primary code says that the file system failed, after which the connection
-// must not be used again: pages that failed to be synced may be lost without notice on a second try.
-func spoils(code int) bool {
-	switch code & 0xff {
-	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB:
-		return true
-	}
-	return false
-}
-
-func reason(code int) string {
-	switch code & 0xff {
-	case sqlite3.SQLITE_FULL:
-		return "the disk is full"
-	case sqlite3.SQLITE_READONLY:
-		return "the data folder is read-only"
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return "the database file is damaged"
-	}
-	return "the disk answered with an error"
-}
 
 // key is the integer key of a run's row.
 func key(run int64, index int) int64 { return run<<24 | int64(index) }

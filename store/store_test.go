@@ -251,7 +251,7 @@ func TestForeignNewerAndBehindSchemasAreRefused(t *testing.T) {
 	if err := open(true); !fault.Is(err, fault.StoreUnusable) {
 		t.Errorf("read-only Open of no file = %v, want store-unusable", err)
 	}
-	storetest.Behind(t, path, "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT, applied_at INTEGER)")
+	storetest.Behind(t, path, "CREATE TABLE schema_migrations ( version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)")
 	if err := open(true); !fault.Is(err, fault.SchemaBehind) {
 		t.Errorf("read-only Open of an old file = %v, want schema-behind", err)
 	}
@@ -272,8 +272,8 @@ func TestForeignNewerAndBehindSchemasAreRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := open(false); !fault.Is(err, fault.StoreUnusable) {
-		t.Errorf("Open of a damaged file = %v, want store-unusable", err)
+	if err := open(false); !fault.Is(err, fault.StorageCorrupt) {
+		t.Errorf("Open of a damaged file = %v, want storage-corrupt", err)
 	}
 }
 

@@ -74,7 +74,7 @@ func (r *Runs) Window(tx *Tx, session string, tokens int) (after, to int64, err 
 		var sequence int64
 		var role string
 		var size int
-		if err := rows.Scan(&sequence, &role, &size); err != nil {
+		if err := (checked{rows}).Scan(&sequence, &role, &size); err != nil {
 			return 0, 0, err
 		}
 		if to == 0 {

@@ -95,7 +95,7 @@ func (w *writer) update(ctx context.Context, fn func(*Tx) error) error {
 	if cmd.panic != nil {
 		panic(cmd.panic)
 	}
-	return cmd.err
+	return w.db.met(cmd.err)
 }
 
 func (c *command) finished() bool {
@@ -238,7 +238,10 @@ func (c *command) call(tx *Tx) {
 func (w *writer) rollback() error { return w.c.run("ROLLBACK") }
 
 // systemic reports whether an error of one closure dooms the whole transaction.
-func systemic(err error) bool { return fault.Is(err, fault.StorageFailed) }
+func systemic(err error) bool {
+	_, own := errors.AsType[*sqlite.Error](err)
+	return fault.Is(err, fault.StorageFailed) || own && fault.Is(err, fault.StorageCorrupt)
+}
 
 // recover throws the connection away after a failed commit; the next batch opens another.
 func (w *writer) recover(err error) {
@@ -250,6 +253,9 @@ func (w *writer) recover(err error) {
 }
 
 func (w *writer) reopen() error {
+	if err := abandoned(w.db.opts.Path); err != nil { // SQLite would begin an empty file anew
+		return err
+	}
 	c, err := newConn(context.Background(), w.db.write)
 	if err != nil {
 		return fault.New(fault.StorageFailed, "The store could not reopen its file.").Because(err)
@@ -304,12 +310,9 @@ func (w *writer) close() error {
 	if w.db.opts.Beside {
 		return w.c.close() // truncating the log would make the holder's writers wait
 	}
-	var err error
-	if _, e := w.c.c.ExecContext(context.Background(), "PRAGMA optimize"); e != nil {
-		err = fmt.Errorf("optimizing: %w", e)
-	}
-	if _, e := w.c.c.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)"); e != nil {
-		err = errors.Join(err, fmt.Errorf("truncating the log: %w", e))
+	_, err := w.c.c.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)")
+	if err != nil {
+		err = fmt.Errorf("truncating the log: %w", err)
 	}
 	return errors.Join(err, w.c.close())
 }

@@ -93,7 +93,7 @@ func (e *Engine) expire(runID string) {
 	case err == nil, fault.Is(err, fault.RunNotSuspended), fault.Is(err, fault.ServerDraining):
 	case errors.Is(err, store.ErrNotFound), fault.Is(err, fault.RunNotFound): // erased meanwhile
 	case fault.Is(err, fault.RunConflict): // somebody decides now; if the run waits again, it is watched again
-	case fault.Is(err, fault.StorageFailed):
+	case fault.Is(err, fault.StorageFailed), fault.Is(err, fault.StorageCorrupt):
 		e.log.Error("expired approvals could not be denied; they are as soon as the store can write", "run", runID, "error", err)
 		e.mu.Lock()
 		e.remindLocked(runID, time.Now().Add(storeWait))

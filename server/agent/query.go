@@ -38,10 +38,13 @@ func summary(row *store.Run) (Snapshot, error) {
 		Imported: row.Slots&(1<<store.ImportedSlot) != 0}
 	if row.Error != nil {
 		if err := json.Unmarshal(row.Error, &s.Error); err != nil {
-			return s, err
+			return s, store.Damaged(err)
 		}
 	}
-	return s, json.Unmarshal(row.Usage, &s.Usage)
+	if err := json.Unmarshal(row.Usage, &s.Usage); err != nil {
+		return s, store.Damaged(err)
+	}
+	return s, nil
 }
 
 // Identity is what never changes about a run.

@@ -193,7 +193,7 @@ func (r *run) insist(do func() error) error {
 			return nil
 		}
 		r.e.log.Error("run could not be recorded", "run", r.row.ID, "error", err)
-		if !fault.Is(err, fault.StorageFailed) && !fault.Is(err, fault.AuditUnavailable) {
+		if !fault.Is(err, fault.StorageFailed) && !fault.Is(err, fault.StorageCorrupt) && !fault.Is(err, fault.AuditUnavailable) {
 			return err
 		}
 		select {

@@ -303,17 +303,17 @@ func result(row *store.Run, rec *record, at end) (RunResult, error) {
 		st.PendingApprovals = []Approval{}
 	}
 	if err := json.Unmarshal(at.Usage, &st.Usage); err != nil {
-		return RunResult{}, err
+		return RunResult{}, store.Damaged(err)
 	}
 	if err := json.Unmarshal(at.Models, &st.UsageByModel); err != nil {
-		return RunResult{}, err
+		return RunResult{}, store.Damaged(err)
 	}
 	if len(st.UsageByModel) == 0 {
 		st.UsageByModel = nil
 	}
 	if at.Error != nil {
 		if err := json.Unmarshal(at.Error, &st.Error); err != nil {
-			return RunResult{}, err
+			return RunResult{}, store.Damaged(err)
 		}
 	}
 	for _, h := range rec.handoffs {

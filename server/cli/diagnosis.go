@@ -168,4 +168,7 @@ func (c *call) checkDatabase(ctx context.Context, d *diagnosis, cfg *config.Conf
 	default:
 		d.find("database", statusOK, "", "%s can be read, and nobody holds it.", path)
 	}
+	if err == nil {
+		c.checkSoundness(ctx, d, cfg)
+	}
 }

@@ -218,6 +218,12 @@ func commands() []command {
 				"the configuration lets the server contact, and which setting names each; there are no others.",
 			flags: []flagDecl{configFlag, doctorFlags, secretsFlags, devFlag, jsonFlag}, run: (*call).doctor, exits: doctorExits,
 			examples: []string{"agentd doctor", "agentd doctor --offline --config /srv/agents/agentd.json --json"}},
+		{name: "storage verify", summary: "Read the whole database and look for damage.",
+			about: "Reads every page and index of the database and of the audit chain's file, compares their schemas with what this\n" +
+				"version makes, and looks for rows that are no JSON. It changes nothing, and works beside a server that runs,\n" +
+				"whose write-ahead log grows meanwhile. Whether entries of the chain were changed is for `agentd audit verify`.",
+			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).verifyStorage, exits: "0 all is sound; 1 something is damaged, or cannot be read; 2 wrong usage",
+			examples: []string{"agentd storage verify", "agentd storage verify --json | jq '.files[].damage'"}},
 		{name: "audit verify", summary: "Tell whether the audit chain is whole.",
 			about: "Walks the chain: the links between its entries, the signed checkpoints and, with the passphrase, what the\n" +
 				"entries say. It reads the files only, also while a server runs, and works on copies of them. The first bad\n" +

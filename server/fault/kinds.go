@@ -207,6 +207,9 @@ var (
 	StorageFailed = declare("storage-failed", 503,
 		"The store could not make a change durable; nothing of it was kept.",
 		"Check free space and permissions of the data folder, then try again.")
+	StorageCorrupt = declare("storage-corrupt", 500,
+		"A page or a row of the database is not as the program wrote it: the medium is failing, or somebody changed the file.",
+		"Run `agentd storage verify`, then stop the server and restore the backup.")
 )
 
 // Kinds that end a start-up or a command.
@@ -259,6 +262,9 @@ var (
 	SchemaBehind = declare("schema-behind", 0,
 		"The database has an older schema, and a read-only command does not migrate.",
 		"Make a copy of the database, then run `agentd migrate`.")
+	SchemaChanged = declare("schema-changed", 0,
+		"A table, index, trigger or view of the database is not one that the program made, was changed or is missing.",
+		"Look at what the message names, then restore the backup; to keep the data, undo the change with the `sqlite3` program.")
 	StoreLocked = declare("store-locked", 0,
 		"Another process holds this database.",
 		"Stop that process, or use another `storage.path`.")

@@ -136,6 +136,9 @@ func errorsOf(rt Route, input bool) []*fault.Kind {
 			kinds = append(kinds, k)
 		}
 	}
+	if rt.Access.kind != public {
+		kinds = append(kinds, fault.StorageCorrupt)
+	}
 	return append(kinds, fault.Internal)
 }
 

@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"agentd/server/fault"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// translate turns the driver's errors into this package's, where a caller can act on them.
+func translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	if _, told := errors.AsType[*fault.Error](err); told {
+		return err
+	}
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return Damaged(err)
+	}
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return Damaged(err)
+	}
+	var se *sqlite.Error
+	if !errors.As(err, &se) {
+		return err
+	}
+	switch code := se.Code(); {
+	case code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
+		return fault.New(fault.StorageFailed, "The store could not write: another process is writing.").Because(err)
+	case damaged(code):
+		return Damaged(err)
+	case spoils(code):
+		return fault.New(fault.StorageFailed, "The store could not write: %s.", reason(code)).Because(err)
+	}
+	return err
+}
+
+// spoils reports whether an error of this primary code says that the file system failed, after which the connection
+// must not be used again: pages that failed to be synced may be lost without notice on a second try.
+func spoils(code int) bool {
+	switch code & 0xff {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
+		return true
+	}
+	return damaged(code)
+}
+
+func reason(code int) string {
+	switch code & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return "the disk is full"
+	case sqlite3.SQLITE_READONLY:
+		return "the data folder is read-only"
+	}
+	return "the disk answered with an error"
+}
+
+// damaged reports whether an error of this code says that the file holds something that no SQLite has written there.
+func damaged(code int) bool {
+	return code&0xff == sqlite3.SQLITE_CORRUPT || code&0xff == sqlite3.SQLITE_NOTADB
+}
+
+// Damaged is the error of something in the database that is not as the program wrote it.
+func Damaged(because error) *fault.Error {
+	return fault.New(fault.StorageCorrupt, "Something in the database is not as the program wrote it.").Because(because)
+}
+
+// met remembers the first error that says that the file is damaged or cannot be read, and returns err.
+func (db *DB) met(err error) error {
+	f, told := errors.AsType[*fault.Error](err)
+	if !told {
+		return err
+	}
+	se, own := errors.AsType[*sqlite.Error](err)
+	if f.Kind == fault.StorageCorrupt || f.Kind == fault.StorageFailed && own && se.Code()&0xff == sqlite3.SQLITE_IOERR {
+		if db.damage.CompareAndSwap(nil, f) {
+			db.opts.Logger.Error("the database is damaged", "path", db.opts.Path, "error", err, "cause", errors.Unwrap(f))
+		}
+	}
+	return err
+}
+
+// abandoned refuses a path where a log stands without the database that it belongs to. A new database there would take
+// the place of one that was moved or emptied, and SQLite would delete the log.
+func abandoned(path string) error {
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil // whoever opens it finds what is wrong
+	}
+	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
+		return fault.New(fault.StorageCorrupt, "The database %s is missing or empty, but its log %s-wal holds %d bytes.", path, path, log.Size()).
+			Advise("Put the database file back, or move the log away and restore the backup; nothing was changed.")
+	}
+	return nil
+}
+
+// Damage is one thing that is wrong with a database.
+type Damage struct {
+	Place   string `json:"place"` // the database, or a table and column
+	Message string `json:"message"`
+}
+
+// maxDamage is how many things [DB.Verify] finds.
+const maxDamage = 100
+
+// Verify reads the whole database and returns what is wrong with it, at most 100 things; none: it is sound. It sees one
+// moment, and keeps the log from being truncated until it has ended. An error says that it could not look.
+func (db *DB) Verify(ctx context.Context) (found []Damage, err error) {
+	err = db.Snapshot(ctx, func(tx *Tx) error {
+		found = nil
+		for _, check := range []func(*Tx) ([]Damage, error){checkPages, db.checkNames, checkJSON} {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			list, err := check(tx)
+			if fault.Is(translate(err), fault.StorageCorrupt) {
+				list, err = append(list, Damage{"database", errors.Unwrap(translate(err)).Error()}), nil
+			}
+			if found = append(found, list...); err != nil || len(found) >= maxDamage {
+				return err
+			}
+		}
+		return nil
+	})
+	return found[:min(len(found), maxDamage)], err
+}
+
+// checkPages has SQLite look at every page and every index.
+func checkPages(tx *Tx) (found []Damage, err error) {
+	err = tx.collect(func(s scanner) error {
+		var text string
+		err := s.Scan(&text)
+		if err == nil && text != "ok" {
+			found = append(found, Damage{"database", text})
+		}
+		return err
+	}, fmt.Sprintf("PRAGMA integrity_check(%d)", maxDamage))
+	return found, err
+}
+
+// checkNames is checkObjects for [DB.Verify].
+func (db *DB) checkNames(tx *Tx) (found []Damage, err error) {
+	err = db.checkObjects(tx)
+	if f, ok := errors.AsType[*fault.Error](err); ok && f.Kind == fault.SchemaChanged {
+		return []Damage{{"schema", f.Message}}, nil
+	}
+	return nil, err
+}
+
+// checkJSON looks for columns of JSON that hold something else.
+func checkJSON(tx *Tx) (found []Damage, err error) {
+	var columns [][2]string
+	err = tx.collect(func(s scanner) error {
+		var c [2]string
+		err := s.Scan(&c[0], &c[1])
+		columns = append(columns, c)
+		return err
+	}, `SELECT t.name, c.name FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c WHERE t.type = 'table' AND c.type = 'TEXT'
+		AND (c.name IN ('json', 'payload', 'body') OR c.name LIKE '%\_json' ESCAPE '\') ORDER BY t.name, c.cid`)
+	for _, c := range columns {
+		if err != nil || len(found) >= maxDamage {
+			break
+		}
+		err = tx.collect(func(s scanner) error {
+			var row string
+			err := s.Scan(&row)
+			found = append(found, Damage{c[0] + "." + c[1], "row " + row + " is no JSON"})
+			return err
+		}, fmt.Sprintf(`SELECT %s FROM "%s" WHERE "%s" IS NOT NULL AND NOT json_valid("%s") LIMIT %d`, rowName(c[0]), c[0], c[1], c[1], maxDamage-len(found)))
+	}
+	return found, err
+}
+
+// rowName is an expression that names a row of a table.
+func rowName(table string) string {
+	if table == "sessions" || table == "auth_tokens" { // they have no rowid
+		return "id"
+	}
+	return "CAST(rowid AS TEXT)"
+}
