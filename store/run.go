@@ -69,6 +69,8 @@ type Event struct {
 	At      int64
 	Message int
 	Payload json.RawMessage
+	// Transient is how many transient events the run published between the durable event before and this one.
+	Transient int
 }
 
 // Message is an entry of a run's transcript. A tool message's Body is the outcome of its call; every other Body is
@@ -206,8 +208,8 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	}
 	for i := range c.Events {
 		e := &c.Events[i]
-		if err := tx.put(1, "INSERT INTO run_events (key, type, at, message, payload) VALUES (?,?,?,?,?)",
-			key(n, e.Seq), e.Type, e.At, nullIndex(e.Message), string(e.Payload)); err != nil {
+		if err := tx.put(1, "INSERT INTO run_events (key, type, at, message, payload, transient) VALUES (?,?,?,?,?,?)",
+			key(n, e.Seq), e.Type, e.At, nullIndex(e.Message), string(e.Payload), e.Transient); err != nil {
 			return 0, err
 		}
 	}

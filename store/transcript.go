@@ -12,11 +12,11 @@ func (r *Runs) Events(tx *Tx, n int64, after, limit int) ([]Event, error) {
 		var e Event
 		var k int64
 		var payload string
-		err := s.Scan(&k, &e.Type, &e.At, &e.Message, &payload)
+		err := s.Scan(&k, &e.Type, &e.At, &e.Message, &payload, &e.Transient)
 		e.Seq, e.Payload = index(k), json.RawMessage(payload)
 		events = append(events, e)
 		return err
-	}, "SELECT key, type, at, coalesce(message, -1), payload FROM run_events WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
+	}, "SELECT key, type, at, coalesce(message, -1), payload, transient FROM run_events WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
 		key(n, after), key(n, maxIndex), limit)
 	return events, err
 }

@@ -29,6 +29,8 @@ type move struct {
 	seed     []message.Message // history, when the move loads it
 	pending  []Approval        // when a checkpoint makes requests durable
 	granted  []Approval        // what its slot holds, when the move sets that
+
+	counted, uncounted int // transient events that no durable event counts, before the move and after it; see count
 }
 
 // published is an event as subscribers see it.
@@ -42,6 +44,21 @@ func (r *run) move() *move {
 	m := &move{row: r.row, at: r.stamp()}
 	m.row.Was = r.row.Status
 	return m
+}
+
+// count notes on each durable event how many transient events come before it. The first of them are those that the run has
+// published and no durable event counts.
+func (m *move) count(uncounted int) {
+	m.counted, m.uncounted = uncounted, uncounted
+	at := 0
+	for _, p := range m.events {
+		if p.seq == 0 {
+			m.uncounted++
+			continue
+		}
+		m.stored[at].Transient, m.uncounted = m.uncounted, 0
+		at++
+	}
 }
 
 func (m *move) change() *store.Change {

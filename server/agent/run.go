@@ -52,6 +52,8 @@ type run struct {
 	up    *run   // the parent while it takes events
 	sub   int    // transient events since the latest durable one
 	seq   int    // of the latest durable event that was published
+
+	uncounted int // transient events that were published and that no durable event counts
 }
 
 func (e *Engine) newRun(row store.Run, rec *record, reg *Registration) *run {
@@ -161,6 +163,9 @@ func (r *run) input() json.RawMessage {
 func (r *run) commit(m *move) error {
 	m.adopt(r)
 	m.recorded = r.tape.take()
+	r.mu.Lock()
+	m.count(r.uncounted)
+	r.mu.Unlock()
 	told := r.happenings(m)
 	err := r.insist(func() error { return r.e.foretell(context.Background(), told) })
 	if err != nil {
@@ -245,13 +250,15 @@ func (r *run) committed(m *move, n int64) {
 	if lifecycleOf(m.row.Status) != "" {
 		r.e.vacate(r)
 	}
+	r.uncounted += m.uncounted - m.counted
 	for _, p := range m.events {
+		before := 0
 		if p.seq == 0 {
 			r.sub++
 		} else {
-			r.seq, r.sub = p.seq, 0
+			before, r.seq, r.sub = r.sub, p.seq, 0
 		}
-		r.publishLocked(p.ev, p.lifecycle)
+		r.publishLocked(p.ev, before, p.lifecycle)
 	}
 }
 
@@ -305,18 +312,19 @@ func (r *run) transient(ev event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sub++
-	r.publishLocked(ev, "")
+	r.uncounted++
+	r.publishLocked(ev, 0, "")
 }
 
-// publishLocked puts an event on the run's subject and on its session's.
-func (r *run) publishLocked(ev event.Event, lifecycle string) {
+// publishLocked puts an event on the run's subject and on its session's. Before is the entry's.
+func (r *run) publishLocked(ev event.Event, before int, lifecycle string) {
 	pos := hub.Position{Epoch: r.row.N, Seq: r.seq, Sub: r.sub}
 	r.passUp(ev, r.durable())
 	for _, v := range r.views() {
 		if v.view == event.SessionView && r.row.Started == 0 {
 			continue // it never got its turn; here it would come between the events of the run that has it
 		}
-		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Lifecycle: v.lifecycle(lifecycle),
+		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Before: before, Lifecycle: v.lifecycle(lifecycle),
 			ID: event.Cursor{View: v.view, Run: r.row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
 	}
 }

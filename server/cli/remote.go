@@ -230,6 +230,10 @@ func (r *remoteRun) attached(ctx context.Context, yield func(*hub.Entry)) error 
 		if err != nil {
 			return err
 		}
+		if again.StatusCode == http.StatusNoContent { // the run has ended, and nothing of it is new
+			again.Body.Close()
+			return nil
+		}
 		r.stream = again
 	}
 }

@@ -41,6 +41,9 @@ type Entry struct {
 	ID      string // the event's id on this subject
 	Type    string
 	Payload json.RawMessage
+	// Before is how many transient events came between the durable event before and this one. A transient one's position
+	// has the same number.
+	Before int
 	// Lifecycle is the status that the run has reached with this event: completed, failed, aborted or paused.
 	// Empty: none.
 	Lifecycle string

@@ -25,7 +25,7 @@ type wire interface {
 	// event, lifecycle, marker and failure add frames to what the next flush sends.
 	event(f *follower, e *hub.Entry, b *body)
 	lifecycle(f *follower, status, reason string)
-	marker(f *follower, eventID string)
+	marker(f *follower, eventID string, missed int)
 	failure(f *follower, code, message string)
 	// idle adds what tells a silent client that it is not forgotten.
 	idle()
@@ -33,8 +33,8 @@ type wire interface {
 	buffered() int
 	// flush sends what was added. An error means that the client is lost.
 	flush() error
-	// ended is called when a subscription is over. The last of an SSE client ends the connection.
-	ended(f *follower)
+	// over is called when the server has ended a subscription. The last of an SSE client ends the connection.
+	over(f *follower)
 	// bye ends the connection for a reason; after it nothing is written any more.
 	bye(e ending)
 	// transport is its name in the audit log.
@@ -414,6 +414,10 @@ func (c *client) show(f *follower, e *hub.Entry) {
 	if f.over || !e.Pos.After(f.pos) {
 		return
 	}
+	f.missed += f.gap(e)
+	if f.phase > ring { // what is replayed has one marker, at its end
+		c.mark(f)
+	}
 	f.pos, f.eventID = e.Pos, e.ID
 	b := c.s.bodyOf(f.feed.Subject, e)
 	if b.decision != nil && b.told.CompareAndSwap(false, true) && c.s.opts.Redacted != nil {
@@ -440,24 +444,28 @@ func (c *client) lifecycle(f *follower, status string) {
 	}
 }
 
-// mark tells a client once, after what is replayed, that its cursor was unknown, so that it may have missed or doubled
-// something.
+// mark tells a client how many transient events it has missed since it was told last. A client whose cursor was unknown is
+// told once that it may have missed or doubled something: that counts as one at least.
 func (c *client) mark(f *follower) {
-	if !f.unknown {
+	n := f.missed
+	if f.unknown {
+		n = max(n, 1)
+	}
+	if n == 0 {
 		return
 	}
-	f.unknown = false
+	f.unknown, f.missed = false, 0
 	id := f.eventID
 	if id == "" {
 		id = noEvent()
 	}
-	c.wire.marker(f, id)
+	c.wire.marker(f, id, n)
 }
 
 // over ends a subscription.
 func (c *client) over(f *follower) {
 	if !f.over {
 		c.release(f)
-		c.wire.ended(f)
+		c.wire.over(f)
 	}
 }

@@ -37,6 +37,7 @@ type follower struct {
 	pos     hub.Position // of the latest entry that was yielded
 	eventID string       // its id
 	unknown bool         // the cursor was, and the client has not been told yet
+	missed  int          // transient events that are gone, which the client has not been told of yet
 	ring    []*hub.Entry
 	held    []*hub.Entry
 	status  string // the lifecycle status to end with
@@ -87,6 +88,19 @@ func (f *follower) begin(ctx context.Context, h *hub.Hub, q *hub.Queue, cursor s
 		replayed, snapshot = replayed+n, f.ring[n-1].ID
 	}
 	return replayed, snapshot, nil
+}
+
+// whole reports whether the client's cursor is the last event of a run that has ended.
+func (f *follower) whole(ctx context.Context) (bool, error) {
+	if f.feed.Ended == nil || f.feed.Backlog == nil || f.pos == (hub.Position{}) {
+		return false, nil
+	}
+	if status, err := f.feed.Ended(ctx); err != nil || status == "" {
+		return false, err
+	}
+	// What ended the run is stored, though perhaps not published yet.
+	left, _, err := f.feed.Backlog(ctx, f.pos, nil)
+	return left == 0, err
 }
 
 // covered reports whether the ring holds everything after the position to begin from.
@@ -194,6 +208,24 @@ func (f *follower) pull(ctx context.Context, take func()) (e *hub.Entry, left ph
 		return nil, at, nil
 	}
 	return nil, live, nil
+}
+
+// gap is how many transient events came between the latest entry that was yielded and e.
+func (f *follower) gap(e *hub.Entry) int {
+	n, had := e.Before, 0
+	if e.Pos.Sub > 0 {
+		n = e.Pos.Sub - 1
+	}
+	// What came since one durable event is counted by the next one or by the transient ones themselves.
+	if since := e.Pos.Seq; e.Pos.Epoch == f.pos.Epoch {
+		if e.Pos.Sub == 0 {
+			since--
+		}
+		if f.pos.Seq == since {
+			had = f.pos.Sub
+		}
+	}
+	return max(n-had, 0)
 }
 
 // reached reports whether entries begin at e or before it.

@@ -37,9 +37,10 @@ type socket struct {
 	out    *buffer // the writer's: encoded frames
 	pinged time.Time
 
-	mu   sync.Mutex // guards the fields below
-	subs map[string]*follower
-	last int // number of the latest subscription
+	mu    sync.Mutex // guards the fields below
+	subs  map[string]*follower
+	last  int      // number of the latest subscription
+	ended []string // the latest subscriptions that the server has ended and the client may not know of yet
 }
 
 // run reads until the connection has ended, and then gives up all of it. What a refused client sends means nothing. Reads
@@ -223,15 +224,28 @@ func (k *socket) strike(id string) *follower {
 
 func (k *socket) unsubscribe(r *request, id string) {
 	f := k.strike(id)
-	if f == nil {
+	if f == nil && !k.hasEnded(id) {
 		k.refuse(r, &rpcError{Code: codeSubscriptionGone, Message: fmt.Sprintf("This connection has no subscription %.100q.", id)})
 		return
 	}
 	result := encode(rpcResult{"1", "2.0", r.id, unsubscribed{id, true}})
 	k.c.do(func() {
-		k.c.release(f)
+		if f != nil {
+			k.c.release(f)
+		}
 		k.add(result, encode(unsubscribedFrame{"1", "unsubscribed", id}))
 	})
+}
+
+// hasEnded reports, once, whether the server has ended a subscription that a client wants to end.
+func (k *socket) hasEnded(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := slices.Index(k.ended, id)
+	if at >= 0 {
+		k.ended = slices.Delete(k.ended, at, at+1)
+	}
+	return at >= 0
 }
 
 // prefixOf makes the prefix of a connection's subscription ids, which are unique and all of one length.
@@ -266,8 +280,8 @@ func (k *socket) lifecycle(f *follower, status, reason string) {
 	k.add(encode(lifecycleFrame{"1", "lifecycle", f.id, status, reason}))
 }
 
-func (k *socket) marker(f *follower, eventID string) {
-	k.add(encode(markerFrame{"1", "replay-marker", f.id, eventID, 1}))
+func (k *socket) marker(f *follower, eventID string, missed int) {
+	k.add(encode(markerFrame{"1", "replay-marker", f.id, eventID, missed}))
 }
 
 func (k *socket) failure(f *follower, code, message string) {
@@ -298,7 +312,15 @@ func (k *socket) flush() error {
 	return k.conn.WriteEncoded(context.Background(), out.b)
 }
 
-func (k *socket) ended(f *follower) { k.strike(f.id) }
+func (k *socket) over(f *follower) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.subs, f.id)
+	if len(k.ended) == maxSubscriptions {
+		k.ended = slices.Delete(k.ended, 0, 1)
+	}
+	k.ended = append(k.ended, f.id)
+}
 
 func (k *socket) bye(e ending) {
 	if e == endShutdown {

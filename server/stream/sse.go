@@ -18,39 +18,39 @@ import (
 const writeTimeout = 30 * time.Second
 
 // ServeSSE streams a feed until its subject ends, the client leaves or the service shuts down. The answer's headers must
-// not have been written; those that are set are sent. An error is returned only while the status can still be chosen.
+// not have been written; those that are set are sent. A client that has had everything of a run that has ended gets 204,
+// at which browsers do not come back. An error is returned only while the status can still be chosen.
 // On a connection that can be taken over it returns at once, so that an idle stream costs no more than an idle socket.
 func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Principal, feed Feed) error {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("Connection", "keep-alive")
-	h.Set("X-Accel-Buffering", "no")
-	if r.Method == http.MethodHead {
-		w.WriteHeader(http.StatusOK)
-		return nil
-	}
 	f := &follower{feed: &feed, id: "sse"}
 	out := &sseWire{f: f}
 	c := s.newClient(p, out)
 	out.client = c
 	followers := []*follower{f}
-	unused := func(err error) error {
-		for _, name := range []string{"Content-Type", "Cache-Control", "Connection", "X-Accel-Buffering"} {
-			h.Del(name)
-		}
-		h.Set("Cache-Control", "no-store")
+	if err := s.enter(c); err != nil {
 		c.close(nil)
 		return err
 	}
-	if err := s.enter(c); err != nil {
-		return unused(err)
+	_, _, err := f.begin(r.Context(), s.opts.Hub, c.queue, r.Header.Get("Last-Event-ID"))
+	whole := false
+	if err == nil {
+		whole, err = f.whole(r.Context())
 	}
-	if _, _, err := f.begin(r.Context(), s.opts.Hub, c.queue, r.Header.Get("Last-Event-ID")); err != nil {
-		err = unused(err)
+	if err != nil || whole || r.Method == http.MethodHead {
+		c.close(followers)
 		s.leave(c)
-		return err
+		switch {
+		case err != nil:
+			return err
+		case whole:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			streamHead(w.Header())
+			w.WriteHeader(http.StatusOK)
+		}
+		return nil
 	}
+	streamHead(w.Header())
 	read, err := out.open(w, r)
 	if err != nil { // the client has gone
 		out.shut()
@@ -72,6 +72,13 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 	}
 	serve()
 	return nil
+}
+
+func streamHead(h http.Header) {
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("Connection", "close") // it ends with the stream, so no client may send another request on it
+	h.Set("X-Accel-Buffering", "no")
 }
 
 // sseWire writes the frames of one stream. Data is on one line.
@@ -100,9 +107,6 @@ func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (read func(), err
 				s.SetStatus(http.StatusOK)
 			}
 			o.conn = conn
-			if o.f.feed.Ended != nil {
-				w.Header().Set("Connection", "close") // an end is to be expected, and with it that of the connection
-			}
 			// Nothing of the request stays: what net/http reads and writes with is several times as large as the stream.
 			return func() { discard(conn) }, o.head(w.Header())
 		}
@@ -198,8 +202,8 @@ func (o *sseWire) lifecycle(f *follower, status, reason string) {
 	o.frame("lifecycle", "", lifecycleFrame{"1", "lifecycle", f.id, status, reason})
 }
 
-func (o *sseWire) marker(f *follower, eventID string) {
-	o.frame("replay-marker", f.eventID, markerFrame{"1", "replay-marker", f.id, eventID, 1})
+func (o *sseWire) marker(f *follower, eventID string, missed int) {
+	o.frame("replay-marker", f.eventID, markerFrame{"1", "replay-marker", f.id, eventID, missed})
 }
 
 func (o *sseWire) failure(f *follower, code, message string) {
@@ -251,14 +255,16 @@ func (o *sseWire) write(b []byte) error {
 
 func (o *sseWire) transport() string { return "sse" }
 
-func (o *sseWire) ended(*follower) { o.client.finish(ending{}) }
+func (o *sseWire) over(*follower) { o.client.finish(ending{}) }
 
-// bye ends the stream. A client whose run goes on is told so, and why it gets no more of it.
+// bye ends the stream. A client that may go on after its latest event is told that the stream pauses, and why.
 func (o *sseWire) bye(e ending) {
 	switch {
 	case o.f.over:
 	case e == endShutdown:
 		o.lifecycle(o.f, "paused", "server-shutdown")
+	case e == endThrottled:
+		o.lifecycle(o.f, "paused", e.reason)
 	default:
 		o.lifecycle(o.f, "failed", e.reason)
 	}

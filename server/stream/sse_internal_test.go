@@ -27,7 +27,7 @@ func FuzzSSE(f *testing.F) {
 		e := &hub.Entry{ID: id, Type: typ, Payload: payload}
 		o.idle()
 		o.event(sub, e, (&Service{}).bodyOf(subject, e))
-		o.marker(sub, id)
+		o.marker(sub, id, 1)
 		o.failure(sub, "replay.failed", reason)
 		o.lifecycle(sub, "failed", reason)
 		if err := o.flush(); err != nil {

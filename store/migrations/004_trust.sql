@@ -3,3 +3,7 @@
 ALTER TABLE auth_tokens ADD COLUMN minter_id TEXT;
 ALTER TABLE auth_tokens ADD COLUMN root_id   TEXT;
 CREATE INDEX auth_tokens_minted ON auth_tokens (minter_id) WHERE minter_id IS NOT NULL;
+
+-- How many transient events a run published between the durable event before and this one: a subscriber who gets none of
+-- them is told how many they were. 0 for events that are older than this column.
+ALTER TABLE run_events ADD COLUMN transient INTEGER NOT NULL DEFAULT 0;
