@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/schema"
 )
@@ -144,6 +145,9 @@ func (c *contract) problems(x *exchange, body string) (problems []string) {
 	if media != "" && content[media] == nil {
 		add("the content type %q is not documented", media)
 	}
+	if stream {
+		c.frames(body, add)
+	}
 	if media != "application/json" || x.method == http.MethodHead {
 		return problems
 	}
@@ -156,6 +160,25 @@ func (c *contract) problems(x *exchange, body string) (problems []string) {
 		add("the body is not as documented: %v; it is %s", is, body)
 	}
 	return problems
+}
+
+// frames checks what a stream has sent so far. Agents may publish events that are not in the catalogue.
+func (c *contract) frames(body string, add func(string, ...any)) {
+	s, err := c.schema("#/components/schemas/Frame")
+	if err != nil {
+		add("%v", err)
+		return
+	}
+	for line := range strings.Lines(body) {
+		data, ok := strings.CutPrefix(line, "data: ")
+		var f struct{ Kind, Type string }
+		if !ok || !strings.HasSuffix(data, "\n") || json.Unmarshal([]byte(data), &f) != nil || f.Kind == "event" && !event.Known(f.Type) {
+			continue
+		}
+		for _, is := range s.Validate(json.RawMessage(data)) {
+			add("a frame is not as documented: %v; it is %s", is, data)
+		}
+	}
 }
 
 // fault checks the form of an error and returns its code.

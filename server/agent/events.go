@@ -66,11 +66,12 @@ func toolSettled(o *message.Outcome) event.Event {
 	}
 	return event.New(event.ToolError, struct {
 		callHead
-		Error toolErrorFields `json:"error"`
-	}{callHead{o.ToolCallID, o.ToolName}, toolErrorFields{o.ToolCallID, o.ToolName, o.Kind, o.Message, o.Hint, o.Recoverable, o.RecoveryHint}})
+		Error CallError `json:"error"`
+	}{callHead{o.ToolCallID, o.ToolName}, CallError{o.ToolCallID, o.ToolName, o.Kind, o.Message, o.Hint, o.Recoverable, o.RecoveryHint}})
 }
 
-type toolErrorFields struct {
+// CallError is the error in a tool.execute.error event.
+type CallError struct {
 	ToolCallID   string               `json:"toolCallId"`
 	ToolName     string               `json:"toolName"`
 	Kind         message.ErrorKind    `json:"kind"`

@@ -5,10 +5,12 @@ import "slices"
 // A Type is one row of the catalogue.
 type Type struct {
 	Name      string
-	Transient bool   // lives in the replay ring only; folded into a later durable event
-	Child     bool   // forwarded from a child run to its parent by default (policy "lifecycle")
-	Fields    string // the members of its payload besides "type"; `?` marks those that may be absent
-	When      string
+	Transient bool // lives in the replay ring only; folded into a later durable event
+	Child     bool // forwarded from a child run to its parent by default (policy "lifecycle")
+	// Fields are the members of its payload besides "type": name:kind, where ? after the name marks those that may be
+	// absent. Kinds are string (when none is given), int, number, bool, object, any, and components of the OpenAPI document.
+	Fields string
+	When   string
 }
 
 const (
@@ -42,31 +44,31 @@ const (
 
 var catalogue = []Type{
 	{Name: AgentStart, Fields: "runId, agentId", When: "A run begins, goes on after an approval, or goes on after a restart."},
-	{Name: StepStart, Fields: "stepNumber", When: "A step begins: one model call and the tool calls it asks for."},
+	{Name: StepStart, Fields: "stepNumber:int", When: "A step begins: one model call and the tool calls it asks for."},
 	{Name: TextDelta, Transient: true, Fields: "delta", When: "A piece of the answer's text."},
 	{Name: ReasoningDelta, Transient: true, Fields: "delta", When: "A piece of the model's reasoning."},
 	{Name: ToolCallStart, Fields: "toolCallId, toolName", When: "The model begins to write a tool call."},
 	{Name: ToolCallDelta, Transient: true, Fields: "toolCallId, argsDelta", When: "A piece of a tool call's arguments, as raw JSON text."},
-	{Name: ToolCallEnd, Fields: "toolCallId, finalArgs", When: "A tool call is complete."},
+	{Name: ToolCallEnd, Fields: "toolCallId, finalArgs:any", When: "A tool call is complete."},
 	{Name: ToolCallIncomplete, Fields: "toolCallId, toolName, finishReason, argsPrefix", When: "The model's answer was cut off inside a tool call."},
 	{Name: TextComplete, Fields: "text", When: "The whole text of the step; it replaces its deltas."},
-	{Name: AgentFellback, Fields: "runId, sessionId, agentId, from, to, reason, stepNumber, attempt", When: "A model failed and the next one takes over; what the failed one streamed is void."},
+	{Name: AgentFellback, Fields: "runId, sessionId, agentId, from, to, reason, stepNumber:int, attempt:int", When: "A model failed and the next one takes over; what the failed one streamed is void."},
 	{Name: ToolStart, Child: true, Fields: "toolCallId, toolName", When: "A tool call is about to run, or to wait for approval."},
-	{Name: ToolProgress, Transient: true, Child: true, Fields: "toolName, toolCallId, current, total?, message?, stepNumber, ts", When: "A tool reports how far it is."},
-	{Name: ToolPartial, Transient: true, Child: true, Fields: "toolName, toolCallId, chunk, chunkIndex, stepNumber, ts", When: "A piece of a tool's output."},
-	{Name: ToolEnd, Child: true, Fields: "toolCallId, toolName, result, durationMs, bufferTruncated?", When: "A tool call succeeded."},
-	{Name: ToolError, Child: true, Fields: "toolCallId, toolName, error", When: "A tool call failed."},
+	{Name: ToolProgress, Transient: true, Child: true, Fields: "toolName, toolCallId, current:number, total?:number, message?, stepNumber:int, ts:int", When: "A tool reports how far it is."},
+	{Name: ToolPartial, Transient: true, Child: true, Fields: "toolName, toolCallId, chunk:object, chunkIndex:int, stepNumber:int, ts:int", When: "A piece of a tool's output."},
+	{Name: ToolEnd, Child: true, Fields: "toolCallId, toolName, result:any, durationMs:int, bufferTruncated?:bool", When: "A tool call succeeded."},
+	{Name: ToolError, Child: true, Fields: "toolCallId, toolName, error:CallError", When: "A tool call failed."},
 	{Name: ApprovalRequested, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?", When: "A tool call waits for a person's decision."},
 	{Name: ApprovalGranted, Child: true, Fields: "toolCallId, subRunToolCallId?", When: "A person allowed a tool call."},
 	{Name: ApprovalDenied, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?", When: "A tool call was refused, by a person or because of an abort."},
 	{Name: Handoff, Fields: "fromAgentId, toAgentId", When: "The conversation goes to another agent, as a child run."},
-	{Name: SubagentEvent, Child: true, Fields: "toolCallId, agentName, event", When: "A child run tells of something: its parent's tool call, its agent and the event. Grandchildren nest."},
-	{Name: FileGenerated, Fields: "mimeType, data", When: "The agent made a file."},
+	{Name: SubagentEvent, Child: true, Fields: "toolCallId, agentName, event:Event", When: "A child run tells of something: its parent's tool call, its agent and the event. Grandchildren nest."},
+	{Name: FileGenerated, Fields: "mimeType, data:Bytes", When: "The agent made a file."},
 	{Name: SourceCited, Fields: "uri, title?", When: "The agent names a source."},
-	{Name: StepEnd, Fields: "stepNumber, usage", When: "A step is complete."},
-	{Name: AgentCancelling, Fields: "runId, drain, onPendingApprovals", When: "An abort has been asked for."},
-	{Name: AgentError, Child: true, Fields: "error", When: "The run failed; agent.end follows."},
-	{Name: AgentEnd, Fields: "runId, result", When: "The run has ended or waits for approval. Always the last."},
+	{Name: StepEnd, Fields: "stepNumber:int, usage:Usage", When: "A step is complete."},
+	{Name: AgentCancelling, Fields: "runId, drain:bool, onPendingApprovals", When: "An abort has been asked for."},
+	{Name: AgentError, Child: true, Fields: "error:RunstateError", When: "The run failed; agent.end follows."},
+	{Name: AgentEnd, Fields: "runId, result:RunResult", When: "The run has ended or waits for approval. Always the last."},
 }
 
 var byName = func() map[string]Type {

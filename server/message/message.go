@@ -27,7 +27,7 @@ const (
 // A Message is one entry of a transcript. A part of its content is a struct, also one that holds nothing: reading a
 // message takes up to five hundred bytes of memory for each byte.
 type Message struct {
-	Role       Role       `json:"role"`
+	Role       Role       `json:"role" enum:"system|user|assistant|tool"`
 	Content    Content    `json:"content"`
 	UserID     string     `json:"userId,omitempty"`     // user messages
 	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // assistant messages
@@ -63,6 +63,11 @@ func (c Content) String() string {
 		b.WriteString(p.Text)
 	}
 	return b.String()
+}
+
+// OpenAPISchema is the schema of what MarshalJSON writes.
+func (Content) OpenAPISchema() json.RawMessage {
+	return json.RawMessage(`{"anyOf":[{"type":"string"},{"type":"array","items":{"$ref":"#/components/schemas/Part"}}]}`)
 }
 
 // MarshalJSON writes a string or an array of parts.

@@ -15,6 +15,7 @@ type field struct {
 	quoted   bool // the tag says string
 	doc      string
 	enum     string
+	ref      string
 
 	depth  int  // embedded structs between it and the outer one
 	tagged bool // the tag gives the name
@@ -67,7 +68,7 @@ func collect(list []field, t reflect.Type, outer field, chain []reflect.Type) []
 		}
 		has := func(option string) bool { return slices.Contains(strings.Split(options, ","), option) }
 		f := field{
-			name: name, typ: sf.Type, doc: sf.Tag.Get("doc"), enum: sf.Tag.Get("enum"),
+			name: name, typ: sf.Type, doc: sf.Tag.Get("doc"), enum: sf.Tag.Get("enum"), ref: sf.Tag.Get("ref"),
 			omitted: has("omitempty") || has("omitzero"),
 			quoted:  has("string") && isScalar(base.Kind()),
 			depth:   outer.depth, tagged: name != "",

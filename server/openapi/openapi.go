@@ -1,7 +1,8 @@
 // Package openapi turns a list of operations into an OpenAPI 3.1 document and into Markdown tables.
 //
 // It is pure: the same operations give the same bytes, in the order in which they were declared. Mistakes in a
-// declaration (two operations with one id, a parameter that is not in the path, a type that JSON cannot hold) panic,
+// declaration (two operations with one id, a parameter that is not in the path, a tag that nothing is said about, a type
+// that JSON cannot hold) panic,
 // because they are mistakes of the program and every start of it would meet them.
 package openapi
 
@@ -18,7 +19,9 @@ import (
 // Info is what the document says about the whole API.
 type Info struct {
 	Title, Version, Description string
-	BasePath                    string // stands before every path; empty for none
+	BasePath                    string            // stands before every path; empty for none
+	Tags                        map[string]string // what each tag of the operations is about
+	Components                  []reflect.Type    // described also where no operation names them
 }
 
 // An Operation is one method on one path.
@@ -52,17 +55,20 @@ type Param struct {
 // A Response is one way in which an operation answers. Several of one status are alternatives.
 type Response struct {
 	Status      int
-	Type        reflect.Type // nil when the body is text, or absent when ContentType is empty too
+	Type        reflect.Type // nil when the body is text, or absent when ContentType is empty too; what each event of a stream holds
 	ContentType string       // empty for application/json, when Type is given
 	Description string       // empty for the name of the status
 }
 
-const jsonType = "application/json"
+const (
+	jsonType    = "application/json"
+	eventStream = "text/event-stream"
+)
 
 // Document is the OpenAPI 3.1.0 document of the operations: indented JSON that ends with a newline. The caller owns
 // it.
 func Document(info Info, ops []Operation) []byte {
-	d := &document{schemas: newSchemas(), ids: map[string]bool{}}
+	d := &document{schemas: newSchemas(), ids: map[string]bool{}, about: info.Tags}
 	var order []string
 	items := map[string]object{}
 	for _, op := range ops {
@@ -70,6 +76,9 @@ func Document(info Info, ops []Operation) []byte {
 			order = append(order, op.Path)
 		}
 		items[op.Path] = append(items[op.Path], member{method(op), d.operation(op)})
+	}
+	for _, t := range info.Components {
+		d.schemas.of(t)
 	}
 	paths := object{}
 	for _, p := range order {
@@ -103,6 +112,7 @@ func Document(info Info, ops []Operation) []byte {
 type document struct {
 	schemas *schemas
 	ids     map[string]bool
+	about   map[string]string
 	tags    []object
 }
 

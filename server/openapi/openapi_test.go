@@ -81,13 +81,13 @@ var sample = []openapi.Operation{
 		Method: "POST", Path: "/orders/search", Summary: "Find orders", Tag: "Orders", Body: reflect.TypeFor[filter](),
 		Responses: []openapi.Response{
 			{Status: 200, Type: reflect.TypeFor[page[order]]()},
-			{Status: 200, ContentType: "text/event-stream", Description: "One order in each event."},
+			{Status: 200, Type: reflect.TypeFor[order](), ContentType: "text/event-stream", Description: "One order in each event."},
 		},
 	},
 }
 
 func TestGolden(t *testing.T) {
-	info := openapi.Info{Title: "Shop", Version: "1.2.3", Description: "Sells things.", BasePath: "/v1"}
+	info := openapi.Info{Title: "Shop", Version: "1.2.3", Description: "Sells things.", BasePath: "/v1", Tags: map[string]string{"Orders": "What is sold.", "Server": "How it is."}}
 	doc := openapi.Document(info, sample)
 	validate(t, doc)
 	if again := openapi.Document(info, sample); string(again) != string(doc) {
@@ -146,6 +146,7 @@ func TestMistakesPanic(t *testing.T) {
 				N int `enum:"1|2"`
 			}]()
 		},
+		"tag":     func(op *openapi.Operation) { op.Tag = "unheard of" },
 		"same id": func(op *openapi.Operation) { op.Path = "/by-x" },
 	} {
 		bad := good

@@ -19,7 +19,10 @@ func (d *document) operation(op Operation) object {
 	if op.Tag != "" {
 		o = append(o, member{"tags", []string{op.Tag}})
 		if !slices.ContainsFunc(d.tags, func(t object) bool { return t[0].value == op.Tag }) {
-			d.tags = append(d.tags, object{{"name", op.Tag}})
+			if d.about[op.Tag] == "" {
+				panic("openapi: nothing is said about the tag " + op.Tag)
+			}
+			d.tags = append(d.tags, object{{"name", op.Tag}, {"description", d.about[op.Tag]}})
 		}
 	}
 	o = append(o, member{"summary", op.Summary})
@@ -124,6 +127,8 @@ func (d *document) responses(op Operation) object {
 			at(r.Status).add(text, r.ContentType, object{{"type", "string"}})
 		case r.ContentType == "":
 			at(r.Status).add(text, jsonType, d.schemas.of(r.Type))
+		case r.ContentType == eventStream:
+			at(r.Status).add(text, eventStream, object{{"type", "string"}, {"contentMediaType", eventStream}, {"contentSchema", d.schemas.of(r.Type)}})
 		default:
 			at(r.Status).add(text, r.ContentType, d.schemas.of(r.Type))
 		}

@@ -17,7 +17,8 @@ import (
 //
 // Every other type is described by what encoding/json does with it. Named structs become components. A member is
 // required unless its tag says omitempty or omitzero; a pointer that is required may be null. The tag `doc` becomes
-// the description, the tag `enum` ("a|b") the allowed values of a string or of a list of strings. Types with JSON
+// the description, the tag `enum` ("a|b") the allowed values of a string or of a list of strings; the tag `ref`
+// names the component that a json.RawMessage holds. Types with JSON
 // methods of their own can be anything, but for a [Fielder]; types with text methods are strings.
 type Schemer interface{ OpenAPISchema() json.RawMessage }
 
@@ -184,6 +185,9 @@ func (s *schemas) structure(t reflect.Type) object {
 
 func (s *schemas) property(f field) object {
 	schema := s.of(f.typ)
+	if f.ref != "" {
+		schema = object{{"$ref", schemaPath + f.ref}}
+	}
 	if f.quoted {
 		schema = object{{"type", "string"}}
 	}

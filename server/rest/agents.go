@@ -14,6 +14,7 @@ import (
 	"agentd/server/gate"
 	"agentd/server/idem"
 	"agentd/server/openapi"
+	"agentd/server/stream"
 	"agentd/store"
 )
 
@@ -31,10 +32,19 @@ type AgentList struct {
 
 // RunBody asks for a run.
 type RunBody struct {
-	Input     json.RawMessage `json:"input,omitempty" doc:"What the agent is to answer: text, a message, a list of messages, or whatever the agent takes. Default: the empty text."`
+	Input     json.RawMessage `json:"input,omitempty" ref:"RunInput" doc:"What the agent is to answer: text, a message, a list of messages, or whatever the agent takes. Default: the empty text."`
 	SessionID string          `json:"sessionId,omitempty" min:"1" doc:"The conversation that the run belongs to; made when it does not exist."`
 	UserID    string          `json:"userId,omitempty" min:"1"`
 	OnBusy    string          `json:"onBusy,omitempty" enum:"refuse|queue" doc:"What to do while another run of the session has not ended. Default: refuse."`
+}
+
+// RunInput is what stands as the input of a run, for documents.
+type RunInput struct{}
+
+// OpenAPISchema is the schema of what agents take.
+func (RunInput) OpenAPISchema() json.RawMessage {
+	return json.RawMessage(`{"anyOf":[{"type":"string"},{"$ref":"#/components/schemas/Message"},
+		{"type":"array","items":{"$ref":"#/components/schemas/Message"}},{"type":"object"},{"type":["number","boolean","null"]}]}`)
 }
 
 // RunAnswer is the answer of POST /agents/{id}/run.
@@ -90,7 +100,7 @@ func (a *API) agentRoutes() []Route {
 			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection.",
 			Errors:  starts,
 			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and under way."},
-				{Status: 200, ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`; the header X-Run-Id names the run."}},
+				{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`; the header X-Run-Id names the run."}},
 			Endpoint: streamed(a.streamAgent)},
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
 	"agentd/server/audit"
+	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/health"
@@ -70,7 +72,8 @@ func (a *API) Routes() []Route {
 
 // Document is the OpenAPI document of the table.
 func (a *API) Document() []byte {
-	return openapi.Document(openapi.Info{Title: "agentd", Version: a.Version, BasePath: a.BasePath,
+	return openapi.Document(openapi.Info{Title: "agentd", Version: a.Version, BasePath: a.BasePath, Tags: tags,
+		Components:  []reflect.Type{reflect.TypeFor[event.Event](), reflect.TypeFor[agent.CallError](), reflect.TypeFor[RunInput]()},
 		Description: "Hosts AI agents: durable runs, live events, sessions and tokens."}, a.operations())
 }
 
@@ -167,13 +170,30 @@ func inputs(t reflect.Type) (params []openapi.Param, body reflect.Type, media st
 	return params, body, media
 }
 
+// tags say what the routes with a first segment are about.
+var tags = map[string]string{
+	"agents":    "The registered agents, and how to run them.",
+	"runs":      "Runs: their state and events, and decisions on them.",
+	"approvals": "What waits for a person.",
+	"sessions":  "Conversations: transcripts, exports and events.",
+	"session":   "Tickets for connections that cannot carry a token.",
+	"tokens":    "Bearer tokens.",
+	"audit":     "The audit chain.",
+	"health":    "How the server is.",
+	"openapi":   "This document.",
+	"metrics":   "Figures in the text exposition format.",
+	"ws":        "The WebSocket transport.",
+	"system":    "Routes whose paths the configuration sets.",
+}
+
+// tag is the first segment of a path, or system where the configuration has chosen that.
 func tag(path string) string {
-	for i := 1; i < len(path); i++ {
-		if path[i] == '/' || path[i] == '.' {
-			return path[1:i]
-		}
+	name, _, _ := strings.Cut(path[1:], "/")
+	name, _, _ = strings.Cut(name, ".")
+	if tags[name] == "" {
+		return "system"
 	}
-	return path[1:]
+	return name
 }
 
 func (a *API) systemRoutes() []Route {

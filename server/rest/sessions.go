@@ -3,11 +3,13 @@ package rest
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/openapi"
 	"agentd/server/session"
+	"agentd/server/stream"
 	"agentd/store"
 )
 
@@ -114,7 +116,7 @@ func (a *API) sessionRoutes() []Route {
 	return append(routes, Route{Method: "GET", Path: a.SSESessions + "/{id}/events", Access: ScopeOf("sessions", "read", "id"),
 		Summary:  "The events of all runs of a session as Server-Sent Events. Resumes after `Last-Event-ID`, also after a restart.",
 		Errors:   []*fault.Kind{fault.SessionNotFound},
-		Answers:  []openapi.Response{{Status: 200, ContentType: "text/event-stream", Description: "Event frames."}},
+		Answers:  []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames."}},
 		Endpoint: streamed(a.sessionEvents)})
 }
 

@@ -104,6 +104,25 @@ type errorFrame struct {
 	SubscriptionID string `json:"subscriptionId,omitempty"`
 }
 
+// Frame is any frame, for documents.
+type Frame struct{}
+
+// OpenAPISchema is the union of the frames, told apart by their kind.
+func (Frame) OpenAPISchema() json.RawMessage {
+	return json.RawMessage(`{"oneOf":[
+		{"title":"event","type":"object","required":["v","kind","subscriptionId","eventId","subject","type","payload"],"properties":{
+			"v":{"const":"1"},"kind":{"const":"event"},"subscriptionId":{"type":"string"},
+			"eventId":{"type":"string","description":"Where to resume after it: sinceEventId, or Last-Event-ID."},
+			"subject":{"type":"string"},"type":{"type":"string"},"payload":{"$ref":"#/components/schemas/Event"}}},
+		{"title":"lifecycle","type":"object","required":["v","kind","subscriptionId","status"],"properties":{
+			"v":{"const":"1"},"kind":{"const":"lifecycle"},"subscriptionId":{"type":"string"},
+			"status":{"type":"string","enum":["subscribed","unsubscribed","paused","completed","failed","aborted"]},"reason":{"type":"string"}}},
+		{"title":"replay-marker","description":"Events before the next one are gone.","type":"object","required":["v","kind","subscriptionId","eventId","droppedCount"],"properties":{
+			"v":{"const":"1"},"kind":{"const":"replay-marker"},"subscriptionId":{"type":"string"},"eventId":{"type":"string"},"droppedCount":{"type":"integer"}}},
+		{"title":"error","type":"object","required":["v","kind","code","message"],"properties":{
+			"v":{"const":"1"},"kind":{"const":"error"},"code":{"type":"string"},"message":{"type":"string"},"subscriptionId":{"type":"string"}}}]}`)
+}
+
 // encode encodes a frame of ours, which cannot fail.
 func encode(frame any) []byte {
 	b, err := message.Encode(frame)
