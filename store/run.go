@@ -481,6 +481,18 @@ func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
 	return runs, err
 }
 
+// Orphans returns the children that have not ended although the runs that called them have.
+func (r *Runs) Orphans(tx *Tx) ([]*Run, error) {
+	var runs []*Run
+	err := tx.collect(func(s scanner) error {
+		run, err := scanRun(s)
+		runs = append(runs, run)
+		return err
+	}, "SELECT "+runColumns+` FROM runs INDEXED BY runs_open_children WHERE status IN ('pending', 'running', 'awaiting_approval') AND parent IS NOT NULL
+		AND (SELECT p.status FROM runs p WHERE p.n = runs.parent) IN ('completed', 'failed', 'aborted') ORDER BY n`)
+	return runs, err
+}
+
 // null is v, or NULL for a zero value.
 func null[T comparable](v T) any {
 	var zero T

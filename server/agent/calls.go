@@ -90,6 +90,7 @@ func (a *LLM) judge(c message.ToolCall) wish {
 
 // settle makes a call done, with its outcome at the given place in the transcript.
 func (m *move) settle(c *store.Call, place int, o *message.Outcome) {
+	m.progress()
 	c.Phase, c.Answered, c.Settled, c.Reason = store.CallDone, place, m.at, ""
 	m.messageAt(place, transcript.Answer(o), o)
 }

@@ -186,9 +186,13 @@ func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error
 	}
 	var row *store.Run
 	var rec *record
+	var times int
 	err = r.e.opts.Runs.Snapshot(context.WithoutCancel(r.ctx), func(tx *store.Tx) (err error) {
 		if row, err = r.e.opts.Runs.Find(tx, c.Child); err == nil {
 			rec, err = load(tx, r.e.opts.Runs, row)
+		}
+		if err == nil {
+			times, _, err = interruptions(tx, r.e.opts.Runs, row)
 		}
 		return err
 	})
@@ -213,7 +217,7 @@ func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error
 		if j.tool.former {
 			return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q does not call the agent %q any more.", r.row.Owner, row.Owner)
 		}
-		if err := kid.verdict(); err != nil {
+		if err := kid.verdict(times); err != nil {
 			return err
 		}
 		return kid.reenter()

@@ -264,7 +264,7 @@ func TestCrashLoopEnds(t *testing.T) {
 		}
 		waitFor(t, going)
 	}
-	for range 2 {
+	for range 3 {
 		if n := r.crash(); n != 1 {
 			t.Fatalf("the start after a crash took up %d runs, want 1", n)
 		}
@@ -272,7 +272,7 @@ func TestCrashLoopEnds(t *testing.T) {
 	}
 	r.crash()
 	if s := r.settled(h.ID); s.Status != store.Failed || s.Error.Code != "crash-loop" {
-		t.Errorf("after the third crash: %s %+v, want failed with crash-loop", s.Status, s.Error)
+		t.Errorf("after the fourth crash: %s %+v, want failed with crash-loop", s.Status, s.Error)
 	}
 	r.checkNumbers(h.ID)
 }

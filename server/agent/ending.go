@@ -148,6 +148,8 @@ func (r *run) close(m *move, status store.Status, cause error) (unknown []Approv
 				return nil, err
 			}
 			unknown = append(unknown, left...)
+		case c.Phase == store.CallAwaiting && c.Reason == OutcomeUnknown && r.orphan():
+			m.settle(&c, r.rec.place(&c), unknownOutcome(&c))
 		case c.Phase == store.CallAwaiting && c.Reason != OutcomeUnknown, requested(c) && c.Phase == store.CallDispatching && c.Attempts == 0:
 			r.refuse(m, &c, asked, why)
 		case c.Phase == store.CallDispatching && !r.doubtful(m, &c):
@@ -197,7 +199,9 @@ func (r *run) doubtful(m *move, c *store.Call) bool {
 	switch {
 	case spec.Repeatable():
 		return false
-	case spec.OnUnknownOutcome == tool.ReportError:
+	case requested(*c) && r.orphan():
+		*c = acknowledged(*c, m.at)
+	case spec.OnUnknownOutcome == tool.ReportError, r.orphan():
 		m.settle(c, r.rec.place(c), unknownOutcome(c))
 	default:
 		c.Phase, c.Reason = store.CallAwaiting, OutcomeUnknown
@@ -206,6 +210,15 @@ func (r *run) doubtful(m *move, c *store.Call) bool {
 		}
 	}
 	return true
+}
+
+// orphan reports whether the run is the child of one that has ended, or is below such a child: nobody can be asked about
+// its calls, since decisions are made on the root.
+func (r *run) orphan() bool {
+	for r.parent != nil {
+		r = r.parent
+	}
+	return r.row.Parent != 0
 }
 
 // refuse settles a call that was not made and is not to be; asked is the index of its approval, -1 when nobody was asked.

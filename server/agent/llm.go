@@ -114,7 +114,7 @@ func (a *LLM) open(r *run, m *move) {
 // beginStep adds the start of a step.
 func (m *move) beginStep(r *run, n int) {
 	m.row.Step = n
-	m.row.Attempt = 1 // it has made progress
+	m.progress()
 	m.steps = append(m.steps, store.Step{Number: n, Agent: m.row.Owner, Started: m.at})
 	m.say(event.StepStart, stepFields{StepNumber: n})
 }
@@ -225,6 +225,7 @@ func (a *LLM) ask(r *run, step store.Step) error {
 		m, r.held = r.held, nil
 		m.at = r.stamp()
 	}
+	m.progress()
 	if err := m.charge(res.Model, res.Usage); err != nil {
 		return err
 	}

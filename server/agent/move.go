@@ -30,7 +30,8 @@ type move struct {
 	pending  []Approval        // when a checkpoint makes requests durable
 	granted  []Approval        // what its slot holds, when the move sets that
 
-	counted, uncounted int // transient events that no durable event counts, before the move and after it; see count
+	counted, uncounted int  // transient events that no durable event counts, before the move and after it; see count
+	further            bool // it brings the run further than it was, so that no restart begins here again
 }
 
 // published is an event as subscribers see it.
@@ -60,6 +61,9 @@ func (m *move) count(uncounted int) {
 		at++
 	}
 }
+
+// progress notes that the run gets further with the move: the crashes so far do not count any more.
+func (m *move) progress() { m.further, m.row.Attempt = true, 1 }
 
 func (m *move) change() *store.Change {
 	return &store.Change{Run: m.row, Events: m.stored, Messages: m.messages, Steps: m.steps, Calls: m.calls, Slots: m.slots, Spills: m.spills,

@@ -226,6 +226,7 @@ func (s *sink) Checkpoint(state json.RawMessage) error {
 		return fault.New(fault.AgentProtocol, "A checkpoint is JSON of at most %d bytes.", maxCheckpoint)
 	}
 	return s.record(func(m *move) {
+		m.progress()
 		m.slot(store.CheckpointSlot, state)
 		m.acknowledge(s.r)
 		if len(s.asked) > 0 {

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"agentd/server/event"
@@ -10,9 +12,30 @@ import (
 	"agentd/store"
 )
 
-// maxAttempts is how many processes may take up one step of a run before it is given up: one that brings the server down with it
-// must not do so for ever.
-const maxAttempts = 3
+// maxAttempts is how many processes may take up one step of a run before it is given up, see trial.
+const maxAttempts = 4
+
+// A trial finds out whether it is a run that brings the server down. A crash interrupts every run that moves, so it
+// says little about one of them. The runs that were interrupted go on at once after their first crash. One that was
+// interrupted again without having come further is a suspect, and suspects are tried: each begins when all that begin
+// before it have come further, wait or have ended. So who is interrupted as a suspect was the only one that moved of all
+// that the crash before had interrupted, and after two such crashes it is given up. New runs are not held back meanwhile.
+type trial struct {
+	turn chan struct{} // closed when the run may begin
+	over chan struct{} // closed when it has come further, or does not move any more
+	once sync.Once
+}
+
+// suspicion is how often a step of a run must have been taken up for the run to be a suspect.
+const suspicion = 2
+
+func newTrial() *trial { return &trial{turn: make(chan struct{}), over: make(chan struct{})} }
+
+func (t *trial) pass() {
+	if t != nil {
+		t.once.Do(func() { close(t.over) })
+	}
+}
 
 // Recover takes up the runs that an earlier process left: each that was running goes on from its last commit, or ends
 // as failed (server-restarted, crash-loop) where that is not possible; those that wait keep waiting. It is called
@@ -28,17 +51,25 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 	}
 	going := 0
 	sessions := map[string]bool{}
+	var suspects []suspect
+	var others []*run
 	for _, row := range open {
 		switch row.Status {
 		case store.Running:
-			moved, err := e.recoverRun(ctx, row)
+			r, tries, err := e.recoverRun(ctx, row)
 			if err != nil {
 				return going, err
 			}
-			if moved {
-				going++
+			if r == nil {
+				break
+			}
+			going++
+			if tries >= suspicion {
+				suspects = append(suspects, suspect{r, tries})
 				continue
 			}
+			others = append(others, r)
+			continue
 		case store.Awaiting:
 			var pending []Approval
 			err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
@@ -53,10 +84,89 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		}
 		sessions[row.Session] = true
 	}
+	if err := e.endOrphans(ctx); err != nil {
+		return going, err
+	}
+	e.try(others, suspects)
 	for s := range sessions {
 		e.next(s)
 	}
 	return going, nil
+}
+
+// endOrphans ends the children that an earlier version of the program left open when their parents ended.
+func (e *Engine) endOrphans(ctx context.Context) error {
+	var rows []*store.Run
+	err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+		rows, err = e.opts.Runs.Orphans(tx)
+		return err
+	})
+	for _, row := range rows {
+		held := false // with their parent
+		if err == nil {
+			err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
+				parent, err := e.opts.Runs.Number(tx, row.Parent)
+				if err != nil || parent.Status != store.Aborted {
+					return err
+				}
+				pending, err := pendingOf(tx, e.opts.Runs, parent)
+				held = len(pending) > 0
+				return err
+			})
+		}
+		if err != nil {
+			return err
+		}
+		if held {
+			continue
+		}
+		var r *run
+		if r, err = e.takeUp(ctx, row, true); err != nil {
+			return err
+		}
+		err = r.finish(r.move(), store.Failed, fault.New(fault.ServerRestarted, "The run that called this one ended before it."))
+		e.log.Warn("a child was open although its parent had ended", "run", row.ID, "was", row.Status)
+		r.cancel(nil)
+		close(r.done)
+		e.release(r)
+	}
+	return err
+}
+
+// A suspect is a run that crashes have found at the same place before.
+type suspect struct {
+	run   *run
+	tries int
+}
+
+// try lets runs that were interrupted go on: the suspects one by one, the most suspect last.
+func (e *Engine) try(others []*run, suspects []suspect) {
+	for _, r := range others {
+		e.launch(r, r.reenter)
+	}
+	if len(suspects) == 0 {
+		return
+	}
+	slices.SortStableFunc(suspects, func(a, b suspect) int { return a.tries - b.tries })
+	for _, s := range suspects {
+		e.launch(s.run, func() error {
+			select {
+			case <-s.run.trial.turn:
+				return s.run.reenter()
+			case <-s.run.ctx.Done():
+				return context.Cause(s.run.ctx)
+			}
+		})
+	}
+	e.moving.Go(func() { // ends with the runs
+		for _, r := range others {
+			<-r.trial.over
+		}
+		for _, s := range suspects {
+			close(s.run.trial.turn)
+			<-s.run.trial.over
+		}
+	})
 }
 
 // letGo is how long takeUp waits for whoever has just parked or ended a run to let go of it.
@@ -107,34 +217,62 @@ func (g gone) Run(context.Context, Input) (Result, error) {
 	return Result{}, fault.New(fault.ServerRestarted, "The agent %q is no longer registered.", g.id)
 }
 
-// recoverRun sets one run going again, or ends it; moved reports which.
-func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (moved bool, err error) {
-	r, err := e.takeUp(ctx, row, true)
-	if err != nil {
-		return false, err
+// recoverRun takes up a run, which is then to be launched, or ends it and returns nil. tries is how often a crash has
+// found it, or something below it, at the same place.
+func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (r *run, tries int, err error) {
+	if r, err = e.takeUp(ctx, row, true); err != nil {
+		return nil, 0, err
 	}
-	if verdict := r.verdict(); verdict != nil || r.rec.ending != "" {
-		defer e.release(r)
-		defer close(r.done)
-		defer r.cancel(nil)
-		err := r.finish(r.move(), store.Failed, verdict)
-		if err == nil && r.row.Status.Terminal() {
-			r.count()
-		}
-		return false, err
+	r.trial = newTrial()
+	var least int
+	err = e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+		least, tries, err = interruptions(tx, e.opts.Runs, &r.row)
+		return err
+	})
+	verdict := r.verdict(least)
+	if err == nil && verdict == nil && r.rec.ending == "" {
+		e.log.Info("run goes on after a restart", "run", row.ID, "agent", row.Owner, "attempt", row.Attempt+1)
+		return r, tries, nil
 	}
-	e.log.Info("run goes on after a restart", "run", row.ID, "agent", row.Owner, "attempt", row.Attempt+1)
-	e.launch(r, r.reenter)
-	return true, nil
+	defer e.release(r)
+	defer close(r.done)
+	defer r.cancel(nil)
+	if err == nil {
+		err = r.finish(r.move(), store.Failed, verdict)
+	}
+	if err == nil && r.row.Status.Terminal() {
+		r.count()
+	}
+	return nil, 0, err
 }
 
-// verdict is why a run that a restart interrupted cannot go on; nil when it can.
-func (r *run) verdict() error {
+// interruptions is how many processes have taken up a run at the place where it is: the run has come as far as that of
+// its running children which has come the least often there.
+func interruptions(tx *store.Tx, runs *store.Runs, row *store.Run) (least, most int, err error) {
+	least, most = row.Attempt, row.Attempt
+	if row.Calls == 0 {
+		return least, most, nil
+	}
+	kids, err := runs.Children(tx, row.N)
+	for _, kid := range kids {
+		if kid.Status != store.Running || err != nil {
+			continue
+		}
+		var low, high int
+		low, high, err = interruptions(tx, runs, kid)
+		least, most = min(least, low), max(most, high)
+	}
+	return least, most, err
+}
+
+// verdict is why a run that a restart interrupted cannot go on; nil when it can. It was interrupted so many times where
+// it is.
+func (r *run) verdict(times int) error {
 	switch _, absent := r.reg.Agent.(gone); {
 	case absent:
 		return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q is no longer registered.", r.row.Owner)
-	case r.row.Attempt >= maxAttempts:
-		return fault.New(fault.CrashLoop, "The run was interrupted %d times.", r.row.Attempt)
+	case times >= maxAttempts:
+		return fault.New(fault.CrashLoop, "The run was interrupted %d times at the same place.", times)
 	case r.reg.FailOnRestart, !r.reg.driver().resumable(r):
 		return fault.New(fault.ServerRestarted, "The server restarted during the run.")
 	}

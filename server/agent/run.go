@@ -40,6 +40,7 @@ type run struct {
 	ended   []trace.Span  // that the next commit writes
 	tape    tape          // records model calls
 
+	trial   *trial         // of a run that a crash has interrupted; nil: it has not
 	parent  *run           // whose call this run is; nil: a root
 	callID  string         // of that call
 	depth   int            // 0: a root
@@ -73,7 +74,8 @@ func (r *run) stamp() int64 {
 // firstMove makes the run running: its input as messages, agent.start, and what its driver adds.
 func (r *run) firstMove(input json.RawMessage) (*move, error) {
 	m := r.move()
-	m.row.Status, m.row.Started, m.row.Attempt = store.Running, m.at, 1
+	m.row.Status, m.row.Started = store.Running, m.at
+	m.progress()
 	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
 	r.reg.driver().open(r, m)
 	msgs, err := inputMessages(m.row.InputForm, input)
@@ -251,6 +253,11 @@ func (r *run) committed(m *move, n int64) {
 		r.e.vacate(r)
 	}
 	r.uncounted += m.uncounted - m.counted
+	if m.further {
+		for up := r; up != nil; up = up.parent {
+			up.trial.pass()
+		}
+	}
 	for _, p := range m.events {
 		before := 0
 		if p.seq == 0 {
@@ -382,6 +389,7 @@ func lifecycleOf(s store.Status) string {
 func (r *run) advance(drive func() error) {
 	defer close(r.done)
 	defer r.cancel(nil)
+	defer r.trial.pass()
 	err := guard(r, drive)
 	if errors.Is(err, errLeft) && !r.stopped() {
 		r.e.log.Warn("run left as it is on disk", "run", r.row.ID, "error", err)

@@ -371,7 +371,7 @@ var (
 		"The server stopped during the run, and its agent cannot go on from where it was.",
 		"Read `GET /runs/{runId}/events` for what it has done already before you start another.")
 	CrashLoop = declare("crash-loop", 0,
-		"The run was interrupted by a crash too many times.",
+		"The server crashed too often while the run did not get any further.",
 		"Find out what makes the server stop; `GET /runs/{runId}/events` shows what the run has done already.")
 
 	RateLimit      = declare("rate-limit", 0, "The model provider refused the call: too many requests.", "Wait, or add a fallback.")

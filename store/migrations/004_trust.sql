@@ -7,3 +7,6 @@ CREATE INDEX auth_tokens_minted ON auth_tokens (minter_id) WHERE minter_id IS NO
 -- How many transient events a run published between the durable event before and this one: a subscriber who gets none of
 -- them is told how many they were. 0 for events that are older than this column.
 ALTER TABLE run_events ADD COLUMN transient INTEGER NOT NULL DEFAULT 0;
+
+-- The children that have not ended: a start looks for those whose parents have.
+CREATE INDEX runs_open_children ON runs (parent) WHERE status IN ('pending', 'running', 'awaiting_approval') AND parent IS NOT NULL;
