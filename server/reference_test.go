@@ -32,15 +32,14 @@ func reference() string {
 	section("Errors", "Every error is `{error, message, hint?, issues?, ...}`. Kinds without a status end a start-up, a command or a run.",
 		openapi.ErrorsMarkdown(fault.Kinds()))
 	section("Configuration", "`agentd.json`: JSON with comments and trailing commas.", config.Markdown())
-	events := "| Type | Kept | Fields | When |\n|---|---|---|---|\n"
+	events := "| Type | Kept | Answer | Fields | When |\n|---|---|---|---|---|\n"
+	yes := map[bool]string{true: "yes", false: "no"}
 	for _, t := range event.Catalogue() {
-		kept := "yes"
-		if t.Transient {
-			kept = "no"
-		}
-		events += fmt.Sprintf("| `%s` | %s | %s | %s |\n", t.Name, kept, t.Fields, t.When)
+		events += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", t.Name, yes[!t.Transient], yes[t.Answer], t.Fields, t.When)
 	}
-	section("Events", "Kept events are numbered and stored with their run; the others live in the replay buffer only.", events)
+	section("Events", "Kept events are numbered and stored with their run; the others live in the replay buffer only. Without `agents:read` for the agent, the caller of "+
+		"`POST /agents/{id}/stream` gets the events of the answer alone. To such a reader, also of a session's events, `agent.end` has `pendingApprovals` (`toolCallId` "+
+		"and `toolName`) instead of `state`, and `tool.approval.requested` no `args`. No event holds the operator's system messages.", events)
 	section("Metrics", "At `GET /v1/metrics`, in text format 0.0.4.", metrics.New("").Markdown())
 	return b.String()
 }

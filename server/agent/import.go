@@ -57,6 +57,8 @@ type Imported struct {
 //     the agent sets begins with the import.
 //   - Approvals show the arguments that their calls would be made with, and those of a child run are shown alike above.
 //   - Child runs belong to the session of the run.
+//   - Where the first message is a system message that was withheld and the run goes on, it has the instructions of the agent
+//     here. No model is sent another one that was withheld.
 //
 // Messages have the time of the import, since states tell none. Before the run goes on, an agent here must be able to
 // make each call that waits: with its tool, its arguments and its permissions. The whole state is checked before
@@ -216,6 +218,8 @@ type takeover struct {
 	more   int // problems that are not listed
 	grants int // given elsewhere
 	spills int // results that stay elsewhere
+
+	withheld int // system messages that stay elsewhere
 }
 
 const maxImportIssues = 100
@@ -248,6 +252,9 @@ func (t *takeover) warnings() []string {
 	}
 	if t.spills > 0 {
 		list = append(list, fmt.Sprintf("Results of which the state holds only the beginning, so that nobody can read on: %d.", t.spills))
+	}
+	if t.withheld > 0 {
+		list = append(list, fmt.Sprintf("System messages that were withheld where the state comes from; the instructions of the agents here take their place: %d.", t.withheld))
 	}
 	return list
 }

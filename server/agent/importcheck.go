@@ -62,6 +62,9 @@ func (t *takeover) check(st *runstate.State, f family, path []any) {
 	t.checkTimes(st, path)
 	t.checkSteps(st, path)
 	t.checkMessages(st, path)
+	if f.live && reg != nil && reg.LLM != nil {
+		t.instruct(st, reg.LLM.Instructions)
+	}
 	l := layoutOf(st, f.live)
 	if len(l.journal) > maxImportCalls {
 		bad(fmt.Sprintf("has more than %d tool calls", maxImportCalls), "messages")
@@ -153,11 +156,30 @@ func (t *takeover) checkMessages(st *runstate.State, path []any) {
 		if m.Role != message.Assistant && m.ToolCalls != nil {
 			t.bad("is there, but only an assistant calls tools", join(path, "messages", i, "toolCalls")...)
 		}
+		if m.Role != message.System && (m.Withheld || m.Caller) {
+			t.bad("is withheld or the caller's, but only a system message can be", join(path, "messages", i)...)
+		}
+		if m.Withheld {
+			t.withheld++
+			if m.Content.Text != "" || m.Content.Parts != nil {
+				t.bad("is there, but the message is withheld", join(path, "messages", i, "content")...)
+			}
+		}
 		for j, c := range m.ToolCalls {
 			if c.ID == "" || c.Name == "" {
 				t.bad("has an empty toolCallId or toolName", join(path, "messages", i, "toolCalls", j)...)
 			}
 		}
+	}
+}
+
+// instruct puts instructions where the state's own were withheld.
+func (t *takeover) instruct(st *runstate.State, instructions string) {
+	if len(st.Messages) == 0 || instructions == "" {
+		return
+	}
+	if m := &st.Messages[0]; m.Withheld {
+		m.Content, m.Withheld = message.Text(instructions), false
 	}
 }
 

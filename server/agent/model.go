@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"agentd/server/event"
@@ -170,6 +171,7 @@ func (rec *record) transcript() []message.Message {
 	for _, e := range own {
 		msgs = append(msgs, e.msg)
 	}
+	msgs = slices.DeleteFunc(msgs, func(m message.Message) bool { return m.Withheld })
 	return paired(msgs)
 }
 

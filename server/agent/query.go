@@ -235,7 +235,7 @@ func (e *Engine) page(ctx context.Context, x *expander, runID string, v event.Vi
 			if err != nil {
 				return err
 			}
-			entry := &hub.Entry{Pos: hub.Position{Epoch: row.N, Seq: s.Seq}, Type: ev.Type, Payload: ev.Payload, Before: s.Transient,
+			entry := &hub.Entry{Pos: hub.Position{Epoch: row.N, Seq: s.Seq}, Type: ev.Type, Payload: ev.Payload, Owner: row.Owner, Before: s.Transient,
 				ID: event.Cursor{View: v, Run: row.ID, Seq: s.Seq}.String()}
 			if s.Type == event.AgentEnd && v != event.SessionView {
 				var at end

@@ -331,7 +331,7 @@ func (r *run) publishLocked(ev event.Event, before int, lifecycle string) {
 		if v.view == event.SessionView && r.row.Started == 0 {
 			continue // it never got its turn; here it would come between the events of the run that has it
 		}
-		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Before: before, Lifecycle: v.lifecycle(lifecycle),
+		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Owner: r.row.Owner, Before: before, Lifecycle: v.lifecycle(lifecycle),
 			ID: event.Cursor{View: v.view, Run: r.row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
 	}
 }

@@ -48,13 +48,26 @@ func clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// RunResult is what agent.end and the run route tell about a run.
+// RunResult is what agent.end and the run route tell about a run: with its state or, to one who may not read that, with the
+// calls that wait.
 type RunResult struct {
 	Output json.RawMessage `json:"output,omitempty"`
 	Usage  message.Usage   `json:"usage"`
 	Status store.Status    `json:"status" enum:"running|awaiting_approval|completed|failed|aborted"`
 	Error  *RunError       `json:"error,omitempty"`
-	State  State           `json:"state"`
+	State  State           `json:"state,omitzero" doc:"Absent without agents:read for the agent."`
+
+	PendingApprovals []event.PendingCall `json:"pendingApprovals,omitzero" doc:"Instead of the state."`
+}
+
+// Reduced is the result for one who may not read the run.
+func (r RunResult) Reduced() RunResult {
+	r.PendingApprovals = []event.PendingCall{}
+	for _, a := range r.State.PendingApprovals {
+		r.PendingApprovals = append(r.PendingApprovals, event.PendingCall{ToolCallID: a.ToolCallID, ToolName: a.ToolName})
+	}
+	r.State = State{}
+	return r
 }
 
 // record is what a run consists of beside its row.
@@ -393,12 +406,13 @@ func (rec *record) step(s store.Step, until int64) StepState {
 	return st
 }
 
-// endEvent is the agent.end event in full.
+// endEvent is the agent.end event in full, but for the operator's words: whoever may see those reads the state.
 func endEvent(row *store.Run, rec *record, at end) (event.Event, error) {
 	res, err := result(row, rec, at)
 	if err != nil {
 		return event.Event{}, err
 	}
+	res.State.Withhold()
 	type shown struct {
 		RunResult
 		State any `json:"state"` // hides the one of the result, and encodes faster

@@ -25,6 +25,7 @@ type options struct {
 	reason        string // runs approve, deny
 	again         bool   // runs approve
 	drain         bool   // runs abort
+	raw           bool   // runs show
 	onPending     string
 
 	url, tokenEnv string // of a server
@@ -185,6 +186,10 @@ func formatFlag(fs *flag.FlagSet, o *options) {
 func pruneFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.before, "before", "", "delete what is older than this `TIME`: a date such as 2026-01-31, or an age such as 90d")
 	fs.Int64Var(&o.retain, "retain", 1, "keep at least this `NUMBER` of entries")
+}
+
+func rawFlag(fs *flag.FlagSet, o *options) {
+	fs.BoolVar(&o.raw, "raw", false, "show the operator's system messages, too")
 }
 
 func allFlag(fs *flag.FlagSet, o *options) {

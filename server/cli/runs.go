@@ -60,6 +60,9 @@ func (c *call) showRun(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if s.State != nil && !c.flags.raw {
+			s.State.Withhold()
+		}
 		if c.flags.json {
 			return c.printJSON(s)
 		}

@@ -82,8 +82,9 @@ func commands() []command {
 			examples: []string{"agentd runs list --status awaiting_approval", "agentd runs list --agent assistant --limit 5 --json"}},
 		{name: "runs show", args: "RUN", least: 1, most: 1, summary: "Tell how a run stands.",
 			about: "Tells how a run stands: its times and usage, what it waits for, why it failed, and the last text that its\n" +
-				"agent has said. With --json, that is the whole state." + throughServer,
-			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).showRun,
+				"agent has said. With --json, that is the whole state, in which the operator's system messages are withheld\n" +
+				"unless --raw is given; a server shows them to a token with traces:read:raw alone." + throughServer,
+			flags: []flagDecl{configFlag, serverFlags, rawFlag, devFlag, jsonFlag}, run: (*call).showRun,
 			examples: []string{"agentd runs show 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd runs show RUN --json | jq .state.messages"}},
 		{name: "runs approve", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Let a run make the tool calls that it waits for.",
 			about: "Allows the calls that are named or, without any, all that wait. The run continues, and its new text goes to\n" +
@@ -114,7 +115,7 @@ func commands() []command {
 				"in the other place too: let it go on in one of them only, and abort it in the other. A token needs the scope\n" +
 				"runs:import, and agents:invoke for the agents in the state." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, runImportFlags, devFlag, jsonFlag}, run: (*call).importRun,
-			examples: []string{"agentd runs import state.json", "agentd runs show RUN --json | agentd runs import - --config other.json --session moved"}},
+			examples: []string{"agentd runs import state.json", "agentd runs show RUN --raw --json | agentd runs import - --config other.json --session moved"}},
 		{name: "replay", args: "FILE|-", least: 1, most: 1, summary: "Run a recorded run again, offline, and tell the first difference.",
 			about: "Runs a recorded run again with the agent of the present configuration, and compares what it asks its model,\n" +
 				"which tools it calls, when it asks for approval and how it ends. Models give the recorded answers, tools\n" +

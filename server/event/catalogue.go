@@ -7,6 +7,7 @@ type Type struct {
 	Name      string
 	Transient bool // lives in the replay ring only; folded into a later durable event
 	Child     bool // forwarded from a child run to its parent by default (policy "lifecycle")
+	Answer    bool // a part of the answer: shown to one who may start the agent but not read it, on the stream of the run
 	// Fields are the members of its payload besides "type": name:kind, where ? after the name marks those that may be
 	// absent. Kinds are string (when none is given), int, number, bool, object, any, and components of the OpenAPI document.
 	Fields string
@@ -43,15 +44,15 @@ const (
 )
 
 var catalogue = []Type{
-	{Name: AgentStart, Fields: "runId, agentId", When: "A run begins, goes on after an approval, or goes on after a restart."},
+	{Name: AgentStart, Answer: true, Fields: "runId, agentId", When: "A run begins, goes on after an approval, or goes on after a restart."},
 	{Name: StepStart, Fields: "stepNumber:int", When: "A step begins: one model call and the tool calls it asks for."},
-	{Name: TextDelta, Transient: true, Fields: "delta", When: "A piece of the answer's text."},
+	{Name: TextDelta, Transient: true, Answer: true, Fields: "delta", When: "A piece of the answer's text."},
 	{Name: ReasoningDelta, Transient: true, Fields: "delta", When: "A piece of the model's reasoning."},
 	{Name: ToolCallStart, Fields: "toolCallId, toolName", When: "The model begins to write a tool call."},
 	{Name: ToolCallDelta, Transient: true, Fields: "toolCallId, argsDelta", When: "A piece of a tool call's arguments, as raw JSON text."},
 	{Name: ToolCallEnd, Fields: "toolCallId, finalArgs:any", When: "A tool call is complete."},
 	{Name: ToolCallIncomplete, Fields: "toolCallId, toolName, finishReason, argsPrefix", When: "The model's answer was cut off inside a tool call."},
-	{Name: TextComplete, Fields: "text", When: "The whole text of the step; it replaces its deltas."},
+	{Name: TextComplete, Answer: true, Fields: "text", When: "The whole text of the step; it replaces its deltas."},
 	{Name: AgentFellback, Fields: "runId, sessionId, agentId, from, to, reason, stepNumber:int, attempt:int", When: "A model failed and the next one takes over; what the failed one streamed is void."},
 	{Name: ToolStart, Child: true, Fields: "toolCallId, toolName", When: "A tool call is about to run, or to wait for approval."},
 	{Name: ToolProgress, Transient: true, Child: true, Fields: "toolName, toolCallId, current:number, total?:number, message?, stepNumber:int, ts:int", When: "A tool reports how far it is."},
@@ -66,9 +67,9 @@ var catalogue = []Type{
 	{Name: FileGenerated, Fields: "mimeType, data:Bytes", When: "The agent made a file."},
 	{Name: SourceCited, Fields: "uri, title?", When: "The agent names a source."},
 	{Name: StepEnd, Fields: "stepNumber:int, usage:Usage", When: "A step is complete."},
-	{Name: AgentCancelling, Fields: "runId, drain:bool, onPendingApprovals", When: "An abort has been asked for."},
-	{Name: AgentError, Child: true, Fields: "error:RunstateError", When: "The run failed; agent.end follows."},
-	{Name: AgentEnd, Fields: "runId, result:RunResult", When: "The run has ended or waits for approval. Always the last."},
+	{Name: AgentCancelling, Answer: true, Fields: "runId, drain:bool, onPendingApprovals", When: "An abort has been asked for."},
+	{Name: AgentError, Child: true, Answer: true, Fields: "error:RunstateError", When: "The run failed; agent.end follows."},
+	{Name: AgentEnd, Answer: true, Fields: "runId, result:RunResult", When: "The run has ended or waits for approval. Always the last."},
 }
 
 var byName = func() map[string]Type {
@@ -88,6 +89,9 @@ func Transient(typ string) bool { return byName[typ].Transient }
 
 // ForChildren reports whether a parent forwards events of this type from its children by default.
 func ForChildren(typ string) bool { return byName[typ].Child }
+
+// InAnswer reports whether events of this type are shown to one who may start an agent and not read it.
+func InAnswer(typ string) bool { return byName[typ].Answer }
 
 // Known reports whether the type is in the catalogue.
 func Known(typ string) bool { _, ok := byName[typ]; return ok }

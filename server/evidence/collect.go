@@ -78,6 +78,7 @@ func (c *collector) read(ctx context.Context, row *store.Run) error {
 	if err != nil {
 		return err
 	}
+	snapshot.State.Withhold() // it goes to strangers
 	var events []eventLine
 	if err := c.from.Engine.Replay(ctx, row.ID, event.RunView, 0, func(e *hub.Entry) error {
 		events = append(events, eventLine{Seq: e.Pos.Seq, Type: e.Type, Payload: e.Payload})

@@ -41,6 +41,7 @@ type Entry struct {
 	ID      string // the event's id on this subject
 	Type    string
 	Payload json.RawMessage
+	Owner   string // the agent whose readers may see all of it; empty: nothing of it is for some readers only
 	// Before is how many transient events came between the durable event before and this one. A transient one's position
 	// has the same number.
 	Before int

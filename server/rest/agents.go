@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -93,11 +94,11 @@ func (a *API) agentRoutes() []Route {
 			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
 		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
 			Again:   a.runAgain,
-			Summary: "Run an agent and wait for its answer. The run goes on when the client leaves.",
+			Summary: "Run an agent and wait for its answer. The run goes on when the client leaves. The answer has the run's state only with agents:read for the agent.",
 			Errors:  append(starts, fault.RunAborted, fault.RunFailed), Endpoint: call(http.StatusOK, a.runAgent)},
 		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
 			Again:   a.streamAgain,
-			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection.",
+			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection; without agents:read for the agent, only those of the answer.",
 			Errors:  starts,
 			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and under way."},
 				{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`; the header X-Run-Id names the run."}},
@@ -150,11 +151,11 @@ func (a *API) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, err
 	if err != nil {
 		return RunAnswer{}, err
 	}
-	return answerOf(h.ID, res)
+	return answerOf(c.Principal, h.ID, res)
 }
 
 // runAgain tells how the run of a key has ended or that it waits, once it does; with what was told first beside that.
-func (a *API) runAgain(w http.ResponseWriter, r *http.Request, _ Call, first *idem.Answer) error {
+func (a *API) runAgain(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
 	if first.Status != 0 {
 		writeFirst(w, first)
 		return nil
@@ -163,7 +164,7 @@ func (a *API) runAgain(w http.ResponseWriter, r *http.Request, _ Call, first *id
 	if err != nil {
 		return err
 	}
-	answer, err := answerOf(first.Run, res)
+	answer, err := answerOf(c.Principal, first.Run, res)
 	if err == nil && first.Body != nil {
 		err = json.Unmarshal(first.Body, &answer)
 	}
@@ -174,8 +175,8 @@ func (a *API) runAgain(w http.ResponseWriter, r *http.Request, _ Call, first *id
 	return nil
 }
 
-// answerOf tells how a run has ended or that it waits: as an answer or, where it was aborted or failed, as an error.
-func answerOf(runID string, res agent.RunResult) (RunAnswer, error) {
+// answerOf tells a principal how a run has ended or that it waits: as an answer or, where it was aborted or failed, as an error.
+func answerOf(p auth.Principal, runID string, res agent.RunResult) (RunAnswer, error) {
 	tell := func(kind *fault.Kind, fallback string) error {
 		e := fault.New(kind, "%s", fallback)
 		if res.Error != nil {
@@ -193,7 +194,18 @@ func answerOf(runID string, res agent.RunResult) (RunAnswer, error) {
 		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", runID).With("status", res.Status).
 			After(5 * time.Second).Advise("Read what becomes of it with `GET /runs/{runId}/state`, after `Retry-After`; do not start it again.")
 	}
+	if !may(p, "agents", "read", res.State.AgentID) {
+		res = res.Reduced()
+	}
+	if !may(p, "traces", "read", "raw") {
+		res.State.Withhold()
+	}
 	return RunAnswer{RunID: runID, Status: res.Status, Result: res}, nil
+}
+
+// may reports whether a principal holds a scope.
+func may(p auth.Principal, resource, action, target string) bool {
+	return gate.Covered(p, auth.Scope{Resource: resource, Action: action, Target: target}) == nil
 }
 
 func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in runInput) error {
@@ -233,11 +245,12 @@ func (a *API) startedRun(agentID, runID string, status store.Status) RunStarted 
 	return started
 }
 
-// streamRun answers with the events of a run, until it ends or waits.
+// streamRun answers with the events of a run, until it ends or waits: all of them or, to one who may not read the agent,
+// those of the answer.
 func (a *API) streamRun(w http.ResponseWriter, r *http.Request, c Call, agentID, runID string, number int64) error {
 	w.Header().Set("X-Run-Id", runID)
 	feed := a.runFeed(event.OfAgentRun(agentID, runID), event.RunView, number)
-	feed.EndOnPause = true
+	feed.EndOnPause, feed.Answer = true, true
 	return a.Streams.ServeSSE(w, r, c.Principal, feed)
 }
 

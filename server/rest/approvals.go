@@ -101,7 +101,7 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	if err != nil {
 		return RunAnswer{}, err
 	}
-	answer, err := answerOf(in.RunID, res)
+	answer, err := answerOf(c.Principal, in.RunID, res)
 	answer.Unmatched = decisionBodies(unmatched)
 	return answer, err
 }

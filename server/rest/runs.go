@@ -55,9 +55,13 @@ func (a *API) runRoutes() []Route {
 	routes := []Route{
 		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "Runs, newest first: those of the agents that the token may read.",
 			Endpoint: call(http.StatusOK, a.listRuns)},
-		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "A run and its full state.",
-			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in runInputID) (agent.Snapshot, error) {
-				return a.Engine.Snapshot(ctx, in.RunID)
+		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "A run and its full state. The operator's system messages are withheld without traces:read:raw.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in runInputID) (agent.Snapshot, error) {
+				s, err := a.Engine.Snapshot(ctx, in.RunID)
+				if err == nil && !may(c.Principal, "traces", "read", "raw") {
+					s.State.Withhold()
+				}
+				return s, err
 			})},
 		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Effects: true, Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentd/auth"
+	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
 )
@@ -84,7 +85,8 @@ type client struct {
 	replaying []*follower // the writer's: those that are not live
 	held      int         // the writer's: how many entries all subscriptions hold back, and their bytes
 	heldBytes int
-	gone      bool // the writer's: bye has been said, or the client is lost
+	readable  map[string]bool // the writer's: which agents the client may read, of those that were asked about
+	gone      bool            // the writer's: bye has been said, or the client is lost
 }
 
 func (s *Service) newClient(p auth.Principal, w wire) *client {
@@ -419,11 +421,9 @@ func (c *client) show(f *follower, e *hub.Entry) {
 		c.mark(f)
 	}
 	f.pos, f.eventID = e.Pos, e.ID
-	b := c.s.bodyOf(f.feed.Subject, e)
-	if b.decision != nil && b.told.CompareAndSwap(false, true) && c.s.opts.Redacted != nil {
-		c.s.opts.Redacted(c.wire.transport(), b.decision)
+	if reduced := !c.reads(e.Owner); !reduced || !f.feed.Answer || event.InAnswer(e.Type) {
+		c.wire.event(f, e, c.bodyOf(f.feed.Subject, e, reduced))
 	}
-	c.wire.event(f, e, b)
 	if e.Lifecycle != "" {
 		c.lifecycle(f, e.Lifecycle)
 	}
@@ -431,6 +431,28 @@ func (c *client) show(f *follower, e *hub.Entry) {
 		c.send()
 	}
 }
+
+// reads reports whether the client may read an agent. It asks the grant once for each.
+func (c *client) reads(agentID string) bool {
+	if agentID == "" {
+		return true
+	}
+	may, known := c.readable[agentID]
+	if !known {
+		if len(c.readable) == maxReadable {
+			clear(c.readable)
+		}
+		if c.readable == nil {
+			c.readable = map[string]bool{}
+		}
+		may = c.principal.Grant.Covers(auth.Scope{Resource: "agents", Action: "read", Target: agentID})
+		c.readable[agentID] = may
+	}
+	return may
+}
+
+// maxReadable is how many agents a client remembers.
+const maxReadable = 64
 
 // lifecycle tells the status that a run has reached, which ends the subscription unless the run only waits.
 func (c *client) lifecycle(f *follower, status string) {

@@ -22,6 +22,8 @@ type Feed struct {
 	Whole func(first *hub.Entry) bool
 	// Ended is the lifecycle status to close with when all has been delivered already; nil or "" to stay.
 	Ended func(ctx context.Context) (string, error)
+	// Answer leaves out what is not a part of the answer for a client that may not read the run's agent; see [event.InAnswer].
+	Answer bool
 	// EndOnPause ends the subscription also when the run waits for an approval.
 	EndOnPause bool
 }

@@ -5,23 +5,31 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"agentd/server/commentary"
+	"agentd/server/event"
 	"agentd/server/hub"
 	"agentd/server/message"
 )
 
 // Every frame is a JSON object with `"v":"1"`; clients refuse members that they do not know, and null.
 
-// A body is how all subscribers get an entry: their frames differ only in the id of the subscription.
+// A body is how all subscribers that may see as much get an entry: their frames differ only in the id of the subscription.
 type body struct {
 	head    []byte // `"eventId":"...","subject":"...","type":"...","payload":`
 	payload json.RawMessage
 
-	decision *commentary.Decision // why the payload is not as the entry has it; nil: it is
-	told     atomic.Bool          // Redacted has been called for it
+	decision *commentary.Decision // why the payload is not as it would be; nil: it is
+}
+
+// forms are the bodies of an entry, each made when the first client wants it.
+type forms struct {
+	full, reduced         *body
+	makeFull, makeReduced sync.Once
+	told                  atomic.Bool // Redacted has been called for the entry
 }
 
 const eventHead = `{"v":"1","kind":"event","subscriptionId":"`
@@ -41,22 +49,36 @@ func (b *body) append(buf []byte, subscription string) []byte {
 	return append(buf, '}')
 }
 
-// bodyOf makes the form of an entry. The payload is on one line and, where a policy wants that, sanitised.
-func (s *Service) bodyOf(subject string, e *hub.Entry) *body {
-	return e.Memo(func() any {
-		b := &body{payload: oneLine(e.Payload), head: make([]byte, 0, 64+len(e.ID)+len(subject)+len(e.Type))}
-		if s.opts.Sanitiser != nil {
-			b.payload, b.decision = s.opts.Sanitiser.Payload(e.Type, b.payload)
-		}
-		b.head = append(b.head, `"eventId":`...)
-		b.head = appendQuoted(b.head, e.ID)
-		b.head = append(b.head, `,"subject":`...)
-		b.head = appendQuoted(b.head, subject)
-		b.head = append(b.head, `,"type":`...)
-		b.head = appendQuoted(b.head, e.Type)
-		b.head = append(b.head, `,"payload":`...)
-		return b
-	}).(*body)
+// bodyOf makes the form of an entry, that for clients who may not read its agent if reduced, and tells Redacted of the
+// entry the first time. The payload is on one line and, where a policy wants that, sanitised.
+func (c *client) bodyOf(subject string, e *hub.Entry, reduced bool) *body {
+	f := e.Memo(func() any { return new(forms) }).(*forms)
+	b := &f.full
+	if reduced {
+		b = &f.reduced
+		f.makeReduced.Do(func() { *b = c.s.encodeBody(subject, e, event.Reduced(e.Type, e.Payload)) })
+	} else {
+		f.makeFull.Do(func() { *b = c.s.encodeBody(subject, e, e.Payload) })
+	}
+	if (*b).decision != nil && f.told.CompareAndSwap(false, true) && c.s.opts.Redacted != nil {
+		c.s.opts.Redacted(c.wire.transport(), (*b).decision)
+	}
+	return *b
+}
+
+func (s *Service) encodeBody(subject string, e *hub.Entry, payload json.RawMessage) *body {
+	b := &body{payload: oneLine(payload), head: make([]byte, 0, 64+len(e.ID)+len(subject)+len(e.Type))}
+	if s.opts.Sanitiser != nil {
+		b.payload, b.decision = s.opts.Sanitiser.Payload(e.Type, b.payload)
+	}
+	b.head = append(b.head, `"eventId":`...)
+	b.head = appendQuoted(b.head, e.ID)
+	b.head = append(b.head, `,"subject":`...)
+	b.head = appendQuoted(b.head, subject)
+	b.head = append(b.head, `,"type":`...)
+	b.head = appendQuoted(b.head, e.Type)
+	b.head = append(b.head, `,"payload":`...)
+	return b
 }
 
 // oneLine is the payload without line breaks, which JSON has between tokens only.

@@ -26,7 +26,7 @@ func FuzzSSE(f *testing.F) {
 		sub := &follower{id: "sse", eventID: id}
 		e := &hub.Entry{ID: id, Type: typ, Payload: payload}
 		o.idle()
-		o.event(sub, e, (&Service{}).bodyOf(subject, e))
+		o.event(sub, e, (&Service{}).encodeBody(subject, e, e.Payload))
 		o.marker(sub, id, 1)
 		o.failure(sub, "replay.failed", reason)
 		o.lifecycle(sub, "failed", reason)

@@ -1,0 +1,91 @@
+package event
+
+import (
+	"encoding/json"
+
+	"agentd/server/message"
+)
+
+// Reduced is a payload for a reader who may not read the run's agent: tool.approval.requested without arguments, agent.end
+// with what POST /agents/{id}/run answers to such a caller instead of the state, and the events of children likewise. Other
+// payloads stay as they are. Of what cannot be read, the type is left. A payload is read anew at each of at most 16 levels,
+// for which a hundred bytes of memory may be needed for each byte.
+func Reduced(typ string, payload json.RawMessage) json.RawMessage { return reduced(typ, payload, 0) }
+
+func reduced(typ string, payload json.RawMessage, depth int) json.RawMessage {
+	bare := New(typ, nil).Payload
+	var less any
+	var err error
+	switch typ {
+	case ApprovalRequested:
+		var members map[string]json.RawMessage
+		if json.Unmarshal(payload, &members) != nil {
+			return bare
+		}
+		delete(members, "type")
+		delete(members, "args")
+		return New(typ, members).Payload
+	case AgentEnd:
+		less, err = reducedEnd(payload)
+	case SubagentEvent:
+		var child struct {
+			Type       json.RawMessage `json:"type"`
+			ToolCallID json.RawMessage `json:"toolCallId"`
+			AgentName  json.RawMessage `json:"agentName"`
+			Event      json.RawMessage `json:"event"`
+		}
+		if err = json.Unmarshal(payload, &child); err != nil || depth == maxNested {
+			return bare
+		}
+		inner, parseErr := Parse(child.Event)
+		if parseErr != nil {
+			return bare
+		}
+		child.Event = reduced(inner.Type, inner.Payload, depth+1)
+		less = child
+	default:
+		return payload
+	}
+	b, encodeErr := message.Encode(less)
+	if err != nil || encodeErr != nil {
+		return bare
+	}
+	return b
+}
+
+// A PendingCall is what a caller who may not read a run is told of a call that waits.
+type PendingCall struct {
+	ToolCallID string `json:"toolCallId"`
+	ToolName   string `json:"toolName"`
+}
+
+func reducedEnd(payload json.RawMessage) (any, error) {
+	type result struct {
+		Output json.RawMessage `json:"output,omitempty"`
+		Usage  json.RawMessage `json:"usage,omitempty"`
+		Status json.RawMessage `json:"status,omitempty"`
+		Error  json.RawMessage `json:"error,omitempty"`
+	}
+	var full struct {
+		RunID  string `json:"runId"`
+		Result struct {
+			result
+			State struct {
+				PendingApprovals []PendingCall `json:"pendingApprovals"`
+			} `json:"state"`
+		} `json:"result"`
+	}
+	err := json.Unmarshal(payload, &full)
+	if full.Result.State.PendingApprovals == nil {
+		full.Result.State.PendingApprovals = []PendingCall{}
+	}
+	type shown struct {
+		result
+		PendingApprovals []PendingCall `json:"pendingApprovals"`
+	}
+	return struct {
+		Type   string `json:"type"`
+		RunID  string `json:"runId"`
+		Result shown  `json:"result"`
+	}{AgentEnd, full.RunID, shown{full.Result.result, full.Result.State.PendingApprovals}}, err
+}
