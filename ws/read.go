@@ -50,6 +50,48 @@ func (c *Conn) Read(ctx context.Context) (Type, []byte, error) {
 	return typ, p, nil
 }
 
+// Discard reads until the connection has ended, and drops what comes: no message is held in memory, nor checked. Control
+// frames are served as by Read. It returns why the connection has ended.
+func (c *Conn) Discard(ctx context.Context) error {
+	if err := c.acquire(ctx, c.reading); err != nil {
+		return err
+	}
+	defer func() { <-c.reading }()
+	if err := c.readWatch.begin(ctx, c); err != nil {
+		return err
+	}
+	defer c.readWatch.end()
+	if c.msg.buf != nil {
+		c.msg.buf.free()
+	}
+	c.msg = message{}
+	for c.readErr == nil {
+		c.readErr = c.discardFrame()
+	}
+	return c.readErr
+}
+
+func (c *Conn) discardFrame() error {
+	h, err := c.readHeader()
+	if err != nil {
+		return err
+	}
+	if h.op.control() {
+		return c.readControl(h)
+	}
+	for left := h.length; left > 0; {
+		if c.in.buffered() == 0 {
+			if err := c.fill(); err != nil {
+				return err
+			}
+		}
+		n := min(left, uint64(c.in.buffered()))
+		c.in.skip(int(n))
+		left -= n
+	}
+	return nil
+}
+
 // readMessage reads frames until a message is complete.
 func (c *Conn) readMessage() ([]byte, error) {
 	m := &c.msg

@@ -63,6 +63,9 @@ type Budget struct {
 const (
 	defaultSteps    = 50
 	defaultParallel = 8
+	// maxItems is how many messages and parts of messages an input may have: each becomes rows and takes a multiple of its
+	// length in memory.
+	maxItems = 10_000
 )
 
 func (a *LLM) accept(input json.RawMessage) (string, error) {
@@ -80,6 +83,13 @@ func (a *LLM) accept(input json.RawMessage) (string, error) {
 	}
 	if len(list) == 0 {
 		return "", fault.Invalid("The input has no message.", fault.At("has at least one message", "input"))
+	}
+	items := len(list)
+	for _, m := range list {
+		items += len(m.Content.Parts)
+	}
+	if items > maxItems {
+		return "", fault.Invalid("The input has too many messages.", fault.At(fmt.Sprintf("has at most %d messages and parts of messages", maxItems), "input"))
 	}
 	var issues []fault.Issue
 	for i, m := range list {

@@ -137,6 +137,7 @@ func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID s
 			return c.bind(tx, runID, http.StatusAccepted, first(runID, status))
 		}})
 	if err == nil {
+		c.weight.started(first != nil)
 		c.Request.Concerns(h.ID, in.Body.SessionID)
 	}
 	return h, err

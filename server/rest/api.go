@@ -51,6 +51,8 @@ type API struct {
 	BufferTTL   time.Duration
 
 	AuditCheckpoints string // the file of the chain's checkpoints
+
+	bodies *bodies // of the requests under way; made by Mount
 }
 
 // Routes is the table.

@@ -24,13 +24,13 @@ type DecisionBody struct {
 
 // ResumeBody is decisions on what a run waits for.
 type ResumeBody struct {
-	Approvals []DecisionBody `json:"approvals,omitempty" min:"1"`
+	Approvals []DecisionBody `json:"approvals,omitempty" min:"1" max:"1000"`
 	Directive *Directive     `json:"directive,omitempty" doc:"The older form of the same."`
 }
 
 // Directive wraps decisions, as older clients send them.
 type Directive struct {
-	Approvals []DecisionBody `json:"approvals" required:"true" min:"1"`
+	Approvals []DecisionBody `json:"approvals" required:"true" min:"1" max:"1000"`
 }
 
 // ApprovalList is the answer of GET /approvals.
@@ -91,6 +91,7 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	if err != nil {
 		return RunAnswer{}, err
 	}
+	c.weight.started(false)
 	tellDecisions(c.Request, in.RunID, decided)
 	var res agent.RunResult
 	if h == nil {

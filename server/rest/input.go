@@ -10,14 +10,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"agentd/server/fault"
+	"agentd/server/message"
 	"agentd/server/strict"
 )
 
 // read fills in, a pointer to a struct, from path, query and body, and returns the body. Every problem is reported at
-// once.
-func read(r *http.Request, in any) (data []byte, err error) {
+// once. What the body takes of the memory is added to the weight.
+func (a *API) read(w http.ResponseWriter, r *http.Request, limit int64, in any, wt *weight) (data []byte, err error) {
 	v := reflect.ValueOf(in).Elem()
 	var issues []fault.Issue
 	var query url.Values
@@ -40,17 +42,19 @@ func read(r *http.Request, in any) (data []byte, err error) {
 	}
 	body := v.FieldByName("Body")
 	if body.IsValid() {
-		data, err = io.ReadAll(r.Body)
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return nil, fault.New(fault.BodyTooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
+		text := body.Type() == textType
+		if data, err = readBody(w, r, limit, wt); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return nil, fault.Invalid("The body could not be read.", fault.At("ends too early")).Because(err)
+		if err := wt.work(r.Context(), int64(len(data)), text); err != nil {
+			return nil, err
 		}
-		if body.Type() == textType {
+		switch {
+		case message.Objects(data) > maxObjects:
+			issues = append(issues, fault.At(fmt.Sprintf("has more than %d objects", maxObjects)))
+		case text:
 			body.SetBytes(data)
-		} else {
+		default:
 			issues = append(issues, strict.Decode(data, body.Addr().Interface())...)
 		}
 	}
@@ -58,6 +62,66 @@ func read(r *http.Request, in any) (data []byte, err error) {
 		return nil, fault.Invalid("The request is not valid.", issues...)
 	}
 	return data, nil
+}
+
+// maxObjects is how many objects a body may hold: a message or a part of one takes a hundred times the memory of the two
+// bytes that an empty one has.
+const maxObjects = 100_000
+
+// A body whose sender takes part of the memory that bodies share must keep coming.
+const (
+	bodyPiece     = 64 << 10
+	pieceTimeout  = 5 * time.Second
+	sharedTimeout = 30 * time.Second
+)
+
+// readBody reads a body of at most limit bytes, once there is room for it.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, wt *weight) ([]byte, error) {
+	tooLarge := fault.New(fault.BodyTooLarge, "The body is larger than %d bytes.", limit)
+	if r.ContentLength > limit {
+		return nil, tooLarge
+	}
+	in := http.MaxBytesReader(w, r.Body, limit)
+	data, err := readPiece(nil, in, freeBody)
+	if err == nil { // there may be more
+		size := r.ContentLength
+		if size < 0 {
+			size = limit
+		}
+		if err := wt.read(r.Context(), size); err != nil {
+			return nil, err
+		}
+		if r.ContentLength > 0 { // which has its room now
+			data = slices.Grow(data, int(size)+bodyPiece)
+		}
+		end, rc := time.Now().Add(sharedTimeout), http.NewResponseController(w)
+		for err == nil {
+			soon := time.Now().Add(pieceTimeout)
+			if soon.After(end) {
+				soon = end
+			}
+			rc.SetReadDeadline(soon) //nolint:errcheck // a recorder in a test has none
+			data, err = readPiece(data, in, bodyPiece)
+		}
+	}
+	switch _, isTooLarge := errors.AsType[*http.MaxBytesError](err); {
+	case isTooLarge:
+		return nil, tooLarge
+	case err != io.EOF:
+		return nil, fault.Invalid("The body could not be read.", fault.At("ends too early, or comes too slowly")).Because(err)
+	}
+	return data, nil
+}
+
+// readPiece appends up to n bytes of a reader. The error is io.EOF at its end.
+func readPiece(data []byte, from io.Reader, n int) ([]byte, error) {
+	data = slices.Grow(data, n)
+	have := len(data)
+	got, err := io.ReadFull(from, data[have:have+n])
+	if err == io.ErrUnexpectedEOF {
+		err = io.EOF
+	}
+	return data[:have+got], err
 }
 
 // scalar sets a query field: a string or an integer, whose length or value is within the bounds of its tags min and max.

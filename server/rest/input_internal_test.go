@@ -36,7 +36,7 @@ func FuzzRead(f *testing.F) {
 				Count int    `json:"count" max:"9"`
 			}
 		}
-		_, err := read(r, &in)
+		_, err := new(API).read(nil, r, 1<<20, &in, &weight{all: newBodies()})
 		if e := fault.Of(err); err != nil && (e.Kind != fault.ConfigInvalid || len(e.Issues) == 0) {
 			t.Errorf("read(%q, %q) = %v, want config-invalid with issues", query, body, err)
 		}

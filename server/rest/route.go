@@ -165,6 +165,8 @@ type Call struct {
 	Run       agent.Identity // where the scope is that of its owner
 	Key       *idem.Claim    // of a request with an Idempotency-Key; else nil, whose methods do nothing
 	Request   *gate.Request  // to be told what its entry in the audit chain is to say
+
+	weight *weight // of its body; given back when the request ends, or before if it waits for something
 }
 
 // Endpoint answers a route's requests, once their input is read and checked.
@@ -207,6 +209,7 @@ func streamed[In any](fn func(w http.ResponseWriter, r *http.Request, c Call, in
 // Mount puts the table's routes on a mux, each behind its checks. It panics on a row that is not sound, since that is
 // a programmer's mistake.
 func (a *API) Mount(mux *http.ServeMux, g *gate.Gate, base string) {
+	a.bodies = newBodies()
 	for _, rt := range a.Routes() {
 		if err := rt.check(); err != nil {
 			panic(fmt.Sprintf("rest: %s %s: %v", rt.Method, rt.Path, err))
@@ -263,11 +266,13 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 			return err
 		}
 	}
+	c.weight = &weight{all: a.bodies}
+	defer c.weight.done()
 	var body []byte
 	early := rt.Access.kind == byFlag
 	var err error
 	if early {
-		body, err = a.readEarly(w, r, in.Interface())
+		body, err = a.readEarly(w, r, in.Interface(), c.weight)
 		rt.Access = rt.Access.chosen(in.Elem())
 	}
 	if err == nil {
@@ -287,9 +292,8 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 		}
 	}
 	if !early {
-		r.Body = http.MaxBytesReader(w, r.Body, a.MaxBody)
 		var err error
-		if body, err = read(r, in.Interface()); err != nil && missing != nil {
+		if body, err = a.read(w, r, a.MaxBody, in.Interface(), c.weight); err != nil && missing != nil {
 			return missing
 		} else if err != nil {
 			return err
@@ -317,13 +321,12 @@ const strangerBody = 64 << 10
 
 // readEarly reads the input of a caller who may yet be refused. What is wrong with it comes before the refusal, which
 // comes before everything else.
-func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any) (body []byte, err error) {
+func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any, wt *weight) (body []byte, err error) {
 	refused, limit := gate.Of(r).Refused, a.MaxBody
 	if refused != nil {
 		limit = min(limit, strangerBody)
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, limit)
-	body, err = read(r, in)
+	body, err = a.read(w, r, limit, in, wt)
 	if refused != nil && !fault.Is(err, fault.ConfigInvalid) {
 		return nil, refused
 	}

@@ -17,8 +17,10 @@ const (
 	flushAt = 32 << 10
 	// replayBurst is how many entries of one replay are written before what is live comes between.
 	replayBurst = 64
-	// maxTasks is how many answers may wait for a client's writer; beyond, its reader waits too.
-	maxTasks = 64
+	// maxTasks is how many answers may wait for a client's writer, and maxTaskBytes how long they may be together, except
+	// for one that is alone; beyond, its reader waits too.
+	maxTasks     = 64
+	maxTaskBytes = 64 << 10
 )
 
 // A wire is how one transport writes to a client. Its methods are called by the client's writer only.
@@ -71,6 +73,7 @@ type client struct {
 	mu      sync.Mutex // guards the fields below
 	changed *sync.Cond // tasks have been taken, or the writer has ended
 	tasks   []func()   // for the writer, in order
+	waiting int        // bytes that they hold
 	started bool
 	dirty   bool // the writer has something to look at
 	writing bool
@@ -182,18 +185,18 @@ func (c *client) startLocked() {
 	go c.write()
 }
 
-// do lets the writer run a task, after those before it. It waits while too many wait; it does nothing once the client
-// is closed.
-func (c *client) do(task func()) {
+// do lets the writer run a task, which holds so many bytes, after those before it. It waits while too much waits; it does
+// nothing once the client is closed.
+func (c *client) do(size int, task func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.tasks) >= maxTasks && !c.closed {
+	for (len(c.tasks) >= maxTasks || c.waiting > 0 && c.waiting+size > maxTaskBytes) && !c.closed {
 		c.changed.Wait()
 	}
 	if c.closed {
 		return
 	}
-	c.tasks = append(c.tasks, task)
+	c.tasks, c.waiting = append(c.tasks, task), c.waiting+size
 	c.startLocked()
 }
 
@@ -228,7 +231,7 @@ func (c *client) hurryLocked() {
 func (c *client) close(followers []*follower) {
 	c.cancel()
 	c.mu.Lock()
-	c.closed, c.tasks = true, nil
+	c.closed, c.tasks, c.waiting = true, nil, 0
 	for _, t := range []*time.Timer{c.silence, c.expiry, c.patience} {
 		if t != nil {
 			t.Stop()
@@ -256,7 +259,7 @@ func (c *client) write() {
 			return
 		}
 		tasks, end := c.tasks, c.end
-		c.tasks, c.dirty = nil, len(c.replaying) > 0
+		c.tasks, c.waiting, c.dirty = nil, 0, len(c.replaying) > 0
 		c.changed.Broadcast()
 		c.mu.Unlock()
 		c.round(tasks, end)

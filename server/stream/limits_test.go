@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,4 +229,21 @@ func TestKeepAlive(t *testing.T) {
 		w.wants("comment")
 		at(55 * time.Second)
 	})
+}
+
+// What a client has us send back to it is short, whatever it sends.
+func TestEchoesAreShort(t *testing.T) {
+	long := strings.Repeat("n", 1025)
+	for members, want := range map[string][]string{
+		`"id":2,"method":"ping","params":{"nonce":"` + long[:1024] + `"}`: {"pong", "result"},
+		`"id":2,"method":"ping","params":{"nonce":"` + long + `"}`:        {"-32600", "4008 protocol.violation"},
+		`"id":"` + long[:1022] + `","method":"ping"`:                      {"pong", "result"},
+		`"id":"` + long + `","method":"ping"`:                             {"-32600", "4008 protocol.violation"},
+	} {
+		inBubble(t, stream.Options{Queue: 4}, func(r *rig) {
+			p := r.dial()
+			p.send(members)
+			p.wants(want...)
+		})
+	}
 }

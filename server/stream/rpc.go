@@ -2,6 +2,7 @@ package stream
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -56,7 +57,7 @@ type cancelParams struct {
 }
 
 type pingParams struct {
-	Nonce string `json:"nonce" min:"1"`
+	Nonce string `json:"nonce" min:"1" max:"1024"`
 }
 
 type cancelledParams struct {
@@ -117,7 +118,7 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 	case envelope.Method == methodCancelled && envelope.ID != nil:
 		issues = append(issues, fault.At("is not for notifications", "id"))
 	case envelope.Method != methodCancelled && r.id == nil:
-		issues = append(issues, fault.At("is a string that is not empty, or a whole number", "id"))
+		issues = append(issues, fault.At(fmt.Sprintf("is a string that is not empty, or a whole number, of at most %d bytes", maxID), "id"))
 	}
 	if params != nil {
 		r.params = params
@@ -144,9 +145,12 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 	return r, nil
 }
 
+// maxID is how long the id of a request may be, in bytes of JSON.
+const maxID = 1024
+
 // legalID reports whether a JSON value may be the id of a request: it is echoed as it was sent.
 func legalID(id json.RawMessage) bool {
-	if len(id) == 0 {
+	if len(id) == 0 || len(id) > maxID {
 		return false
 	}
 	if id[0] == '"' {

@@ -58,6 +58,7 @@ type Cancellation struct {
 type Service struct {
 	opts  Options
 	group sync.WaitGroup // readers and writers of clients
+	heavy sync.Mutex     // held by who reads a long frame
 
 	mu      sync.Mutex // guards the fields below
 	clients map[*client]struct{}

@@ -25,6 +25,7 @@ const Subprotocol = "svc.protocol.v1"
 const (
 	maxSubscriptions = 1000    // of one connection
 	maxFrame         = 1 << 20 // bytes of a client's frame
+	heavyFrame       = 64 << 10
 	pingEvery        = 30 * time.Second
 )
 
@@ -43,25 +44,35 @@ type socket struct {
 	ended []string // the latest subscriptions that the server has ended and the client may not know of yet
 }
 
-// run reads until the connection has ended, and then gives up all of it. What a refused client sends means nothing. Reads
-// and writes have no context: who ends the client's shuts its wire, and a connection that watches a context holds more.
+// run reads until the connection has ended, and then gives up all of it. What a refused client sends means nothing, and is
+// not held. Reads and writes have no context: who ends the client's shuts its wire, and a connection that watches a context
+// holds more.
 func (k *socket) run(refused bool) {
-	for {
-		typ, frame, err := k.conn.Read(context.Background())
-		switch {
-		case err != nil:
-			k.quit()
-			return
-		case refused:
-			continue
-		case !k.handle(typ, frame):
-			refused = true
-			k.c.finish(endProtocol)
-		}
-		// A fresh goroutine reads on: to answer takes more stack than to wait, and the runtime does not take it back.
-		go k.run(refused)
+	if refused {
+		k.conn.Discard(context.Background())
+		k.quit()
 		return
 	}
+	typ, frame, err := k.conn.Read(context.Background())
+	if err != nil {
+		k.quit()
+		return
+	}
+	ok := k.handle(typ, frame)
+	if !ok {
+		k.c.finish(endProtocol)
+	}
+	// A fresh goroutine reads on: to answer takes more stack than to wait, and the runtime does not take it back.
+	go k.run(!ok)
+}
+
+// parse reads a frame. A long one takes a multiple of its length in memory, so of these one is read at a time.
+func (k *socket) parse(frame []byte) (*request, *rpcError) {
+	if len(frame) > heavyFrame {
+		k.c.s.heavy.Lock()
+		defer k.c.s.heavy.Unlock()
+	}
+	return parseRequest(frame)
 }
 
 // quit gives up the connection.
@@ -84,7 +95,7 @@ func (k *socket) handle(typ ws.Type, frame []byte) bool {
 	if typ != ws.Text {
 		frame = nil
 	}
-	r, refusal := parseRequest(frame)
+	r, refusal := k.parse(frame)
 	if refusal != nil {
 		k.refuse(r, refusal)
 		return false
@@ -132,8 +143,7 @@ func (k *socket) reply(r *request, result any, before ...any) {
 	for _, f := range before {
 		frames = append(frames, encode(f))
 	}
-	frames = append(frames, encode(rpcResult{"1", "2.0", r.id, result}))
-	k.c.do(func() { k.add(frames...) })
+	k.send(append(frames, encode(rpcResult{"1", "2.0", r.id, result}))...)
 }
 
 func (k *socket) refuse(r *request, e *rpcError) {
@@ -141,8 +151,16 @@ func (k *socket) refuse(r *request, e *rpcError) {
 	if r != nil && r.id != nil {
 		id = r.id
 	}
-	frame := encode(rpcFailure{"1", "2.0", id, e})
-	k.c.do(func() { k.add(frame) })
+	k.send(encode(rpcFailure{"1", "2.0", id, e}))
+}
+
+// send has the writer send frames.
+func (k *socket) send(frames ...[]byte) {
+	size := 0
+	for _, f := range frames {
+		size += len(f)
+	}
+	k.c.do(size, func() { k.add(frames...) })
 }
 
 // fail refuses a request for a fault. What is ours goes to the log.
@@ -178,7 +196,7 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 	}
 	if err = k.tell(subject, err); err != nil {
 		k.strike(f.id)
-		k.c.do(func() { k.c.release(f) })
+		k.c.do(0, func() { k.c.release(f) })
 		k.fail(r, err)
 		return
 	}
@@ -187,7 +205,7 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 	}
 	result := encode(rpcResult{"1", "2.0", r.id, subscribed{f.id, p.Subject, snapshot, replayed}})
 	frame := encode(subscribedFrame{"1", "subscribed", f.id, p.Subject, snapshot})
-	k.c.do(func() {
+	k.c.do(len(result)+len(frame), func() {
 		k.add(result, frame)
 		k.c.attach(f)
 	})
@@ -229,7 +247,7 @@ func (k *socket) unsubscribe(r *request, id string) {
 		return
 	}
 	result := encode(rpcResult{"1", "2.0", r.id, unsubscribed{id, true}})
-	k.c.do(func() {
+	k.c.do(len(result), func() {
 		if f != nil {
 			k.c.release(f)
 		}

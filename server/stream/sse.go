@@ -59,7 +59,7 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 		return nil
 	}
 	c.start(s.opts.KeepAlive)
-	c.do(func() { c.attach(f) })
+	c.do(0, func() { c.attach(f) })
 	serve := func() {
 		read()
 		out.shut()

@@ -23,7 +23,7 @@ const maxDepth = 200
 // first 100, and of those with long names above them as many as have 64 KiB of names, but at least one. An empty body is {}.
 //
 // Field tags: `json` names the key; `min` is the least length of a text or list, or the least number, and `max` the
-// greatest number; `required` says that the key must be there. A field of type json.RawMessage takes any value without duplicate keys.
+// greatest number or length, of which a list is not read any further; `required` says that the key must be there. A field of type json.RawMessage takes any value without duplicate keys.
 //
 // The caller bounds the size of data. Time is linear in it. Memory is too, at most a hundred bytes for each byte: the
 // tokens of a value of any form are looked at one by one.
@@ -122,6 +122,8 @@ func (d *decoder) value(data []byte, v reflect.Value, tag reflect.StructTag) {
 		switch {
 		case low != nil && v.Kind() == reflect.String && int64(len(v.String())) < *low:
 			d.fail("has at least %d character(s)", *low)
+		case high != nil && v.Kind() == reflect.String && int64(len(v.String())) > *high:
+			d.fail("has at most %d bytes", *high)
 		case low != nil && v.CanInt() && v.Int() < *low:
 			d.fail("is at least %d", *low)
 		case high != nil && v.CanInt() && v.Int() > *high:
@@ -174,16 +176,27 @@ func noun(v reflect.Value) string {
 }
 
 func (d *decoder) list(data []byte, v reflect.Value, tag reflect.StructTag) {
-	var items []json.RawMessage
-	if json.Unmarshal(data, &items) != nil {
+	if data[0] != '[' {
 		d.fail("is not a list")
 		return
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.Token() //nolint:errcheck // the whole is known to be well-formed
+	var items []json.RawMessage
+	for high := Bound(tag, "max"); dec.More(); {
+		if high != nil && int64(len(items)) == *high {
+			d.fail("has at most %d item(s)", *high)
+			return
+		}
+		var item json.RawMessage
+		dec.Decode(&item) //nolint:errcheck // as above
+		items = append(items, item)
 	}
 	if low := Bound(tag, "min"); low != nil && int64(len(items)) < *low {
 		d.fail("has at least %d item(s)", *low)
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
-	tag = reflect.StructTag(strings.ReplaceAll(string(tag), "min:", "-:"))
+	tag = reflect.StructTag(strings.NewReplacer("min:", "-:", "max:", "-:").Replace(string(tag)))
 	for i, item := range items {
 		d.within(i, func() { d.value(item, v.Index(i), tag) })
 	}

@@ -18,7 +18,8 @@ type decoded struct {
 	Kind  string          `json:"kind" enum:"a|b"`
 	N     int64           `json:"n" min:"1" max:"9"`
 	Flag  bool            `json:"flag"`
-	List  []string        `json:"list" min:"1"`
+	List  []string        `json:"list" min:"1" max:"3"`
+	Short string          `json:"short" max:"4"`
 	Inner struct{ X int } `json:"inner"`
 	Any   json.RawMessage `json:"any"`
 }
@@ -42,6 +43,9 @@ func TestDecode(t *testing.T) {
 		`{"text":"x","n":1.5,"list":[]}`:     `[n] is not a whole number, [list] has at least 1 item(s)`,
 		`{"text":"x","n":0,"kind":"c"}`:      `[n] is at least 1, [kind] is one of a, b`,
 		`{"text":"x","n":10}`:                `[n] is at most 9`,
+		`{"text":"x","list":[1,2,"","x",5]}`: `[list] has at most 3 item(s)`,
+		`{"text":"x","list":["","",""]}`:     ``,
+		`{"text":"x","short":"12345"}`:       `[short] has at most 4 bytes`,
 		`{"text":"x","list":["a",2,null]}`:   `[list 1] is not a string, [list 2] is null`,
 		`{"text":"x","Text":"y","text":"z"}`: `[Text] is not a known key, [text] is there twice`,
 		`{"text":"x","any":{"deep":[1,{"a":"}]"}]},"zzz":1}`:                             `[zzz] is not a known key`,

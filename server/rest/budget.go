@@ -1,0 +1,161 @@
+package rest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"agentd/server/fault"
+)
+
+// What bodies may take of the memory at once, over all requests.
+const (
+	freeBody  = 4 << 10  // what a connection holds anyway: decisions are smaller, so they always get through
+	smallBody = 64 << 10 // up to here a body competes with other small ones only
+
+	smallReading, smallWorking = 8 << 20, 32 << 20
+	largeReading, largeWorking = 32 << 20, 64 << 20
+
+	// decodedSize is how many times as large as its text a body may become while it is read and taken over.
+	decodedSize = 16
+
+	// bodyPatience is how long a request waits for its share.
+	bodyPatience = 10 * time.Second
+	// startedTime is how long a run that was started counts as work on its body, at most: it takes its input over in that
+	// time, and then may wait for whatever it likes.
+	startedTime = 2 * time.Second
+)
+
+// A budget is an amount of memory that many share. Who waits longest is served first, so that a large share is not
+// overtaken by small ones for ever.
+type budget struct {
+	mu    sync.Mutex // guards the fields below
+	left  int64
+	queue []*share // those that wait, the oldest first
+}
+
+// A share is what somebody has, or waits for.
+type share struct {
+	of      *budget
+	size    int64
+	granted chan struct{} // closed when it is there
+}
+
+func newBudget(size int64) *budget { return &budget{left: size} }
+
+// take waits for a share, which is no larger than the whole budget. A share of nil takes nothing and may be given back.
+func (b *budget) take(ctx context.Context, size int64) (*share, error) {
+	s := &share{of: b, size: size, granted: make(chan struct{})}
+	b.mu.Lock()
+	b.queue = append(b.queue, s)
+	b.serveLocked()
+	b.mu.Unlock()
+	patience := time.NewTimer(bodyPatience)
+	defer patience.Stop()
+	var err error
+	select {
+	case <-s.granted:
+		return s, nil
+	case <-patience.C:
+		err = fault.New(fault.Overloaded, "The requests under way take all of the memory that bodies may have.").After(time.Second)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.queue, s); i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
+		b.serveLocked() // those behind it may need less
+		return nil, err
+	}
+	return s, nil // it came at the last moment
+}
+
+func (b *budget) serveLocked() {
+	for len(b.queue) > 0 && b.queue[0].size <= b.left {
+		s := b.queue[0]
+		b.left -= s.size
+		close(s.granted)
+		b.queue = slices.Delete(b.queue, 0, 1)
+	}
+}
+
+// back gives a share back; the second time it does nothing.
+func (s *share) back() {
+	if s == nil {
+		return
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.of.left += s.size
+	s.size = 0
+	s.of.serveLocked()
+}
+
+// bodies are the budgets of all requests of a server. Bodies that are read and those that are worked on have different
+// ones: so whoever has read a body never waits for one who still reads.
+type bodies struct {
+	small, large struct{ reading, working *budget }
+}
+
+func newBodies() *bodies {
+	b := &bodies{}
+	b.small.reading, b.small.working = newBudget(smallReading), newBudget(smallWorking)
+	b.large.reading, b.large.working = newBudget(largeReading), newBudget(largeWorking)
+	return b
+}
+
+// A weight is what one request's body takes.
+type weight struct {
+	all              *bodies
+	reading, working *share
+	left             bool // to the timer of started
+}
+
+// read waits for room for a body of at most so many bytes.
+func (w *weight) read(ctx context.Context, size int64) (err error) {
+	switch {
+	case size <= freeBody:
+	case size <= smallBody:
+		w.reading, err = w.all.small.reading.take(ctx, size)
+	default:
+		w.reading, err = w.all.large.reading.take(ctx, min(size, largeReading))
+	}
+	return err
+}
+
+// work waits for what a body of so many bytes may take in memory beside its text. A sole one is worked on while no other
+// large one is.
+func (w *weight) work(ctx context.Context, size int64, sole bool) (err error) {
+	switch {
+	case size <= freeBody:
+	case size <= smallBody:
+		w.working, err = w.all.small.working.take(ctx, size*decodedSize)
+	case sole:
+		w.working, err = w.all.large.working.take(ctx, largeWorking)
+	default:
+		w.working, err = w.all.large.working.take(ctx, min(size*decodedSize, largeWorking))
+	}
+	return err
+}
+
+// started bounds the time for which the weight of a body counts that a run was started with. If it stays, it counts for
+// that time, whatever done says: nobody waits for the run.
+func (w *weight) started(stays bool) {
+	if w.working == nil {
+		return
+	}
+	w.left = stays
+	w.reading.back()
+	time.AfterFunc(startedTime, w.working.back)
+}
+
+// done gives everything back that was not left to a timer.
+func (w *weight) done() {
+	if w.left {
+		return
+	}
+	w.working.back()
+	w.reading.back()
+}
