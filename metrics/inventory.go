@@ -21,6 +21,8 @@ type Inventory struct {
 	RedactionDrops     *Counter
 	Connections        *Gauge
 	HTTPConnections    *Gauge
+	Programs           *Gauge
+	ProgramsWaiting    *Gauge
 	HTTPRefused        *Counter
 	HTTPRequests       *Counters
 	HTTPDuration       *Summary
@@ -72,6 +74,10 @@ func New(version string) *Inventory {
 			"WebSocket and event-stream connections that are open."),
 		HTTPConnections: r.Gauge("svc_http_connections",
 			"Connections that are open, WebSockets and event streams included."),
+		Programs: r.Gauge("svc_programs",
+			"Programs of exec agents and tools that run."),
+		ProgramsWaiting: r.Gauge("svc_programs_waiting",
+			"Programs that wait until another one ends, because server.maxPrograms run."),
 		HTTPRefused: r.Counter("svc_http_connections_refused_total",
 			"Connections that were refused because server.maxConnections were open."),
 		HTTPRequests: r.Counters("svc_http_requests_total",

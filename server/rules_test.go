@@ -74,10 +74,10 @@ var rulesRooms = map[string]string{
 
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/tool",
-	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/rest " +
+	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/proc server/rest " +
 		"server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/hub server/id server/manifest server/message " +
-		"server/outbound server/replay server/rest server/runstate server/secret server/session server/sse",
+		"server/outbound server/proc server/replay server/rest server/runstate server/secret server/session server/sse",
 	"main": "server/cli",
 
 	// Help for tests.

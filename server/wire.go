@@ -17,6 +17,7 @@ import (
 	"agentd/server/idem"
 	"agentd/server/manifest"
 	"agentd/server/outbound"
+	"agentd/server/proc"
 	"agentd/server/rest"
 	"agentd/server/secret"
 	"agentd/server/session"
@@ -63,8 +64,9 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	sessions := session.New(p.db.Sessions())
+	programs := proc.NewLimit(cfg.Server.MaxPrograms)
 	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
-		Redact: s.known.Piece, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
+		Redact: s.known.Piece, Programs: programs, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
 	if err != nil {
 		return err
 	}
@@ -80,6 +82,8 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics = metrics.New(Version)
 	p.connections = newConnections(connectionLimit(cfg.Server.MaxConnections), p.metrics.HTTPRefused, s.log)
 	p.metrics.HTTPConnections.Sample(func() (float64, error) { return float64(p.connections.open.Load()), nil })
+	p.metrics.Programs.Sample(func() (float64, error) { running, _ := programs.Load(); return float64(running), nil })
+	p.metrics.ProgramsWaiting.Sample(func() (float64, error) { _, waiting := programs.Load(); return float64(waiting), nil })
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
 	if err := s.openAudit(ctx, p, chain); err != nil {

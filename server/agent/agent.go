@@ -36,6 +36,7 @@ type Input struct {
 	AgentID   string
 	SessionID string            // empty when the run belongs to no session
 	UserID    string            // empty when not given
+	Payer     string            // who uses up what is scarce: the principal that started the run, else the agent
 	Input     json.RawMessage   // as the caller gave it; `""` when absent
 	Messages  []message.Message // the session's transcript so far, oldest first, cut to a window; without Input
 }

@@ -324,7 +324,7 @@ func (r *run) prepare(c store.Call) tool.Call {
 	chunks := 0
 	var mu sync.Mutex // guards chunks: tools may report from several goroutines
 	return tool.Call{
-		RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, StepNumber: c.Step, ID: c.ID,
+		RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, Payer: r.payer(), StepNumber: c.Step, ID: c.ID,
 		Key: r.row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: r.rec.call(&c).Args,
 		Progress: func(current, total float64, note string) {
 			r.transient(event.New(event.ToolProgress, struct {

@@ -43,7 +43,7 @@ func (o opaque) drive(r *run) error {
 	if err != nil {
 		return err
 	}
-	in := Input{RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, Input: r.input(),
+	in := Input{RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, Payer: r.payer(), Input: r.input(),
 		Messages: r.rec.history}
 	out := &sink{r: r}
 	type answer struct {
@@ -82,6 +82,14 @@ func (o opaque) drive(r *run) error {
 		return r.await(out.asked, a.res)
 	}
 	return o.finish(r, a.res)
+}
+
+// payer is who uses up what is scarce: the principal that started the run or, where nobody is known, the agent.
+func (r *run) payer() string {
+	if by := r.row.StartedBy; by != "" && by != anonymous {
+		return by
+	}
+	return "agent:" + r.row.Owner
 }
 
 // call lets the agent go on; from is nil for a run that begins, or that left nothing to go on from.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/config"
 	"agentd/server/fault"
+	"agentd/server/proc"
 	"agentd/server/rest"
 	"agentd/store"
 )
@@ -23,6 +25,11 @@ import (
 func (c *call) open(ctx context.Context, cfg *config.Config) (*server.Local, *api, error) {
 	if remote, err := c.named(); remote != nil || err != nil {
 		return nil, remote, err
+	}
+	if cfg.Hardening.ApplyOnStart {
+		if err := proc.Harden(); err != nil {
+			return nil, nil, fmt.Errorf("making the process unreadable: %w", err)
+		}
 	}
 	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name})
 	if !fault.Is(err, fault.StoreLocked) {

@@ -13,6 +13,7 @@ import (
 	"agentd/server"
 	"agentd/server/config"
 	"agentd/server/fault"
+	"agentd/server/proc"
 )
 
 func (c *call) start(ctx context.Context) error {
@@ -65,10 +66,13 @@ func (c *call) serve(ctx context.Context, srv *server.Server) error {
 	return errors.Join(err, c.unready(), srv.Shutdown(context.WithoutCancel(ctx)))
 }
 
-// harden limits what the process can do by accident.
+// harden limits what the process can do by accident, and what other programs of its user can do to it.
 func harden(h config.Hardening) error {
 	if !h.ApplyOnStart {
 		return nil
+	}
+	if err := proc.Harden(); err != nil {
+		return fmt.Errorf("making the process unreadable: %w", err)
 	}
 	syscall.Umask(h.Umask)
 	if h.RefuseRoot && os.Geteuid() == 0 {

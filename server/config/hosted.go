@@ -49,8 +49,9 @@ type Tool struct {
 	Command        []string         `json:"command" for:"exec" check:"required some argument" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each call."`
 	Cwd            string           `json:"cwd" for:"exec" default:"." check:"nonempty" doc:"Working folder, relative to the folder of this file."`
 	Env            map[string]Value `json:"env" for:"exec" check:"keys=variable" doc:"Its environment."`
-	InheritEnv     []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Variables that it gets from the server's environment."`
-	MaxOutputBytes int              `json:"maxOutputBytes" for:"exec" default:"8388608" check:"1..1073741824" doc:"Longest output that is read, in bytes."`
+	InheritEnv     []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Further variables that it gets from the server's environment."`
+	CleanEnv       bool             `json:"cleanEnv" for:"exec" default:"false" doc:"It does not get PATH, HOME, LANG, TZ and TMPDIR of the server."`
+	MaxOutputBytes int              `json:"maxOutputBytes" for:"exec" default:"8388608" check:"1..1073741824" doc:"Longest output that is kept, in bytes; the rest is dropped and the result flagged bufferTruncated."`
 }
 
 // EffectiveApproval is Approval or, where that is absent, the default that follows from SideEffect.
@@ -95,7 +96,8 @@ type Agent struct {
 	Protocol   string           `json:"protocol" for:"exec" default:"text" enum:"text|jsonl" doc:"text: the input on stdin, the answer on stdout; jsonl: one JSON object per line, both ways."`
 	Cwd        string           `json:"cwd" for:"exec" default:"." check:"nonempty" doc:"Working folder, relative to the folder of this file."`
 	Env        map[string]Value `json:"env" for:"exec" check:"keys=variable" doc:"Its environment."`
-	InheritEnv []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Variables that it gets from the server's environment."`
+	InheritEnv []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Further variables that it gets from the server's environment."`
+	CleanEnv   bool             `json:"cleanEnv" for:"exec" default:"false" doc:"It does not get PATH, HOME, LANG, TZ and TMPDIR of the server."`
 
 	URL     string           `json:"url" for:"http" check:"required url" doc:"Address that runs are posted to."`
 	Stream  string           `json:"stream" for:"http" enum:"sse" doc:"sse: it answers with an event stream; absent: with one JSON object."`

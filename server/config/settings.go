@@ -22,6 +22,7 @@ type Server struct {
 	TrustProxy            bool        `json:"trustProxy" default:"false" doc:"Believe X-Forwarded-For: the client is the first untrusted hop from the right."`
 	TLSTerminatedUpstream bool        `json:"tlsTerminatedUpstream" default:"false" doc:"A proxy in front speaks TLS; silences the warning about plain text."`
 	MaxConnections        int         `json:"maxConnections" default:"0" check:"0..1000000" doc:"Connections that may be open at once, WebSockets and event streams included; one more gets 503. 0: half of the files that the process may have open, at most 10000."`
+	MaxPrograms           int         `json:"maxPrograms" default:"0" check:"0..100000" doc:"Programs of exec agents and tools that may run at once; others wait. 0: a quarter of the tasks that the system allows, but for 64, a sixteenth of the files that the process may have open, at most 256."`
 	MaxBodyBytes          int         `json:"maxBodyBytes" default:"4194304" check:"1..1073741824" doc:"Largest request body, in bytes."`
 	Socket                Socket      `json:"socket" doc:"A Unix socket to listen on instead of host and port."`
 	TLS                   TLS         `json:"tls" doc:"Speak TLS without a proxy."`
@@ -201,7 +202,7 @@ type Observability struct {
 
 // Hardening is what the process does to itself at start.
 type Hardening struct {
-	ApplyOnStart bool `json:"applyOnStart" default:"true" doc:"Apply this section at start."`
+	ApplyOnStart bool `json:"applyOnStart" default:"true" doc:"Apply this section at start, and keep other programs of the same user from reading the process's memory and environment; that takes core dumps away, too, and debuggers except root's."`
 	RefuseRoot   bool `json:"refuseRoot" default:"false" doc:"Refuse to run as root, instead of a warning."`
 	Umask        int  `json:"umask" default:"63" check:"0..511" doc:"Mode bits that new files do not get; decimal, 63 is octal 077."`
 }

@@ -21,15 +21,18 @@ type ExecOptions struct {
 	Dir        string            // working folder; "" is the server's
 	Env        map[string]string // the program's environment, besides InheritEnv
 	InheritEnv []string          // names of the server's variables that the program gets too
-	Timeout    time.Duration     // of a whole run; 0 is DefaultTimeout
+	CleanEnv   bool              // it does not get PATH, HOME, LANG, TZ and TMPDIR of the server besides
+	Timeout    time.Duration     // of a whole run, from the start of the program; 0 is DefaultTimeout
 	MaxOutput  int64             // bytes of stdout; 0 is DefaultMaxOutput
+	Limit      *proc.Limit       // of programs that run at once; nil: there is none
 	// Redact takes known secrets out of the end of stderr that is shown in an error; nil: there are none.
 	Redact func(string) string
 }
 
 // NewExec makes an agent of a program, or returns config-invalid with all that is wrong. It starts nothing: each run
 // is a process of its own, in its own process group, with no environment but the given one and AGENTD_RUN_ID and
-// AGENTD_AGENT_ID.
+// AGENTD_AGENT_ID. A program that could not be started fails its run with agent-unreachable, or with overloaded where the
+// system or the queue of those that wait for a place is full: then nothing has happened.
 //
 // With protocol "text" the program gets the input's text on stdin. Its stdout becomes text.delta events, a final
 // text.complete when there is any text, and the output, a string, exactly as it was written.
@@ -71,7 +74,8 @@ func NewExec(opts ExecOptions) (agent.Streamer, error) {
 	if issues != nil {
 		return nil, fault.Invalid("The exec agent is not valid.", issues...)
 	}
-	p := program{opts.ID, slices.Clone(opts.Command), opts.Dir, maps.Clone(opts.Env), slices.Clone(opts.InheritEnv), limits, orSame(opts.Redact)}
+	p := program{opts.ID, slices.Clone(opts.Command), opts.Dir, maps.Clone(opts.Env), proc.Inherited(slices.Clone(opts.InheritEnv), opts.CleanEnv),
+		limits, opts.Limit, orSame(opts.Redact)}
 	if opts.Protocol == "text" {
 		return &textAgent{p}, nil
 	}
@@ -88,6 +92,7 @@ type program struct {
 	env     map[string]string
 	inherit []string
 	limits  limits
+	places  *proc.Limit
 	redact  func(string) string
 }
 
@@ -100,14 +105,24 @@ func (p *program) start(ctx context.Context, in agent.Input, c proc.Command) (*p
 	c.Dir = p.dir
 	c.Env = proc.Environ(p.env, p.inherit, "AGENTD_RUN_ID="+in.RunID, "AGENTD_AGENT_ID="+in.AgentID)
 	c.MaxOutput = p.limits.maxOutput
+	c.Limit, c.Payer = p.places, in.Payer
 	process, err := proc.Start(ctx, c)
-	switch {
-	case err == nil:
+	if err == nil {
 		return process, nil
-	case ctx.Err() != nil:
+	}
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, fault.New(fault.AgentUnreachable, "The agent's program could not be started: %s.", clip(err.Error(), 200))
+	kind := fault.AgentUnreachable
+	if failed, ok := errors.AsType[*proc.StartError](err); ok && failed.Busy {
+		kind = fault.Overloaded
+	}
+	return nil, fault.New(kind, "The agent's program could not be started: %s.", clip(err.Error(), 200))
+}
+
+// startTimer ends a run, with the cause agent-timeout, when the agent's time is over.
+func (l limits) startTimer(end context.CancelCauseFunc) *time.Timer {
+	return time.AfterFunc(l.timeout, func() { end(l.timedOut()) })
 }
 
 // classify gives an error of reading from or waiting for a process its code.

@@ -106,14 +106,23 @@ func TestJSONInputReachesATextProgramAsJSON(t *testing.T) {
 func TestEnvironmentIsClean(t *testing.T) {
 	t.Setenv("EXTERNAL_INHERITED", "yes")
 	t.Setenv("EXTERNAL_SECRET", "no")
-	a := newExec(t, external.ExecOptions{
-		Command: []string{"env"}, Protocol: "text", InheritEnv: []string{"EXTERNAL_INHERITED", "EXTERNAL_UNSET"},
-		Env: map[string]string{"LANG": "C", "AGENTD_RUN_ID": "forged"},
-	})
-	res, err := a.Run(t.Context(), input(""))
-	want := "AGENTD_AGENT_ID=bot\nAGENTD_RUN_ID=run-1\nEXTERNAL_INHERITED=yes\nLANG=C\n"
-	if err != nil || res.Output != want {
-		t.Errorf("env = %q, %v; want %q", res.Output, err, want)
+	t.Setenv("PATH", "/usr/bin:/bin")
+	t.Setenv("HOME", "/home/agentd")
+	t.Setenv("LANG", "de")
+	t.Setenv("TZ", "UTC")
+	t.Setenv("TMPDIR", "/tmp")
+	for clean, want := range map[bool]string{
+		true:  "AGENTD_AGENT_ID=bot\nAGENTD_RUN_ID=run-1\nEXTERNAL_INHERITED=yes\nLANG=C\n",
+		false: "AGENTD_AGENT_ID=bot\nAGENTD_RUN_ID=run-1\nEXTERNAL_INHERITED=yes\nHOME=/home/agentd\nLANG=C\nPATH=/usr/bin:/bin\nTMPDIR=/tmp\nTZ=UTC\n",
+	} {
+		a := newExec(t, external.ExecOptions{
+			Command: []string{"env"}, Protocol: "text", InheritEnv: []string{"EXTERNAL_INHERITED", "EXTERNAL_UNSET"}, CleanEnv: clean,
+			Env: map[string]string{"LANG": "C", "AGENTD_RUN_ID": "forged"},
+		})
+		res, err := a.Run(t.Context(), input(""))
+		if err != nil || res.Output != want {
+			t.Errorf("env with cleanEnv %v = %q, %v; want %q", clean, res.Output, err, want)
+		}
 	}
 }
 

@@ -58,7 +58,11 @@ func limitsOf(timeout time.Duration, maxOutput int64) (limits, []fault.Issue) {
 
 // within returns ctx with the agent's time limit, whose cause is agent-timeout.
 func (l limits) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, l.timeout, fault.New(fault.AgentTimeout, "The agent took longer than %v.", l.timeout))
+	return context.WithTimeoutCause(ctx, l.timeout, l.timedOut())
+}
+
+func (l limits) timedOut() error {
+	return fault.New(fault.AgentTimeout, "The agent took longer than %v.", l.timeout)
 }
 
 func (l limits) tooLarge() error {

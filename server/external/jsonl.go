@@ -57,22 +57,22 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	if err != nil {
 		return agent.Result{}, err
 	}
-	ctx, cancel := a.limits.within(ctx)
-	defer cancel()
-	if ctx.Err() != nil {
-		return agent.Result{}, context.Cause(ctx)
-	}
-	// The process outlives ctx by the time it takes to tell it of the abort.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The process outlives ctx by the time it takes to tell it of the abort, but does not start after its end.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	p, err := a.start(life, in, proc.Command{Pipe: true})
+	running := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	p, err := a.start(life, in, proc.Command{Pipe: true, Input: append(line, '\n')})
+	running()
 	if err != nil {
 		return agent.Result{}, err
 	}
+	defer a.limits.startTimer(cancel).Stop()
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		tell(ctx, p.Stdin, line)
+		tell(ctx, p.Stdin, p.Unsent)
 		end(context.Cause(ctx))
 	}()
 
@@ -93,7 +93,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	}
 	status, failure := p.Wait()
 	aborted := context.Cause(ctx) // before cancel, which is a cause too
-	cancel()
+	cancel(nil)
 	<-told
 	if err != errNoResult && err != errAsks {
 		return result, a.classify(err)
@@ -113,11 +113,11 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 
 var errLingers = errors.New("the agent's program did not exit")
 
-// tell writes the first line, and when ctx ends the abort. It returns soon after the end of ctx. What fails is left
-// out: a program may answer without reading.
-func tell(ctx context.Context, stdin *os.File, first []byte) {
+// tell writes what is left of the first line, and when ctx ends the abort. It returns soon after the end of ctx. What
+// fails is left out: a program may answer without reading.
+func tell(ctx context.Context, stdin *os.File, rest []byte) {
 	defer context.AfterFunc(ctx, func() { stdin.SetWriteDeadline(time.Now().Add(abortWait)) })()
-	_, err := stdin.Write(append(first, '\n'))
+	_, err := stdin.Write(rest)
 	<-ctx.Done()
 	if err != nil {
 		return // half a line may be there already

@@ -23,18 +23,19 @@ func (a *textAgent) Run(ctx context.Context, in agent.Input) (agent.Result, erro
 }
 
 func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
-	ctx, cancel := a.limits.within(ctx)
-	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	p, err := a.start(ctx, in, proc.Command{Input: []byte(in.Text())})
 	if err != nil {
 		return agent.Result{}, err
 	}
+	defer a.limits.startTimer(end).Stop()
 	text, failure := relayText(p, out)
 	if failure != nil && ctx.Err() != nil {
 		failure = context.Cause(ctx)
 	}
 	if failure != nil {
-		cancel()
+		end(failure)
 	}
 	status, err := p.Wait()
 	switch {

@@ -29,6 +29,7 @@ type Options struct {
 	Logger   *slog.Logger
 	Redact   func(string) string // takes known secrets out of messages; nil: there are none
 	Outbound *outbound.Guard     // makes the connections; nil: one without options
+	Programs *proc.Limit         // of programs that run at once; nil: there is none
 	// Offline leaves secrets unread. What is built then may be looked at, and called only where others have been put in
 	// the place of its providers and tools.
 	Offline bool
@@ -54,7 +55,8 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 			reg.LLM, err = b.llm(id, c)
 		case "exec":
 			reg.Agent, err = external.NewExec(external.ExecOptions{ID: id, Command: c.Command, Protocol: c.Protocol, Dir: o.Config.Resolve(c.Cwd),
-				Env: b.values(c.Env), InheritEnv: c.InheritEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact})
+				Env: b.values(c.Env), InheritEnv: c.InheritEnv, CleanEnv: c.CleanEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes),
+				Limit: o.Programs, Redact: o.Redact})
 		case "http":
 			reg.Agent, err = external.NewHTTP(external.HTTPOptions{ID: id, URL: c.URL, Headers: b.values(c.Headers), Stream: c.Stream,
 				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact, Outbound: o.Outbound})
@@ -193,7 +195,7 @@ func (b *builder) tools() {
 				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Redact, Outbound: b.Outbound})
 		case "exec":
 			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
-				Env: proc.Environ(b.values(c.Env), c.InheritEnv), MaxOutput: int64(c.MaxOutputBytes), Redact: b.Redact})
+				Env: proc.Environ(b.values(c.Env), proc.Inherited(c.InheritEnv, c.CleanEnv)), MaxOutput: int64(c.MaxOutputBytes), Limit: b.Programs, Redact: b.Redact})
 		}
 		b.note(err, "tools", name)
 		if err == nil {

@@ -1,28 +1,32 @@
 // Package proc runs a program in its own process group with a clean environment, bounded output and a certain end.
 //
-//	Start ── running ──┬─ the program exits ──────────────────────────────┐
-//	                   └─ ctx ends, or stdout is over its limit:          ├─ SIGKILL to what is left of the group,
-//	                      SIGTERM to the group, 2 s later SIGKILL ────────┘  pipes closed, reaped: Wait returns
+//	Start ── a place in the Limit ── running ──┬─ the program exits ──────────────────────────────┐
+//	                                           └─ ctx ends, or stdout is over its limit:          ├─ SIGKILL to what is left of
+//	                                              SIGTERM to the group, 2 s later SIGKILL ────────┘  the group, pipes closed,
+//	                                                                                                 reaped: Wait returns
 //
-// A program inherits nothing: no variable, no open file, no terminal. What it starts stays in its group unless it asks
-// the system for another, and ends with it, also when the program exits by itself and leaves others behind. Pipes that
-// a process outside the group holds open are closed one second after the exit.
+// A program inherits nothing: no variable, no open file, no terminal. Its input is whole before it starts. What it starts
+// stays in its group unless it asks the system for another, and ends with it, also when the program exits by itself and
+// leaves others behind. Pipes that a process outside the group holds open are closed one second after the exit.
 //
-// On Linux the program is killed when the server dies without having had the time to end it (`kill -9`). That is the
-// program itself, not what it has started; those see their stdin end and their stdout closed.
+// When this process is killed (`kill -9`), its programs are killed, too: on Linux by the system, the programs themselves at
+// once; and their groups by the warden, a second process of the same executable that starts with the first program, named
+// agentd-warden, and ends when this one has. What no part of this package ends: processes that have left their group
+// (setsid, daemons); what a program starts in the instant between its own start and that the warden knows of it, should
+// the kill fall there; and groups whose warden was killed as well. A control group or a container ends those.
+//
+// All programs are started by one thread, and on Linux a running one holds none: their exits come through the poller.
 //
 // The package needs a Unix system.
 package proc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
 )
@@ -47,12 +51,17 @@ type Command struct {
 	Dir string
 	// Env is the whole environment, as KEY=value; see [Environ].
 	Env []string
-	// Input is written to stdin, which is closed after it. It must not change until Wait has returned.
+	// Input is what the program reads from stdin, up to its end. It is there whole before the program starts, in a file
+	// without a name, so that the program never takes a part of it for all: not when this process is killed, either.
 	Input []byte
-	// Pipe leaves stdin to the caller as [Process.Stdin], instead of Input.
+	// Pipe leaves stdin open, to the caller as [Process.Stdin]. Input is in it before the program starts as far as a pipe
+	// holds it (64 KiB, on Linux mostly 1 MiB). The rest is [Process.Unsent], and may be cut when this process is killed.
 	Pipe bool
 	// MaxOutput is how many bytes of stdout are read before the program is ended; 0 is DefaultMaxOutput.
 	MaxOutput int64
+	// Limit bounds how many programs run at once; nil is no bound. Start waits until it has a place for the Payer.
+	Limit *Limit
+	Payer string
 }
 
 // A Process is a running program. Somebody must call Wait.
@@ -61,6 +70,8 @@ type Process struct {
 	// and is closed at the end. A write blocks while the program does not read; SetWriteDeadline bounds that. Once the
 	// program has ended, a write fails.
 	Stdin *os.File
+	// Unsent is what of the Input the pipe did not hold, for the caller to write first.
+	Unsent []byte
 
 	cmd    *exec.Cmd
 	ctx    context.Context // ends with a cause when the program is to be ended
@@ -70,6 +81,7 @@ type Process struct {
 	over   error    // the limit was passed, perhaps after the exit; belongs to the reader
 	limit  int64
 	stderr tail
+	leave  func()        // gives the place in the limit back
 	exited chan struct{} // closed when the program has exited, before it is reaped
 	done   chan struct{} // closed when all is over
 	err    error         // set before done is closed
@@ -100,87 +112,125 @@ func (e *OverflowError) Error() string {
 	return fmt.Sprintf("the program wrote more than %d bytes", e.Limit)
 }
 
-// Start starts a program. It is ended when ctx is done. The error is one of the system's, for example
-// exec.ErrNotFound or fs.ErrNotExist, or the cause of ctx when that is done already.
+// A StartError says that a program was not started. Nothing has happened then, and it may be tried again.
+type StartError struct {
+	Program string
+	Busy    bool  // the system, or the queue of those that wait, is full: the same command may start later
+	Err     error // one of the system's, for example exec.ErrNotFound or fs.ErrNotExist, or the cause of the context
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("starting %s: %v", e.Program, e.Err) }
+func (e *StartError) Unwrap() error { return e.Err }
+
+func notStarted(c Command, err error) error {
+	e := &StartError{Err: err}
+	if len(c.Argv) > 0 {
+		e.Program = c.Argv[0]
+	}
+	for _, full := range []error{errFull, syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC} {
+		e.Busy = e.Busy || errors.Is(err, full)
+	}
+	return e
+}
+
+// Start starts a program, once the command's limit has a place for it. The program is ended when ctx is done. The error
+// is a [*StartError].
 func Start(ctx context.Context, c Command) (*Process, error) {
 	if len(c.Argv) == 0 {
-		return nil, errors.New("starting a program: the command is empty")
+		return nil, notStarted(c, errors.New("the command is empty"))
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, notStarted(c, context.Cause(ctx))
 	}
+	if err := c.Limit.take(ctx, c.Payer); err != nil {
+		return nil, notStarted(c, err)
+	}
+	p, err := start(ctx, c)
+	if err != nil {
+		c.Limit.give(c.Payer)
+		return nil, notStarted(c, err)
+	}
+	return p, nil
+}
+
+func start(ctx context.Context, c Command) (_ *Process, err error) {
 	p := &Process{limit: c.MaxOutput, exited: make(chan struct{}), done: make(chan struct{})}
 	if p.limit <= 0 {
 		p.limit = DefaultMaxOutput
 	}
 	p.left = p.limit
+	p.leave = func() { c.Limit.give(c.Payer) }
 
+	pidfd := -1
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
 	p.cmd.Dir = c.Dir
 	p.cmd.Env = append([]string{}, c.Env...) // nil would mean the server's
-	p.cmd.SysProcAttr = attributes()
+	p.cmd.SysProcAttr = attributes(&pidfd)
 	p.cmd.Stderr = &p.stderr
 	p.cmd.WaitDelay = pipeDelay
 
+	var theirs, ours []*os.File
+	defer func() {
+		closeAll(theirs)
+		if err != nil {
+			closeAll(ours)
+		}
+	}()
 	out, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w", c.Argv[0], err)
+		return nil, err
 	}
-	theirs := []*os.File{w}
-	ours := []*os.File{out}
+	theirs, ours = append(theirs, w), append(ours, out)
 	p.cmd.Stdout, p.out = w, out
-	if c.Pipe {
+	switch {
+	case c.Pipe:
 		r, in, err := os.Pipe()
 		if err != nil {
-			closeAll(theirs, ours)
-			return nil, fmt.Errorf("starting %s: %w", c.Argv[0], err)
+			return nil, err
 		}
 		theirs, ours = append(theirs, r), append(ours, in)
 		p.cmd.Stdin, p.Stdin = r, in
-	} else if len(c.Input) > 0 {
-		p.cmd.Stdin = bytes.NewReader(c.Input)
+		p.Unsent = fill(in, c.Input)
+	case len(c.Input) > 0:
+		in, err := inputFile(c.Input)
+		if err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, in)
+		p.cmd.Stdin = in
 	}
 
-	p.ctx, p.end = context.WithCancelCause(ctx)
-	started := make(chan error)
-	go p.mind(started)
-	err = <-started
-	closeAll(theirs)
+	onForker(func() {
+		closeInherited()
+		station()
+		if err = p.cmd.Start(); err == nil {
+			guard(p.cmd.Process.Pid)
+		}
+	})
 	if err != nil {
-		p.end(nil)
-		closeAll(ours)
-		return nil, fmt.Errorf("starting %s: %w", c.Argv[0], err)
+		return nil, err
 	}
+	p.ctx, p.end = context.WithCancelCause(ctx)
+	go p.mind(pidfd)
 	return p, nil
 }
 
-func closeAll(lists ...[]*os.File) {
-	for _, list := range lists {
-		for _, f := range list {
-			f.Close()
-		}
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
 	}
 }
 
-// mind starts the program, waits for it and cleans up after it.
-//
-// Linux sends the death signal when the thread that forked ends, which Go does not promise to keep. The goroutine
-// therefore holds its thread until the program has exited; the thread would be spent anyway, blocked in the wait.
-func (p *Process) mind(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := p.cmd.Start()
-	started <- err
-	if err != nil {
-		return
-	}
+// mind waits for the program and cleans up after it.
+func (p *Process) mind(pidfd int) {
 	defer close(p.done)
+	defer p.leave()
 	ended := make(chan struct{})
 	keep := context.AfterFunc(p.ctx, func() {
 		defer close(ended)
 		p.terminate()
 	})
-	awaitExit(p.cmd.Process.Pid)
+	awaitExit(p.cmd.Process.Pid, pidfd)
 	close(p.exited)
 	if !keep() {
 		<-ended
@@ -188,6 +238,7 @@ func (p *Process) mind(started chan<- error) {
 	}
 	// The program is not reaped yet, so its group is still its own. Signals later could hit a stranger's.
 	p.signal(syscall.SIGKILL)
+	unguard(p.cmd.Process.Pid)
 	p.out.SetReadDeadline(time.Now().Add(pipeDelay))
 	p.cmd.Wait() // its errors are in ProcessState, or about pipes that others held open
 	if p.Stdin != nil {

@@ -27,10 +27,12 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST_ROLE") {
 	case "server":
-		p, err := proc.Start(context.Background(), proc.Command{
-			Argv: []string{os.Args[0]},
-			Env:  []string{"PROC_TEST_ROLE=program", "PROC_TEST_SOCKET=" + os.Getenv("PROC_TEST_SOCKET")},
-		})
+		program := proc.Command{Argv: []string{os.Args[0]}, Env: []string{"PROC_TEST_ROLE=program", "PROC_TEST_SOCKET=" + os.Getenv("PROC_TEST_SOCKET")}}
+		if os.Getenv("PROC_TEST_BELOW") != "" {
+			program.Argv = sh(`"$0" & echo up; wait`)
+			program.Argv = append(program.Argv, os.Args[0])
+		}
+		p, err := proc.Start(context.Background(), program)
 		if err != nil {
 			panic(err)
 		}
@@ -78,6 +80,8 @@ func TestRun(t *testing.T) {
 		{"signal", proc.Command{Argv: sh("kill -9 $$")}, "", "signal: killed", ""},
 		{"input", proc.Command{Argv: sh("cat"), Input: []byte(long)}, long, "exit status 0", ""},
 		{"input that nobody reads", proc.Command{Argv: sh("exit 0"), Input: []byte(long)}, "", "exit status 0", ""},
+		{"input is a file that ends", proc.Command{Argv: sh("cat; cat; echo more >&0 || echo no"), Input: []byte("in ")}, "in no\n", "exit status 0",
+			"/bin/sh: 1: echo: echo: I/O error\n"},
 		{"no input", proc.Command{Argv: sh("cat")}, "", "exit status 0", ""},
 		{"empty environment", proc.Command{Argv: []string{"/usr/bin/env"}}, "", "exit status 0", ""},
 		{"environment", proc.Command{Argv: []string{"/usr/bin/env"}, Env: []string{"A=1"}}, "A=1\n", "exit status 0", ""},
@@ -120,6 +124,20 @@ func TestStartErrors(t *testing.T) {
 		if p, err := proc.Start(tc.ctx, tc.c); !errors.Is(err, tc.want) {
 			t.Errorf("%s: Start = %v, %v, want %v", tc.name, p, err, tc.want)
 		}
+	}
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 3, Max: files.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := proc.Start(t.Context(), proc.Command{Argv: sh("true")})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if failed, ok := errors.AsType[*proc.StartError](err); !ok || !failed.Busy || failed.Program != "/bin/sh" {
+		t.Errorf("Start without a file to open = %v, want one that says busy", err)
 	}
 	if _, err := proc.Start(t.Context(), proc.Command{}); err == nil {
 		t.Error("Start(empty command) succeeded, want an error")
@@ -303,6 +321,12 @@ func TestProgramsDieWithTheServer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has a signal for the death of the parent")
 	}
+	for _, below := range []string{"", "1"} { // what the program has started ends, too
+		testProgramsDieWithTheServer(t, below)
+	}
+}
+
+func testProgramsDieWithTheServer(t *testing.T, below string) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -310,7 +334,7 @@ func TestProgramsDieWithTheServer(t *testing.T) {
 	}
 	defer l.Close()
 	server := exec.Command(os.Args[0])
-	server.Env = []string{"PROC_TEST_ROLE=server", "PROC_TEST_SOCKET=" + socket}
+	server.Env = []string{"PROC_TEST_ROLE=server", "PROC_TEST_SOCKET=" + socket, "PROC_TEST_BELOW=" + below}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -360,6 +384,7 @@ func TestProgramsOutliveThreads(t *testing.T) {
 }
 
 func TestNoGoroutineStays(t *testing.T) {
+	run(t, t.Context(), proc.Command{Argv: sh("true")}) // what belongs to the process exists then
 	before := runtime.NumGoroutine()
 	for i := range 20 {
 		ctx, cancel := context.WithCancel(t.Context())

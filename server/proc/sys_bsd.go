@@ -2,13 +2,27 @@
 
 package proc
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func attributes(pidfd *int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// userTasks is RLIMIT_NPROC, for which package syscall has no number here.
+func userTasks() (int, bool) { return 0, false }
+
+// memoryFile is for systems that have sealed files in memory.
+func memoryFile([]byte) (*os.File, error) { return nil, syscall.ENOSYS }
+
+func growPipe(*os.File, int) {}
+
+// closeInherited makes programs not inherit what this process has open.
+func closeInherited() { closeListed("/dev/fd") }
 
 // awaitExit blocks until the process has exited and leaves it to be reaped: kqueue(2) with NOTE_EXIT. Registering for
 // a process that has exited already fails, which is as good.
-func awaitExit(pid int) {
+func awaitExit(pid, _ int) {
 	queue, err := syscall.Kqueue()
 	if err != nil {
 		return
@@ -24,3 +38,8 @@ func awaitExit(pid int) {
 		}
 	}
 }
+
+// Harden is for systems that let other programs of a user read the memory of this one. The others need nothing.
+func Harden() error { return nil }
+
+func self() (string, error) { return os.Executable() }

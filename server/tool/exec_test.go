@@ -14,6 +14,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/proc"
 	"agentd/server/tool"
 )
 
@@ -106,16 +107,69 @@ func TestExecStreams(t *testing.T) {
 	}
 }
 
+// A program with more output than the limit has had its effect, and is not ended for it.
 func TestExecOutputLimit(t *testing.T) {
-	tl, err := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Command: []string{"cat", "/dev/zero"}, MaxOutput: 1000})
+	dir := t.TempDir()
+	for _, tc := range []struct {
+		name, script, want string
+		cut                bool
+	}{
+		{"at the limit", `printf %1000s x`, `"` + strings.Repeat(" ", 999) + `x"`, false},
+		{"beyond", `head -c 3000000 /dev/zero | tr '\0' y; echo > effect`, `"` + strings.Repeat("y", 1000) + `"`, true},
+		{"JSON at its beginning", `printf %1000s '{}'; printf '{}'; echo > effect`, `"` + strings.Repeat(" ", 998) + `{}"`, true},
+	} {
+		tl, err := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Command: []string{"sh", "-c", tc.script}, Dir: dir, MaxOutput: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streamed := 0
+		c := call
+		c.Stream = func(chunk tool.Chunk) { streamed += len(chunk.Text) }
+		o := set(t, tl).Execute(t.Context(), "x", c).Outcome
+		if string(o.Output) != tc.want || o.Truncated != tc.cut || streamed != 1000 {
+			t.Errorf("%s: Execute = %.80s, truncated %v, %d bytes streamed, error %q; want %.80s, %v, 1000", tc.name, o.Output, o.Truncated, streamed, o.Message, tc.want, tc.cut)
+		}
+		if err := os.Remove(filepath.Join(dir, "effect")); tc.cut && err != nil {
+			t.Errorf("%s: the program was ended before its effect: %v", tc.name, err)
+		}
+		if note := "\n\n[The tool wrote more than its limit; the rest was not kept.]"; strings.HasSuffix(tool.Render(&o), note) != tc.cut {
+			t.Errorf("%s: Render = %q, want the note: %v", tc.name, tool.Render(&o), tc.cut)
+		}
+	}
+}
+
+// While no program may start, a call has not begun, whatever becomes of it.
+func TestExecWaitsForAPlace(t *testing.T) {
+	limit := proc.NewLimit(1)
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, err := proc.Start(t.Context(), proc.Command{Argv: []string{"/bin/sh", "-c", "read go <" + gate}, Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := use(t, t.Context(), tl, call, `{}`)
-	want := "Error: The tool's program wrote more than 1000 bytes and was ended.\n[kind: invalid_output; recoverable: no; suggested action: " +
-		"try_alternative; Its effect may have happened; check before calling it again. A part of its output was streamed before.]"
-	if got != want {
-		t.Errorf("a program without end: %q, want %q", got, want)
+	tl, err := tool.NewExec(tool.ExecOptions{Spec: tool.Spec{Name: "sh", Timeout: 100 * time.Millisecond}, Command: []string{"/bin/echo", "hi"}, Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := set(t, tl)
+	if o := s.Execute(t.Context(), "sh", call).Outcome; o.Kind != message.RateLimited || !o.Recoverable || strings.Contains(o.Hint, "may have happened") {
+		t.Errorf("Execute without a place = %+v, want rate_limited", o)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	aborted := make(chan message.Outcome)
+	go func() { aborted <- s.Execute(ctx, "sh", call).Outcome }()
+	cancel()
+	if o := <-aborted; o.Kind != message.AbortedCall || strings.Contains(o.Hint, "may have happened") {
+		t.Errorf("Execute, aborted without a place = %+v, want an aborted call that has not begun", o)
+	}
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	first.Wait()
+	if got := use(t, t.Context(), tl, call, `{}`); got != "hi\n" {
+		t.Errorf("with a place: %q, want hi", got)
 	}
 }
 

@@ -1,11 +1,13 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"agentd/server/fault"
@@ -19,8 +21,9 @@ type ExecOptions struct {
 	Command []string // the program, looked up as package proc says, and its arguments
 	Dir     string   // working folder; empty is the server's
 	Env     []string // its whole environment besides the three variables below; see proc.Environ
-	// MaxOutput is how many bytes of stdout are read; 0 is 8 MiB, more than 32 MiB is of no use.
+	// MaxOutput is how many bytes of stdout are kept; 0 is 8 MiB, more than 32 MiB is of no use.
 	MaxOutput int64
+	Limit     *proc.Limit // of programs that run at once; nil: there is none
 	// Redact takes known secrets out of the end of stderr that is shown in an error; nil: there are none.
 	Redact func(string) string
 }
@@ -29,8 +32,9 @@ type ExecOptions struct {
 //
 // The program gets the arguments as a line of JSON on stdin. What it writes to stdout is the result, JSON if it parses
 // and text else, and is streamed as text while it runs. Its environment has AGENTD_CALL_ID (the idempotency key of the
-// call), AGENTD_RUN_ID and AGENTD_AGENT_ID besides. Another exit status than 0 is an error with the end of stderr. The
-// end of the call's context ends the whole process group.
+// call), AGENTD_RUN_ID and AGENTD_AGENT_ID besides. Another exit status than 0 is an error with the end of stderr. Output
+// beyond the limit is read and dropped, and the result is flagged as truncated: the program has had its effect, and ends by
+// itself. The end of the call's context ends the whole process group.
 func NewExec(opts ExecOptions) (Tool, error) {
 	if len(opts.Command) == 0 || opts.Command[0] == "" {
 		return nil, fault.Invalid("The exec tool is not valid.", fault.At("names no program", "command"))
@@ -38,7 +42,7 @@ func NewExec(opts ExecOptions) (Tool, error) {
 	if opts.MaxOutput < 0 {
 		return nil, fault.Invalid("The exec tool is not valid.", fault.At("want a positive number of bytes", "maxOutputBytes"))
 	}
-	opts.MaxOutput = min(opts.MaxOutput, maxOutput)
+	opts.MaxOutput = min(cmp.Or(opts.MaxOutput, proc.DefaultMaxOutput), maxOutput)
 	opts.Redact = orSame(opts.Redact)
 	return execTool{opts}, nil
 }
@@ -51,22 +55,12 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 	env := append([]string(nil), t.Env...)
 	env = append(env, "AGENTD_CALL_ID="+call.Key, "AGENTD_RUN_ID="+call.RunID, "AGENTD_AGENT_ID="+call.AgentID)
 	p, err := proc.Start(ctx, proc.Command{Argv: t.Command, Dir: t.Dir, Env: proc.Environ(nil, nil, env...),
-		Input: append(append([]byte(nil), call.Args...), '\n'), MaxOutput: t.MaxOutput})
+		Input: append(append([]byte(nil), call.Args...), '\n'), MaxOutput: math.MaxInt64 - 1, Limit: t.Limit, Payer: call.Payer})
 	if err != nil {
-		if ctx.Err() != nil {
-			return Result{}, context.Cause(ctx)
-		}
-		return Result{}, &Error{Message: "The tool's program could not be started: " + err.Error() + "."}
+		return Result{}, t.notStarted(ctx, err)
 	}
-	output := collect(p, call.Stream)
+	output, cut := collect(p, t.MaxOutput, call.Stream)
 	status, err := p.Wait()
-	if over, ok := errors.AsType[*proc.OverflowError](err); ok {
-		e := &Error{Kind: message.InvalidOutput, Message: fmt.Sprintf("The tool's program wrote more than %d bytes and was ended.", over.Limit)}
-		if !t.Spec().Repeatable() {
-			e.Hint = mayHaveHappened
-		}
-		return Result{}, e
-	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -77,31 +71,47 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 		}
 		return Result{}, &Error{Message: text + " and an empty standard error."}
 	}
-	if json.Valid(output) {
+	if len(output) == 0 || !cut && json.Valid(output) {
 		return Result{Output: output}, nil
 	}
-	if len(output) == 0 {
-		return Result{}, nil
-	}
-	return JSON(strings.ToValidUTF8(string(output), "\uFFFD"))
+	res, err := JSON(strings.ToValidUTF8(string(output), "\uFFFD"))
+	res.Truncated = cut
+	return res, err
 }
 
-// collect reads all of r and streams it as text, cut between characters.
-func collect(r io.Reader, stream func(Chunk)) []byte {
-	var all []byte
+// notStarted is the error for a program that was not started, so that the call has had no effect.
+func (t execTool) notStarted(ctx context.Context, err error) error {
+	e := &Error{Message: "The tool's program could not be started: " + err.Error() + ".", NotBegun: true}
+	failed, _ := errors.AsType[*proc.StartError](err)
+	switch {
+	case context.Cause(ctx) == errTimeout:
+		e.Kind, e.Message = message.RateLimited, "Too many programs run, and none of them ended in time for the tool's program to start."
+	case ctx.Err() != nil:
+		e.Kind, e.Message = message.AbortedCall, "The call was aborted before it began."
+	case failed != nil && failed.Busy:
+		e.Kind = message.RateLimited
+	}
+	return e
+}
+
+// collect reads all of r, streams its first limit bytes as text, cut between characters, and returns them. More than
+// that is dropped.
+func collect(r io.Reader, limit int64, stream func(Chunk)) (all []byte, cut bool) {
 	var text runes
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(buf)
-		all = append(all, buf[:n]...)
-		if s := text.push(buf[:n]); s != "" {
+		keep := int(min(int64(n), limit-int64(len(all))))
+		cut = cut || keep < n
+		all = append(all, buf[:keep]...)
+		if s := text.push(buf[:keep]); s != "" {
 			stream(Chunk{Kind: Text, Text: s})
 		}
-		if err != nil { // the end of it, or too much: Wait tells
+		if err != nil { // the end of it: Wait tells why
 			if len(text.held) > 0 {
 				stream(Chunk{Kind: Text, Text: string(text.held)})
 			}
-			return all
+			return all, cut
 		}
 	}
 }

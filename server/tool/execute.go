@@ -72,7 +72,9 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 		if ctx.Err() == nil && s.again(ctx, e, err, attempt, l) {
 			continue
 		}
+		refused, _ := errors.AsType[*Error](err)
 		switch {
+		case refused != nil && refused.NotBegun:
 		case parent.Err() != nil:
 			err = e.aborted()
 		case ctx.Err() != nil:
@@ -131,7 +133,7 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 // whoever watches has seen it already.
 func (s *Set) again(ctx context.Context, e *entry, err error, attempt int, l *live) bool {
 	refused, ok := errors.AsType[*Error](err)
-	if !ok || refused.Kind != message.RateLimited || !e.spec.Repeatable() || l.streamed || attempt >= s.Retry.MaxAttempts {
+	if !ok || refused.Kind != message.RateLimited || !e.spec.Repeatable() && !refused.NotBegun || l.streamed || attempt >= s.Retry.MaxAttempts {
 		return false
 	}
 	wait := max(s.Retry.Backoff<<min(attempt-1, 16), refused.RetryAfter)

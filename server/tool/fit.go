@@ -39,6 +39,7 @@ func (s *Set) Settle(name string, call Call, res Result) Settled {
 // settle makes the outcome of a call that returned.
 func (e *entry) settle(call Call, res Result, l *live) Settled {
 	var s Settled
+	s.Outcome.Truncated = res.Truncated
 	if res.Output == nil && l.streamed {
 		body, err := l.body()
 		if err != nil {

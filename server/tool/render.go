@@ -55,7 +55,7 @@ func cutNote(o *message.Outcome) string {
 	if !o.Truncated {
 		return ""
 	}
-	return fmt.Sprintf("\n\n[The tool wrote more than %d MiB; the rest was not kept.]", maxBuffer>>20)
+	return "\n\n[The tool wrote more than its limit; the rest was not kept.]"
 }
 
 func renderMedia(p message.Part) string {

@@ -104,7 +104,7 @@ func TestStreamIsCutAtTheBuffer(t *testing.T) {
 		if err := json.Unmarshal(o.Output, &body); err != nil || len(body) != tc.bytes || o.Truncated != tc.truncated || !utf8.ValidString(body) {
 			t.Errorf("%s: Execute kept %d bytes, truncated %v, want %d, %v", tc.name, len(body), o.Truncated, tc.bytes, tc.truncated)
 		}
-		if note := "\n\n[The tool wrote more than 8 MiB; the rest was not kept.]"; strings.HasSuffix(tool.Render(&o), note) != tc.truncated {
+		if note := "\n\n[The tool wrote more than its limit; the rest was not kept.]"; strings.HasSuffix(tool.Render(&o), note) != tc.truncated {
 			t.Errorf("%s: Render ends with the note: %v, want %v", tc.name, !tc.truncated, tc.truncated)
 		}
 	}

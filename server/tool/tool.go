@@ -78,6 +78,7 @@ func (s Spec) Repeatable() bool {
 // A Call is one call of a tool.
 type Call struct {
 	RunID, AgentID, SessionID, UserID string // SessionID and UserID may be empty
+	Payer                             string // who uses up what is scarce
 	StepNumber                        int
 	ID                                string          // the tool call's id
 	Key                               string          // idempotency key, `runId:stepNumber:toolCallId`
@@ -120,6 +121,8 @@ type Tool interface {
 type Result struct {
 	Output json.RawMessage
 	Parts  []message.Part
+	// Truncated says that the tool had more output than its limit, which is not in Output.
+	Truncated bool
 }
 
 // An Error says why a call failed. A zero Kind is execution_failed. Where RecoveryHint is empty, it and Recoverable
@@ -130,6 +133,7 @@ type Error struct {
 	Recoverable   bool   // the same call may succeed later
 	RecoveryHint  message.RecoveryHint
 	RetryAfter    time.Duration // for rate_limited: how long to wait at least
+	NotBegun      bool          // nothing has happened: the call may be made again, whatever the tool is
 }
 
 func (e *Error) Error() string { return e.Message }

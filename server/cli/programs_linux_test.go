@@ -1,0 +1,244 @@
+package cli_test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const programsSite = `{
+	"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "observability": {"logger": "silent"}, "server": {"rateLimit": {"enabled": false}},
+	"providers": {"p": {"kind": "scripted", "script": "script.json"}},
+	"tools": {"pay": {"kind": "exec", "description": "has an effect", "approval": "never", "onUnknownOutcome": "error", "command": ["sh", "pay.sh"]}},
+	"agents": {
+		"llm": {"kind": "llm", "provider": "p", "model": "m"},
+		"payer": {"kind": "llm", "provider": "p", "model": "payer", "tools": ["pay"]},
+		"sleeper": {"kind": "exec", "command": ["sleep", "0.9"]},
+		"text": {"kind": "exec", "command": ["sh", "pay.sh"]},
+		"lines": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "lines.sh"]},
+		"sh": {"kind": "exec", "command": ["sh"]}
+	}
+}`
+
+// The effects that these programs have are what their descendants have read, which take their time for it.
+const (
+	payScript   = `(sleep 0.0$(($$ % 10)); all=$(cat); echo "${#all}" >> effects); exit 0`
+	linesScript = `(sleep 0.0$(($$ % 10)); IFS= read -r line && echo "${#line}" >> lines); echo '{"type":"result","output":1}'`
+)
+
+// stranger is a user of whom nothing else runs, so that limits per user reach the server alone.
+const stranger = 61234
+
+// programs makes a site, of a stranger when the test may give it to one. The command that it returns starts the server.
+func programs(t *testing.T, input string) (dir string, start func(prefix string, args ...string) *listener) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "programs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	own := filepath.Join(dir, "agentd")
+	if err := os.Link(binary, own); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "agentd.json"), programsSite)
+	write(t, filepath.Join(dir, "script.json"), fmt.Sprintf(`{"turns": [{"when": {"model": "payer", "step": 0}, "toolCalls": [{"name": "pay", "args": {"to": %q}}]}, {"text": "done"}]}`, input))
+	write(t, filepath.Join(dir, "pay.sh"), payScript)
+	write(t, filepath.Join(dir, "lines.sh"), linesScript)
+	if os.Geteuid() == 0 {
+		if err := os.Chmod(own, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{".", "agentd.json", "script.json", "pay.sh", "lines.sh"} {
+			if err := os.Chown(filepath.Join(dir, name), stranger, stranger); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n := 0
+	return dir, func(prefix string, args ...string) *listener {
+		n++
+		s := &listener{ready: filepath.Join(dir, fmt.Sprintf("ready-%d.json", n))}
+		s.process = command(t, dir, append([]string{"start", "--port", "0", "--ready-file", s.ready}, args...)...)
+		s.cmd.Path, s.cmd.Args = "/bin/sh", append([]string{"sh", "-c", prefix + ` exec "$0" "$@"`, own}, s.cmd.Args[1:]...)
+		s.cmd.Env = append(s.cmd.Env, "LLM_KEY=hunter2hunter2")
+		if os.Geteuid() == 0 {
+			s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+		}
+		s.process.start()
+		s.url = s.await(s.ready)
+		return s
+	}
+}
+
+// offer starts a run and does not wait for its end. A server that has been killed is no failure.
+func (s *listener) offer(agent, input string) (started bool) {
+	res, err := http.Post(s.url+"/agents/"+agent+"/stream", "application/json", strings.NewReader(fmt.Sprintf(`{"input": %q}`, input)))
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	io.Copy(io.Discard, res.Body)
+	return res.StatusCode == http.StatusAccepted
+}
+
+// A server that runs out of tasks would end, with everybody's runs: Go cannot live without a thread that it needs. One
+// client starts more programs than the system lets the user have.
+func TestProgramsBeyondTheTaskLimit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run the server as a user of whom nothing else runs")
+	}
+	_, start := programs(t, "x")
+	// Of 264 tasks, 64 are the server's, a quarter of the others are programs, and three quarters of these for one payer.
+	s := start(`{ ulimit -p 264 || ulimit -u 264; } 2>/dev/null;`)
+	const runs = 500
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			for range runs / 20 {
+				if !s.offer("sleeper", "x") {
+					t.Error("a run could not be started")
+				}
+			}
+		})
+	}
+	all.Wait()
+	begun := time.Now()
+	var answer struct{ Status string }
+	if code := s.call("POST", "/agents/llm/run", `{"input": "hi"}`, &answer); code != 200 || answer.Status != "completed" || time.Since(begun) > 5*time.Second {
+		t.Errorf("another agent's run = %d %q after %v, want it to end at once", code, answer.Status, time.Since(begun))
+	}
+	eventually(t, "the end of all runs", func() bool {
+		res := s.request("GET", "/metrics", "")
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		return strings.Contains(string(text), fmt.Sprintf("svc_agent_runs_total{status=\"completed\"} %d\n", runs+1))
+	})
+	s.signal(syscall.SIGTERM)
+	s.wait().want(t, 0, "", "")
+}
+
+// A program that uses up all tasks by itself takes others' programs away, and not the server.
+func TestProgramThatForksWithoutEnd(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run the server as a user of whom nothing else runs")
+	}
+	_, start := programs(t, "x")
+	s := start(`{ ulimit -p 160 || ulimit -u 160; } 2>/dev/null;`)
+	if !s.offer("sh", "(while :; do sleep 3 & done) 2>/dev/null; exec sleep 3") {
+		t.Fatal("a run could not be started")
+	}
+	var refused atomic.Int64
+	for begun := time.Now(); time.Since(begun) < 2*time.Second; {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				var got any
+				code := s.call("POST", "/agents/sh/run", `{"input": "sleep 0.1"}`, &got)
+				switch text := fmt.Sprint(got); {
+				case code == 500 && strings.Contains(text, "code:overloaded"):
+					refused.Add(1)
+				case code != 200 && !strings.Contains(text, "code:agent-exited"):
+					t.Errorf("a run without a task for it = %d %s, want overloaded", code, text)
+				}
+			})
+		}
+		var got any
+		if code := s.call("POST", "/agents/llm/run", `{"input": "hi"}`, &got); code != 200 {
+			t.Errorf("a run without a program = %d", code)
+		}
+		all.Wait()
+	}
+	if refused.Load() == 0 {
+		t.Error("no run was refused: the program has not used up the tasks")
+	}
+}
+
+// No program acts on a part of its input, and none of a group is left, whenever the server is killed.
+func TestKillWhileProgramsRead(t *testing.T) {
+	input := strings.Repeat("y", 200_000)
+	dir, start := programs(t, input)
+	pay, whole := len(`{"to":""}`)+len(input), map[string]bool{}
+	for _, n := range []int{len(input), pay} {
+		whole[fmt.Sprint(n)] = true
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	for range 25 {
+		s := start("")
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() { s.offer([]string{"text", "payer", "lines", "text"}[i%4], input) })
+		}
+		time.AfterFunc(time.Duration(random.IntN(600))*time.Millisecond, func() { s.cmd.Process.Kill() })
+		<-s.done
+		killed := time.Now()
+		for n := running(t, dir); n > 0; n = running(t, dir) {
+			if time.Since(killed) > 2*time.Second {
+				t.Fatalf("%d processes of the server's programs are left after 2 s", n)
+			}
+		}
+		all.Wait()
+	}
+	effects, err := os.ReadFile(filepath.Join(dir, "effects"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(effects)) {
+		if !whole[strings.TrimSpace(line)] {
+			t.Errorf("a program acted on %s of its input, want %v bytes", strings.TrimSpace(line), whole)
+		}
+	}
+	lines, _ := os.ReadFile(filepath.Join(dir, "lines"))
+	for line := range strings.Lines(string(lines)) {
+		if n := strings.TrimSpace(line); len(n) != 6 || n < "200000" {
+			t.Errorf("a program acted on a line of %s bytes, want one that is whole", n)
+		}
+	}
+	t.Logf("%d effects, %d lines", strings.Count(string(effects), "\n"), strings.Count(string(lines), "\n"))
+}
+
+// running is how many processes have a working folder.
+func running(t *testing.T, dir string) (n int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range all {
+		if at, err := os.Readlink(link); err == nil && at == dir {
+			n++
+		}
+	}
+	return n
+}
+
+// What the server has open and what it knows is not for its programs, though they have the same user.
+func TestProgramsCannotReadTheServer(t *testing.T) {
+	dir, start := programs(t, "x")
+	if err := os.Chmod(write(t, filepath.Join(dir, "inherited"), "for the server only"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := start(`exec 7<inherited;`)
+	script := `cat <&7; cat /proc/$PPID/environ; cat /proc/$PPID/maps; head -c 1 /proc/$PPID/mem; ls /proc/$PPID/fd; echo "$PATH"; env | grep KEY`
+	if os.Geteuid() != 0 {
+		t.Logf("as user %d", os.Geteuid())
+	}
+	var got struct{ Result struct{ Output string } }
+	if code := s.call("POST", "/agents/sh/run", fmt.Sprintf(`{"input": %q}`, "("+script+") 2>/dev/null; exit 0"), &got); code != 200 {
+		t.Fatalf("POST = %d", code)
+	}
+	if want := os.Getenv("PATH") + "\n"; got.Result.Output != want {
+		t.Errorf("the program says %q, want %q", got.Result.Output, want)
+	}
+}

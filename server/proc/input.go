@@ -1,0 +1,63 @@
+package proc
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// inputFile makes a file that holds content and that a program can only read to its end: sealed memory or, where the
+// system has none, a file that has lost its name before it gets content.
+func inputFile(content []byte) (*os.File, error) {
+	if f, err := memoryFile(content); err == nil {
+		return f, nil
+	}
+	f, err := os.CreateTemp("", "stdin-*") // mode 0600
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Remove(f.Name()); err == nil {
+		_, err = f.WriteAt(content, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// fill writes to a pipe that nobody reads yet, and returns what it does not hold.
+func fill(pipe *os.File, content []byte) []byte {
+	const usual = 64 << 10 // bytes that a pipe holds at first; fewer where its user has very many
+	if len(content) > usual {
+		growPipe(pipe, len(content))
+	}
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return content
+	}
+	raw.Write(func(fd uintptr) bool {
+		for len(content) > 0 {
+			n, err := syscall.Write(int(fd), content) // the descriptor does not block
+			if err != nil {
+				break
+			}
+			content = content[n:]
+		}
+		return true
+	})
+	return content
+}
+
+// closeListed makes programs not inherit the descriptors that a folder lists.
+func closeListed(folder string) {
+	list, err := os.ReadDir(folder)
+	if err != nil {
+		return
+	}
+	for _, entry := range list {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}

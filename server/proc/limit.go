@@ -1,0 +1,162 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+const (
+	// MaxWaiting is how many programs may wait for a place.
+	MaxWaiting = 4096
+	// mostPlaces is the limit where the system has none that is lower.
+	mostPlaces = 256
+	// ownTasks is how many tasks the server itself is given, of those that the system allows.
+	ownTasks = 64
+	// tasksEach is how many tasks a program is given, with all that it starts.
+	tasksEach = 4
+	// filesEach is how many open files of the server a program is given. It takes up to eight while it starts.
+	filesEach = 16
+	// spareThreads is how many threads exist before a program can have used up the tasks of the system. Go ends the
+	// process when it needs a thread and gets none.
+	spareThreads = 32
+)
+
+// errFull says that too many programs wait.
+var errFull = errors.New("too many programs are waiting to be started")
+
+// A Limit bounds how many programs run at once. Those beyond it wait their turn: the next is one of the payer that has
+// the fewest running, and of these the oldest. One payer gets at most three quarters of the places, and of the queue,
+// so that others need not wait until its programs end. Nil is no limit.
+type Limit struct {
+	places int
+
+	mu      sync.Mutex // guards the fields below: no waiter that could have a place is without one
+	running int
+	live    map[string]int // how many of a payer run; none is 0
+	waiting []*waiter      // oldest first
+}
+
+type waiter struct {
+	payer string
+	turn  chan struct{} // closed when it has a place
+}
+
+// NewLimit makes a limit of so many places. With 0 it is a quarter of the tasks that the system lets this process have
+// (the control groups that it is in, and RLIMIT_NPROC) but for 64 of its own, a sixteenth of the files that it may have
+// open, and at most 256. The rest is for threads of the server, and for what programs start themselves.
+//
+// It also makes the threads that the server will need when programs have used up all tasks.
+func NewLimit(places int) *Limit {
+	if places <= 0 {
+		places = max(1, min(mostPlaces, (taskLimit()-ownTasks)/tasksEach, fileLimit()/filesEach))
+	}
+	forker()
+	reserveThreads(spareThreads)
+	return &Limit{places: places, live: map[string]int{}}
+}
+
+// Places is how many programs may run at once.
+func (l *Limit) Places() int { return l.places }
+
+// Load returns how many programs run, and how many wait.
+func (l *Limit) Load() (running, waiting int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running, len(l.waiting)
+}
+
+func threeQuarters(n int) int { return max(1, n-n/4) }
+
+// take waits for a place. The error is errFull or the cause of ctx.
+func (l *Limit) take(ctx context.Context, payer string) error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	if l.free(payer) {
+		l.add(payer)
+		l.mu.Unlock()
+		return nil
+	}
+	own := 0
+	for _, w := range l.waiting {
+		if w.payer == payer {
+			own++
+		}
+	}
+	if len(l.waiting) >= MaxWaiting || own >= threeQuarters(MaxWaiting) {
+		l.mu.Unlock()
+		return errFull
+	}
+	w := &waiter{payer, make(chan struct{})}
+	l.waiting = append(l.waiting, w)
+	l.mu.Unlock()
+	select {
+	case <-w.turn:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.waiting, w); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	} else {
+		l.remove(payer) // its turn came at the same time
+	}
+	return context.Cause(ctx)
+}
+
+// give returns a place.
+func (l *Limit) give(payer string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(payer)
+}
+
+func (l *Limit) free(payer string) bool {
+	return l.running < l.places && l.live[payer] < threeQuarters(l.places)
+}
+
+func (l *Limit) add(payer string) {
+	l.running++
+	l.live[payer]++
+}
+
+// remove takes one of the payer off, and lets in who can now have a place.
+func (l *Limit) remove(payer string) {
+	l.running--
+	if l.live[payer]--; l.live[payer] == 0 {
+		delete(l.live, payer)
+	}
+	if len(l.waiting) == 0 {
+		return
+	}
+	next := slices.MinFunc(l.waiting, func(a, b *waiter) int { return cmp.Compare(l.live[a.payer], l.live[b.payer]) })
+	if l.free(next.payer) {
+		l.waiting = slices.DeleteFunc(l.waiting, func(w *waiter) bool { return w == next })
+		l.add(next.payer)
+		close(next.turn)
+	}
+}
+
+// reserveThreads makes Go have at least n threads. It keeps those that have nothing to do.
+func reserveThreads(n int) {
+	var locked, all sync.WaitGroup
+	locked.Add(n)
+	for range n {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			locked.Done()
+			locked.Wait()
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,42 @@
+package proc
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPidsFiles(t *testing.T) {
+	for _, tc := range []struct{ groups, want string }{
+		{"", ""},
+		{"0::/\n", "/sys/fs/cgroup/pids.max"},
+		{"0::/system.slice/agentd.service\n", "/sys/fs/cgroup/system.slice/agentd.service/pids.max /sys/fs/cgroup/system.slice/pids.max /sys/fs/cgroup/pids.max"},
+		{"9:name=systemd:/\n8:cpu,pids:/docker/a:b\n1:cpu:/x\n0::/../up\n", "/sys/fs/cgroup/pids/docker/a:b/pids.max /sys/fs/cgroup/pids/docker/pids.max " +
+			"/sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/up/pids.max /sys/fs/cgroup/pids.max"},
+		{"nonsense\n:\n0:\n", ""},
+	} {
+		if got := pidsFiles(tc.groups); strings.Join(got, " ") != tc.want {
+			t.Errorf("pidsFiles(%q) = %q, want %q", tc.groups, got, tc.want)
+		}
+	}
+}
+
+func FuzzPidsFiles(f *testing.F) {
+	f.Add("8:pids:/a\n0::/../b/./c\n")
+	f.Fuzz(func(t *testing.T, groups string) {
+		for _, file := range pidsFiles(groups) {
+			if !strings.HasPrefix(file, "/sys/fs/cgroup/") || !strings.HasSuffix(file, "/pids.max") || strings.Contains(file, "/../") {
+				t.Errorf("pidsFiles(%q) has %q", groups, file)
+			}
+		}
+	})
+}
+
+func TestWatch(t *testing.T) {
+	var ended []int
+	watch(strings.NewReader("+100\n+200\n-100\n+300\n+300\n\n+\n+x\n+1\n+0\n+-5\n++400\n-\n+50"), func(group int) { ended = append(ended, group) })
+	slices.Sort(ended)
+	if want := []int{50, 200, 300, 400}; !slices.Equal(ended, want) {
+		t.Errorf("watch ended %v, want %v", ended, want)
+	}
+}

@@ -1,0 +1,142 @@
+package proc
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// wardenName is what the program is called when it runs as the warden: its first argument, which only whoever starts it
+// chooses.
+const wardenName = "agentd-warden"
+
+// A process that is called so is the warden of the one that started it, whichever program that is: it gets to nothing
+// else.
+func init() {
+	if len(os.Args) > 0 && os.Args[0] == wardenName {
+		signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM) // they are for the other process
+		watch(os.Stdin, func(group int) { syscall.Kill(-group, syscall.SIGKILL) })
+		os.Exit(0)
+	}
+}
+
+// watch reads which process groups exist until it is told no more, which is when the process that tells has ended, and
+// ends those that are left. A line is +123 for a group that began, and -123 for one that is about to end.
+func watch(told io.Reader, end func(group int)) {
+	groups := map[int]bool{}
+	for lines := bufio.NewScanner(told); lines.Scan(); {
+		number, begins := strings.CutPrefix(lines.Text(), "+")
+		group, err := strconv.Atoi(number)
+		switch {
+		case err != nil:
+		case begins && group > 1:
+			groups[group] = true
+		case group < 0:
+			delete(groups, -group)
+		}
+	}
+	for group := range groups {
+		end(group)
+	}
+}
+
+// wardenPatience is how long the warden may take to read a line when very many wait in its pipe.
+const wardenPatience = 100 * time.Millisecond
+
+// The warden of this process: one further process, which ends the programs' groups when this one has been killed. The
+// system does that for the programs themselves only, and not on every system.
+var warden struct {
+	mu     sync.Mutex // guards the fields
+	groups map[int]bool
+	pipe   *os.File // what it reads; nil: there is none
+	cmd    *exec.Cmd
+}
+
+// station starts a warden where there is none, before a program needs it. Programs run without one where it cannot be
+// started.
+func station() {
+	w := &warden
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pipe == nil {
+		startWarden()
+	}
+}
+
+// guard tells the warden of a group.
+func guard(group int) {
+	w := &warden
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.groups == nil {
+		w.groups = map[int]bool{}
+	}
+	w.groups[group] = true
+	if tellWarden('+', group) {
+		return
+	}
+	startWarden()
+	for known := range w.groups {
+		if !tellWarden('+', known) {
+			return
+		}
+	}
+}
+
+// unguard tells the warden that a group ends. The group must not be reaped yet: afterwards its number may be another's.
+func unguard(group int) {
+	w := &warden
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.groups, group)
+	tellWarden('-', group)
+}
+
+// tellWarden reports whether there is a warden that reads. The lock is held.
+func tellWarden(sign rune, group int) bool {
+	w := &warden
+	if w.pipe == nil {
+		return false
+	}
+	w.pipe.SetWriteDeadline(time.Now().Add(wardenPatience))
+	if _, err := fmt.Fprintf(w.pipe, "%c%d\n", sign, group); err == nil {
+		return true
+	}
+	w.pipe.Close()
+	w.pipe = nil
+	w.cmd.Process.Kill()
+	w.cmd.Wait()
+	return false
+}
+
+// startWarden starts a warden, if that is possible. The lock is held, and it is called on the forker's thread.
+func startWarden() {
+	path, err := self()
+	if err != nil {
+		return
+	}
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	cmd := exec.Command(path)
+	cmd.Args = []string{wardenName}
+	cmd.Dir = "/"
+	cmd.Env = []string{"GOMAXPROCS=1", "GOGC=off"}
+	cmd.Stdin = r
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
+	if cmd.Start() != nil {
+		pipe.Close()
+		return
+	}
+	warden.pipe, warden.cmd = pipe, cmd
+}
