@@ -196,6 +196,16 @@ func TestMediaOutsideAnEnvelopeAreRefused(t *testing.T) {
 	}
 }
 
+func TestPartsOfUnknownTypesAreRefused(t *testing.T) {
+	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", LLM: llm(t, photoScript)}} })
+	for _, part := range []string{`{"type":"video"}`, `{}`, `{"type":"image_url"}`, `{"type":"image_url","image_url":{"url":"data:image/png;base64,?"}}`} {
+		_, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", Input: json.RawMessage(`[{"role":"user","content":[` + part + `]}]`)})
+		if !fault.Is(err, fault.ConfigInvalid) {
+			t.Errorf("Start with %s = %v, want config-invalid", part, err)
+		}
+	}
+}
+
 // maker is an agent that makes a file.
 type maker struct{}
 

@@ -100,6 +100,9 @@ func (a *LLM) accept(input json.RawMessage) (string, error) {
 		}
 		for j, p := range m.Content.Parts {
 			b, ok := p.Media()
+			if !ok && p.Type != "text" && p.Type != "reasoning" {
+				issues = append(issues, fault.At("is text, image, audio, file or reasoning", "input", i, "content", j, "type"))
+			}
 			if ok && (b == nil || b.Enc != "base64" && (b.Enc != "url" || b.Href == "")) {
 				issues = append(issues, fault.At(`is {"enc": "base64", "data": ...} or {"enc": "url", "href": ...}`, "input", i, "content", j, p.Type))
 			}

@@ -10,6 +10,7 @@ type Provider struct {
 	Headers     map[string]Value `json:"headers" for:"openai-compatible" check:"keys=token" doc:"Further headers."`
 	Timeout     Millis           `json:"timeoutMs" for:"openai-compatible" default:"120000" check:"1.." doc:"Time until the answer's headers."`
 	IdleTimeout Millis           `json:"idleTimeoutMs" for:"openai-compatible" default:"60000" check:"1.." doc:"Longest silence within an answer."`
+	Stream      bool             `json:"stream" for:"openai-compatible" default:"true" doc:"Ask for answers in pieces; false for a server that cannot stream tool calls: each answer then comes whole, within timeoutMs."`
 	Retries     int              `json:"retries" for:"openai-compatible" default:"3" check:"0..10" doc:"Further attempts after a failure that may pass."`
 	Script      Script           `json:"script" for:"scripted" check:"required" doc:"The file of turns, at most 4 MiB of JSON."`
 	Prices      map[string]Price `json:"prices" check:"keys=nonempty" doc:"Prices by model."`

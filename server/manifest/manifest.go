@@ -158,7 +158,7 @@ func (b *builder) providers() {
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
 			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
-				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Prices: prices, Logger: b.Logger, Redact: b.Redact,
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Redact: b.Redact,
 				Outbound: b.Outbound}
 			if c.APIKeyRef != "" {
 				key := b.refs[c.APIKeyRef]

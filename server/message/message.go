@@ -8,6 +8,7 @@ package message
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -104,6 +105,56 @@ type Part struct {
 	MimeType string          `json:"mimeType,omitempty"`
 	Filename string          `json:"filename,omitempty"`
 	Meta     json.RawMessage `json:"meta,omitempty"` // reasoning: opaque, goes back to the provider as it came
+}
+
+// UnmarshalJSON also reads the forms in which the chat completions protocol has images and files: image_url with a URL, which
+// may be a data URL (RFC 2397), and file with file_data. They become an image and a file.
+func (p *Part) UnmarshalJSON(b []byte) error {
+	type plain Part
+	*p = Part{}
+	if err := json.Unmarshal(b, (*plain)(p)); err != nil {
+		return err
+	}
+	var foreign struct {
+		ImageURL struct {
+			URL string `json:"url"`
+		} `json:"image_url"`
+		File struct {
+			FileData string `json:"file_data"`
+			Filename string `json:"filename"`
+		} `json:"file"`
+	}
+	switch {
+	case p.Type == "image_url":
+		if json.Unmarshal(b, &foreign) == nil && foreign.ImageURL.URL != "" {
+			p.Type = "image"
+			p.Image, p.MimeType = fromURL(foreign.ImageURL.URL, p.MimeType)
+		}
+	case p.Type == "file" && p.File != nil && p.File.Enc == "":
+		if json.Unmarshal(b, &foreign) == nil && foreign.File.FileData != "" {
+			p.File, p.MimeType = fromURL(foreign.File.FileData, p.MimeType)
+			p.Filename = cmp.Or(p.Filename, foreign.File.Filename)
+		}
+	}
+	return nil
+}
+
+// OpenAPIFields tells the generator of the OpenAPI document that the fields describe the JSON, in spite of UnmarshalJSON.
+func (Part) OpenAPIFields() {}
+
+// fromURL is what a URL holds, or the URL itself where that is not a data URL in base64.
+func fromURL(url, mimeType string) (*Bytes, string) {
+	head, data, ok := strings.Cut(url, ",")
+	kind, isData := strings.CutPrefix(head, "data:")
+	kind, is64 := strings.CutSuffix(kind, ";base64")
+	if !ok || !isData || !is64 {
+		return &Bytes{Enc: "url", Href: url}, mimeType
+	}
+	raw, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return nil, mimeType
+	}
+	return &Bytes{Enc: "base64", Data: raw}, cmp.Or(mimeType, kind)
 }
 
 // Media is what a part of a media type holds, nil where that is missing. ok tells whether the type is one.

@@ -95,3 +95,23 @@ func TestUsagePlus(t *testing.T) {
 		}
 	}
 }
+
+// Images and files come in the form of the chat completions protocol, too.
+func TestForeignParts(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw=="}}`:                      `{"type":"image","image":{"enc":"base64","data":"iVBORw=="},"mimeType":"image/png"}`,
+		`{"type":"image_url","image_url":{"url":"https://x.test/a.png","detail":"low"}}`:                 `{"type":"image","image":{"enc":"url","href":"https://x.test/a.png"}}`,
+		`{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="}}`: `{"type":"file","file":{"enc":"base64","data":"JVBERi0="},"mimeType":"application/pdf","filename":"a.pdf"}`,
+		`{"type":"file","file":{"enc":"base64","data":"JVBERi0="},"mimeType":"application/pdf"}`:         `{"type":"file","file":{"enc":"base64","data":"JVBERi0="},"mimeType":"application/pdf"}`,
+		`{"type":"image","image":{"enc":"url","href":"https://x.test/a.png"}}`:                           `{"type":"image","image":{"enc":"url","href":"https://x.test/a.png"}}`,
+		`{"type":"image_url","image_url":"https://x.test/a.png"}`:                                        `{"type":"image_url"}`,
+	} {
+		var p message.Part
+		if err := json.Unmarshal([]byte(in), &p); err != nil {
+			t.Errorf("Unmarshal(%s) = %v", in, err)
+		}
+		if got, _ := message.Encode(p); string(got) != want {
+			t.Errorf("Unmarshal(%s) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ type Usage struct {
 	CachedReadTokens *int64 `json:"cachedReadTokens,omitempty"`
 	CacheWriteTokens *int64 `json:"cacheWriteTokens,omitempty"`
 	Cost             *Cost  `json:"cost,omitempty"`
+	Estimated        bool   `json:"estimated,omitempty" doc:"A model reported no usage, so at least a part of the numbers is guessed from the length of texts."`
 }
 
 // Cost is an amount in whole currency units (0.0123 is 1.23 cents).
@@ -28,6 +29,7 @@ type ModelUsage struct {
 // currencies match and dropped when they differ; a side without cost leaves the other's as it is.
 func (u Usage) Plus(v Usage) Usage {
 	u.PromptTokens += v.PromptTokens
+	u.Estimated = u.Estimated || v.Estimated
 	u.CompletionTokens += v.CompletionTokens
 	u.TotalTokens += v.TotalTokens
 	u.ReasoningTokens = plus(u.ReasoningTokens, v.ReasoningTokens)

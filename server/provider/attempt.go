@@ -22,7 +22,7 @@ const maxErrorBody = 64 << 10
 
 // attempt makes one HTTP request. When the error is a refusal of a parameter that can be left out, it names it.
 func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, sink func(Delta)) (*Response, omission, *Error) {
-	body, err := wireBody(req, omit)
+	body, err := wireBody(req, omit, p.whole)
 	if err != nil {
 		return nil, 0, &Error{Kind: InvalidRequest, Message: "the request cannot be sent to " + p.name + ": " + err.Error()}
 	}
@@ -79,6 +79,9 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 		return nil, 0, &Error{Kind: Transient, Message: "the answer of " + p.name + " broke off or cannot be read", Cause: err}
 	}
 	res := a.response()
+	if res.Usage.TotalTokens == 0 {
+		res.Usage = estimate(req, res)
+	}
 	if res.Usage.Cost = p.prices.Cost(req.Model, res.Usage); res.Usage.Cost == nil {
 		res.Usage.Cost = p.prices.Cost(res.Model, res.Usage)
 	}

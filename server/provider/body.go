@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,12 @@ type wirePart struct {
 	Type     string     `json:"type"`
 	Text     string     `json:"text,omitempty"`
 	ImageURL *wireImage `json:"image_url,omitempty"`
+	File     *wireFile  `json:"file,omitempty"`
+}
+
+type wireFile struct {
+	Filename string `json:"filename"`
+	FileData string `json:"file_data"` // a data URL
 }
 
 type wireImage struct {
@@ -39,7 +46,7 @@ type wireFunction struct {
 }
 
 // wireBody makes the body of a request without the parameters in omit.
-func wireBody(req *Request, omit omission) (map[string]any, error) {
+func wireBody(req *Request, omit omission, whole bool) (map[string]any, error) {
 	messages := make([]wireMessage, 0, len(req.Messages)+1)
 	for i, m := range req.Messages {
 		w, err := wireOf(m)
@@ -48,10 +55,9 @@ func wireBody(req *Request, omit omission) (map[string]any, error) {
 		}
 		messages = append(messages, w)
 	}
-	body := map[string]any{
-		"model":          req.Model,
-		"stream":         true,
-		"stream_options": map[string]any{"include_usage": true},
+	body := map[string]any{"model": req.Model, "stream": !whole}
+	if !whole {
+		body["stream_options"] = map[string]any{"include_usage": true}
 	}
 	if req.Temperature != nil {
 		body["temperature"] = *req.Temperature
@@ -121,10 +127,13 @@ func wireParts(parts []message.Part) ([]wirePart, error) {
 			out = append(out, wirePart{Type: "text", Text: p.Text})
 		case p.Type == "image" && p.Image != nil:
 			media = true
-			out = append(out, wirePart{Type: "image_url", ImageURL: &wireImage{URL: imageURL(p)}})
+			out = append(out, wirePart{Type: "image_url", ImageURL: &wireImage{URL: mediaURL(p.Image, p.MimeType)}})
+		case p.Type == "file" && p.File != nil && p.File.Enc != "url":
+			media = true
+			out = append(out, wirePart{Type: "file", File: &wireFile{Filename: cmp.Or(p.Filename, "file"), FileData: mediaURL(p.File, p.MimeType)}})
 		case p.Type == "reasoning":
 		default:
-			return nil, fmt.Errorf("a part of type %q cannot be sent, only text and images", p.Type)
+			return nil, fmt.Errorf("a part of type %q cannot be sent, only text, images, and files with their content", p.Type)
 		}
 	}
 	if !media {
@@ -133,15 +142,14 @@ func wireParts(parts []message.Part) ([]wirePart, error) {
 	return out, nil
 }
 
-func imageURL(p message.Part) string {
-	if p.Image.Enc == "url" {
-		return p.Image.Href
+func mediaURL(b *message.Bytes, mime string) string {
+	if b.Enc == "url" {
+		return b.Href
 	}
-	mime := p.MimeType
 	if mime == "" {
-		mime = http.DetectContentType(p.Image.Data)
+		mime = http.DetectContentType(b.Data)
 	}
-	return "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(p.Image.Data)
+	return "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(b.Data)
 }
 
 // wireArgs is the JSON text of a call's arguments. Servers put it into prompt templates that fail on anything but an

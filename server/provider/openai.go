@@ -27,6 +27,7 @@ type OpenAI struct {
 	timeout, idle time.Duration
 	retries       int
 	prices        Prices
+	whole         bool
 	client        http.Client
 	own           *http.Transport // nil when the transport is the caller's
 	log           *slog.Logger
@@ -58,6 +59,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		idle:    o.IdleTimeout,
 		retries: DefaultRetries,
 		prices:  o.Prices,
+		whole:   o.Whole,
 		log:     o.Logger,
 		redact:  o.Redact,
 		refused: map[string]omission{},

@@ -66,6 +66,10 @@ func summary(r *provider.Response) string {
 		fmt.Fprintf(&b, " cut %s:%s%s", i.CallID, i.ToolName, i.ArgsPrefix)
 	}
 	u := r.Usage
+	if u.Estimated {
+		b.WriteString(" ~")
+		return b.String()
+	}
 	fmt.Fprintf(&b, " %d+%d=%d", u.PromptTokens, u.CompletionTokens, u.TotalTokens)
 	if u.CachedReadTokens != nil {
 		fmt.Fprintf(&b, "/c%d", *u.CachedReadTokens)
@@ -86,48 +90,48 @@ func TestStreamReadsWhatServersSend(t *testing.T) {
 	}{
 		{"text and usage after the finish", sse(say("he"), say("llo"), finish("stop"), usage),
 			`t"he" t"llo"`, `stop "hello" 40+9=49`},
-		{"finish in the only chunk", sse(say("hi", "stop")), `t"hi"`, `stop "hi" 0+0=0`},
-		{"end of file for [DONE]", "data: " + say("hi", "stop"), `t"hi"`, `stop "hi" 0+0=0`},
-		{"[DONE] for the finish", sse(say("hi")), `t"hi"`, `stop "hi" 0+0=0`},
+		{"finish in the only chunk", sse(say("hi", "stop")), `t"hi"`, `stop "hi" ~`},
+		{"end of file for [DONE]", "data: " + say("hi", "stop"), `t"hi"`, `stop "hi" ~`},
+		{"[DONE] for the finish", sse(say("hi")), `t"hi"`, `stop "hi" ~`},
 		{"CRLF, comments, no space, other fields", ": ping\r\n\r\nid: 1\r\nevent: x\r\ndata:" + say("hi", "stop") + "\r\n\r\n: bye\r\n\r\ndata:[DONE]\r\n\r\n",
-			`t"hi"`, `stop "hi" 0+0=0`},
+			`t"hi"`, `stop "hi" ~`},
 		{"data on many lines", "data: {\"choices\":[{\"delta\":\ndata: {\"content\":\"a\"},\ndata:\"finish_reason\":\"stop\"}]}\n\n",
-			`t"a"`, `stop "a" 0+0=0`},
+			`t"a"`, `stop "a" ~`},
 		{"arguments in seven chunks, usage in the last and empty one", sse(tool(0, "c1", "add", ""), args(0, `{"`), args(0, `a":`), args(0, `2`), args(0, `,"b`), args(0, `":2`), args(0, `}`), finish("tool_calls"), usage),
 			`+c1:add =c1{" =c1a": =c12 =c1,"b =c1":2 =c1}`, `tool-calls "" c1:add{"a":2,"b":2} 40+9=49`},
 		{"parallel calls, interleaved", sse(tool(0, "a", "x", `{"n"`), tool(1, "b", "y", ""), args(1, `{"m":`), args(0, `:1}`), args(1, `2}`), finish("tool_calls")),
-			`+a:x =a{"n" +b:y =b{"m": =a:1} =b2}`, `tool-calls "" a:x{"n":1} b:y{"m":2} 0+0=0`},
+			`+a:x =a{"n" +b:y =b{"m": =a:1} =b2}`, `tool-calls "" a:x{"n":1} b:y{"m":2} ~`},
 		{"parallel calls, all under index 0", sse(tool(0, "a", "x", `{}`), tool(0, "b", "y", `{"m":2}`), finish("stop")),
-			`+a:x =a{} +b:y =b{"m":2}`, `tool-calls "" a:x{} b:y{"m":2} 0+0=0`},
+			`+a:x =a{} +b:y =b{"m":2}`, `tool-calls "" a:x{} b:y{"m":2} ~`},
 		{"no index", sse(`{"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"x","arguments":"{"}}]}}]}`, `{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"}"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"id":"b","function":{"name":"y","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`),
-			`+a:x =a{ =a} +b:y =b{}`, `tool-calls "" a:x{} b:y{} 0+0=0`},
+			`+a:x =a{ =a} +b:y =b{}`, `tool-calls "" a:x{} b:y{} ~`},
 		{"id and name in every fragment", sse(tool(0, "a", "x", `{"n":`), tool(0, "a", "x", `1}`), finish("tool_calls")),
-			`+a:x =a{"n": =a1}`, `tool-calls "" a:x{"n":1} 0+0=0`},
+			`+a:x =a{"n": =a1}`, `tool-calls "" a:x{"n":1} ~`},
 		{"name after the arguments began", sse(tool(0, "a", "", `{"n":`), tool(0, "a", "x", `1}`), finish("tool_calls")),
-			`+a:x =a{"n":1}`, `tool-calls "" a:x{"n":1} 0+0=0`},
-		{"no arguments", sse(tool(0, "a", "x", ""), finish("tool_calls")), `+a:x`, `tool-calls "" a:x{} 0+0=0`},
-		{"broken arguments", sse(tool(0, "a", "x", `{"n":`), finish("tool_calls")), `+a:x =a{"n":`, `tool-calls "" a:x"{\"n\":" 0+0=0`},
+			`+a:x =a{"n":1}`, `tool-calls "" a:x{"n":1} ~`},
+		{"no arguments", sse(tool(0, "a", "x", ""), finish("tool_calls")), `+a:x`, `tool-calls "" a:x{} ~`},
+		{"broken arguments", sse(tool(0, "a", "x", `{"n":`), finish("tool_calls")), `+a:x =a{"n":`, `tool-calls "" a:x"{\"n\":" ~`},
 		{"arguments as an object", sse(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":{"n":1}}}]},"finish_reason":"tool_calls"}]}`),
-			`+a:x =a{"n":1}`, `tool-calls "" a:x{"n":1} 0+0=0`},
-		{"a call without a name", sse(tool(0, "a", "", "{}"), say("b", "stop")), `t"b"`, `stop "b" 0+0=0`},
+			`+a:x =a{"n":1}`, `tool-calls "" a:x{"n":1} ~`},
+		{"a call without a name", sse(tool(0, "a", "", "{}"), say("b", "stop")), `t"b"`, `stop "b" ~`},
 		{"cut inside a call", sse(tool(0, "a", "x", `{}`), tool(1, "b", "y", `{"m":"lo`), finish("length")),
-			`+a:x =a{} +b:y =b{"m":"lo`, `length "" a:x{} cut b:y{"m":"lo 0+0=0`},
-		{"cut after a call's name", sse(tool(0, "a", "x", ""), finish("length")), `+a:x`, `length "" cut a:x 0+0=0`},
-		{"cut after a whole call", sse(tool(0, "a", "x", "{}"), finish("length")), `+a:x =a{}`, `length "" a:x{} 0+0=0`},
-		{"filtered", sse(say("he"), finish("content_filter")), `t"he"`, `content-filter "he" 0+0=0`},
-		{"a finish nobody knows", sse(say("he", "eos")), `t"he"`, `stop "he" 0+0=0`},
+			`+a:x =a{} +b:y =b{"m":"lo`, `length "" a:x{} cut b:y{"m":"lo ~`},
+		{"cut after a call's name", sse(tool(0, "a", "x", ""), finish("length")), `+a:x`, `length "" cut a:x ~`},
+		{"cut after a whole call", sse(tool(0, "a", "x", "{}"), finish("length")), `+a:x =a{}`, `length "" a:x{} ~`},
+		{"filtered", sse(say("he"), finish("content_filter")), `t"he"`, `content-filter "he" ~`},
+		{"a finish nobody knows", sse(say("he", "eos")), `t"he"`, `stop "he" ~`},
 		{"reasoning under both names", sse(`{"choices":[{"delta":{"reasoning_content":"hm","reasoning":"hm"}}]}`, `{"choices":[{"delta":{"reasoning":"so"}}]}`, say("4", "stop")),
-			`r"hm" r"so" t"4"`, `stop "4" thought "hmso" 0+0=0`},
+			`r"hm" r"so" t"4"`, `stop "4" thought "hmso" ~`},
 		{"content in parts, nulls, other choices", sse(`{"choices":null,"usage":null}`, `{"choices":[{"index":1,"delta":{"content":"no"}},{"delta":{"content":[{"type":"text","text":"yes"},{"type":"thinking"}],"tool_calls":null,"reasoning":{}}}]}`, finish("stop")),
-			`t"yes"`, `stop "yes" 0+0=0`},
+			`t"yes"`, `stop "yes" ~`},
 		{"the whole message again at the end", sse(say("hi"), `{"choices":[{"delta":{},"message":{"content":"hi"},"finish_reason":"stop"}]}`),
-			`t"hi"`, `stop "hi" 0+0=0`},
+			`t"hi"`, `stop "hi" ~`},
 		{"plain JSON", `{"model":"m","choices":[{"message":{"content":null,"tool_calls":[{"id":"a","function":{"name":"x","arguments":"{}"}},{"id":"","function":{"name":"y","arguments":"{\"n\":1}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`,
 			`+a:x =a{} +NEW:y =NEW{"n":1}`, `tool-calls "" a:x{} NEW:y{"n":1} 1+2=3`},
-		{"plain JSON without finish", "\n {\"choices\":[{\"message\":{\"content\":\"hi\"}}]}", `t"hi"`, `stop "hi" 0+0=0`},
+		{"plain JSON without finish", "\n {\"choices\":[{\"message\":{\"content\":\"hi\"}}]}", `t"hi"`, `stop "hi" ~`},
 		{"ids that cannot serve", sse(tool(0, "functions/x:0", "x", "{}"), tool(1, "old", "y", "{}"), tool(2, "dup", "z", "{}"), tool(3, "dup", "z", "{}"), tool(4, "", "w", "{}"), finish("tool_calls")),
-			`+NEW:x =NEW{} +NEW:y =NEW{} +dup:z =dup{} +NEW:z =NEW{} +NEW:w =NEW{}`, `tool-calls "" NEW:x{} NEW:y{} dup:z{} NEW:z{} NEW:w{} 0+0=0`},
+			`+NEW:x =NEW{} +NEW:y =NEW{} +dup:z =dup{} +NEW:z =NEW{} +NEW:w =NEW{}`, `tool-calls "" NEW:x{} NEW:y{} dup:z{} NEW:z{} NEW:w{} ~`},
 		{"reasoning inside the completion, cached input", sse(say("a", "stop"), `{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":9,"total_tokens":19,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":5}}}`),
 			`t"a"`, `stop "a" 10+4=19/c4/r5`},
 		{"reasoning beside the completion", sse(say("a", "stop"), `{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":9,"total_tokens":24,"completion_tokens_details":{"reasoning_tokens":5}}}`),
@@ -242,6 +246,38 @@ func TestBodySmall(t *testing.T) {
 			t.Errorf("%s: body[%s] = %s, want %s", tc.name, tc.member, got, tc.want)
 		}
 	}
+}
+
+// A server that cannot stream tool calls is asked for whole answers.
+func TestWholeAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := newServer(t, func(o *provider.OpenAIOptions) { o.Whole = true }, reply{body: `{"choices":[{"message":{"content":"hm",
+			"tool_calls":[{"id":"a","type":"function","function":{"name":"x","arguments":"{\"n\": 1}"}}]},"finish_reason":"tool_calls"}]}`})
+		req := hello()
+		req.Messages[0].Content.Parts = []message.Part{{Type: "text", Text: "see"}, {Type: "file", File: &message.Bytes{Enc: "base64", Data: []byte("%PDF-")}, Filename: "a.pdf", MimeType: "application/pdf"},
+			{Type: "image", Image: &message.Bytes{Enc: "base64", Data: []byte("\x89PNG\r\n\x1a\n")}}}
+		req.Tools = []provider.ToolSpec{{Name: "x", Input: json.RawMessage(`{"type":"object"}`)}}
+		var deltas []provider.Delta
+		res, err := p.Stream(t.Context(), req, func(d provider.Delta) { deltas = append(deltas, d) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := summary(res), `tool-calls "hm" a:x{"n": 1} ~`; got != want || len(deltas) != 3 {
+			t.Errorf("Stream() = %s after %d deltas, want %s after 3", got, len(deltas), want)
+		}
+		// "see" and the tool have 21 characters, each part with media is estimated at 765; hm, x and {"n": 1} have 11.
+		if u := res.Usage; u.PromptTokens != 6+2*765 || u.CompletionTokens != 3 || u.TotalTokens != u.PromptTokens+3 {
+			t.Errorf("Stream() = usage %+v, want 1536 and 3", u)
+		}
+		body := s.bodies[0]
+		if string(body["stream"]) != "false" || body["stream_options"] != nil {
+			t.Errorf("stream is %s and stream_options %s, want false and none", body["stream"], body["stream_options"])
+		}
+		const file = `{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="}}`
+		if !strings.Contains(string(body["messages"]), file) {
+			t.Errorf("messages = %s, want %s in them", body["messages"], file)
+		}
+	})
 }
 
 func TestRequestsThatCannotBeSent(t *testing.T) {

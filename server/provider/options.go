@@ -33,6 +33,9 @@ type OpenAIOptions struct {
 	IdleTimeout time.Duration     // between bytes of the answer; 0 = DefaultIdleTimeout
 	Retries     *int              // further attempts after one that failed in passing; nil = DefaultRetries
 	Prices      Prices            // nil = nothing is priced
+	// Whole asks for each answer in one piece, for servers whose streams lack something, such as tool calls. Timeout then
+	// bounds the whole answer.
+	Whole bool
 	// Transport makes the connections and stays the caller's; nil = one of the provider's own, which dials what
 	// BaseURL names, asks no proxy and is given back by Close.
 	Transport http.RoundTripper

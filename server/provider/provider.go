@@ -105,7 +105,7 @@ type Response struct {
 	// not in ToolCalls.
 	Incomplete *Incomplete
 	Finish     FinishReason
-	Usage      message.Usage // zeros where the server did not tell; Cost where the model has a price
+	Usage      message.Usage // estimated where the server reports none; Cost where the model has a price
 	Model      string        // as the server names it; the request's where it does not
 	Attempts   int           // requests made, from 1
 }
@@ -122,3 +122,40 @@ type Incomplete struct {
 func Estimate(text string) int { return tokens(utf8.RuneCountInString(text)) }
 
 func tokens(chars int) int { return (chars + 3) / 4 }
+
+// imageTokens is what an image is estimated at: one of 1024 by 1024 pixels in high detail, as OpenAI counts them (four tiles
+// of 170 tokens, and 85).
+const imageTokens = 765
+
+// estimate guesses the usage of a call from the lengths of what was sent and received, so that budgets hold also where a
+// server reports none.
+func estimate(req *Request, res *Response) message.Usage {
+	read, images := 0, 0
+	for _, m := range req.Messages {
+		read += utf8.RuneCountInString(m.Content.String())
+		for _, c := range m.ToolCalls {
+			read += len(c.Name) + utf8.RuneCount(c.Args)
+		}
+		for _, p := range m.Content.Parts {
+			if _, ok := p.Media(); ok {
+				images++
+			}
+		}
+	}
+	for _, t := range req.Tools {
+		read += len(t.Name) + utf8.RuneCountInString(t.Description) + utf8.RuneCount(t.Input)
+	}
+	written := utf8.RuneCountInString(res.Text)
+	for _, c := range res.ToolCalls {
+		written += len(c.Name) + utf8.RuneCount(c.Args)
+	}
+	if res.Incomplete != nil {
+		written += utf8.RuneCountInString(res.Incomplete.ArgsPrefix)
+	}
+	u := message.Usage{PromptTokens: int64(tokens(read) + images*imageTokens), CompletionTokens: int64(tokens(written)), Estimated: true}
+	if res.Reasoning != "" {
+		u.ReasoningTokens = new(int64(Estimate(res.Reasoning)))
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens + message.Value(u.ReasoningTokens)
+	return u
+}

@@ -21,7 +21,7 @@ type Scripted struct {
 func (s *Scripted) Name() string { return s.name }
 
 // Stream implements [Provider]: it plays the first turn whose conditions hold. A turn that finishes with "length"
-// loses the second half of its last call's arguments. A turn without usage gets an estimate; see [Estimate].
+// loses the second half of its last call's arguments. A turn without usage gets an estimate.
 func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
 	now := sceneOf(req)
 	t := s.pick(now)
@@ -30,7 +30,7 @@ func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (
 	}
 	res := t.response(now)
 	res.Model, res.Attempts = req.Model, 1
-	if res.Usage = t.estimate(req, res); t.usage != nil {
+	if res.Usage = estimate(req, res); t.usage != nil {
 		res.Usage = *t.usage
 	}
 
@@ -162,27 +162,4 @@ func (t *turn) deltas(res *Response) []Delta {
 		call(c.CallID, c.ToolName, c.ArgsPrefix)
 	}
 	return out
-}
-
-// estimate counts both sides of the call, so that a demonstration has numbers to show.
-func (t *turn) estimate(req *Request, res *Response) message.Usage {
-	read, written := 0, utf8.RuneCountInString(res.Text)
-	for _, m := range req.Messages {
-		read += utf8.RuneCountInString(m.Content.String())
-		for _, c := range m.ToolCalls {
-			read += utf8.RuneCount(c.Args)
-		}
-	}
-	for _, c := range res.ToolCalls {
-		written += utf8.RuneCount(c.Args)
-	}
-	if res.Incomplete != nil {
-		written += utf8.RuneCountInString(res.Incomplete.ArgsPrefix)
-	}
-	u := message.Usage{PromptTokens: int64(tokens(read)), CompletionTokens: int64(tokens(written))}
-	if res.Reasoning != "" {
-		u.ReasoningTokens = new(int64(Estimate(res.Reasoning)))
-	}
-	u.TotalTokens = u.PromptTokens + u.CompletionTokens + message.Value(u.ReasoningTokens)
-	return u
 }

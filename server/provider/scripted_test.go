@@ -97,7 +97,7 @@ func TestScriptTurns(t *testing.T) {
 		{"calls", `"text":"ok","toolCalls":[{"name":"a","args":{"q": "<{{lastUser}}>", "n": [1.0, {"t":"{{lastTool}}"}]}},{"name":"b"}],"chunkSize":60`,
 			`t"ok" +NEW:a =NEW{"q":"<say \"{{lastTool}}\">","n":[1.0,{"t":"o\nk"}]} +NEW:b =NEW{}`,
 			`tool-calls "ok" NEW:a{"q":"<say \"{{lastTool}}\">","n":[1.0,{"t":"o\nk"}]} NEW:b{} 6+15=21`},
-		{"a call in chunks", `"toolCalls":[{"name":"a","args":{"n":12}}],"chunkSize":4`, `+NEW:a =NEW{"n" =NEW:12}`, `tool-calls "" NEW:a{"n":12} 6+2=8`},
+		{"a call in chunks", `"toolCalls":[{"name":"a","args":{"n":12}}],"chunkSize":4`, `+NEW:a =NEW{"n" =NEW:12}`, `tool-calls "" NEW:a{"n":12} 6+3=9`},
 		{"cut off", `"toolCalls":[{"name":"b"},{"name":"a","args":{"n":12}}],"finishReason":"length"`, `+NEW:b =NEW{} +NEW:a =NEW{"n"`, `length "" NEW:b{} cut NEW:a{"n" 6+2=8`},
 		{"given finish and usage", `"text":"a","finishReason":"content-filter","usage":{"promptTokens":5,"completionTokens":6,"cachedReadTokens":2,"reasoningTokens":3}`, `t"a"`, `content-filter "a" 5+6=14/c2/r3`},
 	} {
@@ -111,6 +111,10 @@ func TestScriptTurns(t *testing.T) {
 			if got := trace(deltas); anonymous(got, deltas) != tc.deltas {
 				t.Errorf("deltas = %s, want %s", anonymous(got, deltas), tc.deltas)
 			}
+			if told := strings.Contains(tc.turn, `"usage"`); res.Usage.Estimated == told {
+				t.Errorf("Stream() = usage %+v, want it estimated where the turn has none", res.Usage)
+			}
+			res.Usage.Estimated = false
 			if got := anonymous(summary(res), deltas); got != tc.res {
 				t.Errorf("Stream() = %s, want %s", got, tc.res)
 			}
