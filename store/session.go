@@ -13,6 +13,7 @@ type Session struct {
 	User    string
 	Agent   string
 	Title   string // empty: none
+	Maker   string // whom the principal that made it counts as; empty: nobody knows
 	Tags    []string
 	Created int64
 	Updated int64 // 0: never
@@ -44,17 +45,17 @@ func (s *Sessions) Insert(tx *Tx, v Session) error {
 		}
 		tags = string(b)
 	}
-	err := tx.put(1, "INSERT INTO sessions (id, user_id, agent_id, title, tags_json, created_at) VALUES (?,?,?,?,?,?)",
-		v.ID, v.User, v.Agent, null(v.Title), tags, v.Created)
+	err := tx.put(1, "INSERT INTO sessions (id, user_id, agent_id, title, tags_json, created_at, made_by) VALUES (?,?,?,?,?,?,?)",
+		v.ID, v.User, v.Agent, null(v.Title), tags, v.Created, null(v.Maker))
 	return translate(err)
 }
 
-const sessionColumns = "id, user_id, agent_id, coalesce(title, ''), tags_json, created_at, coalesce(updated_at, 0), coalesce(closed_at, 0)"
+const sessionColumns = "id, user_id, agent_id, coalesce(title, ''), tags_json, created_at, coalesce(updated_at, 0), coalesce(closed_at, 0), coalesce(made_by, '')"
 
 func scanSession(s scanner) (Session, error) {
 	var v Session
 	var tags *string
-	err := s.Scan(&v.ID, &v.User, &v.Agent, &v.Title, &tags, &v.Created, &v.Updated, &v.Closed)
+	err := s.Scan(&v.ID, &v.User, &v.Agent, &v.Title, &tags, &v.Created, &v.Updated, &v.Closed, &v.Maker)
 	if err == nil && tags != nil {
 		err = json.Unmarshal([]byte(*tags), &v.Tags)
 	}

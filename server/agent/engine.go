@@ -93,6 +93,8 @@ type StartRequest struct {
 	SessionID string          // empty: none. A session that does not exist is made.
 	UserID    string          // empty: none
 	By        string          // the principal that asks; anonymous when empty
+	Lineage   string          // whom the principal counts as; By when empty
+	MayJoin   bool            // it may join a session that another has made
 	Queue     bool            // wait for the session's turn instead of failing with session-busy
 	// Also is written in the transaction that makes the run; its error keeps the run from being made. The status is
 	// running, or pending while the run waits for its session's turn.
@@ -100,7 +102,7 @@ type StartRequest struct {
 }
 
 // Start makes a run durable and sets it going. When it returns a handle, the run will end even if the process is
-// killed; ctx ends the wait for the store only. Errors: route-handler-missing, config-invalid, session-busy,
+// killed; ctx ends the wait for the store only. Errors: route-handler-missing, config-invalid, scope-denied, session-busy,
 // server-draining, overloaded, storage-failed.
 func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	reg := e.opts.Agents.Agent(req.AgentID)
@@ -171,14 +173,19 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	return &Handle{ID: runID, number: n, status: store.Running, run: r}, nil
 }
 
-// joinSession makes the session when there is none and reports whether another run of it has not ended.
+// joinSession makes the session when there is none and reports whether another run of it has not ended. Of a session that
+// the principal may not join, the error is scope-denied and says nothing more.
 func (e *Engine) joinSession(tx *store.Tx, r *run, req StartRequest) (busy bool, err error) {
 	sess, err := e.opts.Sessions.Find(tx, req.SessionID)
+	maker := cmp.Or(req.Lineage, req.By, anonymous)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return false, e.opts.Sessions.Insert(tx, store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, anonymous), Agent: req.AgentID, Created: tx.Now()})
+		return false, e.opts.Sessions.Insert(tx, store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, anonymous), Agent: req.AgentID, Created: tx.Now(), Maker: maker})
 	case err != nil:
 		return false, err
+	case sess.Maker != maker && !req.MayJoin:
+		scope := "sessions:write:" + sess.ID
+		return false, fault.New(fault.ScopeDenied, "Another principal has made the session; the scope %s is needed to join it.", scope).With("required", scope)
 	case req.UserID != "" && sess.User != req.UserID && sess.User != anonymous:
 		return false, fault.Invalid("The session belongs to another user.", fault.At("is not the session's user", "userId"))
 	case sess.Closed != 0:

@@ -32,6 +32,8 @@ import (
 type ImportOptions struct {
 	SessionID string // of the session that the run is to belong to; empty: the one in the state
 	By        string // the principal that imports; anonymous when empty
+	Lineage   string // whom the principal counts as; By when empty
+	MayJoin   bool   // it may join a session that another has made
 	// May refuses an agent that the principal may not run: the state's, those of its child runs, also ended ones, and those
 	// that waiting calls would call. Its error is the import's. Nil: every agent may be run.
 	May func(agentID string) error
@@ -90,7 +92,7 @@ func (e *Engine) Import(ctx context.Context, st *runstate.State, o ImportOptions
 	defer close(root.done)
 	made := Imported{RunID: st.ID, Status: root.move.row.Status, SessionID: st.SessionID, Children: len(t.ids) - 1, Warnings: t.warnings()}
 	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
-		if err := e.room(tx, root); err != nil {
+		if err := e.room(tx, root, o); err != nil {
 			return err
 		}
 		if err := root.apply(tx, e.opts.Runs); err != nil || o.Also == nil {
@@ -135,7 +137,7 @@ func (e *Engine) mayRun(st *runstate.State, may func(agentID string) error, dept
 }
 
 // room checks that the ids are free and makes or finds the session.
-func (e *Engine) room(tx *store.Tx, root *newcomer) error {
+func (e *Engine) room(tx *store.Tx, root *newcomer, o ImportOptions) error {
 	if err := root.vacant(tx, e.opts.Runs); err != nil {
 		return err
 	}
@@ -143,7 +145,7 @@ func (e *Engine) room(tx *store.Tx, root *newcomer) error {
 	if st.SessionID == "" {
 		return nil
 	}
-	_, err := e.joinSession(tx, root.run, StartRequest{AgentID: st.AgentID, SessionID: st.SessionID, UserID: st.UserID})
+	_, err := e.joinSession(tx, root.run, StartRequest{AgentID: st.AgentID, SessionID: st.SessionID, UserID: st.UserID, By: o.By, Lineage: o.Lineage, MayJoin: o.MayJoin})
 	if busy, ok := errors.AsType[*fault.Error](err); ok && busy.Kind == fault.SessionBusy {
 		return busy.Advise("Wait for that run, or choose another `sessionId` for this one.")
 	}

@@ -93,7 +93,7 @@ func (c *call) importSession(ctx context.Context) error {
 	var made rest.SessionImport
 	err = c.changing(ctx, func(remote *api) error { return remote.importSession(ctx, file, c.flags.as, &made) },
 		func(s *scribe, db *store.DB) error {
-			v, err := session.New(db.Sessions()).Import(ctx, bytes.NewReader(file), session.ImportOptions{As: c.flags.as, Also: func(_ *store.Tx, v session.Imported) error {
+			v, err := session.New(db.Sessions()).Import(ctx, bytes.NewReader(file), session.ImportOptions{As: c.flags.as, Maker: "cli", Also: func(_ *store.Tx, v session.Imported) error {
 				id := v.Session.ID
 				return s.begin(ctx, audit.Record{Action: "session:import", Target: "session:" + id, Context: audit.Context{SessionID: id}})
 			}})

@@ -43,7 +43,7 @@ func (c *call) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req := agent.StartRequest{AgentID: c.args[0], By: "cli", SessionID: c.flags.session, UserID: c.flags.user}
+	req := agent.StartRequest{AgentID: c.args[0], By: "cli", MayJoin: true, SessionID: c.flags.session, UserID: c.flags.user}
 	if req.Input, err = message.Encode(input); err != nil {
 		return err
 	}

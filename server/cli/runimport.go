@@ -42,7 +42,7 @@ func (c *call) importRun(ctx context.Context) error {
 		if st, err = runstate.Read(doc); err == nil {
 			scribe := &scribe{log: local.Audit()}
 			var v agent.Imported
-			v, err = local.Engine().Import(ctx, st, agent.ImportOptions{SessionID: c.flags.session, By: "cli", Also: func(_ *store.Tx, v agent.Imported) error {
+			v, err = local.Engine().Import(ctx, st, agent.ImportOptions{SessionID: c.flags.session, By: "cli", MayJoin: true, Also: func(_ *store.Tx, v agent.Imported) error {
 				return scribe.begin(ctx, runRecord("run:import", v.RunID, st.AgentID))
 			}})
 			made, err = rest.RunImportOf(v), scribe.end(ctx, c, err)

@@ -106,7 +106,7 @@ func (s *stage) close() {
 // drive runs the replay until it ends or differs.
 func (s *stage) drive(ctx context.Context, p *player) (runID string, err error) {
 	in, meta := p.rec.Input, p.rec.Meta
-	req := agent.StartRequest{AgentID: s.agent, Input: in.Input, UserID: in.UserID, SessionID: meta.SessionID}
+	req := agent.StartRequest{AgentID: s.agent, Input: in.Input, UserID: in.UserID, SessionID: meta.SessionID, MayJoin: true}
 	if len(in.History) > 0 {
 		req.SessionID = cmp.Or(req.SessionID, "replay")
 		if err := s.seed(ctx, req, in.History); err != nil {

@@ -34,7 +34,7 @@ type AgentList struct {
 // RunBody asks for a run.
 type RunBody struct {
 	Input     json.RawMessage `json:"input,omitempty" ref:"RunInput" doc:"What the agent is to answer: text, a message, a list of messages, or whatever the agent takes. Default: the empty text."`
-	SessionID string          `json:"sessionId,omitempty" min:"1" doc:"The conversation that the run belongs to; made when it does not exist."`
+	SessionID string          `json:"sessionId,omitempty" min:"1" doc:"The conversation that the run belongs to; made when it does not exist. One that another principal has made takes sessions:write:<id>."`
 	UserID    string          `json:"userId,omitempty" min:"1"`
 	OnBusy    string          `json:"onBusy,omitempty" enum:"refuse|queue" doc:"What to do while another run of the session has not ended. Default: refuse."`
 }
@@ -129,7 +129,7 @@ func summary(reg *agent.Registration) AgentSummary {
 // start starts a run. The request's key is bound to it, and stands for what first tells of it, if that is given.
 func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
 	h, err := a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
-		UserID: in.Body.UserID, By: c.Principal.Name(), Queue: in.Body.OnBusy == "queue",
+		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
 		Also: func(tx *store.Tx, runID string, status store.Status) error {
 			if first == nil {
 				return c.bind(tx, runID, 0, nil)

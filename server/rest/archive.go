@@ -63,7 +63,7 @@ func (a *API) archiveRoutes() []Route {
 				As   string `query:"as" doc:"An id for the session, instead of the one in the export."`
 				Body []byte `content:"application/x-ndjson"`
 			}) (SessionImport, error) {
-				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As,
+				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As, Maker: c.Principal.Lineage(),
 					Also: func(tx *store.Tx, v session.Imported) error {
 						return c.keep(tx, "", v.Session.ID, http.StatusCreated, SessionImportOf(v))
 					}})

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"reflect"
@@ -41,7 +42,8 @@ func (a *API) importRun(ctx context.Context, c Call, in struct {
 	if err != nil {
 		return RunImport{}, err
 	}
-	made, err := a.Engine.Import(ctx, st, agent.ImportOptions{SessionID: in.SessionID, By: c.Principal.Name(),
+	made, err := a.Engine.Import(ctx, st, agent.ImportOptions{SessionID: in.SessionID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(),
+		MayJoin: may(c.Principal, "sessions", "write", cmp.Or(in.SessionID, st.SessionID)),
 		May: func(agentID string) error {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
 		},

@@ -77,7 +77,7 @@ func (a *API) sessionRoutes() []Route {
 			Errors: []*fault.Kind{fault.SessionExists},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
-				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags},
+				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags, Maker: c.Principal.Lineage()},
 					func(tx *store.Tx, v store.Session) error {
 						return c.keep(tx, "", v.ID, http.StatusCreated, SessionAnswer{SessionOf(v)})
 					})

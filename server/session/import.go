@@ -14,7 +14,8 @@ import (
 
 // ImportOptions say what becomes of a file that is imported.
 type ImportOptions struct {
-	As string // the session's new id; empty: the one in the file
+	As    string // the session's new id; empty: the one in the file
+	Maker string // whom the principal that imports counts as
 	// Also is written in the transaction that makes the session; its error keeps the session from being made.
 	Also func(*store.Tx, Imported) error
 }
@@ -54,6 +55,7 @@ func (s *Service) Import(ctx context.Context, r io.Reader, o ImportOptions) (Imp
 	if err != nil {
 		return Imported{}, err
 	}
+	a.session.Maker = o.Maker
 	v := a.session
 	run := store.Run{ID: id.New(), Kind: store.Import, Owner: v.Agent, Current: v.Agent, Session: v.ID, User: v.User, Status: store.Completed,
 		Messages: len(a.messages), InputForm: "messages", Usage: usage, Models: []byte("{}")}

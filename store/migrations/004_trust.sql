@@ -10,3 +10,7 @@ ALTER TABLE run_events ADD COLUMN transient INTEGER NOT NULL DEFAULT 0;
 
 -- The children that have not ended: a start looks for those whose parents have.
 CREATE INDEX runs_open_children ON runs (parent) WHERE status IN ('pending', 'running', 'awaiting_approval') AND parent IS NOT NULL;
+
+-- Whom the principal that made a session counts as: another joins it only with sessions:write. NULL for a session that is
+-- older than this column, which nobody joins otherwise.
+ALTER TABLE sessions ADD COLUMN made_by TEXT;
