@@ -68,6 +68,21 @@ func (s *Sessions) Find(tx *Tx, id string) (Session, error) {
 	return v, translate(err)
 }
 
+// A Mark tells whether anything was added to a session's transcript, or a run of it made or changed. It is zero for a
+// session without either.
+type Mark struct {
+	Sequence     int64 // of the latest message
+	Run, Version int64 // the newest run that is nobody's child
+}
+
+// Mark returns a session's mark, or ErrNotFound.
+func (s *Sessions) Mark(tx *Tx, id string) (m Mark, err error) {
+	err = translate(tx.row(`SELECT s.sequence, coalesce(r.n, 0), coalesce(r.version, 0) FROM sessions s
+		LEFT JOIN runs r ON r.n = (SELECT n FROM runs INDEXED BY runs_by_session WHERE session_id = s.id AND parent IS NULL ORDER BY n DESC LIMIT 1)
+		WHERE s.id = ?`, id).Scan(&m.Sequence, &m.Run, &m.Version))
+	return m, err
+}
+
 // List returns sessions, newest first, at most 1000; an empty user or agent selects all.
 func (s *Sessions) List(tx *Tx, user, agent string) ([]Session, error) {
 	where := []string{"1"}

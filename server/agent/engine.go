@@ -139,27 +139,52 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	waiting := r.waitingMove(req.Input)
 	var m *move
 	var n int64
-	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
-		m = first
+	write := func(before *past, read bool) error {
+		return e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+			m = first
+			if req.SessionID != "" {
+				busy, err := e.joinSession(tx, r, req)
+				if err != nil {
+					return err
+				}
+				switch {
+				case busy:
+					m = waiting
+				case !read:
+					if before, err = e.readPast(tx, req.SessionID, reg); err != nil {
+						return err
+					}
+				default:
+					if err := before.isNow(tx, e.opts.Sessions, req.SessionID); err != nil {
+						return err
+					}
+				}
+				if !busy && before != nil {
+					first.precede(before)
+				}
+			}
+			if req.Also != nil {
+				if err := req.Also(tx, runID, m.row.Status); err != nil {
+					return err
+				}
+			}
+			n, err = e.opts.Runs.Apply(tx, m.change())
+			return err
+		})
+	}
+	err = errGoneOn
+	for reads := 0; errors.Is(err, errGoneOn) && reads < pastReads; reads++ {
+		var before *past
 		if req.SessionID != "" {
-			busy, err := e.joinSession(tx, r, req)
-			if err != nil {
-				return err
-			}
-			if busy {
-				m = waiting
-			} else if err := first.history(tx, r, reg); err != nil {
-				return err
+			if before, err = e.pastOf(ctx, req.SessionID, reg); err != nil {
+				return nil, err
 			}
 		}
-		if req.Also != nil {
-			if err := req.Also(tx, runID, m.row.Status); err != nil {
-				return err
-			}
-		}
-		n, err = e.opts.Runs.Apply(tx, m.change())
-		return err
-	})
+		err = write(before, true)
+	}
+	if errors.Is(err, errGoneOn) {
+		err = write(nil, false)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -328,7 +328,12 @@ func (e *Engine) begin(row *store.Run) error {
 	e.launch(r, func() error {
 		var m *move
 		var n int64
-		err := r.persist(func(tx *store.Tx) error {
+		// The runs of the session before it have ended, and those after it wait, so nothing comes between.
+		before, err := e.pastOf(e.ctx, r.row.Session, r.reg)
+		if err != nil {
+			return errors.Join(errLeft, err)
+		}
+		err = r.persist(func(tx *store.Tx) error {
 			input, err := e.opts.Runs.Slot(tx, r.row.N, store.InputSlot)
 			if err != nil {
 				return err
@@ -337,8 +342,8 @@ func (e *Engine) begin(row *store.Run) error {
 				return err
 			}
 			m.slot(store.InputSlot, []byte("null")) // the messages hold it now
-			if err := m.history(tx, r, r.reg); err != nil {
-				return err
+			if before != nil {
+				m.precede(before)
 			}
 			n, err = e.opts.Runs.Apply(tx, m.change())
 			return err

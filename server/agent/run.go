@@ -99,32 +99,6 @@ func (r *run) waitingMove(input json.RawMessage) *move {
 	return m
 }
 
-// history finds the part of the session's transcript that precedes the run.
-func (m *move) history(tx *store.Tx, r *run, reg *Registration) (err error) {
-	tokens := defaultHistory
-	if reg.LLM != nil {
-		tokens = reg.LLM.HistoryTokens
-	}
-	if m.row.HistoryAfter, m.row.HistoryTo, err = r.e.opts.Runs.Window(tx, m.row.Session, tokens); err != nil {
-		return err
-	}
-	stored, err := r.e.opts.Runs.History(tx, m.row.Session, m.row.HistoryAfter, m.row.HistoryTo)
-	if err != nil {
-		return err
-	}
-	m.seed = nil
-	for _, s := range stored {
-		e, err := decodeMessage(s)
-		if err != nil {
-			return err
-		}
-		m.seed = append(m.seed, e.msg)
-	}
-	return nil
-}
-
-const defaultHistory = 8000 // tokens
-
 // inputMessages are the messages that tell an input of the given form.
 func inputMessages(form string, input json.RawMessage) ([]message.Message, error) {
 	if form == "messages" {
