@@ -107,7 +107,7 @@ func TestMigrate(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "agentd.json", `{"auth": {"kind": "none"}, "storage": {"path": "data.db"}}`)
 	here(t, "migrate").want(t, 1, "", "storage.path")
-	storetest.Behind(t, "data.db", "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)")
+	storetest.Behind(t, "data.db", "CREATE TABLE schema_migrations (\n\tversion INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)")
 	here(t, "runs", "list").want(t, 1, "", "agentd migrate")
 	here(t, "migrate", "--json").want(t, 0, `"migrated": true`, "")
 	here(t, "migrate", "--json").want(t, 0, `"migrated": false`, "")

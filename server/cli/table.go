@@ -173,7 +173,6 @@ func commands() []command {
 				agentVerbs,
 			flags: []flagDecl{configFlag, mintFlags, jsonFlag}, run: (*call).createToken,
 			examples: []string{"agentd token create --scope agents:invoke --label ci --expires 30d",
-				"agentd token create --scope agents:approve:assistant,agents:read:assistant --label ann",
 				"AGENTD_TOKEN=$(agentd token create --scope 'admin:*')"}},
 		{name: "token list", summary: "List the tokens, without their secrets.",
 			about: "Lists the tokens in the order of their creation. It works while a server runs.",
