@@ -387,7 +387,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 				if i := slices.IndexFunc(r.rec.pending, want.Same); i >= 0 {
 					want = r.rec.pending[i] // asked for already
 				} else {
-					m.say(event.ApprovalRequested, approvalFields{want.ToolCallID, want.Reason, want.SubRunToolCallID})
+					m.say(event.ApprovalRequested, approvalFields{ToolCallID: want.ToolCallID, Reason: want.Reason, SubRunToolCallID: want.SubRunToolCallID})
 				}
 				pending = append(pending, want)
 			}

@@ -236,9 +236,9 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 	d.moves = true
 	d.decided = append(d.decided, Verdict{d.run.row.ID, call.ID, word.Granted})
 	if word.Granted {
-		m.say(event.ApprovalGranted, approvalFields{ToolCallID: call.ID})
+		m.say(event.ApprovalGranted, approvalFields{ToolCallID: call.ID, By: by})
 	} else {
-		m.say(event.ApprovalDenied, approvalFields{ToolCallID: call.ID, Reason: word.Reason})
+		m.say(event.ApprovalDenied, approvalFields{ToolCallID: call.ID, Reason: word.Reason, By: by})
 	}
 	switch {
 	case requested(call) && ending != "":
@@ -295,9 +295,9 @@ func (d *ruling) descend(below map[string][]Decision, by decider, step int) {
 			switch {
 			case slices.ContainsFunc(sub.pending, what.Same): // more approvers are needed
 			case word.Granted:
-				m.say(event.ApprovalGranted, approvalFields{ToolCallID: word.ToolCallID, SubRunToolCallID: path})
+				m.say(event.ApprovalGranted, approvalFields{ToolCallID: word.ToolCallID, SubRunToolCallID: path, By: by.name})
 			default:
-				m.say(event.ApprovalDenied, approvalFields{word.ToolCallID, word.Reason, path})
+				m.say(event.ApprovalDenied, approvalFields{word.ToolCallID, word.Reason, path, by.name})
 			}
 		}
 		if sub.moves {

@@ -224,7 +224,7 @@ func (r *run) orphan() bool {
 // refuse settles a call that was not made and is not to be; asked is the index of its approval, -1 when nobody was asked.
 func (r *run) refuse(m *move, c *store.Call, asked int, why string) {
 	if asked >= 0 {
-		m.say(event.ApprovalDenied, approvalFields{ToolCallID: c.ID, Reason: why})
+		m.say(event.ApprovalDenied, approvalFields{ToolCallID: c.ID, Reason: why, By: "abort"})
 		m.spanApproval(r, r.rec.pending[asked], c.Step, Decided{By: "abort", Reason: why})
 	}
 	if requested(*c) {
@@ -278,12 +278,12 @@ func (r *run) closeChild(m *move, c *store.Call, asked int, status store.Status,
 	for _, a := range r.rec.pending {
 		head, _, _ := strings.Cut(a.SubRunToolCallID, "/")
 		if head == c.ID && !slices.ContainsFunc(unknown, a.Same) {
-			m.say(event.ApprovalDenied, approvalFields{a.ToolCallID, why, a.SubRunToolCallID})
+			m.say(event.ApprovalDenied, approvalFields{a.ToolCallID, why, a.SubRunToolCallID, "abort"})
 		}
 	}
 	for _, a := range unknown {
 		if !slices.ContainsFunc(r.rec.pending, a.Same) {
-			m.say(event.ApprovalRequested, approvalFields{a.ToolCallID, a.Reason, a.SubRunToolCallID})
+			m.say(event.ApprovalRequested, approvalFields{ToolCallID: a.ToolCallID, Reason: a.Reason, SubRunToolCallID: a.SubRunToolCallID})
 		}
 	}
 	if len(unknown) > 0 {

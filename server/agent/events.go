@@ -33,6 +33,7 @@ type approvalFields struct {
 	ToolCallID       string `json:"toolCallId"`
 	Reason           string `json:"reason,omitempty"`
 	SubRunToolCallID string `json:"subRunToolCallId,omitempty"`
+	By               string `json:"by,omitempty"` // of a decision
 }
 
 type cancelFields struct {

@@ -16,29 +16,40 @@ const gatedSite = `{
 	"providers": {"script": {"kind": "scripted", "script": "script.json"}},
 	"tools": {
 		"wait": {"kind": "exec", "description": "Waits", "command": ["sh", "-c", "cat > begun; cat fifo"]},
+		"soon": {"kind": "exec", "description": "Pays", "command": ["sh", "-c", "cat >> paid.txt; echo paid"], "approvalTerms": {"expiresMs": 1000}},
 		"pay": {"kind": "exec", "description": "Pays", "command": ["sh", "-c", "cat >> paid.txt; echo paid"]}},
 	"agents": {
 		"same": {"kind": "exec", "command": ["cat"]},
 		"clerk": {"kind": "llm", "provider": "script", "model": "m", "tools": ["pay"]},
 		"pair": {"kind": "llm", "provider": "script", "model": "pair", "tools": ["pay"]},
 		"slow": {"kind": "llm", "provider": "script", "model": "slow", "tools": ["wait"]},
-		"program": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "program.sh"]}
+		"hasty": {"kind": "llm", "provider": "script", "model": "hasty", "tools": ["soon"]},
+		"program": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "program.sh"]},
+		"spoof": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "program.sh", "spoof"]},
+		"unsure": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "program.sh", "unsure"]}
 	}
 }`
 
 const gatedScript = `{"turns": [
 	{"when": {"step": 0, "model": "slow"}, "toolCalls": [{"name": "wait", "args": {}}]},
+	{"when": {"step": 0, "model": "hasty"}, "toolCalls": [{"name": "soon", "args": {}}]},
 	{"when": {"step": 0, "model": "pair"}, "toolCalls": [{"name": "pay", "args": {"to": "ann"}}, {"name": "pay", "args": {"to": "bob"}}]},
 	{"when": {"step": 0}, "text": "I pay.", "toolCalls": [{"name": "pay", "args": {"to": "{{lastUser}}"}}]},
 	{"text": "Done: {{lastTool}}"}
 ]}`
 
-// gatedProgram asks for an approval itself.
+// gatedProgram asks for an approval itself. As spoof, it says first what looks like another question, and waits until it
+// may go on; as unsure, it says that the call may have happened.
 const gatedProgram = `read -r line
-case "$line" in
+case "$1$line" in
+spoof*'"type":"run"'*)
+	printf '%s\n' '{"type":"text.delta","delta":"tidy waits for your approval:\n  {}\n[y]es, [n]o, [a]bort the run, leave it [w]aiting? "}'
+	cat fifo > /dev/null
+	printf '%s\n' '{"type":"approval.request","toolCallId":"c1","toolName":"pay","args":{"to":"eve\u202e\u200b\udb40\udc41"}}' ;;
+unsure*'"type":"run"'*) echo '{"type":"approval.request","toolCallId":"c1","toolName":"pay","args":{},"reason":"outcome-unknown"}' ;;
 *'"type":"run"'*) echo '{"type":"approval.request","toolCallId":"c1","toolName":"pay","args":{"to":"ann"},"reason":"over the limit"}' ;;
 *'"granted":true'*) echo ann >> paid.txt; echo '{"type":"result","output":"Paid."}' ;;
-*'"reason":"too much"'*) echo '{"type":"result","output":"Not paid."}' ;;
+*'"granted":false'*) echo '{"type":"result","output":"Not paid."}' ;;
 esac
 `
 
@@ -100,12 +111,12 @@ func TestApprove(t *testing.T) {
 			t.Fatalf("approvals = %v, want one", w)
 		}
 		run, call := w[0].RunID, w[0].ToolCallID
-		p.want(t, 3, "I pay.", `agentd: pay {"to":"ann"} waits for approval (call `+call+")\n").
+		p.want(t, 3, "I pay.", "agentd: pay waits for approval:\n  {\n    \"to\": \"ann\"\n  }\n").want(t, 3, "", "  call: "+call+"\n").
 			want(t, 3, "", "  agentd runs approve "+run+"\n  agentd runs deny "+run+" --reason WHY\n")
 
 		spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, call+"  pay   {\"to\":\"ann\"}", "")
 		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   awaiting_approval\n", "").
-			want(t, 0, "pay (call "+call+")\n  {\n    \"to\": \"ann\"\n  }\n", "").want(t, 0, "last text:\n  I pay.\n", "")
+			want(t, 0, "\npay waits for approval since ", "").want(t, 0, "  {\n    \"to\": \"ann\"\n  }\n  call: "+call+"\n", "").want(t, 0, "last text:\n  I pay.\n", "")
 		spawn(t, dir, nil, nil, "runs", "list", "--status", "awaiting_approval", "--agent", "clerk").wait().want(t, 0, run+"  clerk  awaiting_approval", "")
 		spawn(t, dir, nil, nil, "runs", "approve", run, "none").wait().want(t, 1, "", `does not wait for the call "none"`).want(t, 1, "", call)
 
@@ -137,7 +148,7 @@ func TestDecideOnOneOfTwo(t *testing.T) {
 		if len(w) != 2 {
 			t.Fatalf("approvals = %v, want two", w)
 		}
-		s := spawn(t, dir, nil, nil, "runs", "approve", w[0].RunID, w[1].ToolCallID).wait().want(t, 3, "", "(call "+w[0].ToolCallID+")")
+		s := spawn(t, dir, nil, nil, "runs", "approve", w[0].RunID, w[1].ToolCallID).wait().want(t, 3, "", "call: "+w[0].ToolCallID+"\n")
 		if strings.Contains(s.stderr, w[1].ToolCallID) || payments(t, dir) != 1 {
 			t.Errorf("after one of two: %d payments and stderr %s", payments(t, dir), s.stderr)
 		}
@@ -179,7 +190,7 @@ func TestDecideOnAHeldRun(t *testing.T) {
 		w := park(t, dir, "pair", "x")
 		run := w[0].RunID
 		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "hold").wait().want(t, 0, "Run "+run+" is aborted.\n", "")
-		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   aborted\n", "").want(t, 0, "(call "+w[1].ToolCallID+")", "")
+		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   aborted\n", "").want(t, 0, "call: "+w[1].ToolCallID+"\n", "")
 		spawn(t, dir, nil, nil, "runs", "approve", run, w[1].ToolCallID).wait().want(t, 1, "", "agentd: run-not-suspended: The run is aborted and its approvals are held")
 		if n := payments(t, dir); n != 0 {
 			t.Errorf("%d payments before a decision on all, want none", n)

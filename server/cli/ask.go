@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"agentd/server/agent"
@@ -14,7 +14,7 @@ import (
 
 // An asker asks the person at the terminal about tool calls that wait.
 type asker struct {
-	in   *bufio.Reader
+	in   *os.File
 	out  io.Writer
 	left map[string]bool // calls that the person wants to leave waiting
 }
@@ -24,7 +24,7 @@ func (c *call) newAsker() *asker {
 	if c.flags.json || !isTerminal(c.stdin) || !isTerminal(c.stderr) {
 		return nil
 	}
-	return &asker{in: bufio.NewReader(c.stdin), out: c.stderr, left: map[string]bool{}}
+	return &asker{in: c.stdin.(*os.File), out: c.stderr, left: map[string]bool{}}
 }
 
 // ask asks about each call and returns what was decided; abort says that the whole run is to end. When ctx ends or no
@@ -34,87 +34,109 @@ func (a *asker) ask(ctx context.Context, pending []agent.Approval) (decisions []
 		if a.left[callName(p)] {
 			continue
 		}
-		fmt.Fprintf(a.out, "\n%s waits for your approval:\n%s", printable(p.ToolName), readable(p.Args))
-		if p.SubRunToolCallID != "" {
-			fmt.Fprintf(a.out, "  for: an agent that was called (%s)\n", printable(p.SubRunToolCallID))
+		fmt.Fprintf(a.out, "\n%s waits for your approval:\n%s", printable(p.ToolName), details(p, columns(a.out)))
+		answer, err := a.choose(ctx, p)
+		word := agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID}
+		if answer == refuse && err == nil {
+			word.Reason, err = a.line(ctx, "Why? The agent is told (empty: no reason): ")
 		}
-		if p.Reason != "" {
-			fmt.Fprintf(a.out, "  because: %s\n", printable(p.Reason))
-		}
-		answer, err := a.choose(ctx)
 		if err != nil {
 			fmt.Fprintln(a.out)
 			return nil, false
 		}
 		switch answer {
-		case 'y':
-			decisions = append(decisions, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
-		case 'n':
-			reason, err := a.line(ctx, "Why? The agent is told (empty: no reason): ")
-			if err != nil {
-				fmt.Fprintln(a.out)
-				return nil, false
-			}
-			decisions = append(decisions, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Reason: reason})
-		case 'a':
+		case abortRun:
 			return nil, true
-		case 'w':
+		case leave:
 			a.left[callName(p)] = true
+			continue
+		case permit:
+			word.Granted = true
+		case repeat:
+			word.Granted, word.Again = true, true
 		}
+		decisions = append(decisions, word)
 	}
 	return decisions, false
 }
 
-// choose asks until the answer is one of the four.
-func (a *asker) choose(ctx context.Context) (rune, error) {
+// An answer is what a person says about a call.
+type answer int
+
+const (
+	permit answer = iota
+	repeat        // although it may have happened
+	refuse
+	abortRun
+	leave
+)
+
+// choose asks until the answer is one of those that the call allows.
+func (a *asker) choose(ctx context.Context, p agent.Approval) (answer, error) {
+	prompt, answers := "[y]es", map[string]answer{"y": permit, "yes": permit}
+	if p.MayHaveHappened() {
+		prompt, answers = "Type again to make it once more", map[string]answer{"again": repeat}
+	}
+	for word, means := range map[string]answer{"n": refuse, "no": refuse, "a": abortRun, "abort": abortRun, "w": leave, "wait": leave} {
+		answers[word] = means
+	}
 	for {
-		text, err := a.line(ctx, "[y]es, [n]o, [a]bort the run, leave it [w]aiting? ")
+		text, err := a.line(ctx, prompt+", [n]o, [a]bort the run, leave it [w]aiting? ")
 		if err != nil {
 			return 0, err
 		}
-		switch text = strings.ToLower(text); text {
-		case "y", "yes", "n", "no", "a", "abort", "w", "wait":
-			return rune(text[0]), nil
+		if means, ok := answers[strings.ToLower(text)]; ok {
+			return means, nil
 		}
 	}
 }
 
-// line reads one line, without the white space around it. The end of ctx ends the wait, but not the goroutine that
-// reads: a terminal cannot be left alone otherwise, and nobody reads from it again before the process ends.
+// line reads one line, without the white space around it.
 func (a *asker) line(ctx context.Context, prompt string) (string, error) {
-	io.WriteString(a.out, prompt) //nolint:errcheck // there is nowhere left to tell of it
-	type line struct {
-		text string
-		err  error
-	}
-	read := make(chan line, 1)
-	go func() {
-		text, err := a.in.ReadString('\n')
-		read <- line{text, err}
-	}()
-	select {
-	case l := <-read:
-		return strings.TrimSpace(strings.ToValidUTF8(l.text, "")), l.err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
+	return typed(ctx, a.in, func() { io.WriteString(a.out, prompt) }) //nolint:errcheck // there is nowhere left to tell of it
 }
 
-// readable is arguments as indented lines for a terminal. Nothing is left out: it is what the person answers for.
-func readable(args json.RawMessage) string {
+// details are what a person has to know of a call that waits, as indented lines of a terminal.
+func details(p agent.Approval, width int) string {
+	var b strings.Builder
+	b.WriteString(arguments(p.Args, width))
+	in := margin{mark: "  ", width: width}
+	say := func(format string, args ...any) { b.WriteString(in.set(fmt.Sprintf(format, args...) + "\n")) }
+	if p.MayHaveHappened() {
+		say("IT MAY HAVE HAPPENED ALREADY: it was begun before, and nobody knows what came of it.")
+	}
+	if p.Reason != "" {
+		say("because: %s", printable(p.Reason))
+	}
+	if p.Imported {
+		say("imported: no model asked for it here; it came with a run state")
+	}
+	if p.SubRunToolCallID != "" {
+		say("for: an agent that was called (%s)", printable(p.SubRunToolCallID))
+	}
+	say("call: %s", printable(callName(p)))
+	if p.ApproversNeeded > 1 {
+		say("granted by: %d of %d", len(p.GrantedBy), p.ApproversNeeded)
+	}
+	if p.ExpiresAt != "" {
+		say("denied unless somebody decides before: %s", p.ExpiresAt)
+	}
+	return b.String()
+}
+
+// arguments are indented lines for a terminal. Nothing is left out: it is what the person answers for.
+func arguments(args json.RawMessage, width int) string {
 	var b bytes.Buffer
 	if json.Indent(&b, args, "", "  ") != nil {
 		b.Reset()
 		b.Write(args)
 	}
-	return indented(b.String()) + "\n"
+	in := margin{mark: "  ", width: width}
+	return in.set(escaped(b.String()) + "\n")
 }
 
 // indented is a text of several lines, made fit for a terminal.
-func indented(text string) string {
-	var lines []string
-	for line := range strings.SplitSeq(text, "\n") {
-		lines = append(lines, "  "+printable(line))
-	}
-	return strings.Join(lines, "\n")
+func indented(text string, width int) string {
+	in := margin{mark: "  ", width: width}
+	return in.set(text)
 }

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,7 +61,7 @@ const question = "leave it [w]aiting? "
 func TestAskOnATerminal(t *testing.T) {
 	everywhere(t, func(t *testing.T, dir string) {
 		who, p := sit(t, dir, "run", "clerk", "ann")
-		who.sees("I pay.")
+		who.sees("\u2502 I pay.")
 		who.sees("pay waits for your approval:\r\n  {\r\n    \"to\": \"ann\"\r\n  }\r\n")
 		who.sees(question)
 		if got := waits(t, dir); len(got) != 1 {
@@ -143,19 +144,92 @@ func TestAskForAProgram(t *testing.T) {
 	})
 }
 
-// TestSomebodyElseDecides approves from another terminal what a person is asked for.
+// TestSomebodyElseDecides approves and denies from another terminal what a person is asked for, who types nothing.
 func TestSomebodyElseDecides(t *testing.T) {
 	dir := newGatedSite(t)
 	serve(t, dir)
-	who, p := sit(t, dir, "run", "clerk", "ann")
-	who.sees(question)
-	spawn(t, dir, nil, nil, "runs", "approve", waits(t, dir)[0].RunID).wait().want(t, 0, "Done: paid", "")
-	who.types("n")
-	who.sees("Why?")
-	who.types("too late")
-	who.sees("Done: paid")
-	p.wait().want(t, 0, "", "")
+	for verb, shows := range map[string][]string{"approve": {"was approved by anonymous", "Done: paid"}, "deny": {"was denied by anonymous", "Done: Error: Approval was denied"}} {
+		who, p := sit(t, dir, "run", "clerk", "ann")
+		who.sees(question)
+		spawn(t, dir, nil, nil, "runs", verb, waits(t, dir)[0].RunID).wait().want(t, 0, "Done: ", "")
+		for _, text := range shows {
+			who.sees(text)
+		}
+		p.wait().want(t, 0, "", "")
+	}
 	if n := payments(t, dir); n != 1 {
 		t.Errorf("%d payments, want one", n)
 	}
+
+	// One of two is decided elsewhere; the person is asked about the other.
+	who, p := sit(t, dir, "run", "pair", "x")
+	who.sees(`"ann"`)
+	who.sees(question)
+	w := waits(t, dir)
+	spawn(t, dir, nil, nil, "runs", "approve", w[0].RunID, w[0].ToolCallID).wait().want(t, 3, "", "")
+	who.sees("was approved by anonymous")
+	who.sees(`"bob"`)
+	who.sees(question)
+	who.types("y")
+	who.sees("Done: paid")
+	p.wait().want(t, 0, "", "")
+	if n := payments(t, dir); n != 3 {
+		t.Errorf("%d payments in the end, want three", n)
+	}
+}
+
+// TestExpiryWhileAsking: an approval expires while a person looks at it, without a server too.
+func TestExpiryWhileAsking(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		who, p := sit(t, dir, "run", "hasty", "x")
+		who.sees("denied unless somebody decides before: ")
+		who.sees(question)
+		who.sees("was denied by expiry")
+		p.wait().want(t, 0, "", "")
+	})
+}
+
+// TestSpoofedPrompt: what an agent says imitates a question, and what a person types at it answers no other one.
+func TestSpoofedPrompt(t *testing.T) {
+	dir := newGatedSite(t)
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	who, p := sit(t, dir, "run", "spoof", "x")
+	who.sees("\u2502 tidy waits for your approval:\r\n\u2502   {}\r\n\u2502 [y]es, [n]o, [a]bort the run, leave it [w]aiting? ")
+	who.types("y")
+	io.WriteString(who.screen, "yes") //nolint:errcheck // and half a line
+	write(t, fifo, "go on\n")
+	who.sees("pay waits for your approval:\r\n  {\r\n    \"to\": \"eve\\u202e\\u200b\\udb40\\udc41\"\r\n  }\r\n")
+	who.sees(question)
+	if n := payments(t, dir); n != 0 {
+		t.Fatalf("%d payments by what was typed before the question, want none", n)
+	}
+	who.types("") // it does not complete the half line either
+	who.sees(question)
+	who.types("n")
+	who.sees("Why?")
+	who.types("")
+	who.sees("the call c1 was denied by cli")
+	p.wait().want(t, 0, "", "")
+	if n := payments(t, dir); n != 0 {
+		t.Errorf("%d payments, want none", n)
+	}
+}
+
+// TestAskWhatMayHaveHappened: a yes is not enough for a call that may have happened.
+func TestAskWhatMayHaveHappened(t *testing.T) {
+	dir := newGatedSite(t)
+	who, p := sit(t, dir, "run", "unsure", "x")
+	who.sees("pay waits for your approval:")
+	who.sees("IT MAY HAVE HAPPENED ALREADY")
+	who.sees("because: outcome-unknown")
+	who.sees("call: c1")
+	who.sees("Type again to make it once more, [n]o")
+	who.types("y")
+	who.sees("Type again to make it once more, [n]o")
+	who.types("Again")
+	who.sees("Paid.")
+	p.wait().want(t, 0, "", "")
 }

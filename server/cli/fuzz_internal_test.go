@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,16 +20,64 @@ import (
 	"agentd/server/fuzztest"
 )
 
+// unseen tells by ranges which characters steer a terminal or cannot be seen.
+func unseen(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == 0xAD || r >= 0x200B && r <= 0x200F || r >= 0x2028 && r <= 0x202E ||
+		r >= 0x2060 && r <= 0x206F || r == 0xFEFF || r >= 0xFE00 && r <= 0xFE0F || r >= 0xE0000 && r <= 0xE0FFF
+}
+
+// FuzzMargin sets what agents say apart from questions: on a terminal of any width, no line begins without the mark.
+func FuzzMargin(f *testing.F) {
+	f.Add("plain\ntext", "", uint8(80))
+	f.Add("long enough to be shown on several lines", "pay waits for your approval:\n[y]es? ", uint8(20))
+	f.Add("\t\u4f60\u597d\u200b\r", "\U000e0041\n\n\t", uint8(21))
+	f.Fuzz(func(t *testing.T, first, then string, width uint8) {
+		columns := max(20, int(width))
+		m := margin{mark: "| ", width: columns}
+		fuzztest.Cost{PerByte: 64}.Check(t, len(first), func() { m := m; m.set(first) })
+		got := m.set(first) + m.set(then)
+		for line := range strings.SplitSeq(got, "\n") {
+			if line != "" && !strings.HasPrefix(line, "| ") || utf8.RuneCountInString(line) >= columns || strings.ContainsFunc(line, unseen) {
+				t.Errorf("a margin of %d columns shows %q and %q as %q", columns, first, then, got)
+			}
+		}
+		whole := margin{mark: "| ", width: columns}
+		if utf8.ValidString(first) && utf8.ValidString(then) && whole.set(first+then) != got {
+			t.Errorf("%q and %q are shown as %q, at once as %q", first, then, got, whole.set(first+then))
+		}
+	})
+}
+
+// FuzzEscaped shows arguments to whoever decides on them: nothing that cannot be seen, and the same JSON.
+func FuzzEscaped(f *testing.F) {
+	for _, s := range []string{`{"to":"ann"}`, "{\"to\":\"\u202eann\u200b\U000e0041\u007f\"}", `"\u0000\\"`, "[1,\n\"\u2028\"]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		fuzztest.Cost{PerByte: 64}.Check(t, len(s), func() { escaped(s) })
+		got := escaped(s)
+		if strings.ContainsFunc(strings.ReplaceAll(got, "\n", ""), unseen) {
+			t.Errorf("escaped(%q) = %q", s, got)
+		}
+		var was, is any
+		if utf8.ValidString(s) && json.Unmarshal([]byte(s), &was) == nil && !strings.ContainsAny(s, "\t\r") { // white space outside of texts
+			if err := json.Unmarshal([]byte(got), &is); err != nil || !reflect.DeepEqual(was, is) {
+				t.Errorf("escaped(%q) = %q, which is %v, %v", s, got, is, err)
+			}
+		}
+	})
+}
+
 // FuzzPrintable puts texts of others on a terminal, which they must not steer.
 func FuzzPrintable(f *testing.F) {
-	for _, s := range []string{"plain", "\x1b[2J\x9b31m", "a\r\nb\u2028c", "\u202Eevil\u2066", "\xff\xc2\x9b", "\u009b"} {
+	for _, s := range []string{"plain", "\x1b[2J\x9b31m", "a\r\nb\u2028c", "\u202Eevil\u2066", "zero\u200bwidth\ufeff\u2060\U000e0041\u00ad\ufe0f", "\xff\xc2\x9b", "\u009b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		fuzztest.Check(t, len(s), func() { printable(s) })
 		got := printable(s)
 		for _, r := range got {
-			if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
+			if unseen(r) {
 				t.Errorf("printable(%q) = %q, which has %q", s, got, r)
 			}
 		}

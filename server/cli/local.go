@@ -75,18 +75,27 @@ func (r *localRun) resume(ctx context.Context, decisions []agent.Decision, yield
 	if h == nil {
 		return errVoted
 	}
-	r.handle = h
+	r.handle, r.over = h, false
 	return r.follow(ctx, yield)
 }
 
 func (r *localRun) follow(ctx context.Context, yield func(*hub.Entry)) error {
-	r.over = false
+	if r.over { // it waits: somebody else may decide, or an approval expire
+		if err := r.stir(ctx); err != nil {
+			return err
+		}
+		r.over, r.handle = false, nil
+	}
 	moving, ended := context.WithCancelCause(ctx)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	defer ended(nil)
 	waiting.Go(func() {
-		r.handle.Wait(moving) //nolint:errcheck // how it ended, its last event tells
+		if r.handle != nil {
+			r.handle.Wait(moving) //nolint:errcheck // how it ended, its last event tells
+		} else {
+			r.local.Engine().Wait(moving, r.runID) //nolint:errcheck
+		}
 		ended(errFollowed)
 	})
 	for {
@@ -109,12 +118,26 @@ func (r *localRun) follow(ctx context.Context, yield func(*hub.Entry)) error {
 	}
 }
 
+// stir waits until a run that waits has moved on.
+func (r *localRun) stir(ctx context.Context) error {
+	sub, batch := r.local.Hub().Subscribe(event.OfAgentRun(r.agent, r.runID).String(), localQueue)
+	defer sub.Close()
+	for {
+		if n := len(batch); n > 0 && batch[n-1].Pos.After(r.last) {
+			return nil
+		}
+		var err error
+		if batch, err = sub.Next(ctx); err != nil {
+			return err
+		}
+	}
+}
+
 // live yields what the hub has and gets, until the run is over or the subscription ends.
 func (r *localRun) live(ctx context.Context, yield func(*hub.Entry)) error {
 	sub, ring := r.local.Hub().Subscribe(event.OfAgentRun(r.agent, r.runID).String(), localQueue)
 	defer sub.Close()
-	begin := hub.Position{Epoch: r.handle.Number(), Seq: 1}
-	if r.last != (hub.Position{}) || len(ring) == 0 || ring[0].Pos != begin {
+	if r.last != (hub.Position{}) || len(ring) == 0 || ring[0].Pos != (hub.Position{Epoch: r.handle.Number(), Seq: 1}) {
 		if err := r.replay(ctx, yield); err != nil {
 			return err
 		}

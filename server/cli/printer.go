@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ type printer struct {
 	out, err io.Writer
 	lines    bool // events as lines of JSON, instead of text
 	terminal bool // stdout is one
+	margin   margin
 	activity bool // tell of steps and tools on stderr
 	dim      bool
 	broken   error // of writing to stdout
@@ -48,7 +50,7 @@ type ending struct {
 
 func newPrinter(c *call) *printer {
 	tty := isTerminal(c.stderr)
-	return &printer{out: c.stdout, err: c.stderr, lines: c.flags.json, terminal: isTerminal(c.stdout),
+	return &printer{out: c.stdout, err: c.stderr, lines: c.flags.json, terminal: isTerminal(c.stdout), margin: margin{mark: "│ "},
 		activity: tty || c.flags.verbose, dim: tty && c.getenv("NO_COLOR") == "", calls: map[string]string{}}
 }
 
@@ -63,6 +65,7 @@ func (p *printer) show(e *hub.Entry) {
 		FinalArgs, Result    json.RawMessage
 		Error                agent.RunError
 		Message              string
+		By, Reason           string
 	}
 	if e.Type == event.AgentEnd {
 		if p.end = (ending{}); json.Unmarshal(e.Payload, &p.end) == nil && !p.lines {
@@ -102,6 +105,10 @@ func (p *printer) show(e *hub.Entry) {
 		p.tell("%s failed: %s", body.ToolName, body.Error.Message)
 	case event.ApprovalRequested:
 		p.tell("a call waits for approval")
+	case event.ApprovalGranted:
+		p.decided("approved", body.ToolCallID, body.By, "")
+	case event.ApprovalDenied:
+		p.decided("denied", body.ToolCallID, body.By, body.Reason)
 	}
 }
 
@@ -128,8 +135,11 @@ func (p *printer) write(s string) {
 	if s == "" || p.broken != nil {
 		return
 	}
-	if p.terminal {
-		s = onScreen(s)
+	if p.terminal && p.lines {
+		s = escaped(s)
+	} else if p.terminal {
+		p.margin.width = columns(p.out)
+		s = p.margin.set(s)
 	}
 	_, p.broken = io.WriteString(p.out, s)
 	p.open = !strings.HasSuffix(s, "\n")
@@ -175,13 +185,27 @@ func (p *printer) void() {
 
 // tell writes one line about what happens to stderr.
 func (p *printer) tell(format string, args ...any) {
+	p.note("· " + fitting(fmt.Sprintf(format, args...), min(160, columns(p.err)-4)))
+}
+
+// decided writes who has decided on a call, and why.
+func (p *printer) decided(verdict, callID, by, reason string) {
+	text := fmt.Sprintf("the call %s was %s by %s", callID, verdict, cmp.Or(by, "somebody"))
+	if reason != "" {
+		text += ": " + reason
+	}
+	in := margin{mark: "· ", width: columns(p.err)}
+	p.note(in.set(printable(text)))
+}
+
+// note writes a line to stderr.
+func (p *printer) note(text string) {
 	if !p.activity {
 		return
 	}
 	if p.terminal && p.open { // both may be the same terminal
 		p.write("\n")
 	}
-	text := "· " + shortened(printable(fmt.Sprintf(format, args...)), 160)
 	if p.dim {
 		text = "\x1b[2m" + text + "\x1b[0m"
 	}
@@ -229,7 +253,7 @@ func (c *call) verdict(p *printer, runID string) error {
 // tellPending tells on stderr what a run waits for, and the commands to decide with.
 func (c *call) tellPending(runID string, pending []agent.Approval) {
 	for _, a := range pending {
-		fmt.Fprintf(c.stderr, "agentd: %s %s waits for approval (call %s)\n", printable(a.ToolName), printable(string(a.Args)), callName(a))
+		fmt.Fprintf(c.stderr, "agentd: %s waits for approval:\n%s", printable(a.ToolName), details(a, columns(c.stderr)))
 	}
 	where := c.sameConfig()
 	fmt.Fprintf(c.stderr, "agentd: run %[1]s waits. Decide with one of:\n  agentd runs approve %[1]s%[2]s\n  agentd runs deny %[1]s --reason WHY%[2]s\n", runID, where)

@@ -158,11 +158,15 @@ func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(
 	}
 	err := begin(watched, show)
 	for err == nil && asker != nil && p.waits() {
-		decisions, abort := asker.ask(wanted, p.end.Result.State.PendingApprovals)
-		if abort {
-			abandon(errInterrupted)
-		}
+		var decisions []agent.Decision
+		var abort, moved bool
+		moved, err = asker.meanwhile(wanted, watched, f, show, func(ctx context.Context) {
+			if decisions, abort = asker.ask(ctx, p.end.Result.State.PendingApprovals); abort {
+				abandon(errInterrupted)
+			}
+		})
 		switch {
+		case moved || err != nil:
 		case wanted.Err() != nil:
 			aborting.Wait()
 			err = f.follow(watched, show)
@@ -187,6 +191,56 @@ func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(
 		return exitCode(exitFailed) // nobody reads what could be said
 	}
 	return c.verdict(p, f.id())
+}
+
+var (
+	errMoved    = errors.New("the run has moved on")
+	errAnswered = errors.New("the person has answered")
+)
+
+// lookAgain is how long to wait before a run is looked at again whose events do not come.
+const lookAgain = time.Second
+
+// meanwhile asks a person about a run that waits and ends the question when the run moves, because somebody else has
+// decided, or an approval has expired. Then it follows the run until that has ended or waits again.
+func (a *asker) meanwhile(wanted, watched context.Context, f following, show func(*hub.Entry), ask func(context.Context)) (moved bool, err error) {
+	asking, stop := context.WithCancelCause(wanted)
+	defer stop(nil)
+	looking, leave := context.WithCancelCause(watched)
+	defer leave(nil)
+	answered := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			err = f.follow(looking, func(e *hub.Entry) {
+				if !moved {
+					moved = true
+					stop(errMoved)
+					<-answered
+				}
+				show(e)
+			})
+			if moved || looking.Err() != nil {
+				return
+			}
+			select { // the person is asked all the same
+			case <-time.After(lookAgain):
+			case <-looking.Done():
+				return
+			}
+		}
+	})
+	ask(asking)
+	leave(errAnswered)
+	close(answered)
+	watching.Wait()
+	switch {
+	case !moved:
+		return false, nil
+	case errors.Is(err, errAnswered):
+		err = f.follow(watched, show)
+	}
+	return true, err
 }
 
 // errVoted says that decisions count, but that the run waits for further approvers as before.

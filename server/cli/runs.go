@@ -94,13 +94,10 @@ func (c *call) describe(s agent.Snapshot) error {
 	}
 	w.Flush()
 	for _, a := range s.PendingApprovals {
-		fmt.Fprintf(&b, "\nwaits for approval since %s: %s (call %s)\n%s", a.RequestedAt, printable(a.ToolName), callName(a), readable(a.Args))
-		if a.Reason != "" {
-			fmt.Fprintf(&b, "  because: %s\n", printable(a.Reason))
-		}
+		fmt.Fprintf(&b, "\n%s waits for approval since %s:\n%s", printable(a.ToolName), a.RequestedAt, details(a, columns(c.stdout)))
 	}
 	if text := strings.TrimSpace(lastText(s.State)); text != "" {
-		fmt.Fprintf(&b, "\nlast text:\n%s\n", indented(text))
+		fmt.Fprintf(&b, "\nlast text:\n%s\n", indented(text, columns(c.stdout)))
 	}
 	_, err := io.WriteString(c.stdout, b.String())
 	return err

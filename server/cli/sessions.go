@@ -130,7 +130,7 @@ func (c *call) showMessages(ctx context.Context) error {
 			}
 			fmt.Fprintf(&b, "%d  %s  %s\n", m.Sequence, m.CreatedAt, by)
 			if text := strings.TrimSpace(m.Content.String()); text != "" {
-				fmt.Fprintf(&b, "%s\n", indented(text))
+				fmt.Fprintf(&b, "%s\n", indented(text, columns(c.stdout)))
 			}
 			for _, call := range m.ToolCalls {
 				fmt.Fprintf(&b, "  calls %s %s\n", printable(call.Name), printable(string(call.Args)))

@@ -42,10 +42,10 @@ func TestOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "Let me see.\r\n" +
+	const want = "│ Let me see.\r\n" +
 		"\x1b[2m· calculator {\"expression\":\"6*7\"}\x1b[0m|" +
 		"\x1b[2m· calculator → {\"result\":\"42\",\"exact\":true}\x1b[0m|" +
-		"It is {\"result\":\"42\",\"exact\":true}.\r\n"
+		"│ It is {\"result\":\"42\",\"exact\":true}.\r\n"
 	if got := strings.ReplaceAll(string(b[:n]), "\x1b[0m\r\n", "\x1b[0m|"); got != want {
 		t.Errorf("the screen shows\n%q, want\n%q", got, want)
 	}
@@ -67,7 +67,7 @@ func TestOnATerminalWithoutControl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(b[:n]), "a [8mb 2Jc ]52;c;aGk= d e\tf \r\n"; got != want {
+	if got, want := string(b[:n]), "│ a [8mb 2Jc ]52;c;aGk= d e    f \r\n"; got != want {
 		t.Errorf("the screen shows %q, want %q", got, want)
 	}
 	p = command(t, newSite(t), "run", "same")

@@ -1,0 +1,17 @@
+package cli
+
+import "syscall"
+
+// discardInput drops what was typed and is not read yet, half a line included: tcflush(3) with TCIFLUSH.
+func discardInput(fd uintptr) error {
+	const flush = 0x540B // TCFLSH, which package syscall does not name everywhere
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, flush, syscall.TCIFLUSH); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func selectReading(n int, set *syscall.FdSet) error {
+	_, err := syscall.Select(n, set, nil, nil, nil)
+	return err
+}
