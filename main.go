@@ -9,6 +9,6 @@ import (
 )
 
 func main() {
-	tuneHeap()
+	cli.TuneHeap()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 }

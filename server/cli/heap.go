@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -15,8 +15,8 @@ const (
 	mostGarbage, leastGarbage = 200, 50
 )
 
-// tuneHeap sets, after each collection, how much garbage may wait for the next one. GOGC in the environment goes before it.
-func tuneHeap() {
+// TuneHeap sets, after each collection, how much garbage may wait for the next one. GOGC in the environment goes before it.
+func TuneHeap() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
