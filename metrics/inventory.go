@@ -31,6 +31,7 @@ type Inventory struct {
 	AuditFailures      *Counter
 	AuditDuration      *Summary
 	AuditWritable      *Gauge
+	AuditWhole         *Gauge
 	AuditChain         *Gauge
 	AuditCheckpoint    *Gauge
 	AuditCheckpointAge *Gauge
@@ -93,6 +94,8 @@ func New(version string) *Inventory {
 			"Seconds that an append to the audit chain took until it was durable, failed ones included."),
 		AuditWritable: r.Gauge("svc_audit_writable",
 			"1, or 0 since an append to the audit chain has failed until one succeeds."),
+		AuditWhole: r.Gauge("svc_audit_whole",
+			"1, or 0 while the audit chain is known to be cut or changed and nobody has accepted that; then no checkpoint is signed."),
 		AuditChain: r.Gauge("svc_audit_chain_entries",
 			"Sequence number of the last entry of the audit chain."),
 		AuditCheckpoint: r.Gauge("svc_audit_checkpoint_entries",

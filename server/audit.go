@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"strings"
 
@@ -221,6 +222,10 @@ func (s *Server) auditHealth(r *health.Rollup, p *parts) {
 		if err := p.audit.Check(ctx); err != nil {
 			s.log.Error("audit check failed", "error", err)
 			return health.Result{Status: health.Fail, Message: "The audit chain cannot be written.", Fields: fields}
+		}
+		if b := p.audit.Broken(); b != nil {
+			return health.Result{Status: health.Fail, Fields: fields, Message: fmt.Sprintf("The audit chain is broken at entry %d (%s); "+
+				"verify it, stop the server, and accept the break with `agentd audit accept`.", b.Seq, b.Reason)}
 		}
 		if p.audit.Uncovered() > overdue*s.cfg.Audit.Checkpoint.Interval.Duration() {
 			return health.Result{Status: health.Warn, Message: "The audit chain has entries that no checkpoint covers, because none can be written.", Fields: fields}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -45,6 +47,23 @@ func (a *Audit) Update(ctx context.Context, fn func(*Tx) error) error { return a
 // Snapshot is [DB.Snapshot].
 func (a *Audit) Snapshot(ctx context.Context, fn func(*Tx) error) error {
 	return a.db.Snapshot(ctx, fn)
+}
+
+// Sync makes durable what was committed before. With durability "full" each commit is that by itself.
+func (a *Audit) Sync() error {
+	if a.db.opts.Durability != "normal" {
+		return nil
+	}
+	for _, path := range []string{a.Path() + "-wal", filepath.Dir(a.Path())} { // SQLite has no POSIX locks on its log: closing it is safe
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // auditRows is how many rows one statement adds: the fewer statements, the less each row costs.

@@ -235,22 +235,14 @@ func (l *Log) write(batch []*waiting) error {
 			prev = hash
 		}
 	}
-	err := l.file.Update(context.Background(), func(tx *store.Tx) error {
-		if err := l.file.Append(tx, rows); err != nil {
-			return err
-		}
-		return l.file.SetValue(tx, valueTree, tree.bytes())
-	})
+	err := l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.Append(tx, rows) })
 	if err != nil {
 		l.stale = true
 		return err
 	}
 	l.last, l.hash, l.tree = seq, prev, tree
-	head := headOf(&tree)
-	l.mu.Lock()
-	l.seen = head
-	l.mu.Unlock()
-	if l.heads.due(head.Size) {
+	l.see()
+	if l.heads.due(seq) {
 		select {
 		case l.due <- struct{}{}:
 		default:
@@ -266,6 +258,14 @@ func (l *Log) write(batch []*waiting) error {
 		}
 	}
 	return nil
+}
+
+// see lets others see the head of the chain. The caller leads.
+func (l *Log) see() {
+	head := headOf(&l.tree)
+	l.mu.Lock()
+	l.seen, l.seenTree = head, l.tree
+	l.mu.Unlock()
 }
 
 func headOf(e *edge) Head {

@@ -35,8 +35,10 @@ type Checkpoint struct {
 	Head         Head   `json:"head"`
 	WriterID     string `json:"writerId"`
 	SignedAt     int64  `json:"signedAt"`
-	Signature    string `json:"signature"`    // base64url, of the canonical {head, signedAt, v, writerId}
+	Signature    string `json:"signature"`    // base64url, of the canonical form of all but itself and publicKeyPem
 	PublicKeyPEM string `json:"publicKeyPem"` // of the writer, for people; who verifies brings a key
+
+	Accepted *Acceptance `json:"accepted,omitempty"` // the breaks with which the chain goes on from here
 }
 
 const (
@@ -46,9 +48,16 @@ const (
 
 // signed is what the signature is made over.
 func (c *Checkpoint) signed() []byte {
-	b, err := appendValue(nil, map[string]any{"v": c.V, "writerId": c.WriterID, "signedAt": c.SignedAt,
-		"head": map[string]any{"size": c.Head.Size, "rootHash": c.Head.RootHash, "lastSeq": c.Head.LastSeq}}, 0)
-	if err != nil {
+	members := map[string]any{"v": c.V, "writerId": c.WriterID, "signedAt": c.SignedAt,
+		"head": map[string]any{"size": c.Head.Size, "rootHash": c.Head.RootHash, "lastSeq": c.Head.LastSeq}}
+	var err error
+	if c.Accepted != nil {
+		var text []byte
+		text, err = json.Marshal(c.Accepted)
+		members["accepted"] = json.RawMessage(text)
+	}
+	b, e := appendValue(nil, members, 0)
+	if err := errors.Join(err, e); err != nil {
 		panic(err) // nothing in it can fail
 	}
 	return b
@@ -60,10 +69,10 @@ func (c *Checkpoint) Verify(key ed25519.PublicKey) bool {
 	return err == nil && c.V == checkpointLabel && c.Head.Size == c.Head.LastSeq && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, c.signed(), sig)
 }
 
-// sign makes the line of a checkpoint, with its end.
-func sign(key ed25519.PrivateKey, head Head, at time.Time) []byte {
+// sign makes the line of a checkpoint, with its end. Nothing need be accepted with it.
+func sign(key ed25519.PrivateKey, head Head, at time.Time, accepted *Acceptance) []byte {
 	public := key.Public().(ed25519.PublicKey)
-	c := Checkpoint{V: checkpointLabel, Head: head, WriterID: writerID(public), SignedAt: at.UnixMilli(), PublicKeyPEM: string(PEM(public))}
+	c := Checkpoint{V: checkpointLabel, Head: head, WriterID: writerID(public), SignedAt: at.UnixMilli(), PublicKeyPEM: string(PEM(public)), Accepted: accepted}
 	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, c.signed()))
 	line, err := json.Marshal(c)
 	if err == nil {
@@ -139,13 +148,17 @@ func ParseCheckpoint(line []byte) (c Checkpoint, err error) {
 type heads struct {
 	file    *os.File
 	entries int64
+	latest  *Checkpoint  // when it was opened; nil: none that the chain's key has signed
+	damaged bool         // the last line was not signed by the chain's key
 	last    atomic.Int64 // size of the latest head
 	signed  atomic.Int64 // when it was signed; 0: there is none
 }
 
-// openHeads opens the file, and takes away a last line that a crash has cut.
-func openHeads(o Checkpoints) (*heads, error) {
-	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
+// openHeads opens the file, and takes away a last line that a crash has cut. What a line says counts only when the chain's
+// key has signed it.
+func openHeads(o Checkpoints, key ed25519.PublicKey) (*heads, error) {
+	folder := filepath.Dir(o.Path)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, unusable("the folder of its checkpoints: %v", err)
 	}
 	f, err := os.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
@@ -153,26 +166,67 @@ func openHeads(o Checkpoints) (*heads, error) {
 		return nil, unusable("its checkpoints: %v", err)
 	}
 	h := &heads{file: f, entries: o.Entries}
-	whole := int64(0)
-	r := bufio.NewReaderSize(f, maxLine)
+	if err := errors.Join(h.load(key), syncFolder(folder)); err != nil {
+		return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
+	}
+	return h, nil
+}
+
+func (h *heads) load(key ed25519.PublicKey) error {
+	whole, lines := int64(0), int64(0)
+	var last []byte
+	r := bufio.NewReaderSize(h.file, maxLine)
 	for {
 		line, err := r.ReadSlice('\n')
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
+			return err
 		}
 		whole += int64(len(line))
-		if c, err := ParseCheckpoint(line); err == nil {
-			h.last.Store(c.Head.Size)
-			h.signed.Store(c.SignedAt)
+		lines++
+		last = append(last[:0], line...)
+	}
+	if err := h.file.Truncate(whole); err != nil || lines == 0 {
+		return err
+	}
+	c, err := ParseCheckpoint(last)
+	if err == nil && c.Verify(key) { // so nearly always one signature is checked, and not that of each line
+		h.take(&c)
+		return nil
+	}
+	h.damaged = true
+	if _, err := h.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	for r.Reset(h.file); ; {
+		line, err := r.ReadSlice('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if c, err := ParseCheckpoint(line); err == nil && c.Verify(key) {
+			h.take(&c)
 		}
 	}
-	if err := f.Truncate(whole); err != nil {
-		return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
+}
+
+func (h *heads) take(c *Checkpoint) {
+	h.latest = c
+	h.last.Store(c.Head.Size)
+	h.signed.Store(c.SignedAt)
+}
+
+// syncFolder makes durable which files a folder has.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
-	return h, nil
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // due reports whether enough entries have come since the latest head.
@@ -199,20 +253,47 @@ func (h *heads) write(line []byte, size int64, signed time.Time) error {
 
 func (h *heads) close() error { return h.file.Close() }
 
-// checkpoint signs the head of the chain, unless the latest checkpoint has it. First the file has it, then the chain,
-// so that a file that lacks the chain's latest has been changed.
+// checkpoint signs the head of the chain, unless the latest checkpoint has it or the chain is broken. The entries are
+// made durable before the file has it, and the file has it before the chain: so after a power cut neither a head without
+// its entries is left, nor a file that lacks the chain's latest.
 func (l *Log) checkpoint(ctx context.Context) error {
-	head := l.Head()
-	if l.heads == nil || head.Size <= l.heads.last.Load() {
+	l.mu.Lock()
+	head, tree, broken := l.seen, l.seenTree, l.broken
+	l.mu.Unlock()
+	if l.heads == nil || broken != nil || head.Size <= l.heads.last.Load() {
 		return nil
 	}
+	return l.cover(ctx, head, tree, nil)
+}
+
+// cover signs a head. With an acceptance, the chain counts as whole from then on.
+func (l *Log) cover(ctx context.Context, head Head, tree edge, accepted *Acceptance) error {
+	if err := l.file.Sync(); err != nil {
+		return err
+	}
 	now := time.Now()
-	line := sign(l.keys.private, head, now)
+	line := sign(l.keys.private, head, now, accepted)
 	if err := l.heads.write(line, head.Size, now); err != nil {
 		return err
 	}
 	l.meter.uncovered.Store(now.UnixMilli()) // what comes from now on
-	return l.file.Update(ctx, func(tx *store.Tx) error { return l.file.SetValue(tx, valueHead, line) })
+	return l.file.Update(ctx, func(tx *store.Tx) error {
+		err := l.file.SetValue(tx, valueEdge, tree.bytes())
+		if err == nil {
+			err = l.file.SetValue(tx, valueHead, line)
+		}
+		if err != nil || accepted == nil {
+			return err
+		}
+		all, err := l.file.Value(tx, valueAccepts)
+		if err == nil {
+			err = l.file.SetValue(tx, valueAccepts, append(all, line...))
+		}
+		if err == nil {
+			err = l.file.SetValue(tx, valueBroken, []byte{})
+		}
+		return err
+	})
 }
 
 // mend gives a checkpoint file that is new the chain's latest checkpoint.
@@ -225,7 +306,8 @@ func (l *Log) mend(ctx context.Context) error {
 	if err != nil || line == nil {
 		return err
 	}
-	if c, err := ParseCheckpoint(line); err == nil && c.Verify(l.public) && l.heads.last.Load() == 0 {
+	if c, err := ParseCheckpoint(line); err == nil && c.Verify(l.public) && l.heads.latest == nil && !l.heads.damaged {
+		l.heads.latest = &c
 		return l.heads.write(line, c.Head.Size, time.UnixMilli(c.SignedAt))
 	}
 	return nil
@@ -239,6 +321,13 @@ func (l *Log) Covering(seq int64) (c Checkpoint, ok bool, err error) {
 		return c, false, err
 	}
 	defer h.close()
+	var k known
+	if err := l.file.Snapshot(context.Background(), func(tx *store.Tx) (err error) { k, err = l.known(tx, l.public); return err }); err != nil {
+		return c, false, err
+	}
+	if err := h.skip(k.accepted); err != nil {
+		return c, false, err
+	}
 	for {
 		c, some, err := h.next()
 		switch {
@@ -253,6 +342,7 @@ func (l *Log) Covering(seq int64) (c Checkpoint, ok bool, err error) {
 // headReader reads a checkpoint file as it was when it was opened.
 type headReader struct {
 	file *os.File
+	size int64
 	r    *bufio.Reader
 }
 
@@ -269,7 +359,24 @@ func readHeads(path string) (*headReader, error) {
 	if err != nil {
 		return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
 	}
-	return &headReader{f, bufio.NewReaderSize(io.LimitReader(f, fi.Size()), maxLine)}, nil
+	return &headReader{f, fi.Size(), bufio.NewReaderSize(io.LimitReader(f, fi.Size()), maxLine)}, nil
+}
+
+// skip passes over the lines before the latest acceptance, if they are those that stood there then: the entries that they
+// were signed for may be gone.
+func (h *headReader) skip(accepted []Acceptance) error {
+	if len(accepted) == 0 || h.file == nil {
+		return nil
+	}
+	a, sum := &accepted[len(accepted)-1], sha256.New()
+	if n, err := io.CopyN(sum, h.r, a.HeadBytes); n == a.HeadBytes && hex.EncodeToString(sum.Sum(nil)) == a.HeadSHA256 {
+		return nil
+	} else if err != nil && err != io.EOF {
+		return err
+	}
+	_, err := h.file.Seek(0, io.SeekStart)
+	h.r.Reset(io.LimitReader(h.file, h.size))
+	return err
 }
 
 // next is the next checkpoint; ok is false at the end. A line without its end is one that was being written.

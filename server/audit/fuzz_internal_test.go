@@ -30,7 +30,7 @@ var (
 func fuzzPublic() ed25519.PublicKey { return fuzzKey.Public().(ed25519.PublicKey) }
 
 func FuzzCheckpoint(f *testing.F) {
-	f.Add(sign(fuzzKey, Head{Size: 3, RootHash: strings.Repeat("0a", 32), LastSeq: 3}, time.UnixMilli(1)))
+	f.Add(sign(fuzzKey, Head{Size: 3, RootHash: strings.Repeat("0a", 32), LastSeq: 3}, time.UnixMilli(1), nil))
 	f.Add([]byte(`{"v":"svc-audit-checkpoint/1","head":{"size":1,"rootHash":"","lastSeq":2},"V":"x"} {}`))
 	f.Add([]byte(`{"v":"svc-audit-checkpoint/1","head":{"size":-1}}`))
 	f.Add([]byte(`{"v":"svc-audit-checkpoint/1","signature":"","more":1}`))
@@ -55,7 +55,7 @@ func FuzzCheckpoint(f *testing.F) {
 		}
 		// Ed25519 signatures are unique, so one that holds is the one that sign makes.
 		if c.Verify(fuzzPublic()) {
-			ours, _ := ParseCheckpoint(sign(fuzzKey, c.Head, time.UnixMilli(c.SignedAt)))
+			ours, _ := ParseCheckpoint(sign(fuzzKey, c.Head, time.UnixMilli(c.SignedAt), nil))
 			if ours.WriterID, ours.PublicKeyPEM = c.WriterID, c.PublicKeyPEM; c.WriterID == writerID(fuzzPublic()) && ours != c {
 				t.Errorf("%q is signed, but sign makes %+v", line, ours)
 			}
@@ -84,7 +84,7 @@ func FuzzKey(f *testing.F) {
 
 // FuzzHeads opens a checkpoint file to append to it.
 func FuzzHeads(f *testing.F) {
-	line := sign(fuzzKey, Head{Size: 3, RootHash: strings.Repeat("0a", 32), LastSeq: 3}, time.UnixMilli(1))
+	line := sign(fuzzKey, Head{Size: 3, RootHash: strings.Repeat("0a", 32), LastSeq: 3}, time.UnixMilli(1), nil)
 	f.Add(append(slices.Clone(line), line...))
 	f.Add(append(slices.Clone(line), line[:40]...))
 	f.Add([]byte("\n\nx\n"))
@@ -94,7 +94,7 @@ func FuzzHeads(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		h, err := openHeads(Checkpoints{Path: path})
+		h, err := openHeads(Checkpoints{Path: path}, fuzzPublic())
 		if err != nil {
 			long := slices.ContainsFunc(bytes.Split(text, []byte("\n")), func(l []byte) bool { return len(l) >= maxLine })
 			if !fault.Is(err, fault.AuditUnusable) || !long {
@@ -103,6 +103,9 @@ func FuzzHeads(f *testing.F) {
 			return
 		}
 		defer h.close()
+		if h.latest != nil && (!h.latest.Verify(fuzzPublic()) || h.last.Load() != h.latest.Head.Size) || h.latest == nil && h.last.Load() != 0 {
+			t.Errorf("openHeads(%q) takes the head %+v and the size %d, want only what is signed", text, h.latest, h.last.Load())
+		}
 		whole := text[:bytes.LastIndexByte(text, '\n')+1]
 		if err := h.write(line, 3, time.Now()); err != nil {
 			t.Fatal(err)

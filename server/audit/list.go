@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,6 +45,9 @@ func (l *Log) List(ctx context.Context, q Query) (page []Entry, more int64, err 
 	if to == 0 {
 		to = math.MaxInt64
 	}
+	l.mu.Lock()
+	lost := l.lost
+	l.mu.Unlock()
 	bytes := 0
 	var plain, ad []byte
 	n, err := l.file.Scan(ctx, q.From, to, pageRows+1, q.Newest, func(r *store.AuditRow) error {
@@ -54,11 +58,17 @@ func (l *Log) List(ctx context.Context, q Query) (page []Entry, more int64, err 
 			return nil
 		}
 		ad = bound(ad[:0], r.Seq, r.Hash)
-		var err error
-		if plain, err = open(l.keys.contents, plain[:0], r.Seal, ad); err != nil {
+		e := lostEntry(r)
+		opened, err := open(l.keys.contents, plain[:0], r.Seal, ad)
+		switch {
+		case err == nil:
+			plain = opened
+			e, err = entryOf(r, plain)
+		case slices.Contains(lost, r.Seq):
+			plain, err = plain[:0], nil
+		default:
 			return unusable("the contents of entry %d were changed; verify the chain", r.Seq)
 		}
-		e, err := entryOf(r, plain)
 		if err != nil || q.Action != "" && q.Action != e.Action || q.ActorID != "" && q.ActorID != e.Actor.ID {
 			return err
 		}

@@ -1,10 +1,12 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -61,7 +63,11 @@ type Log struct {
 	queue  []*waiting
 	closed bool
 	failed error // of the last commit; nil after one that succeeded
-	seen   Head  // as of the last commit
+	broken *Break
+	lost   []int64 // entries whose contents cannot be read, as somebody has accepted
+
+	seen     Head // as of the last commit
+	seenTree edge // of that size; it is never changed in place
 
 	work    sync.WaitGroup // of goroutines that commit what nobody waits for
 	heads   *heads         // nil: no checkpoints are written
@@ -94,6 +100,11 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		}
 	}
 	guest := o.ReadOnly || o.Beside
+	if !guest {
+		if err := orphaned(o); err != nil {
+			return nil, err
+		}
+	}
 	if len(o.Passphrase) == 0 && !o.ReadOnly {
 		return nil, fault.New(fault.EncryptionRequired, "The audit chain is always encrypted, and its passphrase is empty.")
 	}
@@ -106,12 +117,12 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	l.denials.init(l)
 	err = l.open(ctx, !guest)
 	if err == nil && !guest && o.Checkpoints.Path != "" {
-		if l.heads, err = openHeads(o.Checkpoints); err == nil {
+		if l.heads, err = openHeads(o.Checkpoints, l.public); err == nil {
 			err = l.mend(ctx)
 		}
-		if err == nil && l.heads.last.Load() > l.last {
-			l.log.Error("the audit chain is shorter than its latest checkpoint: verify it", "entries", l.last, "checkpoint", l.heads.last.Load())
-		}
+	}
+	if err == nil && !guest {
+		err = l.examine(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -131,6 +142,9 @@ func (l *Log) open(ctx context.Context, own bool) error {
 			if _, some, err := l.file.Tail(tx); err != nil || some {
 				return errors.Join(err, unusable("it has entries, but not what they were sealed with"))
 			}
+			if covered(l.opts) {
+				return unusable("it is empty, but its checkpoints are there: %s", l.opts.Checkpoints.Path)
+			}
 			return found(tx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
 		}); err != nil {
 			return err
@@ -138,6 +152,7 @@ func (l *Log) open(ctx context.Context, own bool) error {
 	}
 	var s sealing
 	var text, private []byte
+	var accepted []Acceptance
 	err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
 		if text, err = l.file.Value(tx, valueSealing); err == nil {
 			l.public, err = l.file.Value(tx, valuePublic)
@@ -145,11 +160,15 @@ func (l *Log) open(ctx context.Context, own bool) error {
 		if err == nil {
 			private, err = l.file.Value(tx, valuePrivate)
 		}
+		if err == nil && len(l.public) == ed25519.PublicKeySize {
+			accepted, err = l.acceptances(tx, l.public)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	l.lost = lost(accepted)
 	if json.Unmarshal(text, &s) != nil || len(l.public) != ed25519.PublicKeySize {
 		return unusable("what its entries were sealed with is missing or damaged")
 	}
@@ -168,63 +187,62 @@ func (l *Log) open(ctx context.Context, own bool) error {
 // reload reads the head from the file. The caller leads, or nobody else knows the log yet.
 func (l *Log) reload(ctx context.Context) error {
 	var tail store.AuditRow
-	var stored []byte
-	var st *stub
 	var some bool
+	var k known
 	err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if tail, some, err = l.file.Tail(tx); err != nil {
-			return err
+		if tail, some, err = l.file.Tail(tx); err == nil {
+			k, err = l.known(tx, l.public)
 		}
-		if stored, err = l.file.Value(tx, valueTree); err != nil {
-			return err
-		}
-		st, err = readStub(tx, l.file)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	l.last, l.hash = 0, node{}
-	switch {
-	case some && len(tail.Hash) == sha256.Size:
-		l.last, l.hash = tail.Seq, node(tail.Hash)
-	case some:
+	if some && len(tail.Hash) != sha256.Size {
 		return unusable("the hash of entry %d is damaged", tail.Seq)
-	case st != nil:
-		l.last, l.hash = st.Through, st.node
 	}
-	tree, ok := parseEdge(stored)
-	if !ok && stored != nil || tree.size != l.last {
-		if tree, err = l.regrow(ctx, st, l.last); err != nil {
+	from := k.edge(tail.Seq)
+	if l.last > 0 { // the tree that this process has grown itself, if the entries are still there
+		same := false
+		if _, err := l.file.Hashes(ctx, l.last, l.last, 1, func(_ int64, hash []byte) error { same = bytes.Equal(hash, l.hash[:]); return nil }); err != nil {
 			return err
 		}
+		if same || k.stub != nil && k.stub.Through >= l.last {
+			from = l.tree.clone()
+		} else {
+			l.distrust(Break{Seq: l.last, Reason: BrokenTruncated, Expected: hex.EncodeToString(l.hash[:])})
+		}
 	}
-	l.tree, l.stale = tree, false
-	l.mu.Lock()
-	l.seen = headOf(&l.tree)
-	l.mu.Unlock()
+	tree, err := l.regrow(ctx, from, tail.Seq)
+	if err != nil {
+		return err
+	}
+	l.last, l.hash, l.tree, l.stale = 0, node{}, tree, false
+	if some {
+		l.last, l.hash = tail.Seq, node(tail.Hash)
+	} else if k.stub != nil {
+		l.last, l.hash = k.stub.Through, k.stub.node
+	}
+	l.see()
 	return nil
 }
 
-// regrow makes the tree from the rows up to a sequence number.
-func (l *Log) regrow(ctx context.Context, st *stub, to int64) (edge, error) {
-	var e edge
-	if st != nil {
-		e = st.edge.clone()
-	}
+// regrow adds to a tree the rows up to a sequence number. For those that are missing, which a verification finds, it takes
+// empty ones, so that no checkpoint that was signed before will ever fit.
+func (l *Log) regrow(ctx context.Context, e edge, to int64) (edge, error) {
 	for e.size < to {
 		n, err := l.file.Hashes(ctx, e.size+1, to, scanPage, func(seq int64, hash []byte) error {
-			if seq != e.size+1 {
-				return errGap
+			if seq-e.size > maxGap {
+				return unusable("the entries from %d to %d are missing", e.size+1, seq-1)
+			}
+			for e.size+1 < seq {
+				e.grow(node{})
 			}
 			e.grow(leafOf(hash))
 			return nil
 		})
-		if errors.Is(err, errGap) || err == nil && n == 0 {
-			// Entries are missing, which a verification tells. The tree goes on as if they had been empty, so that no
-			// checkpoint will ever fit them.
-			e.grow(node{})
-			err = nil
+		if err == nil && n == 0 {
+			err = errGap // the last row was there a moment ago
 		}
 		if err != nil {
 			return e, err
@@ -232,6 +250,9 @@ func (l *Log) regrow(ctx context.Context, st *stub, to int64) (edge, error) {
 	}
 	return e, nil
 }
+
+// maxGap is how many entries may be missing in one place of a chain that is used at all.
+const maxGap = 1 << 20
 
 var errGap = errors.New("audit: a sequence number is missing")
 

@@ -31,6 +31,12 @@ func (m *meter) init(l *Log) {
 		}
 		return 1, nil
 	})
+	m.in.AuditWhole.Sample(func() (float64, error) {
+		if l.Broken() != nil {
+			return 0, nil
+		}
+		return 1, nil
+	})
 	h := l.heads
 	if h == nil {
 		return

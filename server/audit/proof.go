@@ -36,16 +36,11 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	if len(seqs) == 0 {
 		return nil, nil
 	}
-	var st *stub
-	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		st, err = readStub(tx, l.file)
-		return err
-	}); err != nil {
+	var k known
+	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) { k, err = l.known(tx, l.public); return err }); err != nil {
 		return nil, err
 	}
-	if st == nil {
-		st = &stub{}
-	}
+	st := cmp.Or(k.stub, &stub{})
 	if seqs[0] <= st.Through || seqs[len(seqs)-1] > size || !slices.IsSorted(seqs) {
 		return nil, fault.Invalid("There is no proof for this entry.", fault.At("is an entry of the tree that is not pruned", "seq"))
 	}
@@ -53,7 +48,7 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	for i, seq := range seqs {
 		proofs[i] = Proof{Seq: seq, TreeSize: size, Path: []string{}}
 	}
-	g := &grower{l: l, ctx: ctx, pruned: st.edge}
+	g := &grower{l: l, ctx: ctx, pruned: st.edge, gaps: len(k.accepted) > 0}
 	root := g.prove(proofs, 0, size)
 	if errors.Is(g.err, errGap) {
 		return nil, unusable("entries of the first %d are missing", size)
@@ -72,6 +67,7 @@ type grower struct {
 	l      *Log
 	ctx    context.Context
 	pruned edge
+	gaps   bool // entries may be missing, which somebody has accepted
 	err    error
 }
 
@@ -128,14 +124,20 @@ func (g *grower) hash(from, to int64) node {
 func (g *grower) grow(e *edge, from, to int64) error {
 	for from+e.size < to {
 		n, err := g.l.file.Hashes(g.ctx, from+e.size+1, to, scanPage, func(seq int64, hash []byte) error {
+			for g.gaps && from+e.size+1 < seq {
+				e.grow(node{})
+			}
 			if seq != from+e.size+1 {
 				return errGap
 			}
 			e.grow(leafOf(hash))
 			return nil
 		})
-		if err == nil && n == 0 {
+		if err == nil && n == 0 && !g.gaps {
 			err = errGap
+		}
+		for err == nil && n == 0 && from+e.size < to {
+			e.grow(node{})
 		}
 		if err != nil {
 			return err

@@ -91,39 +91,46 @@ func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Acto
 	if l.keys == nil || l.opts.ReadOnly {
 		return Pruned{}, unavailable(errors.New("it is open for reading only"))
 	}
-	var st *stub
+	var k known
 	var tail store.AuditRow
 	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if st, err = readStub(tx, l.file); err == nil {
+		if k, err = l.known(tx, l.public); err == nil {
 			tail, _, err = l.file.Tail(tx)
 		}
 		return err
 	}); err != nil {
 		return Pruned{}, err
 	}
+	if k.broken != nil {
+		return Pruned{}, unusable("it is broken at entry %d (%s), and nobody has accepted that", k.broken.Seq, k.broken.Reason)
+	}
+	st, gaps := k.stub, len(k.accepted) > 0
 	if st == nil {
 		st = &stub{}
 	}
 	first := st.Through + 1
-	through, err := l.olderThan(ctx, first, tail.Seq-retain, before.UnixMilli())
+	through, err := l.olderThan(ctx, first, tail.Seq-retain, before.UnixMilli(), gaps)
 	if err != nil || through < first {
 		return Pruned{FirstSurvivingSeq: min(first, tail.Seq)}, err
 	}
 	err = l.Append(ctx, Record{Actor: by, Action: "audit:prune", Target: "audit", Decision: Success,
 		Metadata: map[string]any{"fromSeq": first, "throughSeq": through, "before": before.UnixMilli()}})
 	for done := st.Through; err == nil && done < through; {
-		done = min(done+pruneBatch, through)
-		err = l.pruneTo(ctx, st, done, by)
+		if done = min(done+pruneBatch, through); gaps {
+			done = through // a batch must not end where an entry is missing
+		}
+		err = l.pruneTo(ctx, st, done, by, gaps)
 	}
 	return Pruned{Deleted: st.Through - first + 1, FirstSurvivingSeq: st.Through + 1}, err
 }
 
-// olderThan is the last of the entries from first on that are all older than a time; it is not beyond most.
-func (l *Log) olderThan(ctx context.Context, first, most, before int64) (int64, error) {
+// olderThan is the last of the entries from first on that are all older than a time; it is not beyond most. With gaps,
+// some may be missing.
+func (l *Log) olderThan(ctx context.Context, first, most, before int64, gaps bool) (int64, error) {
 	through := first - 1
 	for through < most {
 		n, err := l.file.Scan(ctx, through+1, most, scanPage, false, func(r *store.AuditRow) error {
-			if r.TS >= before || r.Seq != through+1 {
+			if r.TS >= before || r.Seq != through+1 && !gaps {
 				return errGap
 			}
 			through = r.Seq
@@ -140,17 +147,25 @@ func (l *Log) olderThan(ctx context.Context, first, most, before int64) (int64, 
 }
 
 // pruneTo deletes the entries up to one, and moves st there.
-func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor) error {
+func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor, gaps bool) error {
 	next := stub{V: stubLabel, Through: to, Count: st.Count + to - st.Through, At: time.Now().UnixMilli(), By: by.Kind + ":" + by.ID, edge: st.edge.clone()}
+	rows := int64(0)
 	for next.edge.size < to {
-		if _, err := l.file.Hashes(ctx, next.edge.size+1, to, scanPage, func(seq int64, hash []byte) error {
-			if seq != next.edge.size+1 || len(hash) != sha256.Size {
+		n, err := l.file.Hashes(ctx, next.edge.size+1, to, scanPage, func(seq int64, hash []byte) error {
+			if seq != next.edge.size+1 && !gaps || len(hash) != sha256.Size {
 				return unusable("entry %d is missing or damaged; verify the chain", next.edge.size+1)
+			}
+			for rows++; next.edge.size+1 < seq; {
+				next.edge.grow(node{})
 			}
 			next.edge.grow(leafOf(hash))
 			next.node = node(hash)
 			return nil
-		}); err != nil {
+		})
+		if err == nil && n == 0 {
+			err = errGap
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -168,7 +183,7 @@ func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor) error {
 		if now == nil && st.Through > 0 || now != nil && now.Through != st.Through {
 			return unusable("another process prunes it at the same time")
 		}
-		if n, err := l.file.Prune(tx, to); err != nil || n != to-st.Through {
+		if n, err := l.file.Prune(tx, to); err != nil || n != rows {
 			return errors.Join(errGap, err)
 		}
 		return l.file.SetValue(tx, valueStub, text)

@@ -25,8 +25,10 @@ const (
 	valueSealing = "sealing"     // a sealing, as JSON
 	valuePublic  = "public_key"  // Ed25519, 32 bytes
 	valuePrivate = "private_key" // the seed, sealed
-	valueTree    = "tree"        // the edge of the tree over all entries
 	valueHead    = "checkpoint"  // the latest line of the checkpoint file
+	valueEdge    = "edge"        // the edge of the tree that this line signs
+	valueAccepts = "accepted"    // the lines of checkpoints with which breaks were accepted
+	valueBroken  = "broken"      // a Break that was found and not accepted, as JSON; empty: none
 	valueStub    = "stub"        // where the chain was pruned, as JSON
 )
 

@@ -45,8 +45,10 @@ type Verdict struct {
 	Expected string `json:"expected,omitempty"`
 	Actual   string `json:"actual,omitempty"`
 
-	Contents      bool  `json:"contents" doc:"The contents were checked against the hashes, for which the passphrase is needed."`
-	Checkpoints   int   `json:"checkpoints" doc:"Checkpoints that fitted."`
+	Contents    bool         `json:"contents" doc:"The contents were checked against the hashes, for which the passphrase is needed."`
+	Checkpoints int          `json:"checkpoints" doc:"Checkpoints that fitted."`
+	Accepted    []Acceptance `json:"accepted,omitempty" doc:"Breaks that somebody has accepted, oldest first; the chain is held to what it was then."`
+
 	PrunedThrough int64 `json:"prunedThrough,omitempty" doc:"The last entry that was pruned."`
 	Head          *Head `json:"head,omitempty" doc:"The tree over all entries, when all were checked: keep it, and later verifications can be held to it."`
 }
@@ -54,7 +56,11 @@ type Verdict struct {
 // Verify walks the chain in constant memory. An error says that it could not be read; what is wrong with it is in the
 // verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
 func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err error) {
-	defer func() { l.meter.verified(&verdict, err) }()
+	defer func() {
+		if l.meter.verified(&verdict, err); err == nil {
+			err = l.judge(&v, &verdict)
+		}
+	}()
 	select {
 	case l.walking <- struct{}{}:
 		defer func() { <-l.walking }()
@@ -105,6 +111,10 @@ type verifier struct {
 	points []point     // further heads that must fit, by size
 	good   int64       // size of the latest head that fitted
 
+	accepted   map[AcceptedBreak]bool
+	collecting bool            // breaks of entries are collected, and the walk continues
+	breaks     []AcceptedBreak // that were collected
+
 	text, ad, plain []byte
 }
 
@@ -147,14 +157,15 @@ func (w *verifier) broken(seq int64, reason, expected, actual string) error {
 // begin finds where the chain begins and which heads it must have. The heads are read before the entries, which have
 // come by then, and those that the chain itself holds before the file, which had them first.
 func (w *verifier) begin(ctx context.Context, file string) error {
-	var st *stub
-	var line []byte
+	var k known
+	var tree []byte
 	err := w.l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if line, err = w.l.file.Value(tx, valueHead); err == nil {
-			st, err = readStub(tx, w.l.file)
+		if k, err = w.l.known(tx, w.key); err == nil {
+			tree, err = w.l.file.Value(tx, valueEdge)
 		}
 		return err
 	})
+	st, line := k.stub, k.line
 	if errors.Is(err, errStub) {
 		return w.broken(1, BrokenSignature, "", "")
 	}
@@ -166,6 +177,10 @@ func (w *verifier) begin(ctx context.Context, file string) error {
 	if w.heads, err = readHeads(file); err != nil {
 		return err
 	}
+	if err := w.heads.skip(k.accepted); err != nil {
+		return err
+	}
+	w.accept(k.accepted)
 	w.next = 1
 	if st != nil {
 		w.verdict.PrunedThrough = st.Through
@@ -188,12 +203,18 @@ func (w *verifier) begin(ctx context.Context, file string) error {
 		w.points = append(w.points, point{seen.Size, seen.RootHash})
 	}
 	if line != nil {
-		c, _ := ParseCheckpoint(line) // one that is damaged has no good signature
-		if !c.Verify(w.key) {
+		if w.kept = k.head; w.kept == nil {
+			c, _ := ParseCheckpoint(line)
 			return w.broken(max(c.Head.Size, 1), BrokenSignature, "", c.Signature)
 		}
-		w.kept = &c
-		w.points = append(w.points, point{c.Head.Size, c.Head.RootHash})
+		w.points = append(w.points, point{w.kept.Head.Size, w.kept.Head.RootHash})
+	}
+	if tree != nil {
+		p, ok := edgePoint(tree)
+		if !ok {
+			return w.broken(max(w.good, 1), BrokenLog, "", hex.EncodeToString(tree))
+		}
+		w.points = append(w.points, p)
 	}
 	slices.SortFunc(w.points, func(a, b point) int { return cmp.Compare(a.size, b.size) })
 	return w.compare()
@@ -266,15 +287,24 @@ func (w *verifier) walk(ctx context.Context) error {
 // row checks one entry.
 func (w *verifier) row(r *store.AuditRow) error {
 	if r.Seq != w.next {
-		return w.broken(w.next, BrokenMissing, hex.EncodeToString(r.Prev), "")
+		if err := w.fails(AcceptedBreak{Seq: w.next, To: r.Seq - 1, Reason: BrokenMissing}, nil, hex.EncodeToString(r.Prev), ""); err != nil {
+			return err
+		}
+		for ; w.next < r.Seq; w.next++ {
+			w.tree.grow(node{})
+		}
+		w.prev = nil
 	}
 	if w.prev != nil && !bytes.Equal(r.Prev, w.prev) {
-		return w.broken(r.Seq, BrokenLink, hex.EncodeToString(w.prev), hex.EncodeToString(r.Prev))
+		if err := w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenLink}, r, hex.EncodeToString(w.prev), hex.EncodeToString(r.Prev)); err != nil {
+			return err
+		}
 	}
 	if len(r.Hash) != sha256.Size || len(r.Prev) != sha256.Size {
-		return w.broken(r.Seq, BrokenHash, "", hex.EncodeToString(r.Hash))
-	}
-	if w.l.keys != nil {
+		if err := w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenHash}, r, "", hex.EncodeToString(r.Hash)); err != nil {
+			return err
+		}
+	} else if w.l.keys != nil {
 		if err := w.contents(r); err != nil {
 			return err
 		}
@@ -296,7 +326,7 @@ func (w *verifier) contents(r *store.AuditRow) error {
 	w.ad = bound(w.ad[:0], r.Seq, r.Hash)
 	plain, err := open(w.l.keys.contents, w.plain[:0], r.Seal, w.ad)
 	if err != nil {
-		return w.broken(r.Seq, BrokenContents, "", hex.EncodeToString(r.Hash))
+		return w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenContents}, r, "", hex.EncodeToString(r.Hash))
 	}
 	w.plain = plain
 	c, ok := splitSealed(plain)
@@ -305,7 +335,7 @@ func (w *verifier) contents(r *store.AuditRow) error {
 	}
 	sum := sha256.Sum256(w.text)
 	if !ok || !bytes.Equal(sum[:], r.Hash) {
-		return w.broken(r.Seq, BrokenHash, hex.EncodeToString(sum[:]), hex.EncodeToString(r.Hash))
+		return w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenHash}, r, hex.EncodeToString(sum[:]), hex.EncodeToString(r.Hash))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/store"
 )
 
 // chain opens an audit chain for reading: that of the configuration, or the file that --file names. A server that holds
@@ -93,6 +94,8 @@ type auditVerdict struct {
 	Checkpoints   int         `json:"checkpoints"`
 	PrunedThrough int64       `json:"prunedThrough,omitempty"`
 	Head          *audit.Head `json:"head,omitempty"`
+
+	Accepted []audit.Acceptance `json:"accepted,omitempty"`
 }
 
 type auditBroken struct {
@@ -132,7 +135,7 @@ func (c *call) verifyAudit(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		told := auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints, PrunedThrough: v.PrunedThrough, Head: v.Head}
+		told := auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints, PrunedThrough: v.PrunedThrough, Head: v.Head, Accepted: v.Accepted}
 		if !v.OK {
 			told.Broken = &auditBroken{v.BrokenAt, v.Reason, v.Expected, v.Actual}
 		}
@@ -157,6 +160,9 @@ func (c *call) tellVerdict(v *auditVerdict) error {
 		put("chain", "BROKEN at entry %d (%s)", v.Broken.Seq, v.Broken.Reason)
 		put("expected", "%s", cmp.Or(v.Broken.Expected, "-"))
 		put("actual", "%s", cmp.Or(v.Broken.Actual, "-"))
+	}
+	for _, a := range v.Accepted {
+		put("accepted", "broken at entry %d (%s), by %s at %s: %s", a.First.Seq, a.First.Reason, printable(a.By), message.Millis(a.At), printable(a.Reason))
 	}
 	put("file", "%s", v.Path)
 	put("entries", "%d", v.Entries)
@@ -222,6 +228,34 @@ func (c *call) exportAudit(ctx context.Context) error {
 		return write(ctx, c.stdout)
 	}
 	return c.writeFile(ctx, c.flags.output, func(ctx context.Context, f *os.File) error { return write(ctx, f) })
+}
+
+func (c *call) acceptAudit(ctx context.Context) error {
+	if c.flags.reason == "" {
+		return c.cmd.misused("--reason is missing: why may the chain continue although it is broken?")
+	}
+	o, err := c.chainOptions()
+	if err != nil {
+		return err
+	}
+	o.Holder = store.Holder{Command: c.cmd.name}
+	l, err := audit.Open(ctx, o)
+	if fault.Is(err, fault.StoreLocked) {
+		return advised(err, "Stop the server, accept the break, and start the server again.")
+	}
+	if err != nil {
+		return err
+	}
+	a, err := l.Accept(ctx, c.flags.reason, operator())
+	if err = errors.Join(err, l.Close()); err != nil {
+		return err
+	}
+	if c.flags.json {
+		return c.printJSON(a)
+	}
+	_, err = fmt.Fprintf(c.stdout, "Accepted that the chain is broken at entry %d (%s); entry %d records it, and every verification reports it.\n",
+		a.First.Seq, a.First.Reason, a.Seq)
+	return err
 }
 
 func (c *call) pruneAudit(ctx context.Context) error {

@@ -192,6 +192,10 @@ func rawFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.raw, "raw", false, "show the operator's system messages, too")
 }
 
+func acceptFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.reason, "reason", "", "why, as a `TEXT`, which is recorded")
+}
+
 func allFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.all, "all", false, "list revoked tokens too")
 }

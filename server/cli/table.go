@@ -248,6 +248,14 @@ func commands() []command {
 				"first: there is no way back. It works while a server runs.",
 			flags: []flagDecl{configFlag, chainFlags, pruneFlags, devFlag, jsonFlag}, run: (*call).pruneAudit,
 			examples: []string{"agentd audit prune --before 365d", "agentd audit prune --before 2026-01-31 --retain 1000 --json"}},
+		{name: "audit accept", summary: "Let an audit chain that is broken continue, and record who accepts that.",
+			about: "While the chain is known to be broken, health fails, svc_audit_whole is 0 and no checkpoint is signed. This\n" +
+				"records in the chain, and in a signed checkpoint, who accepts the break and why. The chain is whole again from\n" +
+				"there; `agentd audit verify` reports the break for ever, and finds any other. Find out first what happened:\n" +
+				"somebody may have removed the traces of what they did. No server may hold the chain. At most 64 places can be\n" +
+				"accepted at once; of a chain that is worse, keep a copy and begin another.",
+			flags: []flagDecl{configFlag, acceptFlags, devFlag, jsonFlag}, run: (*call).acceptAudit,
+			examples: []string{"agentd audit accept --reason 'Disk failure on 3 May, restored from the backup of 2 May.'"}},
 		{name: "audit key", summary: "Print the public key of the audit chain.",
 			about: "Prints the public key that the checkpoints of the chain are signed with, as PEM, and its fingerprint on stderr.\n" +
 				"Keep it where the server cannot write, for `agentd audit verify --public-key`. No passphrase is needed, and a\n" +

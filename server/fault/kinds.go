@@ -253,6 +253,9 @@ var (
 	AuditUnusable = declare("audit-unusable", 0,
 		"The file of the audit chain or of its checkpoints is damaged, or is not used as it was made.",
 		"Verify it with `agentd audit verify`; start a new chain with another `audit.path`.")
+	AuditWhole = declare("audit-whole", 0,
+		"A break of the audit chain was to be accepted, and there is none.",
+		"Verify the chain with `agentd audit verify`.")
 	MigrationFailed = declare("migration-failed", 0,
 		"The database could not be brought to this version's schema; it is unchanged.",
 		"Check free space and permissions; restore the backup if the file is damaged.")

@@ -1,0 +1,185 @@
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// An Acceptance says who has taken note that a chain is broken, and why that may be. The chain continues from there: it is
+// held to what it was at that moment, and every verification reports the acceptance.
+type Acceptance struct {
+	At     int64           `json:"at" doc:"Milliseconds since 1970."`
+	By     string          `json:"by"`
+	Reason string          `json:"reason"`
+	Seq    int64           `json:"seq" doc:"The entry that records it."`
+	First  Break           `json:"first" doc:"What a verification found first."`
+	Breaks []AcceptedBreak `json:"breaks,omitempty" doc:"Every entry that was not as it had been written."`
+
+	// The checkpoint file before it, whose heads may have been signed for entries that are gone.
+	HeadBytes  int64  `json:"headBytes"`
+	HeadSHA256 string `json:"headSha256"`
+}
+
+// AcceptedBreak is one place of a chain, as it was when it was accepted.
+type AcceptedBreak struct {
+	Seq    int64  `json:"seq"`
+	To     int64  `json:"to,omitempty" doc:"The last of the entries that are missing."`
+	Reason string `json:"reason"`
+	SHA256 string `json:"sha256,omitempty" doc:"Of the entry's row."`
+}
+
+// Limits of an acceptance: a checkpoint has at most 16 KiB.
+const (
+	maxBreaks = 64
+	maxReason = 1000
+)
+
+// Accept lets a chain that is broken continue. That somebody accepts it is recorded in the chain, and signed with the next
+// head in the checkpoint file. It needs the chain for itself. Errors: audit-whole when there is nothing to accept,
+// audit-unusable when there is too much.
+func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, error) {
+	a := Acceptance{At: time.Now().UnixMilli(), By: by.Kind + ":" + by.ID, Reason: strings.ToValidUTF8(reason, "\ufffd")}
+	if l.heads == nil {
+		return a, unavailable(errors.New("it is not open to sign checkpoints"))
+	}
+	if a.Reason == "" || len(a.Reason) > maxReason {
+		return a, fault.Invalid("Why the break is accepted is not told.", fault.At("has 1 to 1000 bytes", "reason"))
+	}
+	before := l.Broken()
+	found, err := l.Verify(ctx, Verification{Checkpoints: l.opts.Checkpoints.Path})
+	if err != nil {
+		return a, err
+	}
+	if found.OK {
+		return a, fault.New(fault.AuditWhole, "The audit chain is whole: there is nothing to accept.")
+	}
+	a.First = Break{Seq: found.BrokenAt, Reason: found.Reason, Expected: found.Expected, Actual: found.Actual, Found: a.At}
+	if before != nil { // entries that came since may look as if the break were elsewhere
+		a.First = *before
+	}
+	if a.Breaks, err = l.rebase(ctx); err != nil {
+		return a, err
+	}
+	if a.HeadBytes, a.HeadSHA256, err = l.heads.digest(); err != nil {
+		return a, err
+	}
+	err = l.Append(ctx, Record{Actor: by, Action: "audit:accept", Target: "audit", Decision: Success,
+		Metadata: map[string]any{"reason": a.Reason, "brokenAt": a.First.Seq, "broken": a.First.Reason, "places": len(a.Breaks)}})
+	if err != nil {
+		return a, err
+	}
+	l.mu.Lock()
+	head, tree := l.seen, l.seenTree
+	l.mu.Unlock()
+	a.Seq = head.LastSeq
+	if err := l.cover(ctx, head, tree, &a); err != nil {
+		return a, err
+	}
+	l.mu.Lock()
+	l.broken = nil
+	l.lost = append(l.lost, lost([]Acceptance{a})...)
+	l.mu.Unlock()
+	return a, nil
+}
+
+// lost are the entries whose contents were given up.
+func lost(accepted []Acceptance) (seqs []int64) {
+	for _, a := range accepted {
+		for _, b := range a.Breaks {
+			if b.Reason == BrokenContents || b.Reason == BrokenHash {
+				seqs = append(seqs, b.Seq)
+			}
+		}
+	}
+	return seqs
+}
+
+// lostEntry stands for an entry whose contents were given up.
+func lostEntry(r *store.AuditRow) Entry {
+	return Entry{Seq: r.Seq, TS: r.TS, Actor: Actor{Kind: ActorSystem, ID: "unknown"}, Action: "audit:damaged", Decision: Failed,
+		PrevHash: hex.EncodeToString(r.Prev), Hash: hex.EncodeToString(r.Hash)}
+}
+
+// rebase takes the entries as they are for the chain, and returns what is wrong with them.
+func (l *Log) rebase(ctx context.Context) ([]AcceptedBreak, error) {
+	var k known
+	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) { k, err = l.known(tx, l.public); return err }); err != nil {
+		return nil, err
+	}
+	w := &verifier{l: l, key: l.public, whole: true, to: math.MaxInt64, next: 1, prev: make([]byte, sha256.Size), collecting: true}
+	if k.stub != nil {
+		if !k.stub.verify(l.public) {
+			return nil, unusable("the record of its pruning is not signed, so nothing tells where it begins")
+		}
+		w.next, w.prev, w.tree = k.stub.Through+1, k.stub.node[:], k.stub.edge.clone()
+	}
+	w.accept(k.accepted)
+	if err := w.walk(ctx); err != nil {
+		return nil, err
+	}
+	if len(w.prev) != sha256.Size {
+		return nil, unusable("the hash of entry %d is damaged", w.next-1)
+	}
+	select {
+	case l.lead <- struct{}{}:
+		defer func() { <-l.lead }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	l.last, l.hash, l.tree, l.stale = w.next-1, node(w.prev), w.tree, false
+	l.see()
+	return w.breaks, nil
+}
+
+// accept has the verifier pass over breaks that were accepted.
+func (w *verifier) accept(all []Acceptance) {
+	w.verdict.Accepted = all
+	w.accepted = map[AcceptedBreak]bool{}
+	for _, a := range all {
+		for _, b := range a.Breaks {
+			w.accepted[b] = true
+		}
+	}
+}
+
+// fails is broken for a place of the chain, whose row is r, that may have been accepted as it is.
+func (w *verifier) fails(b AcceptedBreak, r *store.AuditRow, expected, actual string) error {
+	if r != nil {
+		sum := sha256.New()
+		for _, part := range [][]byte{binary.BigEndian.AppendUint64(nil, uint64(r.TS)), r.Prev, r.Hash, r.Seal} {
+			sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+			sum.Write(part)
+		}
+		b.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	}
+	switch {
+	case w.accepted[b]:
+		return nil
+	case !w.collecting:
+		return w.broken(b.Seq, b.Reason, expected, actual)
+	case len(w.breaks) == maxBreaks || b.To-b.Seq >= maxGap:
+		return unusable("it is broken in more places than can be accepted")
+	}
+	w.breaks = append(w.breaks, b)
+	return nil
+}
+
+// digest is the size and the SHA-256 of the file.
+func (h *heads) digest() (n int64, digest string, err error) {
+	if _, err := h.file.Seek(0, io.SeekStart); err != nil {
+		return 0, "", err
+	}
+	sum := sha256.New()
+	n, err = io.Copy(sum, h.file)
+	return n, hex.EncodeToString(sum.Sum(nil)), err
+}
