@@ -155,6 +155,9 @@ func toolRecord(h *agent.Happening) audit.Record {
 		}
 		r.Metadata["grantedBy"] = all
 	}
+	if h.ArgsDigest != "" && h.Event != event.ToolEnd && h.Event != event.ToolError {
+		r.Metadata["argsDigest"] = h.ArgsDigest
+	}
 	if h.Reason != "" {
 		r.Metadata["reason"] = cut(h.Reason, 1024)
 	}

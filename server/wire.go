@@ -170,6 +170,8 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 		case err != nil:
 			s.log.Error("storage check failed", "error", err)
 			return health.Result{Status: health.Fail, Message: fault.Of(err).Message, Fields: fields}
+		case p.engine.Altered() > 0:
+			return health.Result{Status: health.Fail, Message: "What is stored of tool calls was changed, and they were not made; the log names them.", Fields: fields}
 		case fields.WALSize > limit:
 			return health.Result{Status: health.Warn, Message: "The write-ahead log is large: a reader may hold an old snapshot.", Fields: fields}
 		}

@@ -116,14 +116,16 @@ type Call struct {
 	Phase    Phase
 	Reason   string
 	ArgsHash []byte
-	Asked    int // index of the assistant message with the arguments
-	Answered int // index of the tool message with the outcome; -1: none yet
-	Attempts int
-	Claimed  int64
-	Settled  int64           // 0: not yet
-	Reported bool            // the event that tells of the outcome is written
-	Decision json.RawMessage // who granted or denied it; nil: nobody has
-	Child    string          // id of the run that the call is; empty: it is none
+	// Canonical says that ArgsHash is of the canonical form of the arguments; in rows of earlier versions it is not.
+	Canonical bool
+	Asked     int // index of the assistant message with the arguments
+	Answered  int // index of the tool message with the outcome; -1: none yet
+	Attempts  int
+	Claimed   int64
+	Settled   int64           // 0: not yet
+	Reported  bool            // the event that tells of the outcome is written
+	Decision  json.RawMessage // who granted or denied it; nil: nobody has
+	Child     string          // id of the run that the call is; empty: it is none
 }
 
 // Handoff is a record of a conversation that one agent handed to another. Index is that of the call.
@@ -230,11 +232,11 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	}
 	for _, k := range c.Calls {
 		if err := tx.put(1, `INSERT INTO tool_calls (key, step, origin, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
-			claimed_at, settled_at, decision_json, reported, child) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
-			step = excluded.step, decision_json = excluded.decision_json, phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
+			claimed_at, settled_at, decision_json, reported, child, args_canonical) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
+			args_sha256 = excluded.args_sha256, args_canonical = excluded.args_canonical, step = excluded.step, decision_json = excluded.decision_json, phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
 			settled_at = excluded.settled_at, reported = excluded.reported`,
 			key(n, k.Index), k.Step, k.Origin, k.ID, k.Name, string(k.Phase), null(k.Reason), k.ArgsHash, k.Asked,
-			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), null(string(k.Decision)), k.Reported, null(k.Child)); err != nil {
+			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), null(string(k.Decision)), k.Reported, null(k.Child), k.Canonical); err != nil {
 			return 0, err
 		}
 	}

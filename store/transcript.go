@@ -120,14 +120,14 @@ func (r *Runs) Calls(tx *Tx, n int64) ([]Call, error) {
 		var k int64
 		var decision string
 		err := s.Scan(&k, &c.Step, &c.Origin, &c.ID, &c.Name, &c.Phase, &c.Reason, &c.ArgsHash, &c.Asked, &c.Answered, &c.Attempts,
-			&c.Claimed, &c.Settled, &decision, &c.Reported, &c.Child)
+			&c.Claimed, &c.Settled, &decision, &c.Reported, &c.Child, &c.Canonical)
 		if c.Index = index(k); decision != "" {
 			c.Decision = json.RawMessage(decision)
 		}
 		calls = append(calls, c)
 		return err
 	}, `SELECT key, step, origin, call_id, name, phase, coalesce(reason, ''), args_sha256, asked, coalesce(answered, -1), attempts, claimed_at,
-		coalesce(settled_at, 0), coalesce(decision_json, ''), reported, coalesce(child, '') FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
+		coalesce(settled_at, 0), coalesce(decision_json, ''), reported, coalesce(child, ''), args_canonical FROM tool_calls WHERE key BETWEEN ? AND ? ORDER BY key`, key(n, 0), key(n, maxIndex))
 	return calls, err
 }
 

@@ -37,7 +37,7 @@ func TestAlsoIsPartOfTheEffect(t *testing.T) {
 	}})
 	decisions := []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}, {ToolCallID: "x"}}
 	if _, _, err := r.engine.ResumeAlso(t.Context(), h.ID, decisions, "", func(_ *store.Tx, decided []agent.Verdict, unmatched []agent.Decision) error {
-		if want := (agent.Verdict{RunID: h.ID, ToolCallID: decisions[0].ToolCallID, Granted: true}); len(decided) != 1 || decided[0] != want {
+		if want := (agent.Verdict{RunID: h.ID, ToolCallID: decisions[0].ToolCallID, ToolName: "a", ArgsDigest: agent.ArgsDigest(nil), Granted: true}); len(decided) != 1 || decided[0] != want {
 			t.Errorf("decided = %v, want %v", decided, want)
 		}
 		if len(unmatched) != 1 || unmatched[0].ToolCallID != "x" {

@@ -54,7 +54,7 @@ func TestApprovalAfterARestart(t *testing.T) {
 		t.Errorf("a restart took up %d runs, want the parked one left alone", n)
 	}
 	waiting, err := r.engine.Approvals(t.Context(), nil)
-	if err != nil || len(waiting) != 1 || waiting[0].RunID != id || waiting[0].ToolName != "a" || string(waiting[0].Args) != `{"x":1}` || len(waiting[0].ArgsSHA256) != 64 {
+	if err != nil || len(waiting) != 1 || waiting[0].RunID != id || waiting[0].ToolName != "a" || string(waiting[0].Args) != `{"x":1}` || len(waiting[0].ArgsDigest) != 64 {
 		t.Errorf("Approvals = %+v, %v", waiting, err)
 	}
 	if others, err := r.engine.Approvals(t.Context(), []string{"other"}); err != nil || len(others) != 0 {

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 
@@ -20,6 +21,7 @@ type Happening struct {
 	By                        string   // who decided: token:<id>, anonymous, cli, expiry or abort; empty for what nobody decides
 	GrantedBy                 []string // where several had to grant it: all who did, in order
 	Reason                    string
+	ArgsDigest                string // of the arguments that the call has, or is to have
 	ErrorKind                 string // of a call that failed
 	Void                      bool   // what was told before has not come to be
 	Spilled                   int64  // bytes of a result that is kept beside the transcript
@@ -66,7 +68,13 @@ func (r *run) happenings(m *move) (list []Happening) {
 			ToolName: fields.ToolName, Reason: fields.Reason, ErrorKind: fields.Error.Kind, Step: m.row.Step}
 		if c := cmp.Or(m.callByID(fields.ToolCallID), r.rec.callByID(fields.ToolCallID)); c != nil {
 			h.ToolName, h.Step = c.Name, c.Step
-			h.By, h.GrantedBy = decidedBy(p.ev.Type, c)
+			if c.Canonical {
+				h.ArgsDigest = hex.EncodeToString(c.ArgsHash)
+			}
+			if p.ev.Type == event.ApprovalGranted || p.ev.Type == event.ApprovalDenied {
+				word := decided(c, p.ev.Type == event.ApprovalGranted)
+				h.By, h.GrantedBy, h.Reason = word.By, word.GrantedBy, cmp.Or(h.Reason, word.Reason)
+			}
 			if e := cmp.Or(m.entryAt(c.Answered), r.rec.at(c.Answered)); p.ev.Type == event.ToolEnd && e != nil && e.outcome != nil && e.outcome.ResultHandle != nil {
 				h.Spilled = e.outcome.ResultHandle.Bytes
 			}
@@ -96,15 +104,10 @@ func (m *move) entryAt(index int) *entry {
 	return nil
 }
 
-func decidedBy(typ string, c *store.Call) (by string, all []string) {
-	switch typ {
-	case event.ApprovalGranted, event.ApprovalDenied:
-	default:
-		return "", nil
+// decided is the decision that an event tells of.
+func decided(c *store.Call, granted bool) (word Decided) {
+	if json.Unmarshal(c.Decision, &word) != nil || word.By == "" || word.Granted != granted {
+		return Decided{By: "abort"} // of what an abort denies no decision is kept, but one of before a crash may be
 	}
-	var word Decided
-	if json.Unmarshal(c.Decision, &word) != nil || word.By == "" || word.Granted != (typ == event.ApprovalGranted) {
-		return "abort", nil // of what an abort denies no decision is kept, but one of before a crash may be
-	}
-	return word.By, word.GrantedBy
+	return word
 }

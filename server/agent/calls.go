@@ -3,8 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,9 +37,8 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []wish) e
 	for _, w := range calls {
 		c := w.ToolCall
 		m.say(event.ToolStart, callHead{c.ID, c.Name})
-		hash := sha256.Sum256(c.Args)
 		row := store.Call{Index: m.row.Calls, Step: step.Number, Origin: step.Number, ID: c.ID, Name: c.Name, Phase: store.CallDispatching,
-			ArgsHash: hash[:], Asked: asked, Answered: -1, Attempts: 1, Claimed: m.at}
+			ArgsHash: digest(c.Args), Canonical: true, Asked: asked, Answered: -1, Attempts: 1, Claimed: m.at}
 		place := m.row.Messages // reserved, so that outcomes lie in call order
 		m.row.Calls++
 		m.row.Messages++
@@ -193,6 +190,8 @@ type job struct {
 	call  store.Call
 	make  tool.Call
 	child *childJob // nil: it is a plain tool
+
+	altered bool // what is stored of it was changed, so it is not made
 }
 
 // dispatch runs calls: the sequential ones one by one, then the others side by side. It settles each but the last
@@ -217,7 +216,11 @@ func (a *LLM) dispatch(r *run, calls []store.Call) error {
 				r.inbox = make(chan forwarded, maxInbox)
 			}
 		} else {
-			j.make = r.prepare(c)
+			args, err := r.rec.bound(&c)
+			if j.altered = err != nil; j.altered {
+				r.e.alarm(r.row.ID, err)
+			}
+			j.make = r.prepare(c, args)
 		}
 		if t, ok := a.Tools.Get(c.Name); ok && t.Spec().Sequential {
 			first = append(first, j)
@@ -320,12 +323,12 @@ func (r *run) take(w *work, only bool) error {
 }
 
 // prepare makes the call of a tool. Live output and progress are published as they come, from any goroutine.
-func (r *run) prepare(c store.Call) tool.Call {
+func (r *run) prepare(c store.Call, args json.RawMessage) tool.Call {
 	chunks := 0
 	var mu sync.Mutex // guards chunks: tools may report from several goroutines
 	return tool.Call{
 		RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, Payer: r.payer(), StepNumber: c.Step, ID: c.ID,
-		Key: r.row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: r.rec.call(&c).Args,
+		Key: r.row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: args,
 		Progress: func(current, total float64, note string) {
 			r.transient(event.New(event.ToolProgress, struct {
 				ToolName   string  `json:"toolName"`
@@ -387,7 +390,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 				if i := slices.IndexFunc(r.rec.pending, want.Same); i >= 0 {
 					want = r.rec.pending[i] // asked for already
 				} else {
-					m.say(event.ApprovalRequested, approvalFields{ToolCallID: want.ToolCallID, Reason: want.Reason, SubRunToolCallID: want.SubRunToolCallID})
+					m.sayRequested(want)
 				}
 				pending = append(pending, want)
 			}
@@ -412,7 +415,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
 	parked := r.rec.parked[c.Index]
 	if parked == nil {
-		want := Approval{ToolCallID: c.ID, ToolName: c.Name, Args: r.rec.call(c).Args, Reason: c.Reason, RequestedAt: message.Millis(at)}
+		want := asks(c, r.rec.call(c).Args, at)
 		// By the clock, not the run's time: that stays ahead when the clock is set back.
 		want = a.Policy.terms(want, now(), r.row.StartedBy)
 		if c.Reason == OutcomeUnknown {
@@ -425,10 +428,4 @@ func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
 		list = append(list, p.Under(c.ID))
 	}
 	return list
-}
-
-// argsHash is the SHA-256 of a call's arguments, in hex: what a decision was given for.
-func argsHash(args json.RawMessage) string {
-	sum := sha256.Sum256(args)
-	return hex.EncodeToString(sum[:])
 }

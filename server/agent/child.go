@@ -107,6 +107,8 @@ type childJob struct {
 	form   string    // of the input, for a child that is yet to be made
 	input  json.RawMessage
 	kid    *run // nil: look it up or make it
+
+	altered error // why it must not be made
 }
 
 // prepareChild gathers what a child needs from its parent's record.
@@ -116,14 +118,18 @@ func (a *LLM) prepareChild(r *run, t agentTool, c store.Call) (*childJob, error)
 	if t.former {
 		return j, nil
 	}
-	var err error
+	call, err := r.rec.bound(&c)
+	if err != nil {
+		j.altered = err
+		return j, nil
+	}
 	if t.handoff {
 		j.form = "messages"
 		j.input, err = message.Encode(a.Filter.apply(r.rec.transcript(), t.agent))
 		return j, err
 	}
 	var args struct{ Input string }
-	if err := json.Unmarshal(r.rec.call(&c).Args, &args); err != nil {
+	if err := json.Unmarshal(call, &args); err != nil {
 		return nil, err
 	}
 	j.form = "text"
@@ -226,6 +232,10 @@ func (r *run) openChild(c store.Call, j *childJob) (kid *run, drive func() error
 
 // makeChild writes the first move of a child.
 func (r *run) makeChild(c store.Call, j *childJob, reg *Registration) (*run, func() error, error) {
+	if j.altered != nil {
+		r.e.alarm(r.row.ID, j.altered)
+		return nil, nil, j.altered
+	}
 	if r.depth+1 > maxDepth {
 		return nil, nil, fault.New(fault.RunFailed, "Agents call each other at most %d deep.", maxDepth)
 	}

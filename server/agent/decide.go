@@ -101,6 +101,12 @@ func (r *run) fits(decisions []Decision) error {
 			continue
 		}
 		matched = true
+		if decisions[i].Granted {
+			if _, err := r.rec.shown(a); err != nil {
+				r.e.alarm(r.row.ID, err)
+				return err
+			}
+		}
 		if word := decisions[i]; word.Granted && !word.Again && a.MayHaveHappened() {
 			f := fault.New(fault.OutcomeUnknown, "The call %s of %s may have happened already, and nobody knows. Nothing was decided.", a.ToolCallID, a.ToolName).
 				With("toolCallId", a.ToolCallID).With("toolName", a.ToolName)
@@ -226,6 +232,9 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 			With("runId", d.run.row.ID).With("toolCallId", call.ID)
 		return
 	}
+	if !call.Canonical && word.Granted { // an earlier version took it in; from here on it is what was granted
+		call.ArgsHash, call.Canonical = digest(a.Args), true
+	}
 	kept := Decided{By: by, At: message.Millis(m.at), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(call.ArgsHash)}
 	if a.ApproversNeeded > 1 {
 		kept.GrantedBy = a.GrantedBy
@@ -234,7 +243,7 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 	m.spanApproval(d.run, a, step, kept)
 	call.Step = step
 	d.moves = true
-	d.decided = append(d.decided, Verdict{d.run.row.ID, call.ID, word.Granted})
+	d.decided = append(d.decided, Verdict{d.run.row.ID, call.ID, call.Name, kept.ArgsSHA256, word.Granted, word.Reason})
 	if word.Granted {
 		m.say(event.ApprovalGranted, approvalFields{ToolCallID: call.ID, By: by})
 	} else {

@@ -160,11 +160,11 @@ func (r *run) close(m *move, status store.Status, cause error) (unknown []Approv
 			if c.Child != "" {
 				break
 			}
-			a := Approval{ToolCallID: c.ID, ToolName: c.Name, Args: r.argsOf(&c), Reason: c.Reason, RequestedAt: message.Millis(m.at)}
+			a := asks(&c, r.rec.call(&c).Args, m.at)
 			if asked >= 0 {
 				a = r.rec.pending[asked]
 			} else {
-				m.say(event.ApprovalRequested, approvalFields{ToolCallID: c.ID, Reason: c.Reason})
+				m.sayRequested(a)
 			}
 			unknown = append(unknown, a)
 		case store.CallDone:
@@ -236,16 +236,6 @@ func (r *run) refuse(m *move, c *store.Call, asked int, why string) {
 	c.Reported = true
 }
 
-// argsOf are the arguments of a call, also of one that an opaque agent was granted.
-func (r *run) argsOf(c *store.Call) json.RawMessage {
-	for _, a := range r.rec.granted {
-		if requested(*c) && a.ToolCallID == c.ID {
-			return a.Args
-		}
-	}
-	return r.rec.call(c).Args
-}
-
 // closeChild ends the child of a call in a commit of its own, and settles the call, or leaves it waiting with the child.
 // Should a crash come between the two, the child is found ended, or waiting to.
 func (r *run) closeChild(m *move, c *store.Call, asked int, status store.Status, cause error, why string) (unknown []Approval, err error) {
@@ -283,7 +273,7 @@ func (r *run) closeChild(m *move, c *store.Call, asked int, status store.Status,
 	}
 	for _, a := range unknown {
 		if !slices.ContainsFunc(r.rec.pending, a.Same) {
-			m.say(event.ApprovalRequested, approvalFields{ToolCallID: a.ToolCallID, Reason: a.Reason, SubRunToolCallID: a.SubRunToolCallID})
+			m.sayRequested(a)
 		}
 	}
 	if len(unknown) > 0 {

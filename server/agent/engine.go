@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentd/metrics"
@@ -47,6 +48,8 @@ type Engine struct {
 	cancel context.CancelCauseFunc
 	moving sync.WaitGroup
 	known  identities
+
+	altered atomic.Int64 // stored calls that were found changed
 
 	mu       sync.Mutex             // guards the fields below
 	live     map[string]*run        // by run id: the runs that a goroutine moves

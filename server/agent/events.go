@@ -36,6 +36,18 @@ type approvalFields struct {
 	By               string `json:"by,omitempty"` // of a decision
 }
 
+// requestFields is what tool.approval.requested shows: all that a person needs to decide.
+type requestFields struct {
+	approvalFields
+	ToolName   string          `json:"toolName"`
+	ArgsDigest string          `json:"argsDigest"`
+	Args       json.RawMessage `json:"args"`
+}
+
+func (m *move) sayRequested(a Approval) {
+	m.say(event.ApprovalRequested, requestFields{approvalFields{ToolCallID: a.ToolCallID, Reason: a.Reason, SubRunToolCallID: a.SubRunToolCallID}, a.ToolName, a.ArgsDigest, a.Args})
+}
+
 type cancelFields struct {
 	RunID              string `json:"runId"`
 	Drain              bool   `json:"drain"`

@@ -397,9 +397,11 @@ func canonicalApprovals(t *testing.T, st *runstate.State) {
 	t.Helper()
 	for i := range st.PendingApprovals {
 		var err error
-		if st.PendingApprovals[i].Args, err = tool.Canonical(st.PendingApprovals[i].Args); err != nil {
+		p := &st.PendingApprovals[i]
+		if p.Args, err = tool.Canonical(p.Args); err != nil {
 			t.Fatal(err)
 		}
+		p.ArgsDigest = agent.ArgsDigest(p.Args)
 	}
 	for i := range st.PendingSubRuns {
 		canonicalApprovals(t, &st.PendingSubRuns[i].State)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"slices"
 
 	"agentd/server/message"
@@ -109,8 +108,7 @@ func (n *newcomer) addCalls(l *layout) {
 	}
 	for i := range l.journal {
 		c := &l.journal[i]
-		hash := sha256.Sum256(c.Args)
-		row := store.Call{Index: i, ID: c.ID, Name: c.Name, Phase: store.CallDone, ArgsHash: hash[:], Asked: l.places[c.asked], Answered: -1,
+		row := store.Call{Index: i, ID: c.ID, Name: c.Name, Phase: store.CallDone, ArgsHash: digest(c.Args), Canonical: true, Asked: l.places[c.asked], Answered: -1,
 			Attempts: 1, Claimed: m.at, Settled: m.at, Reported: true}
 		switch {
 		case c.sub >= 0:

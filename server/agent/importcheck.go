@@ -307,6 +307,10 @@ func (t *takeover) checkCall(p *Approval, c *laid, a *LLM, at []any) {
 	}
 	w := a.judge(c.ToolCall)
 	p.Args = w.Args
+	if was := p.ArgsDigest; was != "" && was != ArgsDigest(p.Args) {
+		t.bad("is not the digest of the arguments", join(at, "argsDigest")...)
+	}
+	p.ArgsDigest = ArgsDigest(p.Args)
 	if o := w.refusal; o != nil {
 		name := "toolName"
 		if o.Kind == message.InvalidInput {

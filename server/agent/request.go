@@ -1,12 +1,10 @@
 package agent
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"slices"
 	"unicode/utf8"
 
-	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/tool"
@@ -75,7 +73,7 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 	case size > maxRequestSize:
 		return fault.New(fault.AgentProtocol, "The arguments of the call %q and of those that wait have more than %d bytes.", q.ToolCallID, maxRequestSize)
 	}
-	s.asked = append(s.asked, Approval{ToolCallID: q.ToolCallID, ToolName: q.ToolName, Args: args, Reason: q.Reason})
+	s.asked = append(s.asked, Approval{ToolCallID: q.ToolCallID, ToolName: q.ToolName, Args: args, ArgsDigest: ArgsDigest(args), Reason: q.Reason})
 	return nil
 }
 
@@ -84,11 +82,10 @@ func (m *move) request(r *run, asked []Approval) []Approval {
 	pending := slices.Clone(r.rec.pending)
 	for _, a := range asked {
 		a.RequestedAt = message.Millis(m.at)
-		hash := sha256.Sum256(a.Args)
 		m.calls = append(m.calls, store.Call{Index: m.row.Calls, ID: a.ToolCallID, Name: a.ToolName, Phase: store.CallAwaiting,
-			ArgsHash: hash[:], Asked: -1, Answered: -1, Claimed: m.at})
+			ArgsHash: digest(a.Args), Canonical: true, Asked: -1, Answered: -1, Claimed: m.at})
 		m.row.Calls++
-		m.say(event.ApprovalRequested, approvalFields{ToolCallID: a.ToolCallID, Reason: a.Reason})
+		m.sayRequested(a)
 		pending = append(pending, a)
 	}
 	return pending
@@ -123,8 +120,9 @@ func (r *run) waitOn() (waits bool, err error) {
 		c := *r.rec.callByID(a.ToolCallID)
 		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, OutcomeUnknown, 0
 		m.calls = append(m.calls, c)
-		m.say(event.ApprovalRequested, approvalFields{ToolCallID: c.ID, Reason: c.Reason})
-		pending = append(pending, Approval{ToolCallID: c.ID, ToolName: c.Name, Args: a.Args, Reason: c.Reason, RequestedAt: message.Millis(m.at)})
+		again := asks(&c, a.Args, m.at)
+		m.sayRequested(again)
+		pending = append(pending, again)
 	}
 	if len(pending) == 0 {
 		return false, nil

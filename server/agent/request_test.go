@@ -138,7 +138,7 @@ func TestAgentAsksForApprovals(t *testing.T) {
 		t.Errorf("a restart took up %d runs, want the parked one left alone", n)
 	}
 	list, err := r.engine.Approvals(t.Context(), nil)
-	if err != nil || len(list) != 2 || list[0].RunID != id || len(list[0].ArgsSHA256) != 64 {
+	if err != nil || len(list) != 2 || list[0].RunID != id || len(list[0].ArgsDigest) != 64 {
 		t.Errorf("Approvals = %+v, %v; want both", list, err)
 	}
 
@@ -182,7 +182,7 @@ func TestAgentAsksForApprovals(t *testing.T) {
 	for i, c := range calls {
 		var d agent.Decided
 		if err := json.Unmarshal(c.Decision, &d); err != nil || c.Phase != store.CallDone || d.By != "tester" || d.At == "" || d.Granted != (i != 1) ||
-			i < 2 && d.ArgsSHA256 != list[i].ArgsSHA256 {
+			i < 2 && d.ArgsSHA256 != list[i].ArgsDigest {
 			t.Errorf("journal of %s: %s %s, %v", c.ID, c.Phase, c.Decision, err)
 		}
 	}

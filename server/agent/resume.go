@@ -28,7 +28,8 @@ type Decision struct {
 // nil when no call was decided for good, because a further approver is needed. unmatched lists the decisions for calls
 // that do not wait, where another one is for a call that does. A run that was aborted while its approvals were held goes
 // on only when all are decided. Errors: run-not-found, run-not-suspended, run-is-child, approval-not-waiting when no
-// decision is for a call that waits, outcome-unknown when a call is granted without Again that may have happened, approver-refused, agent-not-found and agent-changed
+// decision is for a call that waits, outcome-unknown when a call is granted without Again that may have happened,
+// call-altered when what is stored of a granted call is not what was asked for, approver-refused, agent-not-found and agent-changed
 // where the agent of the run or of a child that decisions are for cannot go on with it, session-busy, run-conflict,
 // server-draining, storage-failed. After an error the run waits as before. Of several callers at once, one wins.
 func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string) (h *Handle, unmatched []Decision, err error) {
@@ -39,7 +40,10 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 type Verdict struct {
 	RunID      string // that the call belongs to: the run that was resumed, or a child
 	ToolCallID string
+	ToolName   string
+	ArgsDigest string
 	Granted    bool
+	Reason     string
 }
 
 // ResumeAlso is Resume with something that is written in the transaction that makes the decisions count; its error keeps
@@ -230,7 +234,16 @@ func (rec *record) askers(path string) (owners []string) {
 func pendingOf(tx *store.Tx, runs *store.Runs, row *store.Run) (pending []Approval, err error) {
 	kept, err := runs.Slot(tx, row.N, store.PendingSlot)
 	if err == nil && kept != nil {
-		err = json.Unmarshal(kept, &pending)
+		pending, err = readPending(kept)
+	}
+	return pending, err
+}
+
+// readPending reads approvals. The digest is that of the arguments that they show.
+func readPending(kept json.RawMessage) (pending []Approval, err error) {
+	err = json.Unmarshal(kept, &pending)
+	for i := range pending {
+		pending[i].ArgsDigest = ArgsDigest(pending[i].Args)
 	}
 	return pending, err
 }
@@ -252,7 +265,7 @@ type Waiting struct {
 	SessionID string `json:"sessionId,omitempty"`
 	UserID    string `json:"userId,omitempty"`
 	Approval
-	ArgsSHA256 string `json:"argsSha256"`
+	Mismatch string `json:"mismatch,omitempty" doc:"Why the call cannot be granted: what is stored of it is not what was asked for."`
 }
 
 // Approvals lists what waits for a decision, oldest run first, of at most 1000 runs; with owners, of those agents only.
@@ -264,12 +277,16 @@ func (e *Engine) Approvals(ctx context.Context, owners []string) ([]Waiting, err
 			return err
 		}
 		for _, row := range rows {
-			pending, err := pendingOf(tx, e.opts.Runs, row)
+			rec, err := loadWaiting(tx, e.opts.Runs, row)
 			if err != nil {
 				return err
 			}
-			for _, a := range pending {
-				list = append(list, Waiting{RunID: row.ID, AgentID: row.Owner, SessionID: row.Session, UserID: row.User, Approval: a, ArgsSHA256: argsHash(a.Args)})
+			for _, a := range rec.pending {
+				w := Waiting{RunID: row.ID, AgentID: row.Owner, SessionID: row.Session, UserID: row.User, Approval: a}
+				if _, err := rec.shown(a); err != nil {
+					w.Mismatch = fault.Of(err).Message
+				}
+				list = append(list, w)
 			}
 		}
 		return nil

@@ -195,7 +195,11 @@ func (m *move) spanResumed(r *run, why string) {
 // timed executes a plain tool and measures it.
 func (a *LLM) timed(r *run, j job) work {
 	w := work{call: j.call, began: time.Now()}
-	w.res = a.Tools.Execute(r.ctx, j.call.Name, j.make)
+	if j.altered {
+		w.res = alteredOutcome(&j.call)
+	} else {
+		w.res = a.Tools.Execute(r.ctx, j.call.Name, j.make)
+	}
 	w.took = time.Since(w.began)
 	return w
 }

@@ -162,7 +162,7 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 	}
 	rec.output, rec.checkpoint = slots[store.OutputSlot], slots[store.CheckpointSlot]
 	if pending := slots[store.PendingSlot]; pending != nil {
-		err = json.Unmarshal(pending, &rec.pending)
+		rec.pending, err = readPending(pending)
 	}
 	if granted := slots[store.GrantedSlot]; granted != nil && err == nil {
 		err = json.Unmarshal(granted, &rec.granted)
@@ -223,14 +223,10 @@ func (rec *record) at(index int) *entry {
 	return &rec.messages[i]
 }
 
-// call finds the arguments that a journal row stands for.
+// call is what a journal row stands for; without arguments where nothing is stored of it.
 func (rec *record) call(c *store.Call) message.ToolCall {
-	if m := rec.at(c.Asked); m != nil {
-		for _, tc := range m.msg.ToolCalls {
-			if tc.ID == c.ID {
-				return tc
-			}
-		}
+	if call, ok := rec.stored(c); ok {
+		return call
 	}
 	return message.ToolCall{ID: c.ID, Name: c.Name, Args: json.RawMessage("{}")}
 }

@@ -128,8 +128,11 @@ func (c *call) approvals(ctx context.Context) error {
 		w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "RUN\tAGENT\tCALL\tTOOL\tARGUMENTS\tSINCE")
 		for _, a := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.RunID, a.AgentID, callName(a.Approval), printable(a.ToolName),
-				shortened(printable(string(a.Args)), 80), a.RequestedAt)
+			args := shortened(printable(string(a.Args)), 80)
+			if a.Mismatch != "" {
+				args = "CHANGED SINCE IT WAS ASKED FOR: " + args
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.RunID, a.AgentID, callName(a.Approval), printable(a.ToolName), args, a.RequestedAt)
 		}
 		return w.Flush()
 	})

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -83,5 +85,57 @@ func TestSpelling(t *testing.T) {
 	spawn(t, dir, nil, nil, "run", "a", ` deploy {"x" : 1.0, "\u0065nv": "d\u0065v", "list":[1e2,-0] }`[1:]).wait().want(t, 0, "told: ", "")
 	if got, want := read(t, filepath.Join(dir, "done.txt")), `{"env":"dev","list":[100,0],"x":1}`+"\n"; got != want {
 		t.Errorf("the program got %q, want %q", got, want)
+	}
+}
+
+// TestEditedDatabase edits what a stopped server has stored of a call that waits, and starts it again.
+func TestEditedDatabase(t *testing.T) {
+	for name, statement := range map[string]string{
+		"the call":     `UPDATE run_messages SET body = replace(body, '"to":"ann"', '"to":"eve"') WHERE role = 'assistant'`,
+		"the approval": `UPDATE run_slots SET json = replace(json, '"to":"ann"', '"to":"eve"') WHERE json LIKE '[{"toolCallId"%'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := newGatedSite(t)
+			s := serve(t, dir)
+			call := park(t, dir, "clerk", "ann")[0]
+			s.signal(syscall.SIGTERM)
+			s.wait()
+			db, err := sql.Open("sqlite", filepath.Join(dir, "data", "data.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := db.Exec(statement)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := res.RowsAffected(); err != nil || n != 1 {
+				t.Fatalf("%d rows were changed, %v, want one", n, err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = serve(t, dir)
+			var list struct {
+				Approvals []struct{ ToolCallID, Mismatch string }
+			}
+			if status := s.call("GET", "/approvals", "", &list); status != http.StatusOK || len(list.Approvals) != 1 || list.Approvals[0].Mismatch == "" {
+				t.Errorf("GET /approvals = %d %+v, want one with a mismatch", status, list)
+			}
+			spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, "CHANGED SINCE IT WAS ASKED FOR: ", "")
+			spawn(t, dir, nil, nil, "runs", "approve", call.RunID).wait().want(t, 1, "", "call-altered: What is stored of the call "+call.ToolCallID+" of pay is not what was asked for.")
+			if n := payments(t, dir); n != 0 || s.status(call.RunID) != "awaiting_approval" {
+				t.Errorf("%d payments and the run %s, want none, and that it waits", n, s.status(call.RunID))
+			}
+			if status := s.call("GET", "/health", "", nil); status != http.StatusServiceUnavailable {
+				t.Errorf("GET /health = %d, want 503", status)
+			}
+			if !strings.Contains(s.stderr.String(), "a stored tool call was changed") {
+				t.Errorf("the log says nothing of it:\n%s", s.stderr.String())
+			}
+			spawn(t, dir, nil, nil, "runs", "deny", call.RunID).wait().want(t, 0, "", "")
+			if n := payments(t, dir); n != 0 || s.status(call.RunID) != "completed" {
+				t.Errorf("after the denial: %d payments and the run %s", n, s.status(call.RunID))
+			}
+		})
 	}
 }

@@ -59,7 +59,7 @@ var catalogue = []Type{
 	{Name: ToolPartial, Transient: true, Child: true, Fields: "toolName, toolCallId, chunk:object, chunkIndex:int, stepNumber:int, ts:int", When: "A piece of a tool's output."},
 	{Name: ToolEnd, Child: true, Fields: "toolCallId, toolName, result:any, durationMs:int, bufferTruncated?:bool", When: "A tool call succeeded."},
 	{Name: ToolError, Child: true, Fields: "toolCallId, toolName, error:CallError", When: "A tool call failed."},
-	{Name: ApprovalRequested, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?", When: "A tool call waits for a person's decision."},
+	{Name: ApprovalRequested, Child: true, Fields: "toolCallId, toolName, args?:any, argsDigest, reason?, subRunToolCallId?", When: "A tool call waits for a person's decision."},
 	{Name: ApprovalGranted, Child: true, Fields: "toolCallId, subRunToolCallId?, by?", When: "A person allowed a tool call."},
 	{Name: ApprovalDenied, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?, by?", When: "A tool call was refused, by a person or because of an abort."},
 	{Name: Handoff, Fields: "fromAgentId, toAgentId", When: "The conversation goes to another agent, as a child run."},

@@ -135,6 +135,9 @@ var (
 	RunEnding = declare("run-ending", 409,
 		"The run ends once its unknown outcomes are decided, and the call that was granted cannot be made again.",
 		"Find out what became of the call, and deny it (`granted: false`) with what you know as the `reason`.")
+	CallAltered = declare("call-altered", 409,
+		"What is stored of a call that waits is not what was asked for: its database was edited, or is damaged. The call is not made.",
+		"Deny the call or abort the run, and find out who changed the database; the audit chain has the digest of what was asked for.")
 	RunConflict = declare("run-conflict", 409,
 		"Somebody else moved the run on at the same moment.",
 		"Read its state again and decide anew.")

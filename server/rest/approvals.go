@@ -45,7 +45,7 @@ func (a *API) approvalRoutes() []Route {
 			Endpoint: call(http.StatusOK, a.listApprovals)},
 		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Starts: true, Again: a.runAgain,
 			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again. A decision on a call of a child run needs agents:approve for the child's agent, too.",
-			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
+			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.CallAltered, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
 				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
 				return err
@@ -135,10 +135,13 @@ func tellDecisions(q *gate.Request, runID string, decided []agent.Verdict) {
 	told, size := []any{}, 0
 	for _, v := range decided {
 		id, err := message.Encode(v.ToolCallID)
-		if size += len(id) + 200; err != nil || size > maxTold {
+		if size += len(id) + len(v.Reason) + 300; err != nil || size > maxTold {
 			break
 		}
-		d := map[string]any{"toolCallId": v.ToolCallID, "granted": v.Granted}
+		d := map[string]any{"toolCallId": v.ToolCallID, "toolName": v.ToolName, "argsDigest": v.ArgsDigest, "granted": v.Granted}
+		if v.Reason != "" {
+			d["reason"] = v.Reason
+		}
 		if v.RunID != runID {
 			d["runId"] = v.RunID
 		}

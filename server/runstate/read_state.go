@@ -138,6 +138,7 @@ func (r *reader) approval(v value) (a Approval) {
 		a.ApproversNeeded = may(r, f, "approversNeeded", r.whole)
 		a.NotBy = may(r, f, "notBy", r.text)
 		a.Imported = may(r, f, "imported", r.flag)
+		a.ArgsDigest = may(r, f, "argsDigest", r.text)
 	})
 	return a
 }

@@ -76,6 +76,7 @@ type Approval struct {
 	ToolCallID       string          `json:"toolCallId"`
 	ToolName         string          `json:"toolName"`
 	Args             json.RawMessage `json:"args"`
+	ArgsDigest       string          `json:"argsDigest,omitempty" doc:"SHA-256 of the canonical form (RFC 8785) of the arguments, in hex."`
 	Reason           string          `json:"reason,omitempty"`
 	RequestedAt      string          `json:"requestedAt"`
 	SubRunToolCallID string          `json:"subRunToolCallId,omitempty" doc:"The calls that lead to the child run, outermost first, joined by '/'; absent for a call of the run itself."`

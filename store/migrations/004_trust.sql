@@ -14,3 +14,7 @@ CREATE INDEX runs_open_children ON runs (parent) WHERE status IN ('pending', 'ru
 -- Whom the principal that made a session counts as: another joins it only with sessions:write. NULL for a session that is
 -- older than this column, which nobody joins otherwise.
 ALTER TABLE sessions ADD COLUMN made_by TEXT;
+
+-- Whether args_sha256 is of the canonical form of the arguments (RFC 8785), so that they can be compared with it. In rows of
+-- before it is of a text that is kept nowhere.
+ALTER TABLE tool_calls ADD COLUMN args_canonical INTEGER NOT NULL DEFAULT 0;
