@@ -1,19 +1,22 @@
 package server
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
+	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/fault"
 	"agentd/server/health"
@@ -50,29 +53,103 @@ func connectionLimit(configured int) int {
 	return max(1, min(openFiles()/2, mostConnections))
 }
 
-// connections counts what a listener has accepted, and refuses what is beyond a limit: with 503 or, where the client
+// connections counts what a listener has accepted. Beyond a limit, and beyond the share that one address may have of it, the
+// connection that has been idle longest makes room; where none is idle, the new one is refused: with 503 or, where the client
 // waits for a TLS handshake, by closing it. A connection counts until it is closed, whatever protocol it has come to.
 type connections struct {
 	max    int
+	share  int // of one network; max where all may come from a proxy
 	log    *slog.Logger
 	answer []byte // to a request of a connection that is refused
 
-	open    atomic.Int64
 	refused *metrics.Counter
 	freed   chan struct{} // holds a token when one was closed lately
+
+	mu   sync.Mutex // guards the fields below and those of the connections
+	open int
+	of   map[netip.Prefix]*clients // who has any
+	idle list.List                 // of *counted; the one that has been idle longest is in front
 
 	places chan struct{}  // one token per refused connection that is answered
 	work   sync.WaitGroup // of those
 }
 
-func newConnections(limit int, refused *metrics.Counter, log *slog.Logger) *connections {
-	return &connections{max: limit, log: log, answer: refusal(limit), refused: refused, freed: make(chan struct{}, 1),
-		places: make(chan struct{}, min(maxRefusing, max(4, limit/4)))}
+// clients are the connections of one network.
+type clients struct {
+	open int
+	idle list.List // as of connections
+}
+
+// newConnections makes a limit. Where all connections may be those of a proxy, an address has no share.
+func newConnections(limit int, proxied bool, refused *metrics.Counter, log *slog.Logger) *connections {
+	share := limit
+	if !proxied {
+		share = max(1, limit*3/4)
+	}
+	return &connections{max: limit, share: share, log: log, answer: refusal(limit), refused: refused, freed: make(chan struct{}, 1),
+		places: make(chan struct{}, min(maxRefusing, max(4, limit/4))), of: map[netip.Prefix]*clients{}}
+}
+
+// admit counts a new connection, unless there is no room for it.
+func (c *connections) admit(conn net.Conn) (*counted, bool) {
+	var from netip.Prefix // that of a Unix socket is the zero one
+	if addr, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		from = auth.Network(addr.AddrPort().Addr())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.of[from]
+	var room *list.Element
+	switch {
+	case known != nil && from.IsValid() && known.open >= c.share:
+		room = known.idle.Front()
+	case c.open >= c.max:
+		room = c.idle.Front()
+	}
+	if full := c.open >= c.max || known != nil && from.IsValid() && known.open >= c.share; full && room == nil {
+		return nil, false
+	}
+	if room != nil {
+		old := room.Value.(*counted)
+		old.leaveLocked()
+		old.Conn.Close() //nolint:errcheck // net/http finds it closed, and closes it again
+	}
+	if known = c.of[from]; known == nil {
+		known = &clients{}
+		c.of[from] = known
+	}
+	c.open++
+	known.open++
+	return &counted{Conn: conn, all: c, from: from}, true
+}
+
+// count is how many connections are open.
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// state is told by net/http what a connection does.
+func (c *connections) state(conn net.Conn, now http.ConnState) {
+	for {
+		if k, ok := conn.(*counted); ok {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			k.idleLocked(now == http.StateIdle)
+			return
+		}
+		below, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return
+		}
+		conn = below.NetConn()
+	}
 }
 
 // refusal is the whole answer to a request of a connection too many, in the form of all others.
 func refusal(limit int) []byte {
-	f := fault.New(fault.Overloaded, "%d connections are open, and the server accepts no more.", limit).After(time.Second)
+	f := fault.New(fault.Overloaded, "%d connections are open, or as many as one address may have.", limit).After(time.Second)
 	body, err := message.Encode(map[string]any{"error": f.Kind.Code, "message": f.Message, "hint": f.NextStep()})
 	if err != nil {
 		panic(err) // nothing in it can fail
@@ -94,9 +171,9 @@ func (c *connections) wait() { c.work.Wait() }
 // health tells how many connections there are, and fails while no file can be opened.
 func (c *connections) health(context.Context) health.Result {
 	fields := struct {
-		Open int64 `json:"open"`
-		Max  int   `json:"max"`
-	}{c.open.Load(), c.max}
+		Open int `json:"open"`
+		Max  int `json:"max"`
+	}{c.count(), c.max}
 	f, err := os.Open(os.DevNull)
 	switch {
 	case err == nil:
@@ -104,8 +181,8 @@ func (c *connections) health(context.Context) health.Result {
 	case exhausted(err):
 		return health.Result{Status: health.Fail, Message: "No more files can be opened: programs and connections fail.", Fields: fields}
 	}
-	if fields.Open >= int64(c.max) {
-		return health.Result{Status: health.Warn, Message: "As many connections as server.maxConnections are open: others are refused.", Fields: fields}
+	if fields.Open >= c.max {
+		return health.Result{Status: health.Warn, Message: "As many connections as server.maxConnections are open: for another, an idle one is closed, or it is refused.", Fields: fields}
 	}
 	return health.Result{Status: health.OK, Fields: fields}
 }
@@ -134,7 +211,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		switch {
 		case exhausted(err):
 			if !l.short {
-				l.all.log.Error("connections wait: no more files can be opened", "error", reason(err), "open", l.all.open.Load())
+				l.all.log.Error("connections wait: no more files can be opened", "error", reason(err), "open", l.all.count())
 			}
 			l.short = true
 			select {
@@ -147,9 +224,8 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		l.short = false
-		if l.all.open.Load() < int64(l.all.max) {
-			l.all.open.Add(1)
-			return &counted{Conn: conn, all: l.all}, nil
+		if k, ok := l.all.admit(conn); ok {
+			return k, nil
 		}
 		l.refuse(conn)
 	}
@@ -202,19 +278,53 @@ func (c *connections) tell(conn net.Conn) {
 type counted struct {
 	net.Conn
 	all  *connections
-	once sync.Once
+	from netip.Prefix
+
+	// guarded by all.mu
+	idle, idleOfClient *list.Element // in the lists of all and of its network; nil while it is not idle
+	gone               bool
 }
 
 func (c *counted) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() {
-		c.all.open.Add(-1)
-		select {
-		case c.all.freed <- struct{}{}:
-		default:
-		}
-	})
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	c.leaveLocked()
 	return err
+}
+
+// leaveLocked counts the connection no more.
+func (c *counted) leaveLocked() {
+	if c.gone {
+		return
+	}
+	c.idleLocked(false)
+	c.gone = true
+	c.all.open--
+	of := c.all.of[c.from]
+	if of.open--; of.open == 0 {
+		delete(c.all.of, c.from)
+	}
+	select {
+	case c.all.freed <- struct{}{}:
+	default:
+	}
+}
+
+// idleLocked notes whether the connection is idle from now on.
+func (c *counted) idleLocked(idle bool) {
+	if c.gone {
+		return
+	}
+	of := c.all.of[c.from]
+	if c.idle != nil {
+		c.all.idle.Remove(c.idle)
+		of.idle.Remove(c.idleOfClient)
+		c.idle, c.idleOfClient = nil, nil
+	}
+	if idle {
+		c.idle, c.idleOfClient = c.all.idle.PushBack(c), of.idle.PushBack(c)
+	}
 }
 
 // CloseWrite is for net/http, which closes the half that it has written when the client may still be sending.

@@ -3,10 +3,13 @@ package server_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +76,7 @@ func (l *caller) health() connectionHealth {
 func (l *caller) wantRefused(max int) {
 	l.t.Helper()
 	res := l.answer()
-	want := fmt.Sprintf(`{"error":"overloaded","hint":"Try again after `+"`Retry-After`"+`.","message":"%d connections are open, and the server accepts no more."}`+"\n", max)
+	want := fmt.Sprintf(`{"error":"overloaded","hint":"Try again after `+"`Retry-After`"+`.","message":"%d connections are open, or as many as one address may have."}`+"\n", max)
 	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || res.Header.Get("Content-Type") != "application/json" || res.body != want {
 		l.t.Errorf("a connection too many = %d %v %s, want 503 %s", res.StatusCode, res.Header, res.body, want)
 	}
@@ -82,9 +85,10 @@ func (l *caller) wantRefused(max int) {
 	}
 }
 
-// TestMaxConnections has a plain connection, a WebSocket, an event stream and a request under way take all places.
+// TestMaxConnections has a WebSocket, an event stream and two requests under way take all places. A plain connection that
+// is idle makes room. Behind a proxy all connections have its address.
 func TestMaxConnections(t *testing.T) {
-	r := newRig(t, `{"auth": {"kind": "none"}, "server": {"maxConnections": 4}}`, nil)
+	r := newRig(t, `{"auth": {"kind": "none"}, "server": {"maxConnections": 4, "trustProxy": true}}`, nil)
 	r.client.CloseIdleConnections()
 	first := r.caller(t)
 	open := func(want int) {
@@ -112,6 +116,11 @@ func TestMaxConnections(t *testing.T) {
 	busy := r.caller(t)
 	busy.send("POST /v1/agents/hold/run HTTP/1.1\nHost: localhost\nContent-Length: 2\n\n{}")
 	open(4)
+	next := displacing(t, first, func() *caller { return r.caller(t) }, askHealth)
+	if res := next.answer(); res.StatusCode != 200 || !strings.Contains(res.body, `"open":4,"max":4`) {
+		t.Errorf("health tells %s, want 4 connections", res.body)
+	}
+	late := displacing(t, next, func() *caller { return r.caller(t) }, "POST /v1/agents/hold/run HTTP/1.1\nHost: localhost\nContent-Length: 2\n\n{}")
 
 	for name, request := range map[string]string{
 		"asks":          askHealth,
@@ -149,23 +158,92 @@ func TestMaxConnections(t *testing.T) {
 	if answered == 0 {
 		t.Error("no client of a flood is told that there are too many")
 	}
-	first.send("GET /v1/metrics HTTP/1.1\nHost: localhost\n\n")
-	if res := first.answer(); !strings.Contains(res.body, "svc_http_connections 4\n") || !strings.Contains(res.body, "svc_http_connections_refused_total 504\n") {
-		t.Errorf("the metrics tell %s, want 4 connections and 504 refused", res.body)
+	r.release() // those who are in are served to the end
+	r.release()
+	if res := late.answer(); res.StatusCode != 200 {
+		t.Errorf("the run that was under way = %d %s", res.StatusCode, res.body)
+	}
+	late.send("GET /v1/metrics HTTP/1.1\nHost: localhost\n\n")
+	if res := late.answer(); !strings.Contains(res.body, "svc_http_connections 4\n") || !regexp.MustCompile(`svc_http_connections_refused_total 5[0-4]\d\n`).MatchString(res.body) {
+		t.Errorf("the metrics tell %s, want 4 connections and 504 refused, or a few more", res.body)
 	}
 
-	r.release() // those who are in are served to the end
 	if res := busy.answer(); res.StatusCode != 200 {
 		t.Errorf("the run that was under way = %d %s", res.StatusCode, res.body)
 	}
+	first = late
 	socket.CloseNow()
 	open(3)
-	next := r.caller(t)
-	if got := next.health(); got.Open != 4 {
-		t.Errorf("health tells %+v, want 4 connections", got)
-	}
 	stream.conn.Close()
 	busy.conn.Close()
-	next.conn.Close()
 	open(1)
+}
+
+// displacing opens connections and sends a request, until that makes another connection end. The server notes that a
+// connection is idle after its client has the answer.
+func displacing(t *testing.T, old *caller, open func() *caller, request string) *caller {
+	t.Helper()
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		l := open()
+		l.send(request)
+		old.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		if _, err := old.in.ReadByte(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return l
+		}
+		l.conn.Close()
+	}
+	t.Fatal("a connection that is idle stays while others are refused")
+	return nil
+}
+
+// One address cannot take all places: others get in.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	r := newRig(t, `{"auth": {"kind": "none"}, "server": {"maxConnections": 8}}`, nil)
+	r.client.CloseIdleConnections()
+	from := func(ip string) *caller {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+		conn, err := d.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return &caller{t, conn, bufio.NewReader(conn)}
+	}
+	var streams []*caller
+	for range 6 {
+		stream := from("127.0.0.1")
+		stream.send("GET /v1/sessions/s/events HTTP/1.1\nHost: localhost\nAccept: text/event-stream\n\n")
+		if res, err := http.ReadResponse(stream.in, nil); err != nil || res.StatusCode != 200 {
+			t.Fatalf("GET /sessions/s/events: %v, %v", res, err)
+		}
+		streams = append(streams, stream)
+	}
+	for range 3 {
+		greedy := from("127.0.0.1")
+		greedy.send(askHealth)
+		if res := greedy.answer(); res.StatusCode != 503 {
+			t.Errorf("the seventh connection of an address = %d %s, want 503", res.StatusCode, res.body)
+		}
+	}
+	other, third := from("127.0.0.2"), from("127.0.0.3")
+	other.health()
+	for limit := time.Now().Add(patience); third.health().Open != 8 && time.Now().Before(limit); { // that of the rig closes yet
+		<-time.After(5 * time.Millisecond)
+	}
+	// All places are taken, and the one of other has been idle longest.
+	displacing(t, other, func() *caller { return from("127.0.0.4") }, askHealth)
+	third.health()
+	streams[0].conn.Close()
+	eventually := time.Now().Add(patience)
+	for {
+		own := from("127.0.0.1")
+		own.send(askHealth)
+		if res := own.answer(); res.StatusCode == 200 {
+			break
+		} else if time.Now().After(eventually) {
+			t.Fatalf("an address below its share = %d %s, want 200", res.StatusCode, res.body)
+		}
+		own.conn.Close()
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"agentd/auth"
 	"agentd/server/idem"
 	"agentd/server/rest"
 	"agentd/store/storetest"
@@ -128,7 +129,7 @@ func newKeyedSweep(t *testing.T) *sweep {
 func TestEveryEffectHappensOnce(t *testing.T) {
 	t.Parallel()
 	s := newKeyedSweep(t)
-	_, other := s.mint(0, "admin:*")
+	_, other := s.operatorToken(auth.MintRequest{Scopes: []string{"admin:*"}})
 	rows := keyedRows(t, s)
 	for _, k := range rows {
 		if k.first = k.send(s, s.admin); k.first.StatusCode/100 != 2 || k.first.Header["Idempotency-Replayed"] != nil {

@@ -80,8 +80,8 @@ func (s *Server) open(ctx context.Context) error {
 	ttl := time.Duration(buffer.TTLSeconds) * time.Second
 	p.hub = hub.New(hub.Options{MaxEvents: buffer.MaxEvents, TTL: ttl})
 	p.metrics = metrics.New(Version)
-	p.connections = newConnections(connectionLimit(cfg.Server.MaxConnections), p.metrics.HTTPRefused, s.log)
-	p.metrics.HTTPConnections.Sample(func() (float64, error) { return float64(p.connections.open.Load()), nil })
+	p.connections = newConnections(connectionLimit(cfg.Server.MaxConnections), cfg.Server.TrustProxy, p.metrics.HTTPRefused, s.log)
+	p.metrics.HTTPConnections.Sample(func() (float64, error) { return float64(p.connections.count()), nil })
 	p.metrics.Programs.Sample(func() (float64, error) { running, _ := programs.Load(); return float64(running), nil })
 	p.metrics.ProgramsWaiting.Sample(func() (float64, error) { _, waiting := programs.Load(); return float64(waiting), nil })
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
@@ -138,7 +138,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	api.Mount(mux, p.gate, cfg.Server.BasePath)
-	p.http = &http.Server{Handler: p.gate.Handler(mux), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	p.http = &http.Server{Handler: p.gate.Handler(mux), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ConnState: p.connections.state,
 		ErrorLog: errorLog(s.log)}
 	return nil
 }

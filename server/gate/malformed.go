@@ -43,6 +43,9 @@ func (c errorConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// NetConn is the connection below, as of a [tls.Conn].
+func (c errorConn) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite lets a client read an answer to a request that it has not sent to its end.
 func (c errorConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
