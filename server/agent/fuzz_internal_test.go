@@ -29,8 +29,8 @@ func FuzzInput(f *testing.F) {
 			return // the body that it comes in is no JSON
 		}
 		// A message has two bytes at least, and it is a struct.
-		fuzztest.Cost{PerByte: 800}.Check(t, len(input), func() { (&LLM{}).accept(input) }) //nolint:errcheck // it is looked at below
-		form, err := (&LLM{}).accept(input)
+		fuzztest.Cost{PerByte: 800}.Check(t, len(input), func() { (&LLM{CallerInstructions: true}).accept(input) }) //nolint:errcheck // it is looked at below
+		form, err := (&LLM{CallerInstructions: true}).accept(input)
 		if err != nil {
 			if e := fault.Of(err); e.Kind != fault.ConfigInvalid || len(e.Issues) == 0 {
 				t.Errorf("accept(%s) = %v, want config-invalid with issues", input, err)
@@ -46,7 +46,7 @@ func FuzzInput(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if form, err := (&LLM{}).accept(written); err != nil || form != "messages" {
+		if form, err := (&LLM{CallerInstructions: true}).accept(written); err != nil || form != "messages" {
 			t.Errorf("accept(%s) = %q, %v, though accept(%s) takes it", written, form, err, input)
 		}
 	})

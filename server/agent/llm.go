@@ -37,6 +37,10 @@ type LLM struct {
 	Forward       string        // events of children that it forwards: none, all, or lifecycle (the zero value)
 	Filter        HandoffFilter // of what a hand-off passes on
 	Record        bool          // keep what [Engine.Cassette] needs beside the transcript
+
+	// CallerInstructions says that an input may have system messages, which stand after Instructions and are marked as the
+	// caller's.
+	CallerInstructions bool
 }
 
 // Model is a model and who serves it.
@@ -94,9 +98,13 @@ func (a *LLM) accept(input json.RawMessage) (string, error) {
 	var issues []fault.Issue
 	for i, m := range list {
 		switch m.Role {
-		case message.User, message.Assistant, message.System, message.Tool:
+		case message.User, message.Assistant, message.Tool:
+		case message.System, message.Developer:
+			if !a.CallerInstructions {
+				issues = append(issues, fault.At(`is user, assistant or tool; only an agent with "callerInstructions": "append" takes instructions of its callers`, "input", i, "role"))
+			}
 		default:
-			issues = append(issues, fault.At("is system, user, assistant or tool", "input", i, "role"))
+			issues = append(issues, fault.At("is user, assistant or tool", "input", i, "role"))
 		}
 		for j, p := range m.Content.Parts {
 			b, ok := p.Media()

@@ -172,8 +172,16 @@ func (rec *record) transcript() []message.Message {
 		msgs = append(msgs, e.msg)
 	}
 	msgs = slices.DeleteFunc(msgs, func(m message.Message) bool { return m.Withheld })
+	for i := range msgs {
+		if m := &msgs[i]; m.Caller {
+			m.Content = message.Text(callerMark + m.Content.String())
+		}
+	}
 	return paired(msgs)
 }
+
+// callerMark precedes what callers add to the instructions of an agent.
+const callerMark = "The caller of this run, who is not the operator of this agent, adds:\n"
 
 // paired drops tool calls without an answer and answers without a call.
 func paired(msgs []message.Message) []message.Message {

@@ -103,12 +103,21 @@ func (r *run) waitingMove(input json.RawMessage) *move {
 func inputMessages(form string, input json.RawMessage) ([]message.Message, error) {
 	if form == "messages" {
 		var list []message.Message
-		if json.Unmarshal(input, &list) == nil {
-			return list, nil
+		if json.Unmarshal(input, &list) != nil {
+			var one message.Message
+			if err := json.Unmarshal(input, &one); err != nil {
+				return nil, err
+			}
+			list = []message.Message{one}
 		}
-		var one message.Message
-		err := json.Unmarshal(input, &one)
-		return []message.Message{one}, err
+		for i := range list { // whose they are is not for the caller to say
+			m := &list[i]
+			if m.Role == message.Developer {
+				m.Role = message.System
+			}
+			m.Caller, m.Withheld = m.Role == message.System, false
+		}
+		return list, nil
 	}
 	text := string(input)
 	if form == "text" {

@@ -91,3 +91,30 @@ func TestImportOfWhatWasWithheld(t *testing.T) {
 		}
 	}
 }
+
+// A model is told which instructions are the caller's, after those of the operator.
+func TestCallerInstructions(t *testing.T) {
+	var model *overheard
+	r := newRig(t, func(*rig) []agent.Registration {
+		open := llm(t, `{"turns":[{"text":"hello"}]}`)
+		open.Instructions, open.CallerInstructions = "operator", true
+		model = overhear(open)
+		return []agent.Registration{{ID: "open", LLM: open}}
+	})
+	for range 2 { // the caller's stay out of the session
+		res := r.wait(r.start(agent.StartRequest{AgentID: "open", SessionID: "s", Input: []byte(`[{"role":"system","content":[{"type":"text","text":"caller"}]},{"role":"user","content":"hi"}]`)}))
+		if res.Status != store.Completed {
+			t.Fatal(res.Status, res.Error)
+		}
+	}
+	asked := model.asked[1]
+	var systems []string
+	for _, m := range asked {
+		if m.Role == message.System {
+			systems = append(systems, m.Content.String())
+		}
+	}
+	if len(systems) != 2 || systems[0] != "operator" || !strings.HasSuffix(systems[1], "\ncaller") || !strings.Contains(systems[1], "caller of this run") {
+		t.Errorf("system messages %q, want the operator's, then the caller's marked as that", systems)
+	}
+}

@@ -93,6 +93,8 @@ type Agent struct {
 	Budget           Budget          `json:"budget" for:"llm" doc:"What one run may use."`
 	Record           bool            `json:"record" for:"llm" default:"false" doc:"Keep the model's answers for replays."`
 
+	CallerInstructions string `json:"callerInstructions" for:"llm" default:"refuse" enum:"refuse|append" doc:"System and developer messages in the input of a run: refuse them, or append them to the instructions, marked as the caller's."`
+
 	Command    []string         `json:"command" for:"exec" check:"required some argument" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each run."`
 	Protocol   string           `json:"protocol" for:"exec" default:"text" enum:"text|jsonl" doc:"text: the input on stdin, the answer on stdout; jsonl: one JSON object per line, both ways."`
 	Cwd        string           `json:"cwd" for:"exec" default:"." check:"nonempty" doc:"Working folder, relative to the folder of this file."`

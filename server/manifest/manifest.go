@@ -214,7 +214,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	case "tool":
 		a.ToolChoice.Tool = c.ToolChoice.Tool
 	}
-	a.Forward = c.ForwardEvents
+	a.Forward, a.CallerInstructions = c.ForwardEvents, c.CallerInstructions == "append"
 	a.Filter = agent.HandoffFilter{Kind: c.HandoffFilter.Kind, N: c.HandoffFilter.N, StripToolCalls: c.HandoffFilter.StripToolCalls}
 	for _, m := range append([]config.Fallback{{Provider: c.Provider, Model: c.Model}}, c.Fallbacks...) {
 		if p := b.models[m.Provider]; p != nil { // absent: it is told of already

@@ -23,6 +23,7 @@ const (
 	User      Role = "user"
 	Assistant Role = "assistant"
 	Tool      Role = "tool"
+	Developer Role = "developer" // in inputs, for System
 )
 
 // A Message is one entry of a transcript. A part of its content is a struct, also one that holds nothing: reading a

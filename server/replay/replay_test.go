@@ -44,7 +44,7 @@ func TestUnchangedAgentsDoNotDiverge(t *testing.T) {
 			Input: []byte(`[{"role":"user","content":"one"},{"role":"assistant","content":"ok"},{"role":"user","content":[{"type":"text","text":"plain"}]}]`)},
 			status: store.Completed, models: 1},
 		{name: "system message of the input", req: agent.StartRequest{AgentID: "clerk", Input: []byte(`[{"role":"system","content":"s"},{"role":"user","content":"plain"}]`)},
-			edit: func(l *agent.LLM) { l.Instructions = "" }, status: store.Completed, models: 1},
+			edit: func(l *agent.LLM) { l.Instructions, l.CallerInstructions = "", true }, status: store.Completed, models: 1},
 		{name: "parallel tools, one fails, one is unknown", req: text("two"), status: store.Completed, models: 2, tools: 3},
 		{name: "granted", req: text("pay"), decisions: []agent.Decision{{ToolCallID: "pay", Granted: true}}, status: store.Completed, models: 2, tools: 2},
 		{name: "denied", req: text("pay"), decisions: []agent.Decision{{ToolCallID: "pay", Reason: "too dear"}}, status: store.Completed, models: 2, tools: 2},
