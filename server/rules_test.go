@@ -48,7 +48,7 @@ var rulesRooms = map[string]string{
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
 	"server/provider": "server/fault server/message server/outbound server/sse",
-	"server/tool":     "server/canon server/fault server/message server/outbound server/proc server/schema",
+	"server/tool":     "server/canon server/fault server/message server/outbound server/proc server/schema server/secret",
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
@@ -57,7 +57,7 @@ var rulesRooms = map[string]string{
 	"server/trace":      "store server/fault server/message server/transcript",
 	"server/agent": "metrics store server/canon server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
 		"server/tool server/trace server/transcript",
-	"server/external": "server/agent server/event server/fault server/message server/outbound server/proc server/sse",
+	"server/external": "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
 	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
 	"server/idem":     "store server/canon server/fault",
 	"server/evidence": "store server/agent server/audit server/event server/fault server/hub server/message",

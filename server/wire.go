@@ -66,7 +66,7 @@ func (s *Server) open(ctx context.Context) error {
 	sessions := session.New(p.db.Sessions())
 	programs := proc.NewLimit(cfg.Server.MaxPrograms)
 	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
-		Redact: s.known.Piece, Programs: programs, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
+		Known: s.known, Programs: programs, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/proc"
+	"agentd/server/secret"
 )
 
 // ExecOptions is what NewExec needs. ID, Command and Protocol are required.
@@ -25,8 +26,9 @@ type ExecOptions struct {
 	Timeout    time.Duration     // of a whole run, from the start of the program; 0 is DefaultTimeout
 	MaxOutput  int64             // bytes of stdout; 0 is DefaultMaxOutput
 	Limit      *proc.Limit       // of programs that run at once; nil: there is none
-	// Redact takes known secrets out of the end of stderr that is shown in an error; nil: there are none.
-	Redact func(string) string
+	// Known are the secrets that are taken out of what the program writes, but not out of its checkpoints and requests for
+	// approvals; nil: there are none.
+	Known *secret.Redactor
 }
 
 // NewExec makes an agent of a program, or returns config-invalid with all that is wrong. It starts nothing: each run
@@ -35,7 +37,7 @@ type ExecOptions struct {
 // system or the queue of those that wait for a place is full: then nothing has happened.
 //
 // With protocol "text" the program gets the input's text on stdin. Its stdout becomes text.delta events, a final
-// text.complete when there is any text, and the output, a string, exactly as it was written.
+// text.complete when there is any text, and the output, a string, as it was written but for secrets.
 //
 // With protocol "jsonl" the agent is an [agent.Resumer]. The program gets a line of type "run" or "resume", and when
 // the run is aborted one of type "abort". It answers lines of at most 1 MiB with one JSON object each: events,
@@ -75,7 +77,7 @@ func NewExec(opts ExecOptions) (agent.Streamer, error) {
 		return nil, fault.Invalid("The exec agent is not valid.", issues...)
 	}
 	p := program{opts.ID, slices.Clone(opts.Command), opts.Dir, maps.Clone(opts.Env), proc.Inherited(slices.Clone(opts.InheritEnv), opts.CleanEnv),
-		limits, opts.Limit, orSame(opts.Redact)}
+		limits, opts.Limit, opts.Known}
 	if opts.Protocol == "text" {
 		return &textAgent{p}, nil
 	}
@@ -93,7 +95,7 @@ type program struct {
 	inherit []string
 	limits  limits
 	places  *proc.Limit
-	redact  func(string) string
+	known   *secret.Redactor
 }
 
 // ID is the agent's id.
@@ -135,7 +137,7 @@ func (p *program) classify(err error) error {
 
 // exited is the error for a program that failed.
 func (p *program) exited(s proc.Status) error {
-	if text := strings.TrimSpace(strings.ToValidUTF8(p.redact(s.Stderr), "\uFFFD")); text != "" {
+	if text := strings.TrimSpace(strings.ToValidUTF8(p.known.Piece(s.Stderr), "\uFFFD")); text != "" {
 		return fault.New(fault.AgentExited, "The agent's program ended with %v: %s", s, text)
 	}
 	return fault.New(fault.AgentExited, "The agent's program ended with %v and an empty standard error.", s)

@@ -14,6 +14,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/external"
 	"agentd/server/fault"
+	"agentd/server/secret"
 )
 
 func newExec(t *testing.T, opts external.ExecOptions) agent.Streamer {
@@ -387,5 +388,33 @@ func TestNewExecNamesEveryProblem(t *testing.T) {
 		"[inheritEnv 1]", "[protocol]", "[timeoutMs]", "[maxOutputBytes]")
 	if n := len(fault.Of(err).Issues); n != 10 {
 		t.Errorf("NewExec() has %d issues, want 10: %v", n, err)
+	}
+}
+
+// Known secrets are taken out of all that a program says, also where two pieces have a half each.
+func TestSecretsAreHidden(t *testing.T) {
+	known := &secret.Redactor{}
+	known.Add([]byte("hunter2hunter2"))
+	known.Add([]byte("12345678"))
+	for _, tc := range []struct {
+		name, protocol, script, want, output string
+	}{
+		{"text", "text", `printf 'a hunter2'; sleep 0.1; printf 'hunter2 b hunter2hun'`,
+			`{"type":"text.delta","delta":"a "}` + "\n" + `{"type":"text.delta","delta":"[REDACTED] b "}` + "\n" + `{"type":"text.delta","delta":"hunter2hun"}` + "\n" +
+				`{"type":"text.complete","text":"a [REDACTED] b hunter2hun"}`, `"a [REDACTED] b hunter2hun"`},
+		{"lines", "jsonl", `echo '{"type":"text.delta","delta":"a hunter2"}'
+echo '{"type":"my.own","key":"hunter2hunter2","list":[12345678,{"x-hunter2hunter2":1}]}'
+echo '{"type":"text.delta","delta":"hun"}'; echo '{"type":"text.delta","delta":"ter2"}'; echo '{"type":"checkpoint","state":"hunter2hunter2"}'
+echo '{"type":"text.delta","delta":" b","n":1}'; echo '{"type":"text.delta","delta":"hunter2h"}'; echo '{"type":"result","output":{"a":"hunter2hunter2"}}'`,
+			`{"type":"text.delta","delta":"a "}` + "\n" + `{"key":"[REDACTED]","list":["[REDACTED]",{"x-[REDACTED]":1}],"type":"my.own"}` + "\n" +
+				`checkpoint "hunter2hunter2"` + "\n" + `{"type":"text.delta","delta":"[REDACTED] b"}` + "\n" +
+				`{"type":"text.delta","delta":"[REDACTED]"}`, `{"a":"[REDACTED]"}`},
+	} {
+		sink := &recorder{}
+		a := newExec(t, external.ExecOptions{Command: []string{"sh", "-c", tc.script}, Protocol: tc.protocol, Known: known})
+		res, err := a.Stream(t.Context(), input(""), sink)
+		if err != nil || output(t, res) != tc.output || sink.String() != tc.want {
+			t.Errorf("%s: Stream() = %s, %v, said\n%s\nwant %s and\n%s", tc.name, output(t, res), err, sink, tc.output, tc.want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package external
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"time"
@@ -76,7 +77,14 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 		end(context.Cause(ctx))
 	}()
 
-	result, err := relay("line", newLines(p).next, out, true)
+	hidden := newHider(out, a.known)
+	result, err := relay("line", newLines(p).next, hidden, true)
+	if failed := hidden.flush(); err == nil {
+		err = failed
+	}
+	if output, ok := result.Output.(json.RawMessage); ok {
+		result.Output = hideJSON(a.known, output)
+	}
 	switch {
 	case ctx.Err() != nil: // tell ends the program; what it answered to the abort is no result
 		asked := err == errAsks

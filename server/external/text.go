@@ -8,6 +8,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/proc"
+	"agentd/server/secret"
 )
 
 // deltaSize bounds what one text.delta holds, in bytes read.
@@ -30,7 +31,7 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 		return agent.Result{}, err
 	}
 	defer a.limits.startTimer(end).Stop()
-	text, failure := relayText(p, out)
+	text, failure := relayText(p, out, a.known.Flow())
 	if failure != nil && ctx.Err() != nil {
 		failure = context.Cause(ctx)
 	}
@@ -54,8 +55,8 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 	return agent.Result{Output: text}, nil
 }
 
-// relayText gives to out what r reads, as deltas, and returns all of it.
-func relayText(r io.Reader, out agent.Sink) (string, error) {
+// relayText gives to out what r reads, as deltas and but for what shown hides, and returns all of it.
+func relayText(r io.Reader, out agent.Sink, shown *secret.Flow) (string, error) {
 	var all strings.Builder
 	emit := func(delta string) error {
 		if delta == "" {
@@ -68,11 +69,11 @@ func relayText(r io.Reader, out agent.Sink) (string, error) {
 	buf := make([]byte, deltaSize)
 	for {
 		n, err := r.Read(buf)
-		if failure := emit(cut.push(buf[:n])); failure != nil {
+		if failure := emit(shown.Push(cut.push(buf[:n]))); failure != nil {
 			return "", failure
 		}
 		if err == io.EOF {
-			err = emit(cut.rest())
+			err = emit(shown.Push(cut.rest()) + shown.Rest(false))
 			return all.String(), err
 		}
 		if err != nil {

@@ -27,9 +27,9 @@ type Options struct {
 	Spills   tool.SpillReader
 	Sessions tool.SessionSearcher
 	Logger   *slog.Logger
-	Redact   func(string) string // takes known secrets out of messages; nil: there are none
-	Outbound *outbound.Guard     // makes the connections; nil: one without options
-	Programs *proc.Limit         // of programs that run at once; nil: there is none
+	Known    *secret.Redactor // the secrets that are taken out of messages, and of what programs write; nil: there are none
+	Outbound *outbound.Guard  // makes the connections; nil: one without options
+	Programs *proc.Limit      // of programs that run at once; nil: there is none
 	// Offline leaves secrets unread. What is built then may be looked at, and called only where others have been put in
 	// the place of its providers and tools.
 	Offline bool
@@ -56,10 +56,10 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 		case "exec":
 			reg.Agent, err = external.NewExec(external.ExecOptions{ID: id, Command: c.Command, Protocol: c.Protocol, Dir: o.Config.Resolve(c.Cwd),
 				Env: b.values(c.Env), InheritEnv: c.InheritEnv, CleanEnv: c.CleanEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes),
-				Limit: o.Programs, Redact: o.Redact})
+				Limit: o.Programs, Known: o.Known})
 		case "http":
 			reg.Agent, err = external.NewHTTP(external.HTTPOptions{ID: id, URL: c.URL, Headers: b.values(c.Headers), Stream: c.Stream,
-				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Redact, Outbound: o.Outbound})
+				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Known.Piece, Outbound: o.Outbound})
 		}
 		b.note(err, "agents", id)
 		regs = append(regs, reg)
@@ -158,7 +158,7 @@ func (b *builder) providers() {
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
 			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
-				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Redact: b.Redact,
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Redact: b.Known.Piece,
 				Outbound: b.Outbound}
 			if c.APIKeyRef != "" {
 				key := b.refs[c.APIKeyRef]
@@ -192,10 +192,10 @@ func (b *builder) tools() {
 		switch c.Kind {
 		case "http":
 			t, err = tool.NewHTTP(tool.HTTPOptions{Spec: spec, Method: c.Method, URL: c.URL, Headers: b.values(c.Headers), Body: c.Body,
-				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Redact, Outbound: b.Outbound})
+				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Known.Piece, Outbound: b.Outbound})
 		case "exec":
 			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
-				Env: proc.Environ(b.values(c.Env), proc.Inherited(c.InheritEnv, c.CleanEnv)), MaxOutput: int64(c.MaxOutputBytes), Limit: b.Programs, Redact: b.Redact})
+				Env: proc.Environ(b.values(c.Env), proc.Inherited(c.InheritEnv, c.CleanEnv)), MaxOutput: int64(c.MaxOutputBytes), Limit: b.Programs, Known: b.Known})
 		}
 		b.note(err, "tools", name)
 		if err == nil {
@@ -244,7 +244,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	if a.Policy, err = b.policy(c); err != nil {
 		return nil, err
 	}
-	a.Tools.Logger, a.Tools.Redact = b.Logger, b.Redact
+	a.Tools.Logger, a.Tools.Redact = b.Logger, b.Known.Piece
 	a.Tools.Retry = tool.RetryPolicy{MaxAttempts: c.ToolRetry.MaxAttempts, Backoff: c.ToolRetry.Backoff.Duration()}
 	if len(c.Output) > 0 && string(c.Output) != "null" {
 		s, err := schema.Compile(c.Output)

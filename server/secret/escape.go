@@ -25,8 +25,10 @@ func (v view) span(from, to int) span {
 }
 
 const (
-	maxEscaped = 3 // how many times over a text may be escaped
-	maxTorn    = 5 // bytes that are left of an escape where a text was cut off: \u12ab without one
+	maxEscaped = 3  // how many times over a text may be escaped
+	maxTorn    = 5  // bytes that are left of an escape where a text was cut off: \u12ab without one
+	maxEscape  = 12 // bytes of the longest escape, a pair of surrogates
+	maxIndent  = 16 // blanks at the beginning of a line that continues one
 )
 
 // escapes are the ways of escaping, by the byte that each escape begins with. They decode the first escape of a text and
@@ -36,9 +38,13 @@ var escapes = []struct {
 	decode func(string) (string, int)
 }{{'%', percent}, {'\\', backslash}}
 
-// each calls fn for the view and for those that undo up to levels ways of escaping in it.
+// each calls fn for the view and for those that undo up to levels ways of escaping in it, each also with its lines joined.
 func (v view) each(levels int, fn func(view)) {
 	fn(v)
+	lines, _ := v.without('\r', carriage)
+	if joined, changed := lines.without('\n', wrap); changed {
+		fn(joined)
+	}
 	if levels == 0 {
 		return
 	}
@@ -75,9 +81,9 @@ func (v view) without(mark byte, decode func(string) (string, int)) (inner view,
 	return view{string(out), at}, changed
 }
 
-// ends are where the view may end: at its end, and before what may be left there of an escape.
-func (v view) ends() []int {
-	last := max(0, len(v.text)-maxTorn)
+// ends are where the view may end: at its end, and before what may be left there of an escape of up to torn bytes.
+func (v view) ends(torn int) []int {
+	last := max(0, len(v.text)-torn)
 	if torn := strings.IndexAny(v.text[last:], `%\`); torn >= 0 {
 		return []int{len(v.text), last + torn}
 	}
@@ -91,6 +97,26 @@ func (v view) starts() []int {
 		all = append(all, i+1)
 	}
 	return all
+}
+
+// carriage decodes the first half of the end of a line, to nothing.
+func carriage(s string) (string, int) {
+	if strings.HasPrefix(s, "\r\n") {
+		return "", 1
+	}
+	return "", 0
+}
+
+// wrap decodes the end of a line, with the blanks at the beginning of the next, to nothing. An empty line ends a text.
+func wrap(s string) (string, int) {
+	n := 1
+	for n < len(s) && n <= maxIndent && (s[n] == ' ' || s[n] == '\t') {
+		n++
+	}
+	if n < len(s) && s[n] == '\n' {
+		return "", 0
+	}
+	return "", n
 }
 
 // percent decodes %41.

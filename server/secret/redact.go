@@ -24,7 +24,7 @@ const (
 
 // A Redactor hides known values in texts: as they are, in hexadecimal, and in base64 at any offset; and each of these also
 // where it is percent-encoded or stands in a quoted text, of JSON for instance, whichever characters were escaped and up to
-// three times over. Values of fewer than 6 bytes are not hidden. The zero value knows none; it is safe for concurrent use,
+// three times over, or is broken into lines. Values of fewer than 6 bytes are not hidden. The zero value and nil know none; it is safe for concurrent use,
 // and must not be copied.
 type Redactor struct {
 	mu    sync.Mutex // guards known and size, and is held to replace forms
@@ -124,13 +124,30 @@ func (r *Redactor) Text(s string) string { return r.hide(s, false) }
 func (r *Redactor) Piece(s string) string { return r.hide(s, true) }
 
 func (r *Redactor) hide(s string, cut bool) string {
-	f := r.forms.Load()
+	f := r.hidden()
 	if f == nil {
 		return s
 	}
 	var found []span
-	view{text: s}.each(maxEscaped, func(v view) { found = f.find(v, cut, found) })
-	if found == nil {
+	view{text: s}.each(maxEscaped, func(v view) {
+		if found = f.find(v, found); cut {
+			found = f.findStart(v, f.findRest(v, found))
+		}
+	})
+	return redact(s, found)
+}
+
+// hidden is what to hide; nil: nothing.
+func (r *Redactor) hidden() *forms {
+	if r == nil {
+		return nil
+	}
+	return r.forms.Load()
+}
+
+// redact puts Redacted in the place of what was found.
+func redact(s string, found []span) string {
+	if len(found) == 0 {
 		return s
 	}
 	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.from, b.from) })
@@ -148,25 +165,28 @@ func (r *Redactor) hide(s string, cut bool) string {
 }
 
 // find adds where a view has a form.
-func (f *forms) find(v view, cut bool, found []span) []span {
-	s, ends := v.text, []int(nil)
-	if cut {
-		found = f.findRest(v, found)
-		ends = v.ends()
-	}
+func (f *forms) find(v view, found []span) []span {
+	s := v.text
 	for i := 0; i+minKnown <= len(s); i++ {
 		if !f.pairs[pair(s, i)] {
 			continue
-		}
-		begins := func(form string) bool {
-			return slices.ContainsFunc(ends, func(end int) bool { return i+minKnown <= end && strings.HasPrefix(form, s[i:end]) })
 		}
 		for _, form := range f.starts[s[i:i+minKnown]] {
 			if strings.HasPrefix(s[i:], form) {
 				found = append(found, v.span(i, i+len(form)))
 				break
 			}
-			if begins(form) {
+		}
+	}
+	return found
+}
+
+// findStart adds where a view ends with the beginning of a form.
+func (f *forms) findStart(v view, found []span) []span {
+	s := v.text
+	for _, end := range v.ends(maxTorn) {
+		for i := max(0, end-len(f.all[0])); i+minKnown <= end; i++ {
+			if slices.ContainsFunc(f.starts[s[i:i+minKnown]], func(form string) bool { return strings.HasPrefix(form, s[i:end]) }) {
 				found = append(found, v.span(i, len(s)))
 				break
 			}

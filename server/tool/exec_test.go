@@ -15,6 +15,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/proc"
+	"agentd/server/secret"
 	"agentd/server/tool"
 )
 
@@ -217,5 +218,32 @@ func TestExecLargeJSONIsSpilled(t *testing.T) {
 	want, _ := json.Marshal([]string{strings.Repeat("x", 100_000)})
 	if got.Spill == nil || string(got.Spill.Data) != string(want) || got.Outcome.ResultHandle == nil {
 		t.Errorf("Execute = %+v, want a handle of %d bytes", got.Outcome, len(want))
+	}
+}
+
+func TestExecHidesSecrets(t *testing.T) {
+	known := &secret.Redactor{}
+	known.Add([]byte("hunter2hunter2"))
+	known.Add([]byte("12345678"))
+	for _, tc := range []struct {
+		name, script, want, chunks string
+	}{
+		{"halves", `printf 'a hunter2'; sleep 0.1; printf 'hunter2 b'`, "a [REDACTED] b", "a |[REDACTED] b|"},
+		{"JSON", `printf '{"a":"hunter2\\u0068unter2"}'`, `{"a":"[REDACTED]"}`, `{"a":"[REDACTED]"}|`},
+		{"a number", `printf '{"a":12345678}'`, `{"a":[REDACTED]}`, `{"a":[REDACTED]}|`},
+		{"cut off", `printf %990s x; printf hunter2hunter2`, strings.Repeat(" ", 989) + "x[REDACTED]\n\n[The tool wrote more than its limit; the rest was not kept.]", ""},
+		{"failure", `printf 'a hunter2'; sleep 0.1; printf 'hunter2'; echo hunter2hunter2 >&2; exit 1`, "Error: The tool's program ended with exit status 1: [REDACTED]\n" +
+			"[kind: execution_failed; recoverable: no; suggested action: try_alternative; A part of its output was streamed before.]", "a |[REDACTED]|"},
+	} {
+		tl, err := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Command: []string{"sh", "-c", tc.script}, Known: known, MaxOutput: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks := ""
+		c := call
+		c.Stream = func(chunk tool.Chunk) { chunks += chunk.Text + "|" }
+		if got := use(t, t.Context(), tl, c, `{}`); got != tc.want || tc.chunks != "" && chunks != tc.chunks {
+			t.Errorf("%s: %q in chunks %q, want %q and %q", tc.name, got, chunks, tc.want, tc.chunks)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/proc"
+	"agentd/server/secret"
 )
 
 // ExecOptions is what NewExec needs. Spec and Command are required.
@@ -24,8 +25,8 @@ type ExecOptions struct {
 	// MaxOutput is how many bytes of stdout are kept; 0 is 8 MiB, more than 32 MiB is of no use.
 	MaxOutput int64
 	Limit     *proc.Limit // of programs that run at once; nil: there is none
-	// Redact takes known secrets out of the end of stderr that is shown in an error; nil: there are none.
-	Redact func(string) string
+	// Known are the secrets that are taken out of what the program writes; nil: there are none.
+	Known *secret.Redactor
 }
 
 // NewExec makes a tool of a program, or returns config-invalid. It starts nothing.
@@ -43,7 +44,6 @@ func NewExec(opts ExecOptions) (Tool, error) {
 		return nil, fault.Invalid("The exec tool is not valid.", fault.At("want a positive number of bytes", "maxOutputBytes"))
 	}
 	opts.MaxOutput = min(cmp.Or(opts.MaxOutput, proc.DefaultMaxOutput), maxOutput)
-	opts.Redact = orSame(opts.Redact)
 	return execTool{opts}, nil
 }
 
@@ -59,14 +59,14 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 	if err != nil {
 		return Result{}, t.notStarted(ctx, err)
 	}
-	output, cut := collect(p, t.MaxOutput, call.Stream)
+	output, cut := collect(p, t.MaxOutput, t.Known.Flow(), call.Stream)
 	status, err := p.Wait()
 	if err != nil {
 		return Result{}, err
 	}
 	if !status.OK() {
 		text := fmt.Sprintf("The tool's program ended with %v", status)
-		if said := strings.TrimSpace(t.Redact(status.Stderr)); said != "" {
+		if said := strings.TrimSpace(t.Known.Piece(status.Stderr)); said != "" {
 			return Result{}, &Error{Message: text + ": " + said}
 		}
 		return Result{}, &Error{Message: text + " and an empty standard error."}
@@ -94,23 +94,26 @@ func (t execTool) notStarted(ctx context.Context, err error) error {
 	return e
 }
 
-// collect reads all of r, streams its first limit bytes as text, cut between characters, and returns them. More than
-// that is dropped.
-func collect(r io.Reader, limit int64, stream func(Chunk)) (all []byte, cut bool) {
+// collect reads all of r, streams its first limit bytes as text, cut between characters and but for what shown hides, and
+// returns them. More than that is dropped.
+func collect(r io.Reader, limit int64, shown *secret.Flow, stream func(Chunk)) (all []byte, cut bool) {
 	var text runes
+	read := int64(0)
+	emit := func(s string) {
+		if s != "" {
+			all = append(all, s...)
+			stream(Chunk{Kind: Text, Text: s})
+		}
+	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(buf)
-		keep := int(min(int64(n), limit-int64(len(all))))
-		cut = cut || keep < n
-		all = append(all, buf[:keep]...)
-		if s := text.push(buf[:keep]); s != "" {
-			stream(Chunk{Kind: Text, Text: s})
-		}
+		keep := min(int64(n), limit-read)
+		read += keep
+		cut = cut || keep < int64(n)
+		emit(shown.Push(text.push(buf[:keep])))
 		if err != nil { // the end of it: Wait tells why
-			if len(text.held) > 0 {
-				stream(Chunk{Kind: Text, Text: string(text.held)})
-			}
+			emit(shown.Push(string(text.held)) + shown.Rest(cut))
 			return all, cut
 		}
 	}
