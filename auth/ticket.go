@@ -19,8 +19,8 @@ const (
 	maxRevoked  = 1000
 )
 
-// Tickets are the single-use credentials with which browsers open a WebSocket, for they cannot send a token there. They
-// are kept in memory only, at most 1000. A Tickets is safe for concurrent use.
+// Tickets are the single-use credentials with which browsers open a WebSocket or an event stream, for they cannot send a token
+// there. They are kept in memory only, at most 1000. A Tickets is safe for concurrent use.
 type Tickets struct {
 	ttl time.Duration
 

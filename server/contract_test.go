@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/gate"
 	"agentd/server/schema"
 )
 
@@ -30,6 +32,7 @@ type operation struct {
 	segments  []string
 	responses map[string]any
 	at        string // JSON pointer of responses
+	queries   []string
 }
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
@@ -45,9 +48,17 @@ func readContract(t testing.TB, r *rig) *contract {
 	base := r.cfg.Server.BasePath
 	for pattern, item := range c.doc["paths"].(map[string]any) {
 		for method, op := range item.(map[string]any) {
+			var queries []string
+			params, _ := op.(map[string]any)["parameters"].([]any)
+			for _, p := range params {
+				if p := p.(map[string]any); p["in"] == "query" {
+					queries = append(queries, p["name"].(string))
+				}
+			}
 			c.operations[strings.ToUpper(method)+" "+pattern] = operation{
 				segments:  strings.Split(base+pattern, "/"),
 				responses: op.(map[string]any)["responses"].(map[string]any),
+				queries:   queries,
 				at:        "#/paths/" + pointerEscaper.Replace(pattern) + "/" + method + "/responses/",
 			}
 		}
@@ -88,6 +99,12 @@ func (c *contract) check(t testing.TB, x *exchange, body string) {
 	}
 }
 
+// readable are the headers that a page of another origin may always read, and those that mean nothing to it: of the
+// connection, of CORS itself, and what no page may read at all.
+var readable = []string{"Cache-Control", "Content-Length", "Content-Type", "X-Csrf-Token",
+	"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin",
+	"Access-Control-Expose-Headers", "Access-Control-Max-Age", "Connection", "Date", "Sec-Websocket-Version", "Set-Cookie", "Upgrade", "Vary"}
+
 func (c *contract) problems(x *exchange, body string) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	h := x.resp.Header
@@ -102,6 +119,12 @@ func (c *contract) problems(x *exchange, body string) (problems []string) {
 		add("header X-Request-Id is %q, want one", id)
 	}
 	want("X-Content-Type-Options", "nosniff")
+	for name := range h {
+		same := func(other string) bool { return strings.EqualFold(name, other) }
+		if !slices.ContainsFunc(gate.Exposed, same) && !slices.ContainsFunc(readable, same) {
+			add("header %s is not among those that pages of other origins may read", name)
+		}
+	}
 	if stream {
 		want("Content-Type", "text/event-stream; charset=utf-8")
 		want("Cache-Control", "no-cache, no-transform")
@@ -121,7 +144,7 @@ func (c *contract) problems(x *exchange, body string) (problems []string) {
 	}
 
 	op, ok := c.operation(x.method, x.path)
-	if !ok && x.method == http.MethodHead {
+	if !ok && (x.method == http.MethodHead || x.method == http.MethodOptions && status == http.StatusNoContent) { // the latter is a preflight
 		return problems
 	}
 	if !ok {

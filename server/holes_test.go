@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"agentd/ws"
@@ -202,5 +203,44 @@ func TestEveryHoleIsAnnounced(t *testing.T) {
 	check("back after ten deltas and a restart", f.watch(t, run, tenth, until("completed")), deltas-10)
 	if v := f.watch(t, run, fmt.Sprintf("evt-r-%s-1.%s", f.run, "2bd"), until("completed")); v.dropped != 11 { // 2bd is 3001
 		t.Errorf("back after 3001 deltas: %d missing, want 11", v.dropped)
+	}
+}
+
+// The connection of an event stream ends with it, and says so: a client that keeps connections for its next requests does
+// not send one into a connection that is about to be closed.
+func TestStreamsSpoilNoPooledConnection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, `{"auth": {"kind": "none"}}`, nil)
+	run, err := find(r.do("POST", "/v1/agents/echo/run", "", `{"sessionId": "kept"}`).body, ".runId")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1}, Timeout: patience}
+	defer client.CloseIdleConnections()
+	for i := range 20 {
+		session := fmt.Sprint("s", i)
+		r.do("POST", "/v1/agents/echo/run", "", fmt.Sprintf(`{"sessionId": %q}`, session))
+		for _, path := range []string{"/v1/sessions/" + session + "/events", "/v1/runs/" + run + "/events"} {
+			resp, err := client.Get(r.url + path)
+			if err != nil {
+				t.Fatalf("GET %s: %v", path, err)
+			}
+			if !resp.Close {
+				t.Errorf("GET %s does not say that its connection closes: %v", path, resp.Header)
+			}
+			// The session's stream ends when the session is erased; the run's has ended.
+			r.do("DELETE", "/v1/sessions/"+session, "", "")
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Errorf("GET %s ends with %v", path, err)
+			}
+			resp.Body.Close()
+			next, err := client.Post(r.url+"/v1/agents/echo/run", "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Errorf("the request after GET %s: %v", path, err)
+				continue
+			}
+			io.Copy(io.Discard, next.Body) //nolint:errcheck // so that its connection is used again
+			next.Body.Close()
+		}
 	}
 }

@@ -101,7 +101,8 @@ func (s *Server) open(ctx context.Context) error {
 	if rate := cfg.Server.RateLimit; rate.Enabled {
 		limiter = gate.NewLimiter(rate.Window.Duration(), rate.PerIPRequests)
 	}
-	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Metrics: p.metrics, Logger: s.log,
+	tickets := auth.NewTickets(cfg.Server.WS.TicketTTL.Duration())
+	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Tickets: tickets, Metrics: p.metrics, Logger: s.log,
 		Limiter: limiter, Audit: s.auditStage(p),
 		CORS: gate.CORS{AllowOrigins: cors.AllowOrigins, AllowCredentials: cors.AllowCredentials, AllowMethods: cors.AllowMethods,
 			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
@@ -121,7 +122,6 @@ func (s *Server) open(ctx context.Context) error {
 	if cfg.Metrics.Enabled {
 		api.Metrics = p.metrics
 	}
-	tickets := auth.NewTickets(cfg.Server.WS.TicketTTL.Duration())
 	redact := cfg.Server.WS.CommentarySanitization
 	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel, Subscribing: api.Subscribing,
 		KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version,

@@ -33,16 +33,19 @@ type AcceptOptions struct {
 	Header   http.Header // further fields of the answer, none of them of the handshake
 }
 
-// IsUpgrade reports whether a request asks for a WebSocket, be it a proper handshake or not.
-func IsUpgrade(r *http.Request) bool { return hasToken(r.Header, "Upgrade", "websocket") }
+// IsUpgrade reports whether a request asks for a WebSocket, be it a proper handshake or not. Only a GET over HTTP/1.1 can: for
+// HTTP/1.0 the field means nothing (RFC 9110, section 7.8), and a HEAD is answered as the GET that asks for nothing.
+func IsUpgrade(r *http.Request) bool {
+	return r.ProtoAtLeast(1, 1) && r.Method != http.MethodHead && offersWebSocket(r.Header)
+}
 
 // CheckHandshake checks that a request is a client's opening handshake (section 4.2.1). It sends nothing, so a server can
 // do further checks before Accept. The error is a *HandshakeError.
 func CheckHandshake(r *http.Request) error {
 	switch {
-	case r.ProtoMajor != 1 || r.ProtoMinor < 1: // item 1
+	case r.ProtoMajor != 1: // item 1
 		return badRequest("the request is not HTTP/1.1")
-	case r.Method != http.MethodGet:
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return &HandshakeError{http.StatusMethodNotAllowed, http.Header{"Allow": {http.MethodGet}}, "the method is not GET"}
 	case !IsUpgrade(r): // item 3
 		return upgradeRequired("Upgrade does not name websocket")

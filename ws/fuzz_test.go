@@ -228,6 +228,7 @@ func FuzzRoundTrip(f *testing.F) {
 // FuzzHandshake checks that whatever passes CheckHandshake is accepted, and that Protocols agrees with itself.
 func FuzzHandshake(f *testing.F) {
 	f.Add("websocket", "Upgrade", "13", "dGhlIHNhbXBsZSBub25jZQ==", "svc.protocol.v1, ticket.x", "permessage-deflate; a=\"b\"")
+	f.Add("websocket, TLS/1.0, /", "Upgrade", "13", "dGhlIHNhbXBsZSBub25jZQ==", "a", "")
 	f.Add("h2c,WebSocket", "keep-alive, upgrade", "13", "AAAAAAAAAAAAAAAAAAAAAA==", "a", "")
 	f.Add("", "", "", "", ",,", ";")
 	f.Fuzz(func(t *testing.T, upgrade, connection, version, key, protocols, extensions string) {

@@ -43,14 +43,17 @@ func isTokenByte(b byte) bool {
 
 var errList = errors.New("malformed list")
 
-// tokens reads a list of tokens, of all fields of that name. Empty elements do not count (RFC 9110, section 5.6.1.2).
-func tokens(h http.Header, name string) ([]string, error) {
+// tokens reads a list of tokens, of all fields of that name.
+func tokens(h http.Header, name string) ([]string, error) { return elements(h, name, (*scanner).token) }
+
+// elements reads a list, of all fields of that name. Empty elements do not count (RFC 9110, section 5.6.1.2).
+func elements(h http.Header, name string, element func(*scanner) string) ([]string, error) {
 	var list []string
 	for _, value := range h.Values(name) {
 		for s := (scanner{value}); ; {
 			s.space()
-			if token := s.token(); token != "" {
-				list = append(list, token)
+			if e := element(&s); e != "" {
+				list = append(list, e)
 			}
 			s.space()
 			if s.s == "" {
@@ -62,6 +65,26 @@ func tokens(h http.Header, name string) ([]string, error) {
 		}
 	}
 	return list, nil
+}
+
+// protocol takes a protocol of Upgrade (RFC 9110, section 7.8), a token with or without a version, which may be nothing. One
+// that breaks off within its version leaves the slash.
+func (s *scanner) protocol() string {
+	name := s.token()
+	if version, ok := strings.CutPrefix(s.s, "/"); ok && name != "" {
+		rest := scanner{version}
+		if v := rest.token(); v != "" {
+			*s = rest
+			return name + "/" + v
+		}
+	}
+	return name
+}
+
+// offersWebSocket reports whether Upgrade names the protocol of RFC 6455, which has no version there.
+func offersWebSocket(h http.Header) bool {
+	list, err := elements(h, "Upgrade", (*scanner).protocol)
+	return err == nil && slices.ContainsFunc(list, func(p string) bool { return strings.EqualFold(p, "websocket") })
 }
 
 // hasToken reports whether a list of tokens has one, which is in lower case, in any case.

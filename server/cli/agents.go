@@ -95,7 +95,7 @@ func declared(cfg *config.Config, id string) rest.AgentSummary {
 func undeclared(cfg *config.Config, id string) error {
 	known := slices.Sorted(maps.Keys(cfg.Agents))
 	missing := fault.New(fault.AgentNotFound, "The configuration has no agent %q.", id)
-	if best := nearest(id, known); best != "" {
+	if best := fault.Nearest(id, known); best != "" {
 		missing.Message += " Did you mean " + best + "?"
 	}
 	if len(known) == 0 {

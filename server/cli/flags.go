@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"agentd/server/fault"
 )
 
 // options are the values of all flags; each command declares those that it takes.
@@ -319,7 +321,7 @@ func flagProblem(err error, fs *flag.FlagSet) string {
 	var known []string
 	fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
 	text := "there is no flag --" + strings.TrimLeft(name, "-")
-	if best := nearest(name, known); best != "" {
+	if best := fault.Nearest(name, known); best != "" {
 		return text + "; did you mean --" + best + "?"
 	}
 	return text + "; write -- before an argument that begins with a dash."

@@ -103,34 +103,3 @@ func (cmd *command) help() string {
 
 // usage is the command line without flags.
 func (cmd *command) usage() string { return strings.TrimSpace("agentd " + cmd.name + " " + cmd.args) }
-
-// nearest is the candidate that differs from word in the fewest letters, at most a third of them; "" if there is none.
-func nearest(word string, candidates []string) string {
-	best, limit := "", 1+len(word)/3
-	for _, c := range candidates {
-		if d := distance(word, c); d <= limit {
-			best, limit = c, d-1
-		}
-	}
-	return best
-}
-
-// distance is the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
-}

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"strings"
+
+	"agentd/server/fault"
 )
 
 // A command is one row of the table: all that is known about it.
@@ -329,7 +331,7 @@ func find(args []string) (cmd *command, rest []string, err error) {
 		words = append(words, word)
 	}
 	e := usage("There is no command %q.", args[0])
-	if best := nearest(args[0], words); best != "" {
+	if best := fault.Nearest(args[0], words); best != "" {
 		e.Message += " Did you mean " + best + "?"
 	}
 	return nil, nil, e
@@ -355,7 +357,7 @@ func findMember(args, members []string) (*command, []string, error) {
 		return find([]string{"help", args[0]})
 	}
 	e := usage("There is no command %q.", args[0]+" "+args[1]).Advise("Run `agentd help " + args[0] + "`.")
-	if best := nearest(args[1], members); best != "" {
+	if best := fault.Nearest(args[1], members); best != "" {
 		e.Message += " Did you mean " + args[0] + " " + best + "?"
 	}
 	return nil, nil, e

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"agentd/server/fault"
 )
 
 const (
@@ -167,7 +169,7 @@ func (l *loader) object(v reflect.Value, s *shape, n *node, path []any) {
 		case f == nil && l.problems.full():
 			l.report(m.pos, path, "unknown key")
 		case f == nil:
-			best := nearest(m.key, s.names(kind))
+			best := fault.Nearest(m.key, s.names(kind))
 			given[best] = true // a misspelt key is not missing as well
 			l.report(m.pos, path, "unknown key "+quoted(m.key)+didYouMean(best))
 		case !f.of(kind):

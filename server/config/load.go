@@ -234,7 +234,7 @@ func (l *loader) environment(v reflect.Value) {
 		} else if l.problems.full() {
 			l.report(pos{}, []any{name}, "there is no such variable")
 		} else {
-			l.report(pos{}, []any{name}, "there is no such variable"+didYouMean(nearest(name, names)))
+			l.report(pos{}, []any{name}, "there is no such variable"+didYouMean(fault.Nearest(name, names)))
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (l *loader) overrides(v reflect.Value) {
 		if s, ok := byPath[path]; ok {
 			l.set(v, s, l.opts.Overrides[path])
 		} else {
-			l.report(pos{}, []any{path}, "there is no such setting"+didYouMean(nearest(path, paths)))
+			l.report(pos{}, []any{path}, "there is no such setting"+didYouMean(fault.Nearest(path, paths)))
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"agentd/server/fault"
 )
 
 // rules are what the tags of a field ask of its value; on a list of texts, of each of them.
@@ -118,7 +120,7 @@ func (r *rules) checkText(s string) string {
 	case r.required && s == "":
 		return "is empty"
 	case r.enum != nil && !slices.Contains(r.enum, s):
-		return fmt.Sprintf("want %s, got %s%s", alternatives(r.enum), quoted(s), didYouMean(nearest(s, r.enum)))
+		return fmt.Sprintf("want %s, got %s%s", alternatives(r.enum), quoted(s), didYouMean(fault.Nearest(s, r.enum)))
 	case r.text != nil:
 		return r.text.check(s)
 	}

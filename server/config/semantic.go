@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"agentd/server/fault"
 )
 
 // A checker finds what no field can tell alone.
@@ -154,7 +156,7 @@ func (k checker) twice(names []string, path []any) {
 func (k checker) unknown(what, name string, known iter.Seq[string], path []any) {
 	best := ""
 	if !k.full() {
-		best = nearest(name, slices.Sorted(known))
+		best = fault.Nearest(name, slices.Sorted(known))
 	}
 	k.report(fmt.Sprintf("there is no %s %s%s", what, quoted(name), didYouMean(best)), path...)
 }

@@ -52,7 +52,7 @@ type TLS struct {
 // CORS is denied unless an origin is listed.
 type CORS struct {
 	AllowOrigins     []string `json:"allowOrigins" default:"" check:"origin" doc:"Origins that may call, or * for all."`
-	AllowCredentials bool     `json:"allowCredentials" default:"false" doc:"Allow cookies and other credentials."`
+	AllowCredentials bool     `json:"allowCredentials" default:"false" doc:"Allow cookies and other credentials. Without tokens (auth.kind none) an origin listed by name always may send the CSRF cookie."`
 	AllowMethods     []string `json:"allowMethods" default:"GET,POST,PUT,PATCH,DELETE,OPTIONS" check:"token" doc:"Methods that a preflight allows."`
 	AllowHeaders     []string `json:"allowHeaders" default:"Authorization,Content-Type,Idempotency-Key,X-CSRF-Token,Last-Event-ID" check:"token" doc:"Headers that a preflight allows."`
 	MaxAgeSeconds    int      `json:"maxAgeSeconds" default:"600" check:"0..3153600000" doc:"How long a browser keeps a preflight's answer."`

@@ -239,25 +239,23 @@ func (w *recorder) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Hijack is for http.ResponseController. Who takes the connection over is going to answer 101 or, where no upgrade was
-// asked for, 200.
+// Hijack is for http.ResponseController. Who takes the connection over says what it is going to answer by SetStatus before.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if h := w.held; h != nil {
-		status := http.StatusOK
-		if h.r.Header.Get("Upgrade") != "" {
-			status = http.StatusSwitchingProtocols
-		}
-		w.held, w.status = nil, status
+		w.held = nil
 		if err := h.record(w); err != nil {
 			w.refuse(h, err)
 			return nil, nil, err
 		}
+	}
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
 		w.status = 0
 	}
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+	return conn, rw, err
 }
 
-// SetStatus notes what an endpoint has answered that took the connection over.
+// SetStatus notes what an endpoint is going to answer that takes the connection over; 0 when it does not after all.
 func (w *recorder) SetStatus(status int) { w.status = status }
 
 // Unwrap gives http.ResponseController the writer below.

@@ -51,14 +51,26 @@ func (c *CSRF) cookie(r *http.Request) (value string) {
 	return value
 }
 
-// offer gives a browser that has no cookie one, so that a page of ours can prove itself from then on.
-func (c *CSRF) offer(w http.ResponseWriter, r *http.Request) {
-	if _, bears := Bearer(r); bears || !c.Enabled || !fromBrowser(r) || c.cookie(r) != "" {
+// offer gives a browser that has no cookie one, so that a page of ours can prove itself from then on. A page of another origin
+// that may read answers cannot read the cookie of this one, so a header tells it the value, and the browser may send the
+// cookie for it.
+func (c *CSRF) offer(w http.ResponseWriter, r *http.Request, foreign bool) {
+	if _, bears := Bearer(r); bears || !c.Enabled || !fromBrowser(r) {
 		return
 	}
-	var b [24]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails
-	// Scripts must be able to read it, so it is not HttpOnly.
-	http.SetCookie(w, &http.Cookie{Name: c.CookieName, Value: base64.RawURLEncoding.EncodeToString(b[:]), Path: "/",
-		SameSite: http.SameSiteStrictMode, Secure: true})
+	value := c.cookie(r)
+	if value == "" {
+		var b [24]byte
+		rand.Read(b[:]) //nolint:errcheck // it never fails
+		value = base64.RawURLEncoding.EncodeToString(b[:])
+		// Scripts must be able to read it, so it is not HttpOnly.
+		cookie := &http.Cookie{Name: c.CookieName, Value: value, Path: "/", SameSite: http.SameSiteStrictMode, Secure: true}
+		if foreign {
+			cookie.SameSite, cookie.Partitioned = http.SameSiteNoneMode, true
+		}
+		http.SetCookie(w, cookie)
+	}
+	if foreign && slices.Contains(c.SafeMethods, r.Method) {
+		w.Header().Set(c.HeaderName, value)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"agentd/auth"
@@ -37,6 +38,9 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	msg := f.Message
 	if f.Kind == fault.Internal {
 		msg = fmt.Sprintf("The server could not complete request %s.", Of(r).ID)
+	}
+	if f.Kind == fault.ConfigInvalid && !strings.HasPrefix(msg, "The request") { // its code names the configuration, too
+		msg = "The request is not valid. " + msg
 	}
 	if status >= 500 && f.Kind != fault.RunFailed {
 		g.opts.Logger.Error("request failed", "request", Of(r).ID, "path", r.URL.Path, "error", f)

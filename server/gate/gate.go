@@ -31,7 +31,8 @@ type Options struct {
 	BasePath   string // "/v1"
 	TrustProxy bool   // take the client's address from X-Forwarded-For
 	Verifier   *auth.Verifier
-	Origins    Origins // checked when there is no Verifier
+	Tickets    *auth.Tickets // where there is a Verifier
+	Origins    Origins       // checked when there is no Verifier
 	CORS       CORS
 	CSRF       CSRF
 	Limiter    *Limiter // nil: addresses may send as much as they like
@@ -46,6 +47,7 @@ type Gate struct {
 	public   map[string]bool // patterns that need no token
 	probes   map[string]bool // patterns that are not limited and need no host by name
 	upgrades map[string]bool // patterns whose routes find out themselves who calls
+	ticketed map[string]bool // patterns that take a ticket in the query
 	late     map[string]bool // patterns whose routes tell themselves of a refused token
 	draining atomic.Bool
 }
@@ -55,7 +57,7 @@ func New(o Options) *Gate {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}, upgrades: map[string]bool{}, probes: map[string]bool{}}
+	return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}, ticketed: map[string]bool{}, upgrades: map[string]bool{}, probes: map[string]bool{}}
 }
 
 // Public exempts a mux pattern from authentication. It must be called before the gate serves.
@@ -74,6 +76,10 @@ func (g *Gate) Late(pattern string) { g.late[pattern] = true }
 // Upgrade leaves it to a mux pattern's route to find out who calls. Without tokens the origin is checked as for others. It
 // must be called before the gate serves.
 func (g *Gate) Upgrade(pattern string) { g.upgrades[pattern] = true }
+
+// Ticketed lets a client of a mux pattern tell who it is by a single-use ticket in the query, since a browser's EventSource can
+// send no token. A ticket that is no good is not made up for by a good token. It must be called before the gate serves.
+func (g *Gate) Ticketed(pattern string) { g.ticketed[pattern] = true }
 
 // Drain makes the gate tell [Draining] from now on.
 func (g *Gate) Drain() { g.draining.Store(true) }
@@ -138,7 +144,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		handler, pattern := mux.Handler(r)
 		defer g.finish(w, r, q, pattern, start)
 		defer g.caught(w, r)
-		for name, values := range g.opts.CORS.headers(r) {
+		for name, values := range g.opts.CORS.headers(r, &g.opts.CSRF, g.opts.Verifier == nil) {
 			h[name] = values
 		}
 		if preflight(r) {
@@ -148,10 +154,11 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		found := pattern != "" && r.URL.Path == clean(r.URL.Path)
 		err := g.limit(h, q, pattern)
 		if err == nil {
-			if err = g.authenticate(r, q, pattern); err != nil {
+			var by string
+			if by, err = g.authenticate(r, q, pattern); err != nil {
 				g.denied(r, q, err)
 			} else if q.Principal.Kind != "" || g.upgrades[pattern] {
-				g.granted(r, q, "bearer")
+				g.granted(r, q, by)
 				w.hold(g, r, q, start)
 			}
 			if err != nil && found && g.late[pattern] && fault.Of(err).Kind.Status == http.StatusUnauthorized {
@@ -207,7 +214,8 @@ func (g *Gate) protect(w http.ResponseWriter, r *http.Request, pattern string) e
 	if err := g.opts.CSRF.Check(r); err != nil {
 		return err
 	}
-	g.opts.CSRF.offer(w, r)
+	listed, all := g.opts.CORS.allows(r)
+	g.opts.CSRF.offer(w, r, listed || all)
 	return nil
 }
 
@@ -294,25 +302,33 @@ func (g *Gate) clientIP(r *http.Request) netip.Addr {
 	return netip.Addr{}
 }
 
-// authenticate finds the principal. Paths outside the base path and public routes have none.
-func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) error {
+// TicketParameter is the query parameter of [Gate.Ticketed].
+const TicketParameter = "ticket"
+
+// authenticate finds the principal, and by what: bearer or ticket. Paths outside the base path and public routes have none.
+func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) (by string, err error) {
 	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
-		return nil
+		return "", nil
 	}
 	if g.opts.Verifier == nil {
 		q.Principal = auth.Anonymous()
-		return nil
+		return "", nil
 	}
 	if g.upgrades[pattern] {
-		return nil
+		return "", nil
+	}
+	if g.ticketed[pattern] {
+		if ticket := r.URL.Query().Get(TicketParameter); ticket != "" {
+			q.Principal, err = g.opts.Tickets.Take(ticket)
+			return "ticket", err
+		}
 	}
 	raw, ok := Bearer(r)
 	if !ok {
-		return fault.New(fault.AuthRequired, "The request carries no bearer token.")
+		return "", fault.New(fault.AuthRequired, "The request carries no bearer token.")
 	}
-	p, err := g.opts.Verifier.Verify(r.Context(), q.IP, auth.Raw(raw))
-	q.Principal = p
-	return err
+	q.Principal, err = g.opts.Verifier.Verify(r.Context(), q.IP, auth.Raw(raw))
+	return "bearer", err
 }
 
 // Bearer is the token in a request's Authorization header.

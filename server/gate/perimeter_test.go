@@ -47,13 +47,13 @@ func TestCORS(t *testing.T) {
 		want   string // the headers: allow-origin, vary, credentials, methods, headers, age
 	}{
 		{"no origin", one, request("GET"), 200, "-|-|-|-|-|-"},
-		{"allowed", one, request("GET", "Origin", "https://a.example"), 200, "https://a.example|Origin|-|-|-|-"},
+		{"allowed", one, request("GET", "Origin", "https://a.example"), 200, "https://a.example|Origin|true|-|-|-"},
 		{"another scheme", one, request("GET", "Origin", "http://a.example"), 403, "-|-|-|-|-|-"},
 		{"denied by default", gate.CORS{}, request("GET", "Origin", "https://a.example"), 403, "-|-|-|-|-|-"},
 		{"null", one, request("GET", "Origin", "null"), 403, "-|-|-|-|-|-"},
 		{"all", all, request("GET", "Origin", "https://b.example"), 200, "*|-|-|-|-|-"},
 		{"all with credentials", credentials, request("GET", "Origin", "https://b.example"), 200, "https://b.example|Origin|true|-|-|-"},
-		{"preflight", one, request("OPTIONS", "Origin", "https://a.example", ask, "POST"), 204, "https://a.example|Origin|-|GET, POST|X, Y|600"},
+		{"preflight", one, request("OPTIONS", "Origin", "https://a.example", ask, "POST"), 204, "https://a.example|Origin|true|GET, POST|X, Y|600"},
 		{"preflight of a stranger", one, request("OPTIONS", "Origin", "https://b.example", ask, "POST"), 204, "-|-|-|-|-|-"},
 		{"preflight without origin", one, request("OPTIONS", ask, "POST"), 204, "-|-|-|-|-|-"},
 	} {

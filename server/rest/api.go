@@ -99,7 +99,7 @@ func (a *API) operations() []openapi.Operation {
 		if rt.Takes != nil {
 			op.Body, op.BodyType = rt.Takes, ""
 		}
-		op.Errors = errorsOf(rt, op.Body != nil || len(op.Params) > 0)
+		op.Errors = errorsOf(rt)
 		if op.Keyed {
 			op.Errors = append(op.Errors, fault.IdempotencyKeyRequired, fault.IdempotencyConflict, fault.IdempotencyInFlight)
 		}
@@ -108,9 +108,9 @@ func (a *API) operations() []openapi.Operation {
 	return ops
 }
 
-// errorsOf adds to a row's own errors those that follow from its access and input.
-func errorsOf(rt Route, input bool) []*fault.Kind {
-	kinds := []*fault.Kind{fault.OriginDenied}
+// errorsOf adds to a row's own errors those that follow from its access.
+func errorsOf(rt Route) []*fault.Kind {
+	kinds := []*fault.Kind{fault.OriginDenied, fault.ConfigInvalid}
 	if rt.Access.kind != public && rt.Access.kind != upgrade {
 		kinds = append(kinds, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded,
 			fault.AuditUnavailable)
@@ -126,9 +126,6 @@ func errorsOf(rt Route, input bool) []*fault.Kind {
 	}
 	if rt.Access.kind == runOwner {
 		kinds = append(kinds, fault.RunNotFound)
-	}
-	if input {
-		kinds = append(kinds, fault.ConfigInvalid)
 	}
 	if rt.Effects {
 		kinds = append(kinds, fault.BodyTooLarge, fault.StorageFailed)

@@ -3,7 +3,9 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -21,17 +23,13 @@ import (
 // once. What the body takes of the memory is added to the weight.
 func (a *API) read(w http.ResponseWriter, r *http.Request, limit int64, in any, wt *weight) (data []byte, err error) {
 	v := reflect.ValueOf(in).Elem()
-	var issues []fault.Issue
-	var query url.Values
+	query, issues := readQuery(r, v.Type())
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		switch {
 		case f.Tag.Get("path") != "":
 			v.Field(i).SetString(r.PathValue(f.Tag.Get("path")))
 		case f.Tag.Get("query") != "":
-			if query == nil {
-				query = r.URL.Query()
-			}
 			name := f.Tag.Get("query")
 			if values, ok := query[name]; ok {
 				if problem := scalar(v.Field(i), f.Tag, values[0]); problem != "" {
@@ -124,6 +122,60 @@ func readPiece(data []byte, from io.Reader, n int) ([]byte, error) {
 	return data[:have+got], err
 }
 
+// maxStrayParameters is how many query parameters that a route does not have are reported.
+const maxStrayParameters = 20
+
+// readQuery reads the query of a request to a route with this input. Each parameter may be there once.
+func readQuery(r *http.Request, in reflect.Type) (url.Values, []fault.Issue) {
+	if r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, []fault.Issue{fault.At("the query is not well-formed")}
+	}
+	var issues []fault.Issue
+	known := queryNames(in)
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch {
+		case slices.Contains(known, name) && len(query[name]) == 1:
+			continue
+		case slices.Contains(known, name):
+			issues = append(issues, fault.At("is there twice", name))
+		case len(known) == 0:
+			issues = append(issues, fault.At("is not known: the route takes no query parameters", clip(name)))
+		default:
+			text := "is not a query parameter of this route"
+			if best := fault.Nearest(name, known); best != "" {
+				text += fmt.Sprintf("; did you mean %q?", best)
+			}
+			issues = append(issues, fault.At(text, clip(name)))
+		}
+		if len(issues) == maxStrayParameters {
+			break
+		}
+	}
+	return query, issues
+}
+
+// clip shortens a name that somebody has made up.
+func clip(name string) string {
+	if len(name) > 64 {
+		name = strings.ToValidUTF8(name[:64], "") + "…"
+	}
+	return strings.ToValidUTF8(name, "\uFFFD")
+}
+
+// queryNames are the query parameters of an input.
+func queryNames(in reflect.Type) (names []string) {
+	for f := range in.Fields() {
+		if name := f.Tag.Get("query"); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // scalar sets a query field: a string or an integer, whose length or value is within the bounds of its tags min and max.
 func scalar(v reflect.Value, tag reflect.StructTag, text string) string {
 	low, high := strict.Bound(tag, "min"), strict.Bound(tag, "max")
@@ -147,6 +199,19 @@ func scalar(v reflect.Value, tag reflect.StructTag, text string) string {
 		panic("rest: query field of type " + v.Type().String())
 	}
 	return ""
+}
+
+// cursorOf is a place in a list for a client to send back. Its check sum tells it from any other word.
+func cursorOf(n int64) string {
+	text := strconv.FormatInt(n, 36)
+	return text + "-" + strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte("runs:"+text))), 36)
+}
+
+// placeOf reads what cursorOf writes.
+func placeOf(cursor string) (int64, bool) {
+	text, _, _ := strings.Cut(cursor, "-")
+	n, ok := place(text, 36)
+	return n, ok && cursorOf(n) == cursor
 }
 
 // place reads a cursor: a number above zero as [strconv.FormatInt] writes it.

@@ -17,7 +17,7 @@ import (
 
 // TicketAnswer is the answer of POST /session/ws-ticket.
 type TicketAnswer struct {
-	Ticket    string `json:"ticket" doc:"Offer it as the subprotocol ticket.<value>. It is good for one connection."`
+	Ticket    string `json:"ticket" doc:"Offer it as the subprotocol ticket.<value>, or send it as ?ticket= to an event stream. It is good for one connection."`
 	ExpiresAt int64  `json:"expiresAt" doc:"Milliseconds since 1970."`
 	TTLMS     int64  `json:"ttlMs"`
 }
@@ -39,7 +39,7 @@ func (a *API) realtimeRoutes() []Route {
 				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
 			})},
 		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true, Secret: true,
-			Summary: "A single-use ticket with which a browser opens a WebSocket.",
+			Summary: "A single-use ticket with which a browser opens a WebSocket or an event stream.",
 			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
 				value, expires := a.Tickets.Issue(c.Principal)
 				return TicketAnswer{Ticket: value, ExpiresAt: expires.UnixMilli(), TTLMS: a.Tickets.TTL().Milliseconds()}, nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"agentd/auth"
@@ -219,6 +220,9 @@ func (a *API) Mount(mux *http.ServeMux, g *gate.Gate, base string) {
 		}
 		if rt.Access.kind == byFlag {
 			g.Late(rt.Pattern(base))
+		}
+		if slices.Contains(queryNames(rt.Endpoint.in), gate.TicketParameter) {
+			g.Ticketed(rt.Pattern(base))
 		}
 		if rt.Probe {
 			g.Probe(rt.Pattern(base))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"strconv"
 
 	"agentd/server/agent"
 	"agentd/server/event"
@@ -26,11 +25,18 @@ type listRunsInput struct {
 	WorkflowID string `query:"workflowId"`
 	SessionID  string `query:"sessionId"`
 	Limit      int    `query:"limit" min:"1" max:"1000" doc:"Default 100."`
-	Cursor     string `query:"cursor" doc:"nextCursor of the page before."`
+	Cursor     string `query:"cursor" min:"1" doc:"nextCursor of the page before."`
 }
 
 type runInputID struct {
 	RunID string `path:"runId"`
+}
+
+// A browser's EventSource can set no header: the query takes what else stands in headers.
+type watchRunInput struct {
+	RunID       string `path:"runId"`
+	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
 }
 
 // AbortBody says how to abort a run.
@@ -84,7 +90,7 @@ func (a *API) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, 
 		f.Limit = 100
 	}
 	if in.Cursor != "" {
-		n, ok := place(in.Cursor, 36)
+		n, ok := placeOf(in.Cursor)
 		if !ok {
 			return RunList{}, fault.Invalid("The request is not valid.", fault.At("is not a cursor of this route", "cursor"))
 		}
@@ -105,7 +111,7 @@ func (a *API) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, 
 	runs, next, err := a.Engine.List(ctx, f)
 	list := RunList{Runs: runs}
 	if next > 0 {
-		list.NextCursor = strconv.FormatInt(next, 36)
+		list.NextCursor = cursorOf(next)
 	}
 	return list, err
 }
@@ -124,6 +130,14 @@ func (a *API) abortRun(ctx context.Context, _ Call, in abortInput) (AbortAnswer,
 	return AbortAnswer{RunID: in.RunID, Status: status}, err
 }
 
-func (a *API) runEvents(w http.ResponseWriter, r *http.Request, c Call, _ runInputID) error {
+func (a *API) runEvents(w http.ResponseWriter, r *http.Request, c Call, in watchRunInput) error {
+	resumeAfter(r, in.LastEventID)
 	return a.Streams.ServeSSE(w, r, c.Principal, a.runFeed(event.OfAgentRun(c.Run.Owner, c.Run.ID), event.RunView, c.Run.Number))
+}
+
+// resumeAfter lets a stream begin after the event that the query names, unless a header names one.
+func resumeAfter(r *http.Request, lastEventID string) {
+	if lastEventID != "" && r.Header.Get("Last-Event-ID") == "" {
+		r.Header.Set("Last-Event-ID", lastEventID)
+	}
 }

@@ -128,7 +128,14 @@ func (a *API) eraseSession(ctx context.Context, c Call, in sessionInput) (none, 
 	return none{}, err
 }
 
-func (a *API) sessionEvents(w http.ResponseWriter, r *http.Request, c Call, in sessionInput) error {
+type watchSessionInput struct {
+	ID          string `path:"id"`
+	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+}
+
+func (a *API) sessionEvents(w http.ResponseWriter, r *http.Request, c Call, in watchSessionInput) error {
+	resumeAfter(r, in.LastEventID)
 	if !event.ValidID(in.ID) {
 		return fault.New(fault.SessionNotFound, "No session has such an id.")
 	}

@@ -101,11 +101,11 @@ const chunkHead = "00000000\r\n"
 func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (read func(), err error) {
 	rc := http.NewResponseController(w)
 	if r.ProtoMajor == 1 && r.ProtoMinor == 1 {
+		if s, ok := w.(interface{ SetStatus(int) }); ok {
+			s.SetStatus(http.StatusOK)
+		}
 		conn, _, err := rc.Hijack()
 		if err == nil {
-			if s, ok := w.(interface{ SetStatus(int) }); ok {
-				s.SetStatus(http.StatusOK)
-			}
 			o.conn = conn
 			// Nothing of the request stays: what net/http reads and writes with is several times as large as the stream.
 			return func() { discard(conn) }, o.head(w.Header())

@@ -65,15 +65,19 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	}
 	h := w.Header().Clone()
 	h.Del("Cache-Control")
+	answers := func(status int) {
+		if rec, ok := w.(interface{ SetStatus(int) }); ok {
+			rec.SetStatus(status)
+		}
+	}
+	answers(http.StatusSwitchingProtocols)
 	conn, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: protocol, Header: h, Options: ws.Options{MaxMessage: maxFrame, WriteTimeout: writeTimeout}})
 	if err != nil {
 		if _, ok := errors.AsType[*ws.HandshakeError](err); ok {
+			answers(0)
 			return handshakeFault(w, err)
 		}
 		return nil // the client has gone
-	}
-	if rec, ok := w.(interface{ SetStatus(int) }); ok {
-		rec.SetStatus(http.StatusSwitchingProtocols)
 	}
 	k := &socket{conn: conn, prefix: prefixOf(), subs: map[string]*follower{}}
 	k.c = s.newClient(principal, k)
