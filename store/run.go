@@ -83,7 +83,8 @@ type Message struct {
 	Tokens   int // an estimate
 	At       int64
 	Body     json.RawMessage
-	Run      int64 // on reading only
+	Run      int64  // on reading only
+	LeftOut  Status // how its run ended, failed or aborted, which later runs' histories leave out; empty: they do not
 }
 
 // Step is one step of a run.
@@ -222,6 +223,9 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	if err := putMessages(tx, n, session, c.Messages); err != nil {
 		return 0, err
 	}
+	if err := leaveOut(tx, n, session, &c.Run); err != nil {
+		return 0, err
+	}
 	for _, s := range c.Steps {
 		if err := tx.put(1, `INSERT INTO run_steps (key, agent_id, model, usage_json, started_at, ended_at, resumed) VALUES (?,?,?,?,?,?,?)
 			ON CONFLICT (key) DO UPDATE SET agent_id = excluded.agent_id, model = excluded.model,
@@ -334,10 +338,25 @@ func putMessages(tx *Tx, n int64, session string, messages []Message) error {
 	return nil
 }
 
+// leaveOut marks the messages of a run that has failed or was aborted, and takes the mark off one that goes on after all.
+func leaveOut(tx *Tx, n int64, session string, r *Run) error {
+	var mark any
+	switch {
+	case session == "":
+		return nil
+	case r.Status == Failed, r.Status == Aborted:
+		mark = string(r.Status)
+	case r.Was != Aborted:
+		return nil
+	}
+	_, err := tx.exec("UPDATE run_messages SET left_out = ? WHERE key BETWEEN ? AND ?", mark, key(n, 0), key(n, maxIndex))
+	return err
+}
+
 // putMessage writes a message of run n; session and sequence are nil when it is not part of one.
 func putMessage(tx *Tx, n int64, m *Message, session, sequence any) error {
-	err := tx.put(1, "INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body) VALUES (?,?,?,?,?,?,?)",
-		key(n, m.Index), session, sequence, m.Role, m.Tokens, m.At, string(m.Body))
+	err := tx.put(1, "INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body, left_out) VALUES (?,?,?,?,?,?,?,?)",
+		key(n, m.Index), session, sequence, m.Role, m.Tokens, m.At, string(m.Body), null(m.LeftOut))
 	return err
 }
 

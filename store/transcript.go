@@ -21,13 +21,13 @@ func (r *Runs) Events(tx *Tx, n int64, after, limit int) ([]Event, error) {
 	return events, err
 }
 
-const messageColumns = "key, coalesce(sequence, 0), session_id IS NULL, role, tokens, at, body"
+const messageColumns = "key, coalesce(sequence, 0), session_id IS NULL, role, tokens, at, body, coalesce(left_out, '')"
 
 func scanMessage(s scanner) (Message, error) {
 	var m Message
 	var k int64
 	var body string
-	err := s.Scan(&k, &m.Sequence, &m.Private, &m.Role, &m.Tokens, &m.At, &body)
+	err := s.Scan(&k, &m.Sequence, &m.Private, &m.Role, &m.Tokens, &m.At, &body, &m.LeftOut)
 	m.Run, m.Index, m.Body = k>>24, index(k), json.RawMessage(body)
 	return m, err
 }
@@ -52,19 +52,19 @@ func (r *Runs) Message(tx *Tx, n int64, idx int) (Message, error) {
 	return scanMessage(tx.row("SELECT "+messageColumns+" FROM run_messages WHERE key = ?", key(n, idx)))
 }
 
-// History returns the session messages with after < sequence <= to, in order.
+// History returns the session messages with after < sequence <= to, in order, without those that are left out.
 func (r *Runs) History(tx *Tx, session string, after, to int64) ([]Message, error) {
 	if to <= after {
 		return nil, nil
 	}
-	return tx.messages("session_id = ? AND sequence > ? AND sequence <= ? ORDER BY sequence", session, after, to)
+	return tx.messages("session_id = ? AND sequence > ? AND sequence <= ? AND left_out IS NULL ORDER BY sequence", session, after, to)
 }
 
-// Window finds the latest messages of a session that together have at most so many tokens, cut so that they begin
+// Window finds the latest messages of a session, without those that are left out, that together have at most so many tokens, cut so that they begin
 // with a user message (an answer without its question says nothing, and a tool message without its call is not
 // valid). It returns the range for [Runs.History].
 func (r *Runs) Window(tx *Tx, session string, tokens int) (after, to int64, err error) {
-	rows, err := tx.query("SELECT sequence, role, tokens FROM run_messages WHERE session_id = ? ORDER BY sequence DESC LIMIT 10000", session)
+	rows, err := tx.query("SELECT sequence, role, tokens FROM run_messages WHERE session_id = ? AND left_out IS NULL ORDER BY sequence DESC LIMIT 10000", session)
 	if err != nil {
 		return 0, 0, err
 	}

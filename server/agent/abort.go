@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -111,6 +112,9 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 	}
 	if r.row.Status.Terminal() {
 		r.count()
+		if r.row.Started == 0 {
+			e.hush(r)
+		}
 		e.next(r.row.Session)
 	}
 	return r.row.Status, nil
@@ -119,6 +123,9 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 // settleAbort adds the end to a move that the run's abort asks for, and commits it.
 func (r *run) settleAbort(m *move, opts *AbortOptions) error {
 	if r.row.Started == 0 { // it waited for its session's turn
+		if err := r.tellInput(m); err != nil {
+			return err
+		}
 		m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
 	}
 	m.say(event.AgentCancelling, cancelFields{r.row.ID, opts.Drain, opts.OnPending})
@@ -141,6 +148,20 @@ func (r *run) settleAbort(m *move, opts *AbortOptions) error {
 	}
 	m.row.Status, m.row.Finished = store.Aborted, m.at
 	return r.commitEnd(m, pending)
+}
+
+// tellInput makes messages of the input of a run that never had its turn: its session's transcript shows them.
+func (r *run) tellInput(m *move) error {
+	var input json.RawMessage
+	err := r.e.opts.Runs.View(context.WithoutCancel(r.ctx), func(tx *store.Tx) (err error) {
+		input, err = r.e.opts.Runs.Slot(tx, r.row.N, store.InputSlot)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m.slot(store.InputSlot, []byte("null"))
+	return r.tell(m, input)
 }
 
 // doubts reports whether the outcome of a call is unknown, here or below.

@@ -54,6 +54,7 @@ type Engine struct {
 	mu       sync.Mutex             // guards the fields below
 	live     map[string]*run        // by run id: the runs that a goroutine moves
 	expiries map[string]*time.Timer // by run id: when an approval of it expires
+	hushed   map[string][]*run      // by session: runs that were aborted before their turn, and not shown there yet
 	draining bool
 }
 
@@ -84,7 +85,7 @@ func New(o Options) *Engine {
 		o.Redact = func(s string) string { return s }
 	}
 	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
-	e := &Engine{opts: o, log: o.Logger, live: map[string]*run{}, expiries: map[string]*time.Timer{}}
+	e := &Engine{opts: o, log: o.Logger, live: map[string]*run{}, expiries: map[string]*time.Timer{}, hushed: map[string][]*run{}}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
 }

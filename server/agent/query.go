@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"sync"
 
 	"agentd/server/event"
@@ -286,7 +287,7 @@ func backlog(row *store.Run, v event.View, after int, before *hub.Entry) (int, s
 
 // ReplaySession yields the durable events of a session's runs, in order: those after a position or, when that is zero,
 // those of the runs that were made since the given time (milliseconds since 1970). A run that was aborted before its
-// turn came is not among them.
+// turn came is among them once its turn would have come.
 func (e *Engine) ReplaySession(ctx context.Context, session string, after hub.Position, since int64, yield func(*hub.Entry) error) error {
 	return e.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
 		return e.Replay(ctx, row.ID, event.SessionView, seq, yield)
@@ -308,11 +309,17 @@ func (e *Engine) SessionBacklog(ctx context.Context, session string, after hub.P
 // eachOfSession calls fn for the runs of a session from the position's on, with the number of the event after which to
 // begin.
 func (e *Engine) eachOfSession(ctx context.Context, session string, after hub.Position, since int64, fn func(row *store.Run, seq int) error) error {
-	from := max(after.Epoch, 1)
+	from, first := max(after.Epoch, 1), int64(math.MaxInt64)
 	for {
 		var runs []*store.Run
 		err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-			runs, err = e.opts.Runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
+			open, err := e.opts.Runs.Open(tx, session)
+			if err == nil && len(open) > 0 {
+				first = open[0].N
+			}
+			if err == nil {
+				runs, err = e.opts.Runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
+			}
 			return err
 		})
 		if err != nil {
@@ -321,7 +328,7 @@ func (e *Engine) eachOfSession(ctx context.Context, session string, after hub.Po
 		for _, row := range runs {
 			seq := 0
 			switch {
-			case row.Started == 0, after.Epoch == 0 && row.Created < since:
+			case row.Started == 0 && row.N >= first, after.Epoch == 0 && row.Created < since:
 				continue
 			case row.N == after.Epoch:
 				seq = after.Seq

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/hub"
 	"agentd/store"
 )
 
@@ -304,6 +306,9 @@ func (e *Engine) next(session string) {
 		open, err = e.opts.Runs.Open(tx, session)
 		return err
 	})
+	if err == nil {
+		e.unhush(session, open)
+	}
 	if err != nil || len(open) == 0 || open[0].Status != store.Pending {
 		if err != nil && e.ctx.Err() == nil { // else the next start takes it up
 			e.log.Error("the next run of a session could not be read", "session", session, "error", err)
@@ -312,6 +317,39 @@ func (e *Engine) next(session string) {
 	}
 	if err := e.begin(open[0]); err != nil && !fault.Is(err, fault.ServerDraining) && !fault.Is(err, fault.RunConflict) {
 		e.log.Error("the next run of a session could not be started", "run", open[0].ID, "error", err)
+	}
+}
+
+// hush notes a run that was aborted before its session's turn came: its session shows it when its turn would have come,
+// so that events there keep the order of runs.
+func (e *Engine) hush(r *run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hushed[r.row.Session] = append(e.hushed[r.row.Session], r)
+}
+
+// unhush shows the hushed runs of a session that come before all that are open.
+func (e *Engine) unhush(session string, open []*store.Run) {
+	e.mu.Lock()
+	due := e.hushed[session]
+	slices.SortFunc(due, func(a, b *run) int { return cmp.Compare(a.row.N, b.row.N) })
+	n := len(due)
+	if len(open) > 0 {
+		n, _ = slices.BinarySearchFunc(due, open[0].N, func(r *run, first int64) int { return cmp.Compare(r.row.N, first) })
+	}
+	due, e.hushed[session] = due[:n:n], due[n:]
+	if len(e.hushed[session]) == 0 {
+		delete(e.hushed, session)
+	}
+	e.mu.Unlock()
+	for _, r := range due {
+		err := e.Replay(e.ctx, r.row.ID, event.SessionView, 0, func(entry *hub.Entry) error {
+			e.opts.Hub.Publish(event.OfSession(session).String(), entry)
+			return nil
+		})
+		if err != nil && e.ctx.Err() == nil && !fault.Is(err, fault.RunNotFound) {
+			e.log.Error("a run could not be shown on its session's stream; a reconnection shows it", "run", r.row.ID, "error", err)
+		}
 	}
 }
 

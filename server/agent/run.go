@@ -78,17 +78,19 @@ func (r *run) firstMove(input json.RawMessage) (*move, error) {
 	m.progress()
 	m.say(event.AgentStart, startFields{r.row.ID, r.row.Owner})
 	r.reg.driver().open(r, m)
+	return m, r.tell(m, input)
+}
+
+// tell adds the messages that tell an input.
+func (r *run) tell(m *move, input json.RawMessage) error {
 	msgs, err := inputMessages(m.row.InputForm, input)
-	if err != nil {
-		return nil, err
-	}
 	for _, msg := range msgs {
 		if msg.Role == message.User && msg.UserID == "" {
 			msg.UserID = r.row.User
 		}
 		m.message(msg)
 	}
-	return m, nil
+	return err
 }
 
 // waitingMove keeps the run until its session's turn comes.

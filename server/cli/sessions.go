@@ -128,6 +128,9 @@ func (c *call) showMessages(ctx context.Context) error {
 			if who := cmp.Or(m.AgentID, m.UserID); who != "" {
 				by += " " + printable(who)
 			}
+			if m.LeftOut != "" {
+				by += fmt.Sprintf("  (run %s; not shown to later runs)", m.LeftOut)
+			}
 			fmt.Fprintf(&b, "%d  %s  %s\n", m.Sequence, m.CreatedAt, by)
 			if text := strings.TrimSpace(m.Content.String()); text != "" {
 				fmt.Fprintf(&b, "%s\n", indented(text, columns(c.stdout)))

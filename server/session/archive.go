@@ -51,6 +51,7 @@ type archiveReader struct {
 
 	sequence int64              // of the latest message
 	at       int64              // its time
+	leftOut  store.Status       // its mark
 	calls    []message.ToolCall // of the latest assistant message
 	open     map[string][]int   // where in calls those without an answer so far are, by their ids
 	left     int                // how many these are

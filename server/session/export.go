@@ -85,7 +85,7 @@ func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *
 				return err
 			}
 			out.body(messageLine{Kind: "message", SessionID: id, MessageID: transcript.ID(m.Run, m.Index), Sequence: m.Sequence, CreatedAt: message.Millis(m.At),
-				Role: msg.Role, AgentID: msg.AgentID, TokenCount: m.Tokens, Message: msg, Outcome: outcome})
+				Role: msg.Role, AgentID: msg.AgentID, TokenCount: m.Tokens, Message: msg, Outcome: outcome, LeftOut: m.LeftOut})
 			after = m.Sequence
 		}
 		written += len(page)

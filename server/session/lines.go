@@ -7,6 +7,7 @@ import (
 	"hash"
 
 	"agentd/server/message"
+	"agentd/store"
 )
 
 // An export is JSON Lines: one record a line, told apart by kind, each line ended by a line feed.
@@ -69,6 +70,7 @@ type messageLine struct {
 	TokenCount  int              `json:"tokenCount,omitempty"` // an estimate
 	Message     message.Message  `json:"message"`
 	Outcome     *message.Outcome `json:"outcome,omitempty"`
+	LeftOut     store.Status     `json:"leftOut,omitempty"` // failed or aborted: how its run ended, which later runs are not shown
 }
 
 type handoffLine struct {

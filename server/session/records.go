@@ -78,6 +78,10 @@ func (a *archiveReader) takeMessage(l messageLine) {
 	}
 	a.sequence = max(a.sequence, l.Sequence)
 	a.at = a.time("createdAt", cmp.Or(l.CreatedAt, l.PersistedAt))
+	a.leftOut = l.LeftOut
+	if l.LeftOut != "" && l.LeftOut != store.Failed && l.LeftOut != store.Aborted {
+		a.problem("has leftOut %.20q, want failed or aborted", l.LeftOut)
+	}
 	msg := l.Message
 	if l.Role != "" && l.Role != msg.Role {
 		a.problem("has the role %.20q, but its message %.20q", l.Role, msg.Role)
@@ -162,7 +166,7 @@ func (a *archiveReader) keep(msg message.Message, o *message.Outcome) {
 		return
 	}
 	a.messages = append(a.messages, store.Message{Index: len(a.messages), Sequence: a.sequence, Role: string(msg.Role),
-		Tokens: transcript.Tokens(msg), At: a.at, Body: b})
+		Tokens: transcript.Tokens(msg), At: a.at, Body: b, LeftOut: a.leftOut})
 }
 
 // settle answers the calls that are open in the end: a model wants an answer to each, and no run is there to give it.

@@ -95,9 +95,10 @@ func (s *Service) List(ctx context.Context, user, agentID string) (out []store.S
 // Message is an entry of a session's transcript.
 type Message struct {
 	message.Message
-	MessageID string `json:"messageId"`
-	Sequence  int64  `json:"sequence"`
-	CreatedAt string `json:"createdAt"`
+	MessageID string       `json:"messageId"`
+	Sequence  int64        `json:"sequence"`
+	CreatedAt string       `json:"createdAt"`
+	LeftOut   store.Status `json:"leftOut,omitempty" enum:"failed|aborted" doc:"How the run of this message ended. Later runs of the session are not shown it."`
 }
 
 // Messages returns the newest messages of a session, oldest first. Limit 0 means 1000, which is the most.
@@ -113,7 +114,8 @@ func (s *Service) Messages(ctx context.Context, sessionID string, limit int) ([]
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Message{Message: msg, MessageID: transcript.ID(m.Run, m.Index), Sequence: m.Sequence, CreatedAt: message.Millis(m.At)})
+		out = append(out, Message{Message: msg, MessageID: transcript.ID(m.Run, m.Index), Sequence: m.Sequence,
+			CreatedAt: message.Millis(m.At), LeftOut: m.LeftOut})
 	}
 	return out, err
 }

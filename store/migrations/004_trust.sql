@@ -18,3 +18,7 @@ ALTER TABLE sessions ADD COLUMN made_by TEXT;
 -- Whether args_sha256 is of the canonical form of the arguments (RFC 8785), so that they can be compared with it. In rows of
 -- before it is of a text that is kept nowhere.
 ALTER TABLE tool_calls ADD COLUMN args_canonical INTEGER NOT NULL DEFAULT 0;
+
+-- How the run ended whose messages stay in the session's transcript and are left out of the history of later runs: failed
+-- or aborted. NULL for all others, and for runs that are older than this column.
+ALTER TABLE run_messages ADD COLUMN left_out TEXT;
