@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentd/server/config"
+	"agentd/server/proc"
 )
 
 // Warnings tells of settings that are allowed and dangerous, and of those that have no effect in this version.
@@ -36,6 +37,9 @@ func Warnings(cfg *config.Config) []string {
 	}
 	if n, files := cfg.Server.MaxConnections, openFiles(); n > files/2 {
 		warn("server.maxConnections is %d, and the process may have %d files open, which programs and the store need too", n, files)
+	}
+	if n, tasks := cfg.Server.MaxPrograms, proc.FreeTasks(); n > tasks/2 {
+		warn("server.maxPrograms is %d, and the system has %d tasks left, which the server and what programs start need too", n, tasks)
 	}
 	if os.Geteuid() == 0 {
 		warn("the process runs as root: give it a user of its own")

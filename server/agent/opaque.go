@@ -84,12 +84,22 @@ func (o opaque) drive(r *run) error {
 	return o.finish(r, a.res)
 }
 
-// payer is who uses up what is scarce: the principal that started the run or, where nobody is known, the agent.
+// payer is who uses up what is scarce: whom the principal that started the run counts as or, where nobody is known, the
+// agent.
 func (r *run) payer() string {
-	if by := r.row.StartedBy; by != "" && by != anonymous {
-		return by
+	if r.pays != "" {
+		return r.pays
 	}
-	return "agent:" + r.row.Owner
+	r.pays = "agent:" + r.row.Owner
+	if by := r.row.StartedBy; by != "" && by != anonymous {
+		r.pays = by
+		if find := r.e.opts.Lineages; find != nil {
+			if lineages, err := find(r.ctx, []string{by}); err == nil {
+				r.pays = lineages[0]
+			}
+		}
+	}
+	return r.pays
 }
 
 // call lets the agent go on; from is nil for a run that begins, or that left nothing to go on from.

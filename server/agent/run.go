@@ -39,6 +39,7 @@ type run struct {
 	held    *move         // begins the commit of a model's answer
 	ended   []trace.Span  // that the next commit writes
 	tape    tape          // records model calls
+	pays    string        // see payer
 
 	trial   *trial         // of a run that a crash has interrupted; nil: it has not
 	parent  *run           // whose call this run is; nil: a root

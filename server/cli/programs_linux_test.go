@@ -25,7 +25,7 @@ const programsSite = `{
 		"sleeper": {"kind": "exec", "command": ["sleep", "0.9"]},
 		"text": {"kind": "exec", "command": ["sh", "pay.sh"]},
 		"lines": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "lines.sh"]},
-		"sh": {"kind": "exec", "command": ["sh"]}
+		"sh": {"kind": "exec", "command": ["sh"], "env": {"K": {"ref": "env:LLM_KEY"}}}
 	}
 }`
 
@@ -94,12 +94,13 @@ func (s *listener) offer(agent, input string) (started bool) {
 // A server that runs out of tasks would end, with everybody's runs: Go cannot live without a thread that it needs. One
 // client starts more programs than the system lets the user have.
 func TestProgramsBeyondTheTaskLimit(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can run the server as a user of whom nothing else runs")
-	}
 	_, start := programs(t, "x")
 	// Of 264 tasks, 64 are the server's, a quarter of the others are programs, and three quarters of these for one payer.
-	s := start(`{ ulimit -p 264 || ulimit -u 264; } 2>/dev/null;`)
+	limit := 264
+	if os.Geteuid() != 0 {
+		limit += tasks(t, os.Getuid())
+	}
+	s := start(fmt.Sprintf(`{ ulimit -p %[1]d || ulimit -u %[1]d; } 2>/dev/null;`, limit))
 	const runs = 500
 	var all sync.WaitGroup
 	for range 20 {
@@ -125,6 +126,21 @@ func TestProgramsBeyondTheTaskLimit(t *testing.T) {
 	})
 	s.signal(syscall.SIGTERM)
 	s.wait().want(t, 0, "", "")
+}
+
+// tasks is how many the processes of a user have.
+func tasks(t *testing.T, uid int) (n int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/task/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range all {
+		if info, err := os.Stat(task); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == uid {
+			n++
+		}
+	}
+	return n
 }
 
 // A program that uses up all tasks by itself takes others' programs away, and not the server.
@@ -240,5 +256,24 @@ func TestProgramsCannotReadTheServer(t *testing.T) {
 	}
 	if want := os.Getenv("PATH") + "\n"; got.Result.Output != want {
 		t.Errorf("the program says %q, want %q", got.Result.Output, want)
+	}
+}
+
+// A secret that a program is given and writes is not shown, whichever way it is cut.
+func TestProgramsDoNotTellSecrets(t *testing.T) {
+	_, start := programs(t, "x")
+	s := start("")
+	script := `printf "a ${K%hunter2}"; sleep 0.1; printf "${K#hunter2}\n"; printf %s "x$K" | base64 -w 5; for c in h unt er2 hunter 2; do printf $c; sleep 0.02; done`
+	res := s.request("POST", "/agents/sh/stream", fmt.Sprintf(`{"input": %q}`, script), "Accept", "text/event-stream")
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	text := string(b)
+	if err != nil || strings.Count(text, `"delta"`) < 2 || strings.Count(text, "[REDACTED]") < 6 {
+		t.Errorf("the stream is %v\n%s\nwant secrets hidden in deltas, in the text and in the output", err, text)
+	}
+	for _, shown := range []string{"hunter2hunter2", "nRlcj", "JodW5", `"text":"a hunter2`} {
+		if strings.Contains(text, shown) {
+			t.Errorf("the stream shows %q:\n%s", shown, text)
+		}
 	}
 }

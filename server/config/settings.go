@@ -22,7 +22,7 @@ type Server struct {
 	TrustProxy            bool        `json:"trustProxy" default:"false" doc:"Believe X-Forwarded-For: the client is the first untrusted hop from the right."`
 	TLSTerminatedUpstream bool        `json:"tlsTerminatedUpstream" default:"false" doc:"A proxy in front speaks TLS; silences the warning about plain text."`
 	MaxConnections        int         `json:"maxConnections" default:"0" check:"0..1000000" doc:"Connections that may be open at once, WebSockets and event streams included, three quarters of them of one address; for one more, the one that is idle longest is closed, or it gets 503. 0: half of the files that the process may have open, at most 10000."`
-	MaxPrograms           int         `json:"maxPrograms" default:"0" check:"0..100000" doc:"Programs of exec agents and tools that may run at once; others wait. 0: a quarter of the tasks that the system allows, but for 64, a sixteenth of the files that the process may have open, at most 256."`
+	MaxPrograms           int         `json:"maxPrograms" default:"0" check:"0..100000" doc:"Programs of exec agents and tools that may run at once; others wait. 0: a quarter of the tasks that the system has left at the start but for 64, a sixteenth of the files that the process may have open, at most 256."`
 	MaxBodyBytes          int         `json:"maxBodyBytes" default:"4194304" check:"1..1073741824" doc:"Largest request body, in bytes."`
 	Socket                Socket      `json:"socket" doc:"A Unix socket to listen on instead of host and port."`
 	TLS                   TLS         `json:"tls" doc:"Speak TLS without a proxy."`

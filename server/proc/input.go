@@ -7,12 +7,17 @@ import (
 )
 
 // inputFile makes a file that holds content and that a program can only read to its end: sealed memory or, where the
-// system has none, a file that has lost its name before it gets content.
+// system has none, an unlinked file.
 func inputFile(content []byte) (*os.File, error) {
 	if f, err := memoryFile(content); err == nil {
 		return f, nil
 	}
-	f, err := os.CreateTemp("", "stdin-*") // mode 0600
+	return unlinkedFile(content)
+}
+
+// unlinkedFile makes a file of this user alone that loses its name before it gets content.
+func unlinkedFile(content []byte) (*os.File, error) {
+	f, err := os.CreateTemp("", "stdin-*")
 	if err != nil {
 		return nil, err
 	}

@@ -45,14 +45,14 @@ type waiter struct {
 	turn  chan struct{} // closed when it has a place
 }
 
-// NewLimit makes a limit of so many places. With 0 it is a quarter of the tasks that the system lets this process have
-// (the control groups that it is in, and RLIMIT_NPROC) but for 64 of its own, a sixteenth of the files that it may have
+// NewLimit makes a limit of so many places. With 0 it is a quarter of the tasks that the system has left for this
+// process (the control groups that it is in, and RLIMIT_NPROC) but for 64 of its own, a sixteenth of the files that it may have
 // open, and at most 256. The rest is for threads of the server, and for what programs start themselves.
 //
 // It also makes the threads that the server will need when programs have used up all tasks.
 func NewLimit(places int) *Limit {
 	if places <= 0 {
-		places = max(1, min(mostPlaces, (taskLimit()-ownTasks)/tasksEach, fileLimit()/filesEach))
+		places = max(1, min(mostPlaces, (FreeTasks()-ownTasks)/tasksEach, fileLimit()/filesEach))
 	}
 	forker()
 	reserveThreads(spareThreads)

@@ -1,6 +1,12 @@
 package proc
 
 import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +36,36 @@ func FuzzPidsFiles(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What stands in for sealed memory on systems that have none.
+func TestUnlinkedFile(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	f, err := unlinkedFile([]byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got, err := io.ReadAll(f); string(got) != "hello" || err != nil {
+		t.Errorf("ReadAll = %q, %v, want hello", got, err)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("the folder has %v, %v, want nothing", left, err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
+	if _, err := unlinkedFile(nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("unlinkedFile without a folder = %v, want %v", err, fs.ErrNotExist)
+	}
+}
+
+func TestFreeTasks(t *testing.T) {
+	if n := tasksOf(os.Getuid()); runtime.GOOS == "linux" && n < 2 {
+		t.Errorf("tasksOf(%d) = %d, want this process's threads at least", os.Getuid(), n)
+	}
+	if n := FreeTasks(); n < 1 {
+		t.Errorf("FreeTasks() = %d", n)
+	}
 }
 
 func TestWatch(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 func attributes(pidfd *int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// userTasks is RLIMIT_NPROC, for which package syscall has no number here.
-func userTasks() (int, bool) { return 0, false }
+// userLimit is RLIMIT_NPROC, for which package syscall has no number here.
+func userLimit() (int, bool) { return 0, false }
 
 // memoryFile is for systems that have sealed files in memory.
 func memoryFile([]byte) (*os.File, error) { return nil, syscall.ENOSYS }

@@ -66,8 +66,8 @@ func waited(by int, id uintptr, options int) (bool, error) {
 	}
 }
 
-// userTasks is RLIMIT_NPROC, which root is free of.
-func userTasks() (int, bool) {
+// userLimit is RLIMIT_NPROC, which root is free of.
+func userLimit() (int, bool) {
 	var l syscall.Rlimit
 	if os.Getuid() == 0 || syscall.Getrlimit(resTasks, &l) != nil {
 		return 0, false

@@ -10,25 +10,59 @@ import (
 	"syscall"
 )
 
-// taskLimit is how many tasks (processes and threads) the system lets this process and what it starts have, or a
-// large number. What others of the same user or group have already is not taken off.
-func taskLimit() int {
+// FreeTasks is how many further tasks (processes and threads) the system lets this process and what it starts have now, or
+// a large number.
+func FreeTasks() int {
 	limit := math.MaxInt32
-	if n, ok := userTasks(); ok {
-		limit = min(limit, n)
+	if n, ok := userLimit(); ok {
+		limit = n
+		if n < manyTasks {
+			limit -= tasksOf(os.Getuid())
+		}
 	}
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return limit
 	}
 	for _, file := range pidsFiles(string(groups)) {
-		if b, err := os.ReadFile(file); err == nil {
-			if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil { // else it is "max"
-				limit = min(limit, n)
-			}
+		if n, ok := number(file); ok {
+			used, _ := number(strings.TrimSuffix(file, "max") + "current")
+			limit = min(limit, n-used)
 		}
 	}
 	return limit
+}
+
+// manyTasks is a limit of so many that it does not matter how many of them are used already.
+const manyTasks = 16 << 10
+
+// number reads a file that holds a number, or a word such as max.
+func number(file string) (int, bool) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	return n, err == nil
+}
+
+// tasksOf is how many tasks a user has, as far as that can be seen.
+func tasksOf(uid int) (n int) {
+	list, _ := os.ReadDir("/proc")
+	for _, entry := range list {
+		if _, err := strconv.Atoi(entry.Name()); err != nil {
+			continue
+		}
+		info, err := entry.Info()
+		if err != nil {
+			continue
+		}
+		if status, ok := info.Sys().(*syscall.Stat_t); ok && int(status.Uid) == uid {
+			tasks, _ := os.ReadDir("/proc/" + entry.Name() + "/task")
+			n += len(tasks)
+		}
+	}
+	return n
 }
 
 // pidsFiles are the files that may limit a process whose /proc/PID/cgroup is given: pids.max of its control group and of
