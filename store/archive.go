@@ -22,7 +22,7 @@ func (s *Sessions) Outline(tx *Tx, id string) (o Outline, err error) {
 	if o.Session, err = s.Find(tx, id); err != nil {
 		return o, err
 	}
-	err = tx.row("SELECT count(*), coalesce(max(sequence), 0) FROM run_messages WHERE session_id = ?", id).Scan(&o.Messages, &o.To)
+	err = tx.row("SELECT count(*), coalesce(max(sequence), 0) FROM run_messages INDEXED BY run_messages_by_session WHERE session_id = ?", id).Scan(&o.Messages, &o.To)
 	if err != nil {
 		return o, err
 	}
@@ -31,7 +31,7 @@ func (s *Sessions) Outline(tx *Tx, id string) (o Outline, err error) {
 		err := sc.Scan(&k)
 		o.Handoffs = append(o.Handoffs, k)
 		return err
-	}, "SELECT key FROM handoffs WHERE session_id = ? ORDER BY key", id)
+	}, "SELECT key FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ? ORDER BY key", id)
 	if err != nil {
 		return o, err
 	}
@@ -42,9 +42,9 @@ func (s *Sessions) Outline(tx *Tx, id string) (o Outline, err error) {
 		return err
 	}, `SELECT agent FROM (
 		SELECT agent_id AS agent FROM sessions WHERE id = ?1
-		UNION SELECT json_extract(body, '$.agentId') FROM run_messages WHERE session_id = ?1 AND role = 'assistant'
-		UNION SELECT json_extract(body, '$.fromAgentId') FROM handoffs WHERE session_id = ?1
-		UNION SELECT json_extract(body, '$.toAgentId') FROM handoffs WHERE session_id = ?1
+		UNION SELECT json_extract(body, '$.agentId') FROM run_messages INDEXED BY run_messages_by_session WHERE session_id = ?1 AND role = 'assistant'
+		UNION SELECT json_extract(body, '$.fromAgentId') FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ?1
+		UNION SELECT json_extract(body, '$.toAgentId') FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ?1
 	) WHERE agent <> '' ORDER BY agent`, id)
 	return o, err
 }
@@ -72,7 +72,7 @@ func (tx *Tx) messagePage(query string, args ...any) (page []Message, err error)
 		m, err := scanMessage(sc)
 		page = append(page, m)
 		return len(m.Body), err
-	}, "SELECT "+messageColumns+" FROM run_messages WHERE "+query+" LIMIT ?", append(args, pageRows)...)
+	}, "SELECT "+messageColumns+" FROM run_messages INDEXED BY run_messages_by_session WHERE "+query+" LIMIT ?", append(args, pageRows)...)
 	return page, err
 }
 
@@ -84,7 +84,7 @@ func (s *Sessions) HandoffPage(tx *Tx, session string, from int64) ([]Handoff, e
 		h, err := scanHandoff(sc)
 		page = append(page, h)
 		return len(h.Body), err
-	}, "SELECT "+handoffColumns+" FROM handoffs WHERE session_id = ? AND key >= ? ORDER BY key LIMIT ?", session, from, pageRows)
+	}, "SELECT "+handoffColumns+" FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ? AND key >= ? ORDER BY key LIMIT ?", session, from, pageRows)
 	return page, err
 }
 

@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -32,16 +34,36 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkGet measures point reads of a run.
+// BenchmarkGet measures point reads of runs: of one, and of many, whose pages the caches do not hold.
 func BenchmarkGet(b *testing.B) {
-	db := storetest.Open(b)
-	apply(b, db, newRun("r"))
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, err := db.Runs().Get(b.Context(), "r"); err != nil {
+	for _, runs := range []int{1, 20_000} {
+		b.Run(fmt.Sprintf("runs=%d", runs), func(b *testing.B) {
+			db := storetest.Open(b)
+			err := db.Update(b.Context(), func(tx *store.Tx) error {
+				for i := range runs {
+					c := newRun(fmt.Sprint("run-", i))
+					c.Run.Usage = []byte(`"` + strings.Repeat("x", 500) + `"`)
+					if _, err := db.Runs().Apply(tx, &c); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
 				b.Fatal(err)
 			}
-		}
-	})
+			if _, err := db.Checkpoint(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := db.Runs().Get(b.Context(), fmt.Sprint("run-", rand.IntN(runs))); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
 }

@@ -1,10 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"strings"
 )
 
 // Status is where a run stands.
@@ -21,9 +19,6 @@ const (
 
 // Terminal reports whether a run with this status never changes again.
 func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Aborted }
-
-// open selects the runs that have not ended and are nobody's child, as the partial index runs_open spells it.
-const open = "status IN ('pending', 'running', 'awaiting_approval') AND parent IS NULL"
 
 // Run is a run's row. Its counters tell how many events, messages and calls it has; the next one of each has that
 // index (events are numbered from 1).
@@ -358,160 +353,6 @@ func putMessage(tx *Tx, n int64, m *Message, session, sequence any) error {
 	err := tx.put(1, "INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body, left_out) VALUES (?,?,?,?,?,?,?,?)",
 		key(n, m.Index), session, sequence, m.Role, m.Tokens, m.At, string(m.Body), null(m.LeftOut))
 	return err
-}
-
-const runColumns = `n, id, kind, owner_id, current_id, coalesce(session_id, ''), coalesce(user_id, ''), status, version, attempt, step,
-	events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-	coalesce(started_at, 0), coalesce(finished_at, 0), spans, coalesce(parent, 0), coalesce(parent_call, 0), coalesce(started_by, '')`
-
-func scanRun(s scanner) (*Run, error) {
-	var r Run
-	var usage, models string
-	var failure *string
-	err := s.Scan(&r.N, &r.ID, &r.Kind, &r.Owner, &r.Current, &r.Session, &r.User, &r.Status, &r.Version, &r.Attempt, &r.Step,
-		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
-		&r.Started, &r.Finished, &r.Spans, &r.Parent, &r.ParentCall, &r.StartedBy)
-	err = translate(err)
-	r.Usage, r.Models = json.RawMessage(usage), json.RawMessage(models)
-	if failure != nil {
-		r.Error = json.RawMessage(*failure)
-	}
-	return &r, err
-}
-
-// Find returns the run with the id, or ErrNotFound.
-func (r *Runs) Find(tx *Tx, id string) (*Run, error) {
-	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE id = ?", id))
-}
-
-// Number returns the run with the number, or ErrNotFound.
-func (r *Runs) Number(tx *Tx, n int64) (*Run, error) {
-	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE n = ?", n))
-}
-
-// Children returns the runs that run n called as tools, in the order in which they were made.
-func (r *Runs) Children(tx *Tx, n int64) ([]*Run, error) {
-	var runs []*Run
-	err := tx.collect(func(s scanner) error {
-		run, err := scanRun(s)
-		runs = append(runs, run)
-		return err
-	}, "SELECT "+runColumns+" FROM runs WHERE parent = ? ORDER BY n", n)
-	return runs, err
-}
-
-// Get is Find in a view of its own.
-func (r *Runs) Get(ctx context.Context, id string) (run *Run, err error) {
-	err = r.db.View(ctx, func(tx *Tx) error {
-		run, err = r.Find(tx, id)
-		return err
-	})
-	return run, err
-}
-
-// RunFilter selects runs; an empty field selects all.
-type RunFilter struct {
-	Status  Status
-	Session string
-	Owners  []string // any of these agents; nil for all
-	Parent  int64    // only children of the run with this number; 0: only runs that are nobody's child
-	Before  int64    // only runs whose number is below; 0 for all
-	From    int64    // only runs whose number is not below, oldest first; 0 for all, newest first
-	Limit   int      // at most 1000
-}
-
-// Import is the kind of a run that nobody ran: it holds the transcript of a session that was imported.
-const Import = "import"
-
-// List returns runs, newest first, without those of kind [Import].
-func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
-	where := []string{"kind <> '" + Import + "'"}
-	var args []any
-	add := func(cond string, values ...any) {
-		where = append(where, cond)
-		args = append(args, values...)
-	}
-	if f.Status != "" {
-		add("status = ?", string(f.Status))
-	}
-	if f.Session != "" {
-		add("session_id = ?", f.Session)
-	}
-	if f.Owners != nil {
-		add("owner_id IN (" + placeholders(len(f.Owners)) + ")")
-		for _, o := range f.Owners {
-			args = append(args, o)
-		}
-	}
-	if f.Parent > 0 {
-		add("parent = ?", f.Parent)
-	} else {
-		add("parent IS NULL")
-	}
-	if f.Before > 0 {
-		add("n < ?", f.Before)
-	}
-	order := "DESC"
-	if f.From > 0 {
-		add("n >= ?", f.From)
-		order = "ASC"
-	}
-	args = append(args, min(cmp.Or(f.Limit, 100), 1000))
-	var runs []*Run
-	err := tx.collect(func(s scanner) error {
-		run, err := scanRun(s)
-		runs = append(runs, run)
-		return err
-	}, "SELECT "+runColumns+" FROM runs WHERE "+strings.Join(where, " AND ")+" ORDER BY n "+order+" LIMIT ?", args...)
-	return runs, err
-}
-
-// Awaiting returns the runs that wait for an approval, oldest first, at most 1000; with owners, of those only.
-func (r *Runs) Awaiting(tx *Tx, owners []string) ([]*Run, error) {
-	query := "SELECT " + runColumns + " FROM runs WHERE " + open + " AND status = 'awaiting_approval'"
-	var args []any
-	if owners != nil {
-		query += " AND owner_id IN (" + placeholders(len(owners)) + ")"
-		for _, o := range owners {
-			args = append(args, o)
-		}
-	}
-	var runs []*Run
-	err := tx.collect(func(s scanner) error {
-		run, err := scanRun(s)
-		runs = append(runs, run)
-		return err
-	}, query+" ORDER BY n LIMIT 1000", args...)
-	return runs, err
-}
-
-// Open returns the runs that have not ended and are nobody's child, oldest first; with a session, those of that session only.
-func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
-	query := "SELECT " + runColumns + " FROM runs WHERE " + open
-	var args []any
-	if session != "" {
-		query += " AND session_id = ?"
-		args = append(args, session)
-	}
-	var runs []*Run
-	err := tx.collect(func(s scanner) error {
-		run, err := scanRun(s)
-		runs = append(runs, run)
-		return err
-	}, query+" ORDER BY n", args...)
-	return runs, err
-}
-
-// Orphans returns the children that have not ended although the runs that called them have.
-func (r *Runs) Orphans(tx *Tx) ([]*Run, error) {
-	var runs []*Run
-	err := tx.collect(func(s scanner) error {
-		run, err := scanRun(s)
-		runs = append(runs, run)
-		return err
-	}, "SELECT "+runColumns+` FROM runs INDEXED BY runs_open_children WHERE status IN ('pending', 'running', 'awaiting_approval') AND parent IS NOT NULL
-		AND (SELECT p.status FROM runs p WHERE p.n = runs.parent) IN ('completed', 'failed', 'aborted') ORDER BY n`)
-	return runs, err
 }
 
 // null is v, or NULL for a zero value.

@@ -85,33 +85,33 @@ func (s *Sessions) Mark(tx *Tx, id string) (m Mark, err error) {
 
 // List returns sessions, newest first, at most 1000; an empty user or agent selects all.
 func (s *Sessions) List(tx *Tx, user, agent string) ([]Session, error) {
-	where := []string{"1"}
+	index, where := "sessions_by_age", []string{"1"}
 	var args []any
-	if user != "" {
-		where, args = append(where, "user_id = ?"), append(args, user)
-	}
 	if agent != "" {
-		where, args = append(where, "agent_id = ?"), append(args, agent)
+		index, where, args = "sessions_by_agent", append(where, "agent_id = ?"), append(args, agent)
+	}
+	if user != "" {
+		index, where, args = "sessions_by_user", append(where, "user_id = ?"), append(args, user)
 	}
 	var out []Session
 	err := tx.collect(func(sc scanner) error {
 		v, err := scanSession(sc)
 		out = append(out, v)
 		return err
-	}, "SELECT "+sessionColumns+" FROM sessions WHERE "+strings.Join(where, " AND ")+" ORDER BY created_at DESC, id DESC LIMIT 1000", args...)
+	}, "SELECT "+sessionColumns+" FROM sessions INDEXED BY "+index+" WHERE "+strings.Join(where, " AND ")+" ORDER BY created_at DESC, id DESC LIMIT 1000", args...)
 	return out, err
 }
 
 // Messages returns the newest messages of a session, in order; limit 0 means 1000, which is the most.
 func (s *Sessions) Messages(tx *Tx, session string, limit int) ([]Message, error) {
 	limit = min(cmp.Or(limit, 1000), 1000)
-	return tx.messages(`key IN (SELECT key FROM run_messages WHERE session_id = ? ORDER BY sequence DESC LIMIT ?) ORDER BY sequence`,
+	return tx.messages(`key IN (SELECT key FROM run_messages INDEXED BY run_messages_by_session WHERE session_id = ? ORDER BY sequence DESC LIMIT ?) ORDER BY sequence`,
 		session, limit)
 }
 
 // Handoffs returns the newest hand-offs of a session, in order, at most 1000.
 func (s *Sessions) Handoffs(tx *Tx, session string) ([]Handoff, error) {
-	return tx.handoffs("key IN (SELECT key FROM handoffs WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)
+	return tx.handoffs("key IN (SELECT key FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)
 }
 
 // Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results. It
@@ -121,12 +121,7 @@ func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
 	if _, err := s.Find(tx, id); err != nil {
 		return nil, err
 	}
-	var runs []*Run
-	err := tx.collect(func(sc scanner) error {
-		run, err := scanRun(sc)
-		runs = append(runs, run)
-		return err
-	}, "SELECT "+runColumns+" FROM runs WHERE session_id = ?", id)
+	runs, err := tx.runs("INDEXED BY runs_by_session WHERE session_id = ?", id)
 	if err != nil {
 		return nil, err
 	}

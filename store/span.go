@@ -15,7 +15,7 @@ func (r *Runs) Tree(tx *Tx, n int64, limit int) ([]Branch, error) {
 		err := s.Scan(&b.N, &b.Spans)
 		out = append(out, b)
 		return err
-	}, `WITH RECURSIVE tree (n) AS (SELECT ? UNION SELECT c.n FROM tree JOIN runs AS c ON c.parent = tree.n LIMIT ?)
+	}, `WITH RECURSIVE tree (n) AS (SELECT ? UNION SELECT c.n FROM tree JOIN runs AS c INDEXED BY runs_by_parent ON c.parent = tree.n LIMIT ?)
 		SELECT r.n, r.spans FROM tree JOIN runs AS r ON r.n = tree.n ORDER BY r.n`, n, limit)
 	return out, err
 }
@@ -29,7 +29,7 @@ func (r *Runs) Roots(tx *Tx, session string, after int64, limit int) ([]int64, e
 		err := s.Scan(&n)
 		out = append(out, n)
 		return err
-	}, "SELECT n FROM runs WHERE session_id = ? AND n > ? AND parent IS NULL ORDER BY n LIMIT ?", session, after, limit)
+	}, "SELECT n FROM runs INDEXED BY runs_by_session WHERE session_id = ? AND n > ? AND parent IS NULL ORDER BY n LIMIT ?", session, after, limit)
 	return out, err
 }
 

@@ -101,8 +101,8 @@ func (t *Tokens) Revoke(ctx context.Context, id string) (ids []string, err error
 			err := s.Scan(&id)
 			ids = append(ids, id)
 			return err
-		}, `WITH RECURSIVE line (id) AS (VALUES (?) UNION SELECT t.id FROM auth_tokens t JOIN line ON t.minter_id = line.id)
-			SELECT t.id FROM line JOIN auth_tokens t ON t.id = line.id WHERE t.revoked_at IS NULL`, id)
+		}, `WITH RECURSIVE line (id) AS (VALUES (?) UNION SELECT t.id FROM line CROSS JOIN auth_tokens t INDEXED BY auth_tokens_minted ON t.minter_id = line.id)
+			SELECT t.id FROM line CROSS JOIN auth_tokens t ON t.id = line.id WHERE t.revoked_at IS NULL`, id)
 		for _, id := range ids {
 			if err == nil {
 				_, err = tx.exec("UPDATE auth_tokens SET revoked_at = ? WHERE id = ?", tx.Now(), id)

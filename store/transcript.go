@@ -33,12 +33,20 @@ func scanMessage(s scanner) (Message, error) {
 }
 
 func (tx *Tx) messages(query string, args ...any) ([]Message, error) {
+	return tx.messagesFrom("run_messages WHERE "+query, args...)
+}
+
+func (tx *Tx) sessionMessages(query string, args ...any) ([]Message, error) {
+	return tx.messagesFrom("run_messages INDEXED BY run_messages_by_session WHERE "+query, args...)
+}
+
+func (tx *Tx) messagesFrom(query string, args ...any) ([]Message, error) {
 	var out []Message
 	err := tx.collect(func(s scanner) error {
 		m, err := scanMessage(s)
 		out = append(out, m)
 		return err
-	}, "SELECT "+messageColumns+" FROM run_messages WHERE "+query, args...)
+	}, "SELECT "+messageColumns+" FROM "+query, args...)
 	return out, err
 }
 
@@ -57,14 +65,14 @@ func (r *Runs) History(tx *Tx, session string, after, to int64) ([]Message, erro
 	if to <= after {
 		return nil, nil
 	}
-	return tx.messages("session_id = ? AND sequence > ? AND sequence <= ? AND left_out IS NULL ORDER BY sequence", session, after, to)
+	return tx.sessionMessages("session_id = ? AND sequence > ? AND sequence <= ? AND left_out IS NULL ORDER BY sequence", session, after, to)
 }
 
 // Window finds the latest messages of a session, without those that are left out, that together have at most so many tokens, cut so that they begin
 // with a user message (an answer without its question says nothing, and a tool message without its call is not
 // valid). It returns the range for [Runs.History].
 func (r *Runs) Window(tx *Tx, session string, tokens int) (after, to int64, err error) {
-	rows, err := tx.query("SELECT sequence, role, tokens FROM run_messages WHERE session_id = ? AND left_out IS NULL ORDER BY sequence DESC LIMIT 10000", session)
+	rows, err := tx.query("SELECT sequence, role, tokens FROM run_messages INDEXED BY run_messages_by_session WHERE session_id = ? AND left_out IS NULL ORDER BY sequence DESC LIMIT 10000", session)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -22,3 +22,8 @@ ALTER TABLE tool_calls ADD COLUMN args_canonical INTEGER NOT NULL DEFAULT 0;
 -- How the run ended whose messages stay in the session's transcript and are left out of the history of later runs: failed
 -- or aborted. NULL for all others, and for runs that are older than this column.
 ALTER TABLE run_messages ADD COLUMN left_out TEXT;
+
+-- Lists by status and of sessions find what they show, however much there is of everything else.
+CREATE INDEX runs_failed ON runs (status, n) WHERE status IN ('failed', 'aborted') AND parent IS NULL;
+CREATE INDEX sessions_by_age ON sessions (created_at);
+CREATE INDEX sessions_by_agent ON sessions (agent_id, created_at);

@@ -1,0 +1,324 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentd/store"
+	"agentd/store/storetest"
+)
+
+// called is every method of the repositories that has statements of its own, with all forms of each: as a closure for
+// Update, or as a function of a context. TestPlans fails for a method that is neither here nor in without.
+func called(db *store.DB, a *store.Audit) map[string]any {
+	runs, sessions, tokens, keys := db.Runs(), db.Sessions(), db.Tokens(), db.Keys()
+	did := func(fns ...func() error) error {
+		for _, fn := range fns {
+			if err := fn(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	apply := func(tx *store.Tx, id string, status store.Status, parent int64) error {
+		c := newRun(id)
+		c.Run.Session, c.Run.Status, c.Run.Parent = "s", status, parent
+		c.Events = []store.Event{{Seq: 1, Type: "a", Message: -1, Payload: []byte("{}")}}
+		c.Messages = []store.Message{{Role: "user", Body: []byte("{}")}}
+		c.Steps, c.Calls = []store.Step{{Number: 1}}, []store.Call{{ArgsHash: []byte{1}}}
+		c.Slots = map[store.Slot]json.RawMessage{store.OutputSlot: []byte("1")}
+		c.Spills, c.Handoffs = []store.Spill{{Name: "x", Data: []byte{1}}}, []store.Handoff{{Body: []byte("{}")}}
+		c.Spans, c.Exchanges = []store.SpanBatch{{Body: []byte("[]")}}, []store.Exchange{{Body: []byte("{}")}}
+		n, err := runs.Apply(tx, &c)
+		if err != nil {
+			return err
+		}
+		for i, now := range []store.Status{store.Running, status} {
+			c = newRun(id)
+			c.Run.N, c.Run.Version, c.Run.Was, c.Run.Status = n, int64(i+1), store.Running, now
+			if _, err := runs.Apply(tx, &c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return map[string]any{
+		"Sessions.Insert": func(tx *store.Tx) error {
+			return sessions.Insert(tx, store.Session{ID: "s", User: "u", Agent: "a"})
+		},
+		"Runs.Apply": func(tx *store.Tx) error {
+			return did(func() error { return apply(tx, "open", store.Running, 0) }, func() error { return apply(tx, "done", store.Completed, 0) },
+				func() error { return apply(tx, "child", store.Failed, 1) })
+		},
+		"Sessions.Restore": func(tx *store.Tx) error {
+			return sessions.Restore(tx, store.Session{ID: "copy", User: "u", Agent: "a"}, newRun("imported").Run, []store.Message{{Sequence: 1, Role: "user", Body: []byte("{}")}}, []store.Handoff{{Body: []byte("{}")}})
+		},
+		"Runs.Find":     func(tx *store.Tx) error { _, err := runs.Find(tx, "done"); return err },
+		"Runs.Get":      func(ctx context.Context) error { _, err := runs.Get(ctx, "done"); return err },
+		"Runs.Number":   func(tx *store.Tx) error { _, err := runs.Number(tx, 1); return err },
+		"Runs.Children": func(tx *store.Tx) error { _, err := runs.Children(tx, 1); return err },
+		"Runs.List": func(tx *store.Tx) error {
+			for _, status := range []store.Status{"", store.Pending, store.Running, store.Awaiting, store.Completed, store.Failed, store.Aborted} {
+				for _, owners := range [][]string{nil, {"a"}, {"b", "a"}} {
+					for _, session := range []string{"", "s"} {
+						for i := range 12 {
+							f := store.RunFilter{Status: status, Owners: owners, Session: session, Parent: int64(i % 2), Before: 9 * int64(i/2%2), From: int64(i / 4 % 3)}
+							if _, err := runs.List(tx, f); err != nil {
+								return fmt.Errorf("%+v: %w", f, err)
+							}
+						}
+					}
+				}
+			}
+			return nil
+		},
+		"Runs.Awaiting": func(tx *store.Tx) error {
+			return did(func() error { _, err := runs.Awaiting(tx, nil); return err }, func() error { _, err := runs.Awaiting(tx, []string{"a", "b"}); return err })
+		},
+		"Runs.Open": func(tx *store.Tx) error {
+			return did(func() error { _, err := runs.Open(tx, ""); return err }, func() error { _, err := runs.Open(tx, "s"); return err })
+		},
+		"Runs.Orphans":   func(tx *store.Tx) error { _, err := runs.Orphans(tx); return err },
+		"Runs.Tree":      func(tx *store.Tx) error { _, err := runs.Tree(tx, 1, 9); return err },
+		"Runs.Roots":     func(tx *store.Tx) error { _, err := runs.Roots(tx, "s", 0, 9); return err },
+		"Runs.SpansFrom": func(tx *store.Tx) error { _, err := runs.SpansFrom(tx, 1, 0, 9); return err },
+		"Runs.Events":    func(tx *store.Tx) error { _, err := runs.Events(tx, 1, 0, 9); return err },
+		"Runs.Messages":  func(tx *store.Tx) error { _, err := runs.Messages(tx, 1); return err },
+		"Runs.Message":   func(tx *store.Tx) error { _, err := runs.Message(tx, 1, 0); return err },
+		"Runs.History":   func(tx *store.Tx) error { _, err := runs.History(tx, "s", 0, 9); return err },
+		"Runs.Window":    func(tx *store.Tx) error { _, _, err := runs.Window(tx, "s", 9); return err },
+		"Runs.Steps":     func(tx *store.Tx) error { _, err := runs.Steps(tx, 1); return err },
+		"Runs.Calls":     func(tx *store.Tx) error { _, err := runs.Calls(tx, 1); return err },
+		"Runs.Slot":      func(tx *store.Tx) error { _, err := runs.Slot(tx, 1, 1); return err },
+		"Runs.Slots":     func(tx *store.Tx) error { _, err := runs.Slots(tx, 1); return err },
+		"Runs.ReadSpill": func(ctx context.Context) error {
+			_, _, err := runs.ReadSpill(ctx, "done", "x")
+			return err
+		},
+		"Runs.Handoffs":  func(tx *store.Tx) error { _, err := runs.Handoffs(tx, 1); return err },
+		"Runs.Spans":     func(tx *store.Tx) error { _, err := runs.Spans(tx, 1); return err },
+		"Runs.Exchanges": func(tx *store.Tx) error { _, err := runs.Exchanges(tx, 1); return err },
+		"Runs.EachOfType": func(tx *store.Tx) error {
+			return runs.EachOfType(tx, 1, "a", func(json.RawMessage) error { return nil })
+		},
+		"Sessions.Find": func(tx *store.Tx) error { _, err := sessions.Find(tx, "s"); return err },
+		"Sessions.Mark": func(tx *store.Tx) error { _, err := sessions.Mark(tx, "s"); return err },
+		"Sessions.List": func(tx *store.Tx) error {
+			for _, f := range [][2]string{{}, {"u"}, {"", "a"}, {"u", "a"}} {
+				if _, err := sessions.List(tx, f[0], f[1]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"Sessions.Messages": func(tx *store.Tx) error { _, err := sessions.Messages(tx, "s", 9); return err },
+		"Sessions.Handoffs": func(tx *store.Tx) error { _, err := sessions.Handoffs(tx, "s"); return err },
+		"Sessions.Outline":  func(tx *store.Tx) error { _, err := sessions.Outline(tx, "s"); return err },
+		"Sessions.MessagePage": func(tx *store.Tx) error {
+			_, err := sessions.MessagePage(tx, "s", 0, 9)
+			return err
+		},
+		"Sessions.MessagesBefore": func(tx *store.Tx) error {
+			_, err := sessions.MessagesBefore(tx, "s", 9)
+			return err
+		},
+		"Sessions.HandoffPage": func(tx *store.Tx) error { _, err := sessions.HandoffPage(tx, "s", 0); return err },
+		"Sessions.Erase":       func(tx *store.Tx) error { _, err := sessions.Erase(tx, "copy"); return err },
+		"Tokens.Insert": func(ctx context.Context) error {
+			return tokens.Insert(ctx, store.Token{ID: "t", Hash: "h", Scopes: []string{"a:b"}})
+		},
+		"Tokens.ByHash": func(ctx context.Context) error { _, err := tokens.ByHash(ctx, "h"); return err },
+		"Tokens.Get":    func(ctx context.Context) error { _, err := tokens.Get(ctx, "t"); return err },
+		"Tokens.List":   func(ctx context.Context) error { _, err := tokens.List(ctx, true); return err },
+		"Tokens.Roots":  func(ctx context.Context) error { _, err := tokens.Roots(ctx, []string{"t"}); return err },
+		"Tokens.Touch":  func(ctx context.Context) error { return tokens.Touch(ctx, map[string]int64{"t": 1}) },
+		"Tokens.Revoke": func(ctx context.Context) error { _, err := tokens.Revoke(ctx, "t"); return err },
+		"Tokens.RevokedSince": func(ctx context.Context) error {
+			_, err := tokens.RevokedSince(ctx, 0)
+			return err
+		},
+		"Keys.Put": func(tx *store.Tx) error {
+			return keys.Put(tx, &store.KeyRecord{Key: "k", Fingerprint: []byte{1}})
+		},
+		"Keys.PutAbout": func(tx *store.Tx) error {
+			return keys.PutAbout(tx, &store.KeyRecord{Key: "about", Fingerprint: []byte{1}, Run: "done"})
+		},
+		"Keys.Get":           func(ctx context.Context) error { _, err := keys.Get(ctx, "k"); return err },
+		"Keys.DeleteExpired": func(ctx context.Context) error { _, err := keys.DeleteExpired(ctx, 1, 9); return err },
+		"Audit.Append": func(tx *store.Tx) error {
+			var rows []store.AuditRow
+			for i := range 17 {
+				rows = append(rows, store.AuditRow{Seq: int64(i + 1), Prev: []byte{1}, Hash: []byte{1}, Seal: []byte{1}})
+			}
+			return a.Append(tx, rows)
+		},
+		"Audit.Tail": func(tx *store.Tx) error { _, _, err := a.Tail(tx); return err },
+		"Audit.Scan": func(ctx context.Context) error {
+			return did(func() error {
+				_, err := a.Scan(ctx, 1, 2, 9, false, func(*store.AuditRow) error { return nil })
+				return err
+			},
+				func() error {
+					_, err := a.Scan(ctx, 1, 2, 9, true, func(*store.AuditRow) error { return nil })
+					return err
+				})
+		},
+		"Audit.Hashes": func(ctx context.Context) error {
+			_, err := a.Hashes(ctx, 1, 2, 9, func(int64, []byte) error { return nil })
+			return err
+		},
+		"Audit.Prune":    func(tx *store.Tx) error { _, err := a.Prune(tx, 2); return err },
+		"Audit.Value":    func(tx *store.Tx) error { _, err := a.Value(tx, "v"); return err },
+		"Audit.SetValue": func(tx *store.Tx) error { return a.SetValue(tx, "v", []byte{1}) },
+	}
+}
+
+// without are the methods that have no statements of their own.
+var without = []string{"Update", "View", "Snapshot", "Checkpoint", "Close", "Path", "Ping", "Sync", "Verify"}
+
+// walk matches a plan that reads a table from end to end. What follows the name says by which index, if any.
+var walk = regexp.MustCompile(`^SCAN (\w+)`)
+
+// small are the tables that do not grow with use: what a statement makes itself, and what an operator makes one by one.
+var small = []string{"tree", "line", "CONSTANT", "auth_tokens", "schema_migrations", "sqlite_schema"}
+
+// TestPlans explains every statement of the repositories with the statistics that a file may have: none, those of a young
+// database, which let a scan seem cheap, and those of a large one. None may scan a table that grows, or sort what it has
+// found there, but for lists that stop at their limit.
+func TestPlans(t *testing.T) {
+	dir := t.TempDir()
+	db := storetest.OpenAt(t, filepath.Join(dir, "data.db"))
+	a, err := store.OpenAudit(t.Context(), store.Options{Path: filepath.Join(dir, "audit.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	calls := called(db, a)
+	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Audit": a} {
+		for method := range reflect.TypeOf(repository).Methods() {
+			if calls[name+"."+method.Name] == nil && !slices.Contains(without, method.Name) {
+				t.Errorf("%s.%s is not called here: its statements are not explained", name, method.Name)
+			}
+		}
+	}
+	first := []string{"Sessions.Insert", "Runs.Apply", "Sessions.Restore"}
+	names := append(first, slices.DeleteFunc(slices.Sorted(maps.Keys(calls)), func(n string) bool { return slices.Contains(first, n) })...)
+	for _, name := range names {
+		update := db.Update
+		if strings.HasPrefix(name, "Audit.") {
+			update = a.Update
+		}
+		var err error
+		switch fn := calls[name].(type) {
+		case func(*store.Tx) error:
+			err = update(t.Context(), fn)
+		case func(context.Context) error:
+			err = fn(t.Context())
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	explain(t, db.Path(), store.Statements(db))
+	explain(t, a.Path(), store.Statements(a))
+}
+
+func explain(t *testing.T, path string, statements map[string]bool) {
+	t.Helper()
+	if len(statements) < 5 {
+		t.Fatalf("%s: only %d statements were prepared", path, len(statements))
+	}
+	byRowid := map[string]bool{}
+	for _, statistics := range []string{"", "1 1 1 1", "1000000 1000 10 1"} {
+		if statistics != "" {
+			storetest.Behind(t, path, "ANALYZE", "DELETE FROM sqlite_stat1",
+				"INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT tbl_name, name, '"+statistics+"' FROM sqlite_schema WHERE type = 'index'",
+				"INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT name, NULL, '"+strings.Fields(statistics)[0]+"' FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+		}
+		raw, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for query := range statements {
+			if strings.HasPrefix(query, "PRAGMA") || !strings.Contains(query, " ") {
+				continue
+			}
+			args := make([]any, 1+strings.Count(query, "?"))
+			for i := range args {
+				args[i] = 1
+			}
+			if strings.Contains(query, "?1") {
+				args = args[:2]
+			}
+			plan, err := planOf(raw, query, args[:len(args)-1])
+			if err != nil {
+				t.Errorf("%.200s: %v", query, err)
+			}
+			if statistics == "" {
+				byRowid[query] = strings.Contains(strings.Join(plan, "\n"), "USING INTEGER PRIMARY KEY")
+			}
+			bounded := strings.Contains(query, " LIMIT ") && !slices.ContainsFunc(plan, func(step string) bool { return strings.HasPrefix(step, "USE TEMP B-TREE") })
+			for _, step := range plan {
+				m := walk.FindStringSubmatch(step)
+				if m == nil || slices.Contains(small, m[1]) || bounded || strings.HasSuffix(step, "VALUES CLAUSE") || strings.Contains(step, "USING INDEX runs_open") {
+					continue
+				}
+				if statistics != "1 1 1 1" || !byRowid[query] || strings.Contains(step, "USING") {
+					t.Errorf("with statistics %q: %s\nis done as %q", statistics, query, plan)
+				}
+			}
+		}
+		raw.Close()
+	}
+}
+
+func planOf(db *sql.DB, query string, args []any) (plan []string, err error) {
+	rows, err := db.Query("EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			return nil, err
+		}
+		plan = append(plan, step)
+	}
+	return plan, rows.Err()
+}
+
+// TestNoStatistics leaves the statistics of a young database. The next start deletes them, and a stop makes none.
+func TestNoStatistics(t *testing.T) {
+	path := filled(t, 1)
+	storetest.Behind(t, path, "ANALYZE")
+	for range 2 {
+		db := storetest.OpenAt(t, path)
+		if _, err := db.Runs().Get(t.Context(), "run-0"); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := raw.QueryRow("SELECT count(*) FROM sqlite_schema WHERE name LIKE 'sqlite_stat%'").Scan(&n); err != nil || n != 0 {
+			t.Errorf("after a start and a stop there are %d tables of statistics, %v; want none", n, err)
+		}
+		raw.Close()
+	}
+}
