@@ -60,7 +60,11 @@ func acquire(path string, h Holder) (*fileLock, error) {
 		return nil, fault.New(fault.StoreLocked, "%s holds the database.", who)
 	}
 	l := &fileLock{f: f}
-	return l, l.describe(h)
+	if err := l.describe(h); err != nil {
+		f.Close()
+		return nil, unusable(path+".lock", err)
+	}
+	return l, nil
 }
 
 // hold locks the database file itself, which the caller has opened. The lock closes it.

@@ -30,6 +30,7 @@ import (
 	"agentd/server/fault"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Options say which file to open and how.
@@ -171,7 +172,19 @@ func unusable(path string, err error) error {
 	if se, ok := errors.AsType[*sqlite.Error](err); ok && damaged(se.Code()) {
 		return fault.New(fault.StorageCorrupt, "The database %s is damaged: %v.", path, err).Because(err)
 	}
-	return fault.New(fault.StoreUnusable, "The database %s cannot be opened: %v.", path, err).Because(err)
+	f := fault.New(fault.StoreUnusable, "The database %s cannot be opened: %v.", path, err).Because(err)
+	if full(err) {
+		f.Advise("Make room on the file system of this file, then start again; nothing was changed.")
+	}
+	return f
+}
+
+// full reports whether an error says that there is no room on the disk.
+func full(err error) bool {
+	if se, ok := errors.AsType[*sqlite.Error](err); ok {
+		return se.Code()&0xff == sqlite3.SQLITE_FULL || se.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
+	}
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // dsn sets every pragma when a connection is made, so that no connection lacks one. The values and what they cost

@@ -338,3 +338,20 @@ func TestWritesFailUnderServer(t *testing.T) {
 	s.wait()
 	serve(t, dir).wantsAll(ids)
 }
+
+// A start on a full disk says so, and what to do.
+func TestStartOnAFullDisk(t *testing.T) {
+	disk := newDisk(t, "1m")
+	dir := diskSite(t, disk)
+	if f, err := os.Create(filepath.Join(disk, "fill")); err != nil {
+		t.Fatal(err)
+	} else if _, err := f.Write(make([]byte, 2<<20)); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling the disk: %v", err)
+	} else {
+		f.Close()
+	}
+	s := spawn(t, dir, nil, nil, "start", "--port", "0").wait()
+	if s.code != 1 || !strings.Contains(s.stderr, "store-unusable") || !strings.Contains(s.stderr, "Make room") {
+		t.Errorf("start on a full disk: code %d, %s; want store-unusable with what to do", s.code, s.stderr)
+	}
+}

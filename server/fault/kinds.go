@@ -208,8 +208,8 @@ var (
 		"Something to be recorded in the audit chain does not encode or is too large.",
 		"Look up the request id in the server's log.")
 	StorageFailed = declare("storage-failed", 503,
-		"The store could not make a change durable; nothing of it was kept.",
-		"Check free space and permissions of the data folder, then try again.")
+		"The store could not make a change durable, or cannot tell whether it did: the change may be there after a restart.",
+		"Check free space and permissions of the data folder, then send it again with the same `Idempotency-Key`, or look first whether it is there.")
 	StorageCorrupt = declare("storage-corrupt", 500,
 		"A page or a row of the database is not as the program wrote it: the medium is failing, or somebody changed the file.",
 		"Run `agentd storage verify`, then stop the server and restore the backup.")

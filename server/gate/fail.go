@@ -42,7 +42,10 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f.Kind == fault.ConfigInvalid && !strings.HasPrefix(msg, "The request") { // its code names the configuration, too
 		msg = "The request is not valid. " + msg
 	}
-	if status >= 500 && f.Kind != fault.RunFailed {
+	switch {
+	case f.Kind == fault.ServerDraining: // nothing is wrong
+		g.opts.Logger.Info("request refused", "request", Of(r).ID, "path", r.URL.Path, "error", f.Kind.Code)
+	case status >= 500 && f.Kind != fault.RunFailed:
 		g.opts.Logger.Error("request failed", "request", Of(r).ID, "path", r.URL.Path, "error", f)
 	}
 	body := map[string]any{"error": f.Kind.Code, "message": msg}
