@@ -5,7 +5,6 @@
 // that it answers:
 //
 //	in flight <= 100   overloaded
-//	address not locked auth-locked-out, with the time to wait
 //	parse              auth-invalid
 //	hash, cache  ------------------------------------> principal
 //	look up            auth-invalid
@@ -13,6 +12,8 @@
 //	not revoked        auth-revoked
 //	not expired        auth-expired
 //	remember in cache -------------------------------> principal
+//
+// While the address is locked, what is refused is auth-locked-out instead, with the time to wait.
 package auth
 
 import (

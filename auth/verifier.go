@@ -93,21 +93,23 @@ func NewVerifier(opts Options) (*Verifier, error) {
 // Verify returns the principal of a token that the client at ip sent. The zero ip is one that is not known: its
 // failures are not counted, and those of a [Network] are counted together. Faults are those that the package's documentation lists; any other error is the store's.
 //
-// Five failures from one address, with no more than a minute between each two, lock it out for five minutes: until then
-// it is refused with a valid token too. A revoked or expired token is itself locked out at its tenth failure, with no
+// Five failures from one address, with no more than a minute between each two, lock it out for five minutes: until then its
+// failures are auth-locked-out. A token that is good passes all the same: its secret cannot be guessed, so a lockout only
+// bounds noise and cost, and must not let one client shut out others of its address. A revoked or expired token is itself locked out at its tenth failure, with no
 // more than five minutes between each two, for as long as the process lives. Errors of the store count for nothing.
 func (v *Verifier) Verify(ctx context.Context, ip netip.Addr, raw Raw) (Principal, error) {
 	defer v.inFlight.Add(-1)
 	if v.inFlight.Add(1) > maxInFlight {
 		return Principal{}, fault.New(fault.Overloaded, "Too many tokens are being verified.").After(retryAfter)
 	}
-	now := time.Now()
-	client := Network(ip)
-	if left, locked := v.lockedIPs.check(client, now); locked {
+	client, begun := Network(ip), time.Now()
+	left, locked := v.lockedIPs.check(client, begun)
+	p, err := v.verify(ctx, raw, begun)
+	switch {
+	case err == nil || !ip.IsValid() || !isFailure(err) && !fault.Is(err, fault.AuthLockedOut):
+	case locked:
 		return Principal{}, fault.New(fault.AuthLockedOut, "Too many failed authentications from this address.").After(left)
-	}
-	p, err := v.verify(ctx, raw, now)
-	if err != nil && ip.IsValid() && isFailure(err) && v.lockedIPs.fail(client) {
+	case isFailure(err) && v.lockedIPs.fail(client):
 		v.log.Warn("address locked out", "ip", ip)
 	}
 	return p, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"agentd/server/config"
@@ -24,6 +25,22 @@ func Warnings(cfg *config.Config) []string {
 		if !cfg.Server.TLSTerminatedUpstream && cfg.Server.TLS.CertFile == "" {
 			warn("server.tlsTerminatedUpstream is false and server.host is %s: without a proxy that speaks TLS, tokens travel unencrypted", cfg.Server.Host)
 		}
+	}
+	if cfg.Server.Socket.Path == "" && !loopback(cfg.Server.Host) && !cfg.Server.TrustProxy {
+		limits := []string{}
+		if rate := cfg.Server.RateLimit; rate.Enabled {
+			limits = append(limits, fmt.Sprintf("%d requests in %v", rate.PerIPRequests, rate.Window.Duration()))
+		}
+		if cfg.Auth.Kind == "token" {
+			limits = append(limits, fmt.Sprintf("a lockout of %v after %d failed logins", cfg.Auth.PerIPLockout.Duration(), cfg.Auth.PerIPFailureThreshold))
+		}
+		if len(limits) > 0 {
+			warn("server.trustProxy is false and server.host is %s: the limits count for the address that connects (%s); behind a proxy that is everybody's",
+				cfg.Server.Host, strings.Join(limits, ", "))
+		}
+	}
+	if cfg.Auth.Kind == "none" && slices.Contains(cfg.Server.CORS.AllowOrigins, "*") {
+		warn("auth.kind is none and server.cors.allowOrigins has \"*\": every web page that somebody opens on a machine which reaches this server is an administrator")
 	}
 	named := map[string]bool{}
 	for _, t := range cfg.Targets() {

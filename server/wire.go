@@ -97,13 +97,16 @@ func (s *Server) open(ctx context.Context) error {
 		}
 	}
 	cors, csrf := cfg.Server.CORS, cfg.Server.CSRF
-	var limiter *gate.Limiter
+	var limiter, perToken *gate.Limiter
 	if rate := cfg.Server.RateLimit; rate.Enabled {
 		limiter = gate.NewLimiter(rate.Window.Duration(), rate.PerIPRequests)
+		if rate.PerTokenRequests > 0 {
+			perToken = gate.NewLimiter(rate.Window.Duration(), rate.PerTokenRequests)
+		}
 	}
 	tickets := auth.NewTickets(cfg.Server.WS.TicketTTL.Duration())
 	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Tickets: tickets, Metrics: p.metrics, Logger: s.log,
-		Limiter: limiter, Audit: s.auditStage(p),
+		Limiter: limiter, PerToken: perToken, Audit: s.auditStage(p),
 		CORS: gate.CORS{AllowOrigins: cors.AllowOrigins, AllowCredentials: cors.AllowCredentials, AllowMethods: cors.AllowMethods,
 			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
 		CSRF:    gate.CSRF{Enabled: csrf.Enabled, CookieName: csrf.CookieName, HeaderName: csrf.HeaderName, SafeMethods: csrf.SafeMethods},

@@ -66,11 +66,12 @@ type CSRF struct {
 	SafeMethods []string `json:"safeMethods" default:"GET,HEAD,OPTIONS" check:"token" doc:"Methods that need no proof."`
 }
 
-// RateLimit is a sliding window per address.
+// RateLimit is a sliding window per address and, where that is set, one per token.
 type RateLimit struct {
-	Enabled       bool   `json:"enabled" default:"true" doc:"Limit requests per address."`
-	Window        Millis `json:"windowMs" default:"60000" check:"1.." doc:"Length of the sliding window."`
-	PerIPRequests int    `json:"perIpRequests" default:"60" check:"1.." doc:"Requests per address and window."`
+	Enabled          bool   `json:"enabled" default:"true" doc:"Limit requests per address."`
+	Window           Millis `json:"windowMs" default:"60000" check:"1.." doc:"Length of the sliding window."`
+	PerIPRequests    int    `json:"perIpRequests" default:"60" check:"1.." doc:"Requests per address and window."`
+	PerTokenRequests int    `json:"perTokenRequests" check:"0..1000000" doc:"Requests per token and window, all that descend from one token together; they do not count for their address then. 0 or absent: they count for their address."`
 }
 
 // Idempotency is about the Idempotency-Key header.

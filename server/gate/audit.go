@@ -173,24 +173,41 @@ func (g *Gate) granted(r *http.Request, q *Request, by string) {
 }
 
 // Recognised tells who calls and what proves it, bearer or ticket, or why nobody does, where an endpoint has found out
-// itself.
-func (w *recorder) Recognised(p auth.Principal, by string, err error) {
+// itself. The error is that of the rate limit: then the endpoint refuses the request with it.
+func (w *recorder) Recognised(p auth.Principal, by string, err error) error {
+	w.q.Principal = p
+	if refused := w.limit(); refused != nil {
+		w.q.Principal = auth.Principal{}
+		return refused
+	}
 	if h := w.held; h != nil {
-		h.q.Principal = p
 		if err != nil {
 			h.g.denied(h.r, h.q, err)
 		} else {
 			h.g.granted(h.r, h.q, by)
 		}
 	}
+	return nil
+}
+
+// limit counts a request that has not been counted yet.
+func (w *recorder) limit() error {
+	count := w.unlimited
+	if w.unlimited = nil; count == nil {
+		return nil
+	}
+	return count()
 }
 
 // recorder remembers the status for log and metrics, and holds an answer back until it is recorded.
 type recorder struct {
 	http.ResponseWriter
+	q       *Request
 	status  int
 	held    *held // nil: what is written leaves at once
 	refused error
+
+	unlimited func() error // counts the request for the rate limit, which it has not been; nil: it has
 }
 
 func (w *recorder) WriteHeader(status int) {

@@ -3,6 +3,9 @@
 //	recover and request id -> log -> CORS (answers preflight) -> rate limit -> authenticate -> audit -> CSRF and, without
 //	tokens, origin -> mux -> draining -> scope -> body limit -> idempotency -> endpoint
 //
+// Where tokens have a rate of their own, a request authenticates before the rate limit, because that needs to know whose
+// request it counts: a principal's, or else the address's.
+//
 // Each stage is a decision, a function from a request to an error, and a small handler around it. The stages before
 // the mux are the gate's; those after it belong to the route that the mux has found.
 package gate
@@ -36,6 +39,7 @@ type Options struct {
 	CORS       CORS
 	CSRF       CSRF
 	Limiter    *Limiter // nil: addresses may send as much as they like
+	PerToken   *Limiter // for requests with a token that is good; nil: they count for their address, too
 	Audit      Audit
 	Metrics    *metrics.Inventory
 	Logger     *slog.Logger
@@ -135,7 +139,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		start := time.Now()
 		q := &Request{ID: requestID(r.Header.Get("X-Request-Id")), IP: g.clientIP(r)}
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
-		w := &recorder{ResponseWriter: rw}
+		w := &recorder{ResponseWriter: rw, q: q}
 		bound(rw, r)
 		h := w.Header()
 		h.Set("X-Request-Id", q.ID)
@@ -152,10 +156,21 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 			return
 		}
 		found := pattern != "" && r.URL.Path == clean(r.URL.Path)
-		err := g.limit(h, q, pattern)
+		var err error
+		if g.opts.PerToken == nil {
+			err = g.limit(h, q, pattern)
+		}
 		if err == nil {
 			var by string
-			if by, err = g.authenticate(r, q, pattern); err != nil {
+			by, err = g.authenticate(r, q, pattern)
+			if g.opts.PerToken != nil {
+				if g.upgrades[pattern] && credentials(r) { // whose are they? The route finds out
+					w.unlimited = func() error { return g.limit(h, q, pattern) }
+				} else if refused := g.limit(h, q, pattern); refused != nil {
+					err, q.Principal = refused, auth.Principal{} // so it is not recorded, as where addresses are limited
+				}
+			}
+			if err != nil {
 				g.denied(r, q, err)
 			} else if q.Principal.Kind != "" || g.upgrades[pattern] {
 				g.granted(r, q, by)
@@ -175,6 +190,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 			g.Fail(w, r, unmatched(handler, w, r))
 		default:
 			mux.ServeHTTP(w, r)
+			w.limit() //nolint:errcheck // it is answered, and counts for the address
 		}
 		w.release() //nolint:errcheck // whoever is to know has been told
 	})
@@ -193,12 +209,22 @@ func bound(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limit counts the request of an address.
+// limit counts the request: for its principal where tokens have a rate of their own, else for its address.
 func (g *Gate) limit(h http.Header, q *Request, pattern string) error {
-	if g.opts.Limiter == nil || g.probes[pattern] {
-		return nil
+	switch {
+	case g.probes[pattern]:
+	case g.opts.PerToken != nil && q.Principal.Kind == auth.KindToken:
+		return g.opts.PerToken.TakeFrom(q.Principal).tell(h, "with this token, or others of its lineage")
+	case g.opts.Limiter != nil:
+		return g.opts.Limiter.Take(q.IP).tell(h, "from this address")
 	}
-	return g.opts.Limiter.Take(q.IP).tell(h)
+	return nil
+}
+
+// credentials reports whether an upgrade carries anything that may prove who calls.
+func credentials(r *http.Request) bool {
+	_, ok := Bearer(r)
+	return ok || strings.Contains(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), "ticket.")
 }
 
 // protect refuses what a web page may have made its reader's browser send.
@@ -288,18 +314,35 @@ func requestID(given string) string {
 }
 
 // clientIP is the address of the connection or, behind a proxy that is trusted, the hop that it names last: what
-// stands further left in X-Forwarded-For may be invented by the client.
+// stands further left in X-Forwarded-For may be invented by the client, and what cannot be read names nobody.
 func (g *Gate) clientIP(r *http.Request) netip.Addr {
 	if g.opts.TrustProxy {
 		hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-		if ip, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1])); err == nil {
-			return ip.Unmap()
+		if ip, ok := hop(strings.TrimSpace(hops[len(hops)-1])); ok {
+			return ip
 		}
 	}
 	if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		return ap.Addr().Unmap()
 	}
 	return netip.Addr{}
+}
+
+// hop reads an address as proxies write it: 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] or [2001:db8::1]:80.
+func hop(text string) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		var ap netip.AddrPort
+		if ap, err = netip.ParseAddrPort(text); err == nil {
+			ip = ap.Addr()
+		}
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok && err != nil {
+		if inner, ok = strings.CutSuffix(inner, "]"); ok && strings.Contains(inner, ":") {
+			ip, err = netip.ParseAddr(inner)
+		}
+	}
+	return ip.Unmap().WithZone(""), err == nil
 }
 
 // TicketParameter is the query parameter of [Gate.Ticketed].

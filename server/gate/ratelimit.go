@@ -14,29 +14,29 @@ import (
 
 // Limits of what a limiter remembers.
 const (
-	maxWindows = 10_000  // addresses
-	maxStamps  = 1 << 20 // requests, over all addresses
+	maxWindows = 10_000  // addresses, or lineages of tokens
+	maxStamps  = 1 << 20 // requests, over all of them
 )
 
-// Limiter lets each address make so many requests within any stretch of time of the window's length: an exact sliding
-// window. It remembers when each admitted request of the last window came; a refused one does not count, so whoever
-// waits as told is let in. Addresses of one [auth.Network] count as one.
+// Limiter lets each address, or each lineage of tokens, make so many requests within any stretch of time of the window's
+// length: an exact sliding window. It remembers when each admitted request of the last window came; a refused one does not
+// count, so whoever waits as told is let in. Addresses of one [auth.Network] count as one.
 //
-// When there are too many addresses, those that have been silent longest are forgotten. It is safe for concurrent use.
+// When there are too many, those that have been silent longest are forgotten. It is safe for concurrent use.
 type Limiter struct {
 	window time.Duration
 	limit  int
 	start  time.Time
 
-	mu      sync.Mutex // guards the fields below
-	windows map[netip.Prefix]*window
-	recent  *list.List // of *window; the one that was used last is in front
-	stamps  int        // capacity of all windows together
+	mu      sync.Mutex      // guards the fields below
+	windows map[any]*window // by network, or by lineage
+	recent  *list.List      // of *window; the one that was used last is in front
+	stamps  int             // capacity of all windows together
 }
 
-// window is a ring of the times of an address's latest requests, since the limiter's start.
+// window is a ring of the times of somebody's latest requests, since the limiter's start.
 type window struct {
-	key   netip.Prefix
+	key   any
 	elem  *list.Element
 	times []time.Duration
 	first int // index of the oldest
@@ -45,10 +45,10 @@ type window struct {
 
 // NewLimiter makes a limiter.
 func NewLimiter(length time.Duration, limit int) *Limiter {
-	return &Limiter{window: length, limit: limit, start: time.Now(), windows: map[netip.Prefix]*window{}, recent: list.New()}
+	return &Limiter{window: length, limit: limit, start: time.Now(), windows: map[any]*window{}, recent: list.New()}
 }
 
-// Rate is what an address may still do.
+// Rate is what an address or a lineage may still do.
 type Rate struct {
 	Limit     int
 	Remaining int
@@ -57,11 +57,16 @@ type Rate struct {
 }
 
 // Take counts a request of an address; the zero address is one that is not known.
-func (l *Limiter) Take(ip netip.Addr) Rate {
+func (l *Limiter) Take(ip netip.Addr) Rate { return l.take(auth.Network(ip)) }
+
+// TakeFrom counts a request of a principal; all of its lineage count as one.
+func (l *Limiter) TakeFrom(p auth.Principal) Rate { return l.take(p.Lineage()) }
+
+func (l *Limiter) take(key any) Rate {
 	now := time.Since(l.start)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.windowLocked(auth.Network(ip))
+	w := l.windowLocked(key)
 	for w.n > 0 && now-w.times[w.first] >= l.window {
 		w.first = (w.first + 1) % len(w.times)
 		w.n--
@@ -75,7 +80,7 @@ func (l *Limiter) Take(ip netip.Addr) Rate {
 	return rate
 }
 
-func (l *Limiter) windowLocked(key netip.Prefix) *window {
+func (l *Limiter) windowLocked(key any) *window {
 	w := l.windows[key]
 	if w == nil {
 		w = &window{key: key}
@@ -105,13 +110,13 @@ func (l *Limiter) pushLocked(w *window, now time.Duration) {
 }
 
 // tell writes a rate into the headers of an answer, and refuses where the limit is reached.
-func (r Rate) tell(h http.Header) error {
+func (r Rate) tell(h http.Header, whose string) error {
 	seconds := strconv.FormatInt(int64((r.Reset+time.Second-1)/time.Second), 10)
 	h.Set("X-RateLimit-Limit", strconv.Itoa(r.Limit))
 	h.Set("X-RateLimit-Remaining", strconv.Itoa(r.Remaining))
 	h.Set("X-RateLimit-Reset", seconds)
 	if r.Refused {
-		return fault.New(fault.RateLimited, "More than %d requests came from this address.", r.Limit).After(r.Reset)
+		return fault.New(fault.RateLimited, "More than %d requests came %s.", r.Limit, whose).After(r.Reset)
 	}
 	return nil
 }

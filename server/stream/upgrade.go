@@ -45,9 +45,11 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 			var by string
 			principal, by, err = s.recognise(r.Context(), ip, offered, bearer)
 			if rec, ok := w.(interface {
-				Recognised(p auth.Principal, by string, err error)
+				Recognised(p auth.Principal, by string, err error) error
 			}); ok {
-				rec.Recognised(principal, by, err)
+				if refused := rec.Recognised(principal, by, err); refused != nil {
+					return refused
+				}
 			}
 			if err == nil {
 				refused = ending{}
