@@ -157,6 +157,9 @@ func toolRecord(h *agent.Happening) audit.Record {
 	}
 	if h.ArgsDigest != "" && h.Event != event.ToolEnd && h.Event != event.ToolError {
 		r.Metadata["argsDigest"] = h.ArgsDigest
+		if h.AskedDigest != "" {
+			r.Metadata["askedArgsDigest"] = h.AskedDigest
+		}
 	}
 	if h.Reason != "" {
 		r.Metadata["reason"] = cut(h.Reason, 1024)

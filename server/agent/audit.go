@@ -22,6 +22,7 @@ type Happening struct {
 	GrantedBy                 []string // where several had to grant it: all who did, in order
 	Reason                    string
 	ArgsDigest                string // of the arguments that the call has, or is to have
+	AskedDigest               string // of those that were asked for, where a decision gave it others
 	ErrorKind                 string // of a call that failed
 	Void                      bool   // what was told before has not come to be
 	Spilled                   int64  // bytes of a result that is kept beside the transcript
@@ -73,7 +74,7 @@ func (r *run) happenings(m *move) (list []Happening) {
 			}
 			if p.ev.Type == event.ApprovalGranted || p.ev.Type == event.ApprovalDenied {
 				word := decided(c, p.ev.Type == event.ApprovalGranted)
-				h.By, h.GrantedBy, h.Reason = word.By, word.GrantedBy, cmp.Or(h.Reason, word.Reason)
+				h.By, h.GrantedBy, h.Reason, h.AskedDigest = word.By, word.GrantedBy, cmp.Or(h.Reason, word.Reason), word.AskedSHA256
 			}
 			if e := cmp.Or(m.entryAt(c.Answered), r.rec.at(c.Answered)); p.ev.Type == event.ToolEnd && e != nil && e.outcome != nil && e.outcome.ResultHandle != nil {
 				h.Spilled = e.outcome.ResultHandle.Bytes
@@ -106,7 +107,7 @@ func (m *move) entryAt(index int) *entry {
 
 // decided is the decision that an event tells of.
 func decided(c *store.Call, granted bool) (word Decided) {
-	if json.Unmarshal(c.Decision, &word) != nil || word.By == "" || word.Granted != granted {
+	if word = readDecided(c); word.By == "" || word.Granted != granted {
 		return Decided{By: "abort"} // of what an abort denies no decision is kept, but one of before a crash may be
 	}
 	return word

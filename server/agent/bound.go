@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,16 +20,20 @@ import (
 
 // digest is the SHA-256 of arguments in their canonical form. Those without one, with which no call is made, have that of
 // their text.
-func digest(args json.RawMessage) []byte {
-	if form, err := tool.Canonical(args); err == nil {
-		args = form
+func digest(args json.RawMessage) (sum []byte, canonical bool) {
+	form, err := tool.Canonical(args)
+	if err != nil {
+		form = args
 	}
-	sum := sha256.Sum256(args)
-	return sum[:]
+	hash := sha256.Sum256(form)
+	return hash[:], err == nil
 }
 
 // ArgsDigest is the digest of a call's arguments as approvals, events and the audit chain show it: lower-case hex.
-func ArgsDigest(args json.RawMessage) string { return hex.EncodeToString(digest(args)) }
+func ArgsDigest(args json.RawMessage) string {
+	sum, _ := digest(args)
+	return hex.EncodeToString(sum)
+}
 
 // asks makes the approval that a call waits for.
 func asks(c *store.Call, args json.RawMessage, at int64) Approval {
@@ -48,6 +51,9 @@ func (rec *record) stored(c *store.Call) (call message.ToolCall, ok bool) {
 		}
 		return call, false
 	}
+	if word := readDecided(c); word.Args != nil {
+		return message.ToolCall{ID: c.ID, Name: c.Name, Args: word.Args}, true
+	}
 	if m := rec.at(c.Asked); m != nil {
 		for _, tc := range m.msg.ToolCalls {
 			if tc.ID == c.ID {
@@ -64,7 +70,7 @@ func (rec *record) bound(c *store.Call) (json.RawMessage, error) {
 	call, ok := rec.stored(c)
 	args, err := tool.Canonical(call.Args)
 	// A call that an earlier version took in has the digest of a text that is kept nowhere.
-	if !ok || err != nil || call.Name != c.Name || c.Canonical && !bytes.Equal(digest(args), c.ArgsHash) {
+	if !ok || err != nil || call.Name != c.Name || c.Canonical && ArgsDigest(args) != hex.EncodeToString(c.ArgsHash) {
 		return nil, altered(c)
 	}
 	return args, nil
@@ -85,7 +91,7 @@ func (rec *record) shown(a Approval) (json.RawMessage, error) {
 			return nil, altered(&store.Call{ID: a.ToolCallID, Name: a.ToolName})
 		}
 		args, err := rec.bound(c)
-		if err == nil && (a.ToolName != c.Name || ArgsDigest(a.Args) != hex.EncodeToString(digest(args))) {
+		if err == nil && (a.ToolName != c.Name || ArgsDigest(a.Args) != ArgsDigest(args)) {
 			err = altered(c)
 		}
 		return args, err

@@ -152,3 +152,97 @@ func TestCallsOfBefore(t *testing.T) {
 		t.Errorf("%s %+v with %d calls, want one", res.Status, res.Error, count["a"].count())
 	}
 }
+
+// editable is an agent whose calls of a a person may change, but for x=9, which it may never make.
+func editable(t *testing.T, gate agent.Gate) (func(*rig) []agent.Registration, *counter, *[]string) {
+	c := &counter{spec: tool.Spec{Name: "a", Description: "d", Input: []byte(`{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}`)}}
+	var made []string
+	c.execute = func(_ context.Context, call tool.Call) (tool.Result, error) {
+		made = append(made, string(call.Args))
+		return tool.JSON("paid")
+	}
+	l := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"a","args":{"x":1}}]},{"text":"end: {{lastTool}}"}]}`, c)
+	never, err := agent.ParsePattern("a:x=9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Policy.Deny, l.Policy.Tools = []agent.Pattern{never}, map[string]agent.Gate{"a": gate}
+	return single(l), c, &made
+}
+
+func TestChangedArguments(t *testing.T) {
+	make, _, made := editable(t, agent.Gate{Always: true, Edit: true})
+	var told []agent.Happening // by the run's goroutine and by Resume, one after the other
+	r := newAuditedRig(t, make, (&book{look: func(h agent.Happening) { told = append(told, h) }}).write)
+	res, _ := r.run("a", "go")
+	id, call := res.State.ID, res.State.PendingApprovals[0]
+	for args, want := range map[string]string{`{"x":"many"}`: "do not fit", `{"x":2,"x":3}`: "twice", `{"x":9.0}`: "may not make", `null`: "not a JSON object", `{"x"`: "not JSON"} {
+		_, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call.ToolCallID, Granted: true, Args: []byte(args)}}, "tester")
+		if !fault.Is(err, fault.EditRefused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Resume with %s = %v, want edit-refused: %s", args, err, want)
+		}
+	}
+	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call.ToolCallID, Args: []byte(`{"x":2}`)}}, "tester"); !fault.Is(err, fault.EditRefused) {
+		t.Errorf("a denial with arguments = %v, want edit-refused", err)
+	}
+	r.restart()
+	res = resume(t, r, id, agent.Decision{ToolCallID: call.ToolCallID, Granted: true, Args: []byte(` {"x": 2.0}`), Reason: "less"})
+	if res.Status != store.Completed || len(*made) != 1 || (*made)[0] != `{"x":2}` || !strings.Contains(string(res.Output), `A person allowed this call with other arguments: {\"x\":2}`) {
+		t.Fatalf("%s %s %+v with the calls %v, want one with {\"x\":2}, of which the model is told", res.Status, res.Output, res.Error, *made)
+	}
+	asked, now := agent.ArgsDigest([]byte(`{"x":1}`)), agent.ArgsDigest([]byte(`{"x":2}`))
+	for _, h := range told {
+		if h.Event == event.ApprovalGranted && (h.ArgsDigest != now || h.AskedDigest != asked || h.Reason != "less" || h.By != "tester") || h.Event == event.ApprovalRequested && h.ArgsDigest != asked {
+			t.Errorf("the audit is told %+v", h)
+		}
+	}
+	st := res.State
+	if got := string(st.Steps[1].ToolCalls[0].Call.Args); got != `{"x":2}` {
+		t.Errorf("the state shows the call with %s, want {\"x\":2}", got)
+	}
+	if got := string(st.Messages[1].ToolCalls[0].Args); got != `{"x":1}` {
+		t.Errorf("the message shows the call with %s, want what the model asked for", got)
+	}
+}
+
+// TestChangesAreRefused: where nobody may change arguments.
+func TestChangesAreRefused(t *testing.T) {
+	for name, gate := range map[string]agent.Gate{
+		"not said":      {Always: true},
+		"two approvers": {Always: true, Edit: true, Terms: agent.Terms{Approvers: 2}},
+	} {
+		make, _, made := editable(t, gate)
+		r := newRig(t, make)
+		res, _ := r.run("a", "go")
+		_, _, err := r.engine.Resume(t.Context(), res.State.ID, []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true, Args: []byte(`{"x":2}`)}}, "tester")
+		if !fault.Is(err, fault.EditRefused) || len(*made) != 0 {
+			t.Errorf("%s: Resume = %v with %d calls, want edit-refused and none", name, err, len(*made))
+		}
+	}
+}
+
+// TestChangedCallAfterACrash: a call that was changed and of unknown outcome is shown, and made again, as it was changed.
+func TestChangedCallAfterACrash(t *testing.T) {
+	make, c, made := editable(t, agent.Gate{Always: true, Edit: true})
+	record := c.execute
+	hang(c)
+	r := newRig(t, make)
+	res, _ := r.run("a", "go")
+	id, call := res.State.ID, res.State.PendingApprovals[0].ToolCallID
+	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call, Granted: true, Args: []byte(`{"x":2}`)}}, "tester"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return c.count() == 1 })
+	r.crash()
+	c.execute = record
+	if st := r.settled(id); st.Status != store.Awaiting || string(st.PendingApprovals[0].Args) != `{"x":2}` {
+		t.Fatalf("after the crash: %s %+v, want it to wait with {\"x\":2}", st.Status, st.PendingApprovals)
+	}
+	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call, Granted: true, Again: true, Args: []byte(`{"x":3}`)}}, "tester"); !fault.Is(err, fault.EditRefused) {
+		t.Errorf("another change = %v, want edit-refused", err)
+	}
+	res = resume(t, r, id, agent.Decision{ToolCallID: call, Granted: true, Again: true})
+	if res.Status != store.Completed || len(*made) != 1 || (*made)[0] != `{"x":2}` {
+		t.Errorf("%s %+v with the calls %v, want one with {\"x\":2}", res.Status, res.Error, *made)
+	}
+}

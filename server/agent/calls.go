@@ -37,8 +37,9 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []wish) e
 	for _, w := range calls {
 		c := w.ToolCall
 		m.say(event.ToolStart, callHead{c.ID, c.Name})
+		hash, canonical := digest(c.Args)
 		row := store.Call{Index: m.row.Calls, Step: step.Number, Origin: step.Number, ID: c.ID, Name: c.Name, Phase: store.CallDispatching,
-			ArgsHash: digest(c.Args), Canonical: true, Asked: asked, Answered: -1, Attempts: 1, Claimed: m.at}
+			ArgsHash: hash, Canonical: canonical, Asked: asked, Answered: -1, Attempts: 1, Claimed: m.at}
 		place := m.row.Messages // reserved, so that outcomes lie in call order
 		m.row.Calls++
 		m.row.Messages++
@@ -89,7 +90,13 @@ func (a *LLM) judge(c message.ToolCall) wish {
 func (m *move) settle(c *store.Call, place int, o *message.Outcome) {
 	m.progress()
 	c.Phase, c.Answered, c.Settled, c.Reason = store.CallDone, place, m.at, ""
-	m.messageAt(place, transcript.Answer(o), o)
+	msg := transcript.Answer(o)
+	if args := readDecided(c).Args; args != nil {
+		msg.Content.Text += "\n\n[A person allowed this call with other arguments: " + string(args) + "]"
+		m.told(place, msg, o)
+		return
+	}
+	m.messageAt(place, msg, o)
 }
 
 // place is the index that is reserved for a call's outcome.

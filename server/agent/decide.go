@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -19,8 +21,12 @@ type Decided struct {
 	At         string   `json:"at"`
 	Granted    bool     `json:"granted"`
 	Reason     string   `json:"reason,omitempty"`
-	ArgsSHA256 string   `json:"argsSha256"`          // of the arguments that the decision was given for
+	ArgsSHA256 string   `json:"argsSha256"`          // of the arguments that the decision was given for: those of the call
 	GrantedBy  []string `json:"grantedBy,omitempty"` // where several were needed: all who granted it, in order
+
+	// Where the decision changed the arguments: those that it gave the call, and the digest of those that were asked for.
+	Args        json.RawMessage `json:"args,omitempty"`
+	AskedSHA256 string          `json:"askedSha256,omitempty"`
 }
 
 // ruling is what decisions do to a run and to those of its children that they concern.
@@ -61,6 +67,11 @@ func (r *run) decide(decisions []Decision, by decider) *ruling {
 		c := r.rec.callByID(a.ToolCallID)
 		word, ok := last[a.ToolCallID]
 		if !ok || c == nil {
+			d.wait(a, c, step.Number)
+			continue
+		}
+		if err := d.changes(a, *c, &word); err != nil {
+			d.refused = err
 			d.wait(a, c, step.Number)
 			continue
 		}
@@ -213,6 +224,44 @@ func (d *ruling) vote(a *Approval, by decider) (more bool) {
 	return false
 }
 
+// changes is why a decision may not give a call the arguments that it does; nil when it may, or gives none. It puts them
+// into their canonical form, and drops those that the call has already.
+func (d *ruling) changes(a Approval, c store.Call, word *Decision) error {
+	if word.Args == nil {
+		return nil
+	}
+	llm := d.run.reg.LLM
+	refuse := func(format string, args ...any) error {
+		return fault.New(fault.EditRefused, "The arguments of the call %s cannot be changed: %s", c.ID, fmt.Sprintf(format, args...)).With("toolCallId", c.ID).With("toolName", c.Name)
+	}
+	switch {
+	case !word.Granted:
+		return refuse("a denial changes nothing.")
+	case llm == nil || requested(c) || !llm.Policy.Tools[c.Name].Edit:
+		return refuse("the tool %s does not say approval.edit.", c.Name)
+	case a.ApproversNeeded > 1:
+		return refuse("%d approvers are needed, and each must have seen the same.", a.ApproversNeeded)
+	case a.MayHaveHappened():
+		return refuse("it may have happened with those that it has.")
+	}
+	w := llm.judge(message.ToolCall{ID: c.ID, Name: c.Name, Args: word.Args})
+	if w.refusal != nil {
+		return refuse("%s", w.refusal.Message)
+	}
+	if word.Args = w.Args; ArgsDigest(w.Args) == hex.EncodeToString(c.ArgsHash) {
+		word.Args = nil
+	}
+	return nil
+}
+
+// readDecided is the decision on a call; zero where there is none.
+func readDecided(c *store.Call) (word Decided) {
+	if c.Decision != nil {
+		json.Unmarshal(c.Decision, &word) //nolint:errcheck // ours; one that is damaged changes no arguments, and bound finds others
+	}
+	return word
+}
+
 // wait keeps an approval waiting. Its call belongs to the new step, which ends when nothing of it waits any more.
 func (d *ruling) wait(a Approval, c *store.Call, step int) {
 	d.pending = append(d.pending, a)
@@ -233,9 +282,17 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 		return
 	}
 	if !call.Canonical && word.Granted { // an earlier version took it in; from here on it is what was granted
-		call.ArgsHash, call.Canonical = digest(a.Args), true
+		call.ArgsHash, call.Canonical = digest(a.Args)
 	}
 	kept := Decided{By: by, At: message.Millis(m.at), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(call.ArgsHash)}
+	if before := readDecided(&call); before.Args != nil { // the call has been made with them
+		kept.Args, kept.AskedSHA256 = before.Args, before.AskedSHA256
+	}
+	if word.Args != nil {
+		kept.Args, kept.AskedSHA256 = word.Args, kept.ArgsSHA256
+		call.ArgsHash, call.Canonical = digest(word.Args)
+		kept.ArgsSHA256 = hex.EncodeToString(call.ArgsHash)
+	}
 	if a.ApproversNeeded > 1 {
 		kept.GrantedBy = a.GrantedBy
 	}

@@ -108,7 +108,8 @@ func (n *newcomer) addCalls(l *layout) {
 	}
 	for i := range l.journal {
 		c := &l.journal[i]
-		row := store.Call{Index: i, ID: c.ID, Name: c.Name, Phase: store.CallDone, ArgsHash: digest(c.Args), Canonical: true, Asked: l.places[c.asked], Answered: -1,
+		hash, canonical := digest(c.Args)
+		row := store.Call{Index: i, ID: c.ID, Name: c.Name, Phase: store.CallDone, ArgsHash: hash, Canonical: canonical, Asked: l.places[c.asked], Answered: -1,
 			Attempts: 1, Claimed: m.at, Settled: m.at, Reported: true}
 		switch {
 		case c.sub >= 0:

@@ -24,6 +24,7 @@ type Gate struct {
 	Always  bool            // no permission of an agent takes that back
 	Default bool            // because nothing else is said about a tool with side effects
 	When    json.RawMessage // an object: calls whose arguments match all of it
+	Edit    bool            // a person may change the arguments of a call with the grant
 	Terms
 }
 

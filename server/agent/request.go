@@ -82,8 +82,9 @@ func (m *move) request(r *run, asked []Approval) []Approval {
 	pending := slices.Clone(r.rec.pending)
 	for _, a := range asked {
 		a.RequestedAt = message.Millis(m.at)
+		hash, canonical := digest(a.Args)
 		m.calls = append(m.calls, store.Call{Index: m.row.Calls, ID: a.ToolCallID, Name: a.ToolName, Phase: store.CallAwaiting,
-			ArgsHash: digest(a.Args), Canonical: true, Asked: -1, Answered: -1, Claimed: m.at})
+			ArgsHash: hash, Canonical: canonical, Asked: -1, Answered: -1, Claimed: m.at})
 		m.row.Calls++
 		m.sayRequested(a)
 		pending = append(pending, a)

@@ -20,6 +20,9 @@ type Decision struct {
 	Reason           string // told to the model when the call is denied
 	SubRunToolCallID string
 	Again            bool // a grant makes the call once more, although it may have happened already
+	// Args, where there are any, are the arguments that the call is to have instead; only of a grant of one approver, and
+	// only where the gate of the tool says Edit.
+	Args json.RawMessage
 }
 
 // Resume applies decisions to a run that waits for them, and sets it going: granted calls run, denied ones are told to
@@ -28,7 +31,8 @@ type Decision struct {
 // nil when no call was decided for good, because a further approver is needed. unmatched lists the decisions for calls
 // that do not wait, where another one is for a call that does. A run that was aborted while its approvals were held goes
 // on only when all are decided. Errors: run-not-found, run-not-suspended, run-is-child, approval-not-waiting when no
-// decision is for a call that waits, outcome-unknown when a call is granted without Again that may have happened,
+// decision is for a call that waits, edit-refused when a decision may not change the arguments of a call,
+// outcome-unknown when a call is granted without Again that may have happened,
 // call-altered when what is stored of a granted call is not what was asked for, approver-refused, agent-not-found and agent-changed
 // where the agent of the run or of a child that decisions are for cannot go on with it, session-busy, run-conflict,
 // server-draining, storage-failed. After an error the run waits as before. Of several callers at once, one wins.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,6 +96,13 @@ func (c *call) decisions(pending []agent.Approval, granted bool) ([]agent.Decisi
 	if len(calls) == 0 {
 		calls = waiting
 	}
+	args, err := c.givenArgs()
+	if err != nil {
+		return nil, err
+	}
+	if args != nil && len(calls) != 1 {
+		return nil, c.cmd.misused("--args is for one call, and the run waits for %d: name it.", len(calls))
+	}
 	var decisions []agent.Decision
 	for _, id := range calls {
 		if !slices.Contains(waiting, id) {
@@ -107,10 +115,31 @@ func (c *call) decisions(pending []agent.Approval, granted bool) ([]agent.Decisi
 				Advise("Find out whether it happened. If so, deny it; to make it once more, add --again.")
 		}
 		decisions = append(decisions, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Reason: c.flags.reason,
-			Again: granted && c.flags.again})
+			Again: granted && c.flags.again, Args: args})
 	}
 	return decisions, nil
 }
+
+// givenArgs are the arguments that --args gives; nil without it.
+func (c *call) givenArgs() (json.RawMessage, error) {
+	text := []byte(c.flags.args)
+	if name, isFile := strings.CutPrefix(c.flags.args, "@"); isFile {
+		var err error
+		if text, err = c.readFile(name, maxArgs); err != nil {
+			return nil, err
+		}
+	}
+	if len(text) == 0 {
+		return nil, nil
+	}
+	if !json.Valid(text) {
+		return nil, c.cmd.misused("--args is not JSON.")
+	}
+	return text, nil
+}
+
+// maxArgs is how long arguments may be that a person gives.
+const maxArgs = 1 << 20
 
 // callName is how a command line names a call that waits: its id, after the path of the run that it belongs to.
 func callName(a agent.Approval) string {

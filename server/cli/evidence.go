@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"agentd/server"
@@ -117,6 +118,8 @@ func (c *call) tellReport(r *evidence.Report) error {
 		return w.Flush()
 	}
 	put("checked", "%d events, %d calls, %d decisions, %d entries", r.Events, r.Calls, r.Decisions, r.Entries)
+	put("arguments", "of %d of %d calls shown by the chain", r.Arguments, r.Calls)
+	put("not proven", "%s: the writer's word, beyond what the entries say of calls, decisions and the start", strings.Join(r.WritersWord, ", "))
 	if r.Asked > 0 {
 		put("tool events", "not recorded: %d decisions are shown by the requests that made them, and by nothing else", r.Asked)
 	}

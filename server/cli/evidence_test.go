@@ -87,7 +87,7 @@ func TestEvidence(t *testing.T) {
 	if fi, err := os.Stat("ann.evidence"); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("ann.evidence: %v, %v; want the mode 0600", fi, err)
 	}
-	if again := here(t, "evidence", id).want(t, 0, "svc-evidence/1.1", "").stdout; again != read(t, "ann.evidence") {
+	if again := here(t, "evidence", id).want(t, 0, "svc-evidence/1.2", "").stdout; again != read(t, "ann.evidence") {
 		t.Error("the same run, chain and checkpoint gave other bytes")
 	}
 	write(t, "audit.pem", here(t, "audit", "key").want(t, 0, "PUBLIC KEY", "").stdout)

@@ -26,6 +26,7 @@ type options struct {
 	limit         int
 	reason        string // runs approve, deny
 	again         bool   // runs approve
+	args          string // runs approve
 	drain         bool   // runs abort
 	raw           bool   // runs show
 	onPending     string
@@ -100,6 +101,10 @@ func reasonFlag(fs *flag.FlagSet, o *options) {
 
 func againFlag(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.again, "again", false, "make calls once more, too, that may have happened already")
+}
+
+func argsFlag(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.args, "args", "", "give the call these arguments instead: `JSON`, or @FILE; only where its tool says approval.edit")
 }
 
 func abortFlags(fs *flag.FlagSet, o *options) {

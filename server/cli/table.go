@@ -93,7 +93,7 @@ func commands() []command {
 				"stdout as with `agentd run`. An interruption ends the watching, not the run.\n\n" +
 				"A call that waits with the reason outcome-unknown was begun before, and nobody knows whether it took effect.\n" +
 				"With --again it is made once more; without, nothing is approved as long as such a call is among those named." + throughServer,
-			flags: []flagDecl{configFlag, serverFlags, reasonFlag, againFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
+			flags: []flagDecl{configFlag, serverFlags, reasonFlag, againFlag, argsFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
 			examples: []string{"agentd runs approve RUN", "agentd runs approve RUN CALL --reason 'Checked with Ann.'"}},
 		{name: "runs deny", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Refuse the tool calls that a run waits for.",
 			about: "Refuses the calls that are named or, without any, all that wait. The agent is told so, with the reason, and\n" +

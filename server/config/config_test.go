@@ -189,6 +189,8 @@ func TestEffectiveApproval(t *testing.T) {
 		{config.Tool{SideEffect: "external-stateful"}, "always"},
 		{config.Tool{SideEffect: "pure", Approval: config.Approval{Mode: "always"}}, "always"},
 		{config.Tool{Approval: config.Approval{Mode: "never"}}, "never"},
+		{config.Tool{Approval: config.Approval{Edit: true}}, "always"},
+		{config.Tool{SideEffect: "pure", Approval: config.Approval{Edit: true}}, "never"},
 	} {
 		if got := tt.tool.EffectiveApproval().Mode; got != tt.want {
 			t.Errorf("EffectiveApproval() of %q, %q = %s, want %s", tt.tool.SideEffect, tt.tool.Approval.Mode, got, tt.want)

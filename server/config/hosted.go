@@ -31,7 +31,7 @@ type Tool struct {
 	Description      Text            `json:"description" check:"required" doc:"What the model is told about it."`
 	Input            json.RawMessage `json:"input" default:"{\"type\":\"object\",\"properties\":{}}" doc:"JSON Schema of the arguments."`
 	SideEffect       string          `json:"sideEffect" default:"side-effecting" enum:"pure|read-only|side-effecting|external-stateful" doc:"What a call does to the world."`
-	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; always, never, or {when: {arg: glob}} for calls whose arguments match all globs; absent: never for pure and read-only tools; for the others always, unless the agent's permissions allow the call."`
+	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; always, never, or {when: {arg: glob}} for calls whose arguments match all globs; with edit: true in an object, beside when or always: true, whoever grants a call may change its arguments; absent: never for pure and read-only tools; for the others always, unless the agent's permissions allow the call."`
 	ApprovalTerms    ApprovalTerms   `json:"approvalTerms" doc:"What an approval of a call takes."`
 	OnUnknownOutcome string          `json:"onUnknownOutcome" default:"ask" enum:"ask|error|retry" doc:"After a crash during a call: ask a person, tell the model, or call again (idempotent tools only)."`
 	Idempotent       bool            `json:"idempotent" default:"false" doc:"A second call with the same call id does nothing more."`
@@ -61,9 +61,9 @@ func (t Tool) EffectiveApproval() Approval {
 	case t.Approval.Mode != "":
 		return t.Approval
 	case t.SideEffect == "pure", t.SideEffect == "read-only":
-		return Approval{Mode: "never"}
+		return Approval{Mode: "never", Edit: t.Approval.Edit}
 	}
-	return Approval{Mode: "always"}
+	return Approval{Mode: "always", Edit: t.Approval.Edit}
 }
 
 // Agent is something that can be run. Kind says which fields mean something; the others are zero.

@@ -129,10 +129,11 @@ func (v Value) MarshalJSON() ([]byte, error) {
 }
 
 // Approval says whether a person must allow a call: Mode is always, never, or when, with the condition over the
-// arguments in When. The zero value is absent.
+// arguments in When; empty is absent. Edit says that whoever grants a call may change its arguments.
 type Approval struct {
 	Mode string
 	When json.RawMessage // a JSON object
+	Edit bool
 }
 
 func (a *Approval) decode(l *loader, n *node, path []any) {
@@ -140,12 +141,44 @@ func (a *Approval) decode(l *loader, n *node, path []any) {
 	case stringNode:
 		*a = Approval{Mode: n.text}
 	case objectNode:
-		when, ok := l.single(n, "when", path)
-		if ok && l.expect(when, objectNode, under(path, "when"), "") {
-			*a = Approval{Mode: "when", When: when.appendJSON(nil)}
-		}
+		a.decodeObject(l, n, path)
 	default:
-		l.expect(n, stringNode, path, `"always", "never" or {"when": {...}}`)
+		l.expect(n, stringNode, path, approvalForms)
+	}
+}
+
+const approvalForms = `"always", "never", {"when": {...}} or {"edit": true, ...}`
+
+func (a *Approval) decodeObject(l *loader, n *node, path []any) {
+	*a = Approval{}
+	if len(n.members) == 0 {
+		l.report(n.pos, path, "want "+approvalForms)
+	}
+	for _, m := range n.members {
+		at := under(path, m.key)
+		switch m.key {
+		case "when":
+			if l.expect(m.value, objectNode, at, "") {
+				a.Mode, a.When = "when", m.value.appendJSON(nil)
+			}
+		case "always", "edit":
+			if !l.expect(m.value, boolNode, at, "") {
+				continue
+			}
+			if m.value.text != "true" {
+				l.report(m.value.pos, at, "want true, or leave it out")
+			}
+			if m.key == "edit" {
+				a.Edit = true
+			} else if a.Mode == "" {
+				a.Mode = "always"
+			}
+		default:
+			l.report(m.pos, at, "unknown key "+quoted(m.key)+`; want "when", "always" or "edit"`)
+		}
+	}
+	if n.member("when") != nil && n.member("always") != nil {
+		l.report(n.pos, path, `want "when" or "always", not both`)
 	}
 }
 
@@ -156,22 +189,35 @@ func (a *Approval) check() string {
 	case a.Mode == "when" && a.When != nil:
 		return ""
 	}
-	return fmt.Sprintf(`want "always", "never" or {"when": {...}}, got %s`, quoted(a.Mode))
+	return fmt.Sprintf("want %s, got %s", approvalForms, quoted(a.Mode))
 }
 
 func (*Approval) form() (string, map[string]any) {
-	return "always, never or when", map[string]any{"anyOf": []any{
+	return "always, never, when or edit", map[string]any{"anyOf": []any{
 		map[string]any{"enum": []any{"always", "never"}},
-		only("when", map[string]any{"type": "object"}),
+		map[string]any{
+			"type": "object", "minProperties": 1, "additionalProperties": false, "not": map[string]any{"required": []string{"always", "when"}},
+			"properties": map[string]any{"when": map[string]any{"type": "object"}, "always": map[string]any{"const": true}, "edit": map[string]any{"const": true}},
+		},
 	}}
 }
 
 // MarshalJSON writes the form of the file.
 func (a Approval) MarshalJSON() ([]byte, error) {
-	if a.Mode == "when" {
-		return encode(map[string]json.RawMessage{"when": a.When}), nil
+	if !a.Edit && a.Mode != "when" {
+		return encode(a.Mode), nil
 	}
-	return encode(a.Mode), nil
+	form := map[string]any{}
+	if a.Edit {
+		form["edit"] = true
+	}
+	switch a.Mode {
+	case "when":
+		form["when"] = a.When
+	case "always":
+		form["always"] = true
+	}
+	return encode(form), nil
 }
 
 // ToolChoice says which tools a model may or must call: Mode is auto, required, none, or tool, with the name in Tool.

@@ -55,6 +55,8 @@ type ask struct {
 type askDecision struct {
 	RunID, ToolCallID string
 	Granted           bool
+
+	ToolName, ArgsDigest, Reason string // absent from entries of older servers
 }
 
 // askOf reads the entry of a request. A decision without a run is on a call of the run that the entry names.

@@ -1,6 +1,6 @@
 // Package evidence is a file that shows what one run did and who allowed it, and that can be checked without the server.
 //
-// A bundle, `svc-evidence/1.1`, is lines of JSON. The first is the [Manifest]: the name, the length and the SHA-256 of
+// A bundle, `svc-evidence/1.2`, is lines of JSON. The first is the [Manifest]: the name, the length and the SHA-256 of
 // each member. The members follow, in the order of the manifest, as one or more lines each:
 //
 //	run         the run with its whole state, as `GET /runs/{id}/state` tells it, and who started it
@@ -24,8 +24,12 @@
 // decision: without an entry that names it, none is shown. So a run with a decision that came without a request there, by
 // a person at this machine or because time was up, has no bundle.
 //
+// Entries that tell of a call have its tool and the digest of its arguments, and those of a decision its reason. All that
+// the members show of such a call is held to them: who changes a payment in all of a bundle and makes the hashes match has
+// another call than the chain. A call that nobody had to allow has an entry only where audit.toolEvents was all.
+//
 // What a bundle does not show: that no entry about the run was left out, and that what the run's own members say beyond
-// these is true; that is the word of who wrote it. It is not encrypted.
+// these is true; that is the word of who wrote it. The manifest names those members. It is not encrypted.
 package evidence
 
 import (
@@ -41,8 +45,11 @@ import (
 	"agentd/store"
 )
 
-// Version is the label of what this package writes. It reads [First] too.
-const Version = "svc-evidence/1.1"
+// Version is the label of what this package writes. It reads [Second] and [First] too.
+const Version = "svc-evidence/1.2"
+
+// Second is the label of bundles whose manifest does not name the members that are the writer's word.
+const Second = "svc-evidence/1.1"
 
 // First is the label of bundles whose member config tells nothing of tool events.
 const First = "svc-evidence/1.0"
@@ -73,13 +80,20 @@ func members() []string {
 	return []string{memberRun, memberEvents, memberCalls, memberApprovals, memberConfig, memberProgram, memberKey, memberCheckpoint, memberEntries}
 }
 
+// writersWord are the members of which the chain shows only what its entries say of calls, decisions and the start.
+func writersWord() []string {
+	return []string{memberRun, memberEvents, memberCalls, memberApprovals, memberProgram}
+}
+
 // A Manifest is the first line of a bundle.
 type Manifest struct {
-	V       string   `json:"v"`
-	RunID   string   `json:"runId"`
-	Omitted int      `json:"omitted,omitempty"` // requests that name the run and are beyond the limit of entries or after the checkpoint
-	Members []Member `json:"members"`
-	SHA256  string   `json:"sha256"` // of the manifest as it is with this empty
+	V       string `json:"v"`
+	RunID   string `json:"runId"`
+	Omitted int    `json:"omitted,omitempty"` // requests that name the run and are beyond the limit of entries or after the checkpoint
+	// WritersWord names the members that the chain does not prove, beyond what its entries say.
+	WritersWord []string `json:"writersWord,omitempty"`
+	Members     []Member `json:"members"`
+	SHA256      string   `json:"sha256"` // of the manifest as it is with this empty
 }
 
 // A Member tells of a part of the bundle.
@@ -144,6 +158,7 @@ type callLine struct {
 	ToolName   string          `json:"toolName"`
 	Phase      store.Phase     `json:"phase"`
 	ArgsSHA256 string          `json:"argsSha256"`
+	Canonical  bool            `json:"canonical,omitempty"` // the digest is of the canonical form of the arguments
 	Attempts   int             `json:"attempts"`
 	ClaimedAt  int64           `json:"claimedAt,omitempty"`
 	SettledAt  int64           `json:"settledAt,omitempty"`

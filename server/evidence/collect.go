@@ -28,7 +28,7 @@ type Sources struct {
 // Collect makes the bundle of a run as it is now. Errors: run-not-found, run-conflict when it does not stand still,
 // evidence-incomplete, evidence-uncovered, those of the chain, storage-failed.
 func Collect(ctx context.Context, from Sources, runID string) (*Bundle, error) {
-	c := &collector{from: from, b: &Bundle{Manifest: Manifest{V: Version, RunID: runID}, bodies: map[string][]byte{}}}
+	c := &collector{from: from, b: &Bundle{Manifest: Manifest{V: Version, RunID: runID, WritersWord: writersWord()}, bodies: map[string][]byte{}}}
 	for _, step := range []func(context.Context) error{c.record, c.chain, c.prove, c.finish} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -103,7 +103,7 @@ func (c *collector) read(ctx context.Context, row *store.Run) error {
 	c.calls = nil
 	for _, k := range calls {
 		c.calls = append(c.calls, callLine{Index: k.Index, Step: k.Step, ToolCallID: k.ID, ToolName: k.Name, Phase: k.Phase,
-			ArgsSHA256: hex.EncodeToString(k.ArgsHash), Attempts: k.Attempts, ClaimedAt: k.Claimed, SettledAt: k.Settled, ChildRunID: k.Child,
+			ArgsSHA256: hex.EncodeToString(k.ArgsHash), Canonical: k.Canonical, Attempts: k.Attempts, ClaimedAt: k.Claimed, SettledAt: k.Settled, ChildRunID: k.Child,
 			Reason: k.Reason, Decision: k.Decision})
 	}
 	if err := put(c.b, memberRun, runLine{snapshot, row.StartedBy}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"agentd/server/agent"
 	"agentd/server/audit"
@@ -17,6 +18,14 @@ type word struct {
 	action  string // of the entry
 	by      string
 	granted bool
+
+	tool, digest, reason string // the digest is empty in entries of older servers
+}
+
+// is reports whether it is a decision on a call, and whether the call and the reason are those that it was for.
+func (w word) is(k *callLine, said *agent.Decided) (same, bound bool) {
+	same = w.granted == said.Granted && w.by == said.By
+	return same, same && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && sameReason(w.reason, said.Reason))
 }
 
 // words are those on a call, in the order of their entries.
@@ -92,12 +101,12 @@ func (v *verifier) words() map[string]*words {
 	}
 	for i := range v.entries {
 		e := &v.entries[i]
-		w := word{e.Seq, e.Action, nameOf(e.Actor), e.Action == granted}
+		w := word{seq: e.Seq, action: e.Action, by: nameOf(e.Actor), granted: e.Action == granted}
 		switch bearingOf(e, v.runID) {
 		case own:
 			var what struct {
-				ToolCallID string
-				Void       bool
+				ToolCallID, ArgsDigest, Reason string
+				Void                           bool
 			}
 			switch {
 			case e.Action != granted && e.Action != denied:
@@ -106,6 +115,7 @@ func (v *verifier) words() map[string]*words {
 			case what.Void:
 				of(what.ToolCallID).takeBack(w)
 			default:
+				w.tool, w.digest, w.reason = strings.TrimPrefix(e.Target, "tool:"), what.ArgsDigest, what.Reason
 				of(what.ToolCallID).told = append(of(what.ToolCallID).told, w)
 			}
 		case tells:
@@ -113,6 +123,7 @@ func (v *verifier) words() map[string]*words {
 				if w.action, w.granted = denied, d.Granted; d.Granted {
 					w.action = granted
 				}
+				w.tool, w.digest, w.reason = d.ToolName, d.ArgsDigest, d.Reason
 				of(d.ToolCallID).asked = append(of(d.ToolCallID).asked, w)
 			}
 		}
@@ -124,19 +135,24 @@ func (v *verifier) words() map[string]*words {
 // where the server that it was made to says, in the chain too, that it recorded no tool events.
 func (v *verifier) decision(k callLine, said words) {
 	var is agent.Decided
-	same := func(w word) bool { return w.granted == is.Granted && w.by == is.By }
+	same := func(w word) bool { same, _ := w.is(&k, &is); return same }
+	bound := func(w word) bool { _, bound := w.is(&k, &is); return bound }
 	switch {
 	case json.Unmarshal(k.Decision, &is) != nil:
 		v.bad(memberCalls, "the decision on the call %.128q cannot be read", k.ToolCallID)
 	case is.ArgsSHA256 != k.ArgsSHA256:
 		v.bad(memberCalls, "the decision on the call %.128q was for other arguments", k.ToolCallID)
-	case slices.ContainsFunc(said.told, same):
+	case is.Args != nil && agent.ArgsDigest(is.Args) != k.ArgsSHA256:
+		v.bad(memberCalls, "the decision on the call %.128q gave it other arguments than the digest", k.ToolCallID)
+	case slices.ContainsFunc(said.told, bound):
 		v.report.Decisions++
-	case slices.ContainsFunc(said.asked, func(w word) bool { return same(w) && v.silent(w.seq) }):
+	case slices.ContainsFunc(said.asked, func(w word) bool { return bound(w) && v.silent(w.seq) }):
 		v.report.Decisions++
 		v.report.Asked++
 	case len(said.told)+len(said.asked) == 0:
 		v.bad(memberEntries, "there is no entry for the decision on the call %.128q", k.ToolCallID)
+	case slices.ContainsFunc(slices.Concat(said.told, said.asked), func(w word) bool { return same(w) && !bound(w) }):
+		v.bad(memberCalls, "the decision on the call %.128q of %.128q is not the one in the chain: its arguments, tool or reason are others", k.ToolCallID, k.ToolName)
 	case slices.ContainsFunc(said.asked, same):
 		v.bad(memberEntries, "there is no entry for the decision on the call %.128q but that of a request, and tool events were recorded then", k.ToolCallID)
 	default:

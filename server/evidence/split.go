@@ -23,8 +23,11 @@ func (v *verifier) split(text []byte) {
 		v.bad(manifestName, "the first line is no manifest, or is cut off")
 		return
 	}
-	if m.V != Version && m.V != First {
-		v.bad(manifestName, "its label is %.64q, want %q or %q", m.V, Version, First)
+	if m.V != Version && m.V != Second && m.V != First {
+		v.bad(manifestName, "its label is %.64q, want %q, %q or %q", m.V, Version, Second, First)
+	}
+	if m.V == Version && !slices.Equal(m.WritersWord, writersWord()) {
+		v.bad(manifestName, "it does not name the members that are the word of who wrote it")
 	}
 	want := *m
 	err := want.seal()

@@ -27,6 +27,7 @@ type Report struct {
 	Members    int         `json:"members"` // that are as the manifest says, where it says
 	Events     int         `json:"events"`
 	Calls      int         `json:"calls"`
+	Arguments  int         `json:"arguments"`            // calls of which the chain has the digest of the arguments
 	StartedBy  string      `json:"startedBy,omitempty"`  // the principal
 	StartEntry int64       `json:"startEntry,omitempty"` // that says so; 0: none does, it is the bundle's own word
 	Decisions  int         `json:"decisions"`            // that were found in the journal and in the chain
@@ -36,7 +37,9 @@ type Report struct {
 	Omitted    int         `json:"omitted,omitempty"`
 	Checkpoint *audit.Head `json:"checkpoint,omitempty"` // with a good signature
 	SignedAt   int64       `json:"signedAt,omitempty"`   // milliseconds since 1970
-	Key        string      `json:"key"`                  // given, or bundle: then the bundle's own word is taken
+	// WritersWord are the members of which the chain shows only what its entries say of calls, decisions and the start.
+	WritersWord []string `json:"writersWord,omitempty"`
+	Key         string   `json:"key"` // given, or bundle: then the bundle's own word is taken
 }
 
 // maxProblems is how many problems are told.
@@ -67,6 +70,7 @@ type verifier struct {
 	calls   []callLine
 	entries []audit.Entry
 	servers []configLine
+	told    []toldCall
 }
 
 func (v *verifier) bad(member, format string, args ...any) {
@@ -78,7 +82,7 @@ func (v *verifier) bad(member, format string, args ...any) {
 // meaning checks what the members say.
 func (v *verifier) meaning(key ed25519.PublicKey) {
 	v.runID = v.manifest.RunID
-	v.report.Omitted = v.manifest.Omitted
+	v.report.Omitted, v.report.WritersWord = v.manifest.Omitted, writersWord()
 	v.run()
 	v.events()
 	v.journal()
@@ -86,6 +90,7 @@ func (v *verifier) meaning(key ed25519.PublicKey) {
 	v.proven(checkpoint, ok)
 	v.started()
 	v.decisions()
+	v.arguments()
 }
 
 // each decodes the lines of a member.
@@ -116,9 +121,10 @@ func one[T any](v *verifier, member string) (line T, ok bool) {
 func (v *verifier) run() {
 	run, ok := one[struct {
 		RunID, StartedBy string
-		State            struct{ ID string }
+		State            runState
 	}](v, memberRun)
 	v.report.StartedBy = run.StartedBy
+	v.tellState(&run.State)
 	if ok && (run.RunID != v.runID || run.State.ID != v.runID) {
 		v.bad(memberRun, "it is of the run %.64q, and its state of %.64q; the manifest is of %.64q", run.RunID, run.State.ID, v.runID)
 	}
@@ -131,6 +137,7 @@ func (v *verifier) events() {
 		if e.Seq != i+1 {
 			v.bad(memberEvents, "line %d is the event %d", i+1, e.Seq)
 		}
+		v.tellEvent(&e)
 		var of struct{ RunID string }
 		if e.Type == event.AgentStart && (json.Unmarshal(e.Payload, &of) != nil || of.RunID != v.runID) {
 			v.bad(memberEvents, "the event %d (%s) is of the run %.64q", e.Seq, e.Type, of.RunID)

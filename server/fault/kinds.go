@@ -135,6 +135,9 @@ var (
 	RunEnding = declare("run-ending", 409,
 		"The run ends once its unknown outcomes are decided, and the call that was granted cannot be made again.",
 		"Find out what became of the call, and deny it (`granted: false`) with what you know as the `reason`.")
+	EditRefused = declare("edit-refused", 409,
+		"A decision gives a call other arguments, and the tool, its schema, the agent's permissions or the kind of the approval do not allow that. Nothing was decided.",
+		"Grant or deny the call as it is, or correct the arguments; a tool whose arguments may be changed says `\"approval\": {\"edit\": true}`.")
 	CallAltered = declare("call-altered", 409,
 		"What is stored of a call that waits is not what was asked for: its database was edited, or is damaged. The call is not made.",
 		"Deny the call or abort the run, and find out who changed the database; the audit chain has the digest of what was asked for.")

@@ -277,7 +277,7 @@ func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {
 		if !ok {
 			continue // a built-in, which changes nothing
 		}
-		p.Tools[name] = agent.Gate{Always: t.Approval.Mode == "always", When: t.Approval.When,
+		p.Tools[name] = agent.Gate{Always: t.Approval.Mode == "always", When: t.Approval.When, Edit: t.Approval.Edit,
 			Default: t.Approval.Mode == "" && t.EffectiveApproval().Mode == "always",
 			Terms: agent.Terms{Expires: t.ApprovalTerms.Expires.Duration(), Approvers: t.ApprovalTerms.Approvers,
 				Different: t.ApprovalTerms.RequireDifferentPrincipal}}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 
@@ -20,6 +21,8 @@ type DecisionBody struct {
 	Reason           string `json:"reason,omitempty" doc:"Told to the model when the call is denied."`
 	SubRunToolCallID string `json:"subRunToolCallId,omitempty" min:"1" doc:"As in the pending approval, for a call of a child run."`
 	Again            bool   `json:"again,omitempty" doc:"Leave to make a call once more that may have happened already: without it, a grant of an approval with the reason outcome-unknown is refused."`
+
+	Args json.RawMessage `json:"args,omitempty" doc:"Arguments that the call is to have instead of those that were asked for, where the tool's approval says edit. They must fit its schema and the agent's permissions."`
 }
 
 // ResumeBody is decisions on what a run waits for.
@@ -45,7 +48,7 @@ func (a *API) approvalRoutes() []Route {
 			Endpoint: call(http.StatusOK, a.listApprovals)},
 		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Starts: true, Again: a.runAgain,
 			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again. A decision on a call of a child run needs agents:approve for the child's agent, too.",
-			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.CallAltered, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
+			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.CallAltered, fault.EditRefused, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
 				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
 				return err
