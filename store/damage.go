@@ -22,17 +22,14 @@ func translate(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
 	}
-	if _, told := errors.AsType[*fault.Error](err); told {
-		return err
-	}
-	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return Damaged(err)
-	}
-	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return Damaged(err)
-	}
 	var se *sqlite.Error
 	if !errors.As(err, &se) {
+		_, told := errors.AsType[*fault.Error](err)
+		_, cut := errors.AsType[*json.SyntaxError](err)
+		_, other := errors.AsType[*json.UnmarshalTypeError](err)
+		if !told && (cut || other) {
+			return Damaged(err)
+		}
 		return err
 	}
 	switch code := se.Code(); {
@@ -68,8 +65,13 @@ func reason(code int) string {
 	return "the disk answered with an error"
 }
 
-// damaged reports whether an error of this code says that the file holds something that no SQLite has written there.
+// damaged reports whether an error of this code says that the file holds something that no SQLite has written there, or
+// that the medium does not give back what it holds.
 func damaged(code int) bool {
+	switch code {
+	case sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_DATA, sqlite3.SQLITE_IOERR_CORRUPTFS:
+		return true
+	}
 	return code&0xff == sqlite3.SQLITE_CORRUPT || code&0xff == sqlite3.SQLITE_NOTADB
 }
 
@@ -78,17 +80,11 @@ func Damaged(because error) *fault.Error {
 	return fault.New(fault.StorageCorrupt, "Something in the database is not as the program wrote it.").Because(because)
 }
 
-// met remembers the first error that says that the file is damaged or cannot be read, and returns err.
+// met remembers the first error that says that the database is damaged, and returns err.
 func (db *DB) met(err error) error {
 	f, told := errors.AsType[*fault.Error](err)
-	if !told {
-		return err
-	}
-	se, own := errors.AsType[*sqlite.Error](err)
-	if f.Kind == fault.StorageCorrupt || f.Kind == fault.StorageFailed && own && se.Code()&0xff == sqlite3.SQLITE_IOERR {
-		if db.damage.CompareAndSwap(nil, f) {
-			db.opts.Logger.Error("the database is damaged", "path", db.opts.Path, "error", err, "cause", errors.Unwrap(f))
-		}
+	if told && f.Kind == fault.StorageCorrupt && db.damage.CompareAndSwap(nil, f) {
+		db.opts.Logger.Error("the database is damaged", "path", db.opts.Path, "error", err, "cause", errors.Unwrap(f))
 	}
 	return err
 }
@@ -126,7 +122,11 @@ func (db *DB) Verify(ctx context.Context) (found []Damage, err error) {
 			}
 			list, err := check(tx)
 			if fault.Is(translate(err), fault.StorageCorrupt) {
-				list, err = append(list, Damage{"database", errors.Unwrap(translate(err)).Error()}), nil
+				text := err.Error()
+				if se, own := errors.AsType[*sqlite.Error](err); own {
+					text = se.Error()
+				}
+				list, err = append(list, Damage{"database", text}), nil
 			}
 			if found = append(found, list...); err != nil || len(found) >= maxDamage {
 				return err

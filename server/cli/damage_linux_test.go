@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -85,4 +87,39 @@ func TestPlantedSchema(t *testing.T) {
 	s.signal(syscall.SIGKILL)
 	s.wait()
 	spawn(t, dir, nil, nil, "start", "--port", "0").wait().want(t, 1, "", "agentd: schema-changed: The schema of "+data)
+}
+
+// TestReadsFailUnderServer makes the reads of the server fail as on a medium with a bad block. The server lives and says so.
+func TestReadsFailUnderServer(t *testing.T) {
+	t.Parallel()
+	tracer, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("SKIP: strace is not installed")
+	}
+	dir := diskSite(t, t.TempDir())
+	s := serve(t, dir)
+	ids, _, _ := s.acknowledge(20_000, 60)
+	s.signal(syscall.SIGTERM)
+	s.wait().want(t, 0, "", "")
+	s = serve(t, dir)
+	trace := exec.Command(tracer, "-qq", "-f", "-e", "trace=pread64", "-e", "inject=pread64:error=EIO", "-o", os.DevNull, "-p", fmt.Sprint(s.cmd.Process.Pid))
+	if err := trace.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		trace.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may have gone
+		trace.Wait()                          //nolint:errcheck // it was ended
+	}()
+	eventually(t, "a read that fails", func() bool {
+		for _, id := range ids {
+			var refusal struct{ Error string }
+			if status := s.call("GET", "/runs/"+id+"/state", "", &refusal); status == 500 && refusal.Error == "storage-corrupt" {
+				return true
+			}
+		}
+		return trace.ProcessState != nil
+	})
+	if status, says := s.storageHealth(); status != 503 {
+		t.Errorf("health after a read that failed = %d %s, want 503", status, says)
+	}
 }
