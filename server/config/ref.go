@@ -12,7 +12,7 @@ func (r *Ref) decode(l *loader, n *node, path []any) {
 	}
 }
 
-// check never repeats more than 4 characters of a text that may be a secret itself.
+// check repeats nothing of a text that may be a secret itself.
 func (r Ref) check() string {
 	if r == "" {
 		return ""

@@ -57,8 +57,8 @@ var (
 	validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// Parse reads a reference. The error is an [*Error] of one of the kinds of references; it shows no more of the text than
-// four characters and its length, because the text may be a secret in the wrong place.
+// Parse reads a reference. The error is an [*Error] of one of the kinds of references; it shows nothing of the text,
+// not even its length, because the text may be a secret in the wrong place.
 func Parse(text string) (Ref, error) {
 	ref, e := parse(text)
 	if e != nil {
@@ -72,8 +72,7 @@ func parse(text string) (Ref, *Error) {
 		return Ref{}, &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 	}
 	none := func(kind Kind) (Ref, *Error) {
-		start, n := beginning(text)
-		return wrong(kind, "want a reference such as env:NAME or file:path, got a text of %d characters that begins with %q", n, start)
+		return wrong(kind, "want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret")
 	}
 	name, rest, colon := strings.Cut(text, ":")
 	switch {
@@ -250,22 +249,10 @@ func (r Ref) String() string {
 }
 
 // Show is any text that stands where a reference should, for people: the reference without what may be secret in it, or
-// as much as an error shows.
+// that it is none.
 func Show(text string) string {
 	if r, err := parse(text); err == nil {
 		return r.String()
 	}
-	return hidden(text)
-}
-
-// hidden is as much of a text as may be seen.
-func hidden(text string) string {
-	start, n := beginning(text)
-	return fmt.Sprintf("%q… (%d characters)", start, n)
-}
-
-// beginning is at most four characters of a text, and how many it has.
-func beginning(text string) (string, int) {
-	all := []rune(strings.ToValidUTF8(text, "\uFFFD"))
-	return string(all[:min(4, len(all)/4)]), len(all)
+	return "(no reference)"
 }

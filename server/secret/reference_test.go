@@ -91,8 +91,8 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("Parse(%.40q) = %v, want kind %s", tc.text, err, tc.kind)
 			continue
 		}
-		if strings.Contains(e.Error(), "unter2") || len(e.Error()) > 300 {
-			t.Errorf("Parse(%.40q) = %v, want no more than four characters of the text", tc.text, err)
+		if strings.Contains(e.Error(), "hun") || strings.Contains(e.Error(), " characters that") || len(e.Error()) > 300 {
+			t.Errorf("Parse(%.40q) = %v, want nothing of the text", tc.text, err)
 		}
 		f := fault.Of(err)
 		if f.Kind != fault.SecretRefInvalid || f.Extra["kind"] != string(tc.kind) || f.NextStep() == "" || !strings.HasSuffix(f.Message, ".") {
@@ -107,11 +107,11 @@ func TestShow(t *testing.T) {
 		"FILE:x?encoding=hex":                        "FILE:x?encoding=hex",
 		"literal:hunter2":                            "literal:***",
 		"encrypted-file:p?key=env:K%3Fdefault=pw#k":  "encrypted-file:p?key=env:K?default=***#k",
-		"encrypted-file:p?key=hunter2-hunter2#k":     `"encr"… (38 characters)`,
+		"encrypted-file:p?key=hunter2-hunter2#k":     `(no reference)`,
 		"vault://h/p?token=hunter2":                  "vault://h/p?token=***",
-		"vault://hunter2@h/p":                        `"vaul"… (19 characters)`,
-		"hunter2":                                    `"h"… (7 characters)`,
-		"a very long passphrase without any scheme.": `"a ve"… (42 characters)`,
+		"vault://hunter2@h/p":                        `(no reference)`,
+		"hunter2":                                    `(no reference)`,
+		"a very long passphrase without any scheme.": `(no reference)`,
 	} {
 		if got := secret.Show(text); got != want {
 			t.Errorf("Show(%q) = %s, want %s", text, got, want)
