@@ -42,7 +42,8 @@ type ExecOptions struct {
 // With protocol "jsonl" the agent is an [agent.Resumer]. The program gets a line of type "run" or "resume", and when
 // the run is aborted one of type "abort". It answers lines of at most 1 MiB with one JSON object each: events,
 // "checkpoint" with a state, and at last "result" with an output and an optional usage. What it writes after that is
-// ignored, its stdin ends, and it has two seconds to exit.
+// ignored, its stdin ends, and it has two seconds to exit. The first line is in its stdin before it starts, as far as a pipe
+// holds it; the rest is cut when the server dies, so a line that ends without a line feed is not to be acted on.
 //
 // In place of a result, the program can write "approval.request", with toolCallId, toolName, args and perhaps a reason,
 // as often as [agent.ApprovalRequest] allows, and exit with 0. It must not wait for the answer: once all is decided, the

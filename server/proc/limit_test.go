@@ -210,3 +210,46 @@ func TestFirstInputIsThereBeforeTheStart(t *testing.T) {
 		}
 	}
 }
+
+// wardens are the processes of this one that end its programs when it is killed.
+func wardens(t *testing.T) (pids []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		line, _ := os.ReadFile(file)
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); string(line) == "agentd-warden\x00" && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func TestWardenIsReplaced(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes are found in /proc")
+	}
+	p := mustCat(t, nil, "")
+	defer end(p)
+	before := wardens(t)
+	if len(before) != 1 {
+		t.Fatalf("%d wardens while a program runs, want one", len(before))
+	}
+	if err := syscall.Kill(before[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(10 * time.Second); ; {
+		end(mustCat(t, nil, "")) // a pipe that nobody reads is noticed at the next program
+		if after := wardens(t); len(after) == 1 && after[0] != before[0] {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("no warden has come in the place of %d", before[0])
+		}
+	}
+}

@@ -15,7 +15,8 @@
 // (setsid, daemons); what a program starts in the instant between its own start and that the warden knows of it, should
 // the kill fall there; and groups whose warden was killed as well. A control group or a container ends those.
 //
-// All programs are started by one thread, and on Linux a running one holds none: their exits come through the poller.
+// All programs are started by one thread, and on Linux a running one holds none: their exits come through the poller. Each
+// start makes the descriptors above 2 that this process has open close on exec, for whatever it starts otherwise, too.
 //
 // The package needs a Unix system.
 package proc

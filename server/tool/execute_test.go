@@ -216,6 +216,7 @@ func TestRetry(t *testing.T) {
 		{name: "second attempt", spec: tool.Spec{SideEffect: tool.Pure}, err: limited, succeeds: 2, attempts: 2, took: 250 * time.Millisecond},
 		{name: "the wait doubles", spec: tool.Spec{Idempotent: true}, err: limited, attempts: 3, took: 750 * time.Millisecond},
 		{name: "not repeatable", err: limited, attempts: 1},
+		{name: "not repeatable, but not begun", succeeds: 2, err: &tool.Error{Kind: message.RateLimited, NotBegun: true}, attempts: 2, took: 250 * time.Millisecond},
 		{name: "another error", spec: tool.Spec{SideEffect: tool.Pure}, err: &tool.Error{Message: "x"}, attempts: 1},
 		{name: "after output", spec: tool.Spec{SideEffect: tool.Pure}, err: limited, stream: true, attempts: 1},
 		{name: "a longer wait is asked for", spec: tool.Spec{SideEffect: tool.Pure}, succeeds: 2,
