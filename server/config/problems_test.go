@@ -233,6 +233,8 @@ func TestProblems(t *testing.T) {
 			`agents/a/tools/0 | c:4:11: there is no tool "lok"; did you mean "look"?`,
 			`agents/a/fallbacks/0/provider | c:4:55: there is no provider "q"; did you mean "p"?`,
 			`agents/a/fallbacks/1 | c:4:75: this model is already tried before`}},
+		{"misspelt built-in tool", agents("\n" + `"tools": ["calculater"]`), nil, []string{
+			`agents/a/tools/0 | c:4:11: there is no tool "calculater"; did you mean "calculator"?`}},
 		{"twice", agents("\n" + `"tools": ["look", "look"]`), nil, []string{`agents/a/tools/1 | c:4:19: "look" is listed twice`}},
 		{"tool choice", agents("\n" + `"toolChoice": {"tool": "look"}`), nil, []string{`agents/a/toolChoice | c:4:15: there is no tool of this agent "look"`}},
 		{"required tool choice", agents("\n" + `"toolChoice": "required"`), nil, []string{`agents/a/toolChoice | c:4:15: the model must call a tool, but the agent has none`}},
