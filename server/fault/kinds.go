@@ -72,7 +72,7 @@ var (
 
 	ScopeDenied = declare("scope-denied", 403,
 		"The token's scopes do not cover this operation.",
-		"Use a token with the scope that `required` names: agents:invoke starts and aborts, agents:approve decides, agents:read shows.").closes(4004)
+		"Use a token with the scope that the message names: agents:invoke starts and aborts, agents:approve decides, agents:read shows.").closes(4004)
 	CSRFDenied = declare("csrf-denied", 403,
 		"A browser sent a request without a token that does not prove which page made it.",
 		"Send a bearer token, or repeat the CSRF cookie in the header; a GET sets the cookie.")
