@@ -36,7 +36,6 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []wish) e
 	m.steps = append(m.steps, step)
 	for _, w := range calls {
 		c := w.ToolCall
-		m.say(event.ToolStart, callHead{c.ID, c.Name})
 		hash, canonical := digest(c.Args)
 		row := store.Call{Index: m.row.Calls, Step: step.Number, Origin: step.Number, ID: c.ID, Name: c.Name, Phase: store.CallDispatching,
 			ArgsHash: hash, Canonical: canonical, Asked: asked, Answered: -1, Attempts: 1, Claimed: m.at}
@@ -51,6 +50,7 @@ func (a *LLM) claim(r *run, m *move, step store.Step, asked int, calls []wish) e
 		if row.Phase != store.CallDone {
 			row.Child = a.childID(c.Name)
 		}
+		m.say(event.ToolStart, startedFields{callHead{c.ID, c.Name}, row.Child})
 		m.calls = append(m.calls, row)
 	}
 	if err := r.commit(m); err != nil {

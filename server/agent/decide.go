@@ -84,7 +84,7 @@ func (r *run) decide(decisions []Decision, by decider) *ruling {
 	d.descend(below, by, step.Number)
 	for _, c := range m.calls {
 		if c.Phase == store.CallDispatching && c.Step == step.Number && !d.isParked(c.Index) && !requested(c) {
-			m.say(event.ToolStart, callHead{c.ID, c.Name})
+			m.say(event.ToolStart, startedFields{callHead{c.ID, c.Name}, c.Child})
 		}
 	}
 	// Mirrored approvals keep their places in the order of requests.

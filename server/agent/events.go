@@ -29,6 +29,12 @@ type callHead struct {
 	ToolName   string `json:"toolName,omitempty"`
 }
 
+// startedFields is tool.execute.start.
+type startedFields struct {
+	callHead
+	ChildRunID string `json:"childRunId,omitempty"` // the run that the call is
+}
+
 type approvalFields struct {
 	ToolCallID       string `json:"toolCallId"`
 	Reason           string `json:"reason,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 
 	"agentd/server/event"
@@ -29,8 +30,17 @@ type Snapshot struct {
 	Usage            message.Usage `json:"usage"`
 	PendingApprovals []Approval    `json:"pendingApprovals"`
 	Imported         bool          `json:"imported,omitempty" doc:"The run came with a run state that was imported."`
+	ChildRuns        []ChildRun    `json:"childRuns,omitempty" doc:"The runs that its tool calls are, in the order in which they were made; absent in lists."`
 	StepNumber       int           `json:"stepNumber"`
 	State            *State        `json:"state,omitempty" doc:"The full run state; absent in lists."`
+}
+
+// ChildRun is a run that is a tool call of another.
+type ChildRun struct {
+	ToolCallID string       `json:"toolCallId"`
+	RunID      string       `json:"runId"`
+	AgentID    string       `json:"agentId"`
+	Status     store.Status `json:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
 }
 
 func summary(row *store.Run) (Snapshot, error) {
@@ -118,17 +128,29 @@ func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
 	if err != nil {
 		return s, err
 	}
-	if row.Parent != 0 {
-		err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
-			parent, err := e.opts.Runs.Number(tx, row.Parent)
-			if err == nil {
-				s.ParentRunID = parent.ID
+	err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
+		if slices.ContainsFunc(rec.calls, func(c store.Call) bool { return c.Child != "" }) {
+			kids, err := e.opts.Runs.Children(tx, row.N)
+			if err != nil {
+				return err
 			}
-			return err
-		})
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return s, err
+			for _, k := range kids {
+				if k.ParentCall < len(rec.calls) {
+					s.ChildRuns = append(s.ChildRuns, ChildRun{rec.calls[k.ParentCall].ID, k.ID, k.Owner, k.Status})
+				}
+			}
 		}
+		if row.Parent == 0 {
+			return nil
+		}
+		parent, err := e.opts.Runs.Number(tx, row.Parent)
+		if err == nil {
+			s.ParentRunID = parent.ID
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return s, err
 	}
 	s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
 	return s, nil
@@ -171,28 +193,57 @@ func (e *Engine) Result(ctx context.Context, runID string) (RunResult, error) {
 	return result(row, rec, ending(row, rec, now()))
 }
 
-// List tells about runs, newest first, without their states. next is the filter's Before for the page that follows, 0
+// List tells about runs, newest first, without their states, and what those of them wait for that wait. next is the filter's Before for the page that follows, 0
 // when this is the last.
 func (e *Engine) List(ctx context.Context, f store.RunFilter) (runs []Snapshot, next int64, err error) {
-	var rows []*store.Run
-	err = e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-		rows, err = e.opts.Runs.List(tx, f)
-		return err
-	})
 	runs = []Snapshot{}
-	for _, row := range rows {
-		s, err := summary(row)
+	err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
+		rows, err := e.opts.Runs.List(tx, f)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
-		runs = append(runs, s)
-		next = row.N
-	}
-	if len(rows) < f.Limit {
-		next = 0
-	}
+		parent := ""
+		if f.Parent != 0 {
+			p, err := e.opts.Runs.Number(tx, f.Parent)
+			if err != nil {
+				return err
+			}
+			parent = p.ID
+		}
+		size := 0
+		for _, row := range rows {
+			s, err := summary(row)
+			if err != nil {
+				return err
+			}
+			s.ParentRunID = parent
+			if (row.Status == store.Awaiting || row.Status == store.Aborted) && row.Slots&(1<<store.PendingSlot) != 0 {
+				pending, err := pendingOf(tx, e.opts.Runs, row)
+				if err != nil {
+					return err
+				}
+				for _, a := range pending {
+					size += len(a.Args) + len(a.Reason)
+				}
+				if s.PendingApprovals = pending; pending == nil {
+					s.PendingApprovals = []Approval{}
+				}
+			}
+			runs, next = append(runs, s), row.N
+			if size > maxListedArgs {
+				return nil // the rest is on the next page
+			}
+		}
+		if len(rows) < f.Limit {
+			next = 0
+		}
+		return nil
+	})
 	return runs, next, err
 }
+
+// maxListedArgs is how many bytes of arguments end a page of runs.
+const maxListedArgs = 4 << 20
 
 // replayPage is how many stored events are read at a time.
 const replayPage = 500

@@ -56,6 +56,12 @@ func TestKillDuringACall(t *testing.T) {
 		if s.call("GET", "/runs/"+started.RunID+"/state", "", &told); told.Status != "failed" || told.Error.Code != "server-restarted" {
 			t.Errorf("%s: after the denial, the run is %+v, want it failed as it was going to", agent, told)
 		}
+		for _, status := range []string{"running", "awaiting_approval"} {
+			var open struct{ Runs []run }
+			if s.call("GET", "/runs?status="+status+"&parent="+started.RunID, "", &open); len(open.Runs) != 0 {
+				t.Errorf("%s: a child is still %s", agent, status)
+			}
+		}
 		if got := read(t, filepath.Join(dir, "effects")); got != "paid\n" {
 			t.Errorf("%s: effects = %q, want one payment", agent, got)
 		}

@@ -54,7 +54,7 @@ var catalogue = []Type{
 	{Name: ToolCallIncomplete, Fields: "toolCallId, toolName, finishReason, argsPrefix", When: "The model's answer was cut off inside a tool call."},
 	{Name: TextComplete, Answer: true, Fields: "text", When: "The whole text of the step; it replaces its deltas."},
 	{Name: AgentFellback, Fields: "runId, sessionId, agentId, from, to, reason, stepNumber:int, attempt:int", When: "A model failed and the next one takes over; what the failed one streamed is void."},
-	{Name: ToolStart, Child: true, Fields: "toolCallId, toolName", When: "A tool call is about to run, or to wait for approval."},
+	{Name: ToolStart, Child: true, Fields: "toolCallId, toolName, childRunId?", When: "A tool call is about to run, or to wait for approval. One that is a run of another agent names it."},
 	{Name: ToolProgress, Transient: true, Child: true, Fields: "toolName, toolCallId, current:number, total?:number, message?, stepNumber:int, ts:int", When: "A tool reports how far it is."},
 	{Name: ToolPartial, Transient: true, Child: true, Fields: "toolName, toolCallId, chunk:object, chunkIndex:int, stepNumber:int, ts:int", When: "A piece of a tool's output."},
 	{Name: ToolEnd, Child: true, Fields: "toolCallId, toolName, result:any, durationMs:int, bufferTruncated?:bool", When: "A tool call succeeded."},

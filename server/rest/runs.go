@@ -24,6 +24,7 @@ type listRunsInput struct {
 	AgentID    string `query:"agentId"`
 	WorkflowID string `query:"workflowId"`
 	SessionID  string `query:"sessionId"`
+	Parent     string `query:"parent" min:"1" doc:"Only the runs that are tool calls of this run; without it, only runs that are nobody's."`
 	Limit      int    `query:"limit" min:"1" max:"1000" doc:"Default 100."`
 	Cursor     string `query:"cursor" min:"1" doc:"nextCursor of the page before."`
 }
@@ -59,8 +60,8 @@ type abortInput struct {
 
 func (a *API) runRoutes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "Runs, newest first: those of the agents that the token may read.",
-			Endpoint: call(http.StatusOK, a.listRuns)},
+		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "Runs, newest first: those of the agents that the token may read. Those that wait show for what.",
+			Errors: []*fault.Kind{fault.RunNotFound}, Endpoint: call(http.StatusOK, a.listRuns)},
 		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "A run and its full state. The operator's system messages are withheld without traces:read:raw.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in runInputID) (agent.Snapshot, error) {
 				s, err := a.Engine.Snapshot(ctx, in.RunID)
@@ -97,6 +98,13 @@ func (a *API) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, 
 		f.Before = n
 	}
 	all, ids := c.Principal.Grant.Targets("agents", "read")
+	if in.Parent != "" {
+		parent, err := a.Engine.Find(ctx, in.Parent)
+		if err != nil {
+			return RunList{}, err
+		}
+		f.Parent = parent.N
+	}
 	switch {
 	case in.AgentID != "" && !all && !contains(ids, in.AgentID):
 		return RunList{}, fault.New(fault.ScopeDenied, "The scope agents:read:%s is needed.", in.AgentID).With("required", "agents:read:"+in.AgentID)
