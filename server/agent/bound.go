@@ -156,14 +156,12 @@ func loadWaiting(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error
 		if errors.Is(err, store.ErrNotFound) {
 			continue // nothing is stored of the call
 		}
-		var e entry
-		if err == nil {
-			e, err = decodeMessage(m)
-		}
 		if err != nil {
 			return nil, err
 		}
-		rec.put(e)
+		if e, err := decodeMessage(m); err == nil { // else it is damaged, and the approval shows that
+			rec.put(e)
+		}
 	}
 	return rec, nil
 }

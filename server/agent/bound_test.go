@@ -78,6 +78,23 @@ func TestEditedCallIsNotGranted(t *testing.T) {
 	}
 }
 
+// TestDamagedCall: what cannot be read any more hides nothing else that waits, and is not granted.
+func TestDamagedCall(t *testing.T) {
+	make, count := gatedAgent(t, `{"name":"a","args":{"x":1}}`)
+	r := newRig(t, make)
+	res, _ := r.run("a", "go")
+	r.run("a", "go")
+	r.edit(`UPDATE run_messages SET body = replace(body, '"x":1', '"x":') WHERE role = 'assistant' AND key = (SELECT min(key) FROM run_messages WHERE role = 'assistant')`)
+	waiting, err := r.engine.Approvals(t.Context(), nil)
+	if err != nil || len(waiting) != 2 || waiting[0].RunID != res.State.ID || waiting[0].Mismatch == "" || waiting[1].Mismatch != "" {
+		t.Errorf("Approvals = %+v, %v, want two, the first with a mismatch", waiting, err)
+	}
+	_, _, err = r.engine.Resume(t.Context(), res.State.ID, []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}, "tester")
+	if err == nil || count["a"].count() != 0 {
+		t.Errorf("Resume = %v with %d calls, want an error and none", err, count["a"].count())
+	}
+}
+
 // TestEditedSpelling: an edit that means the same changes nothing.
 func TestEditedSpelling(t *testing.T) {
 	make, count := gatedAgent(t, `{"name":"a","args":{"x":1}}`)
