@@ -57,13 +57,13 @@ func FuzzPattern(f *testing.F) {
 		if strings.ToValidUTF8(text+" "+name+" "+args, "") != text+" "+name+" "+args {
 			return // a regular expression looks at characters
 		}
-		values := []any{}
+		values, exact := []any{}, false
 		if p.Arg != "" {
 			var given map[string]any
 			json.Unmarshal(canonical, &given) //nolint:errcheck // of what is no object, nothing matches
 			for member, v := range given {
 				if strings.EqualFold(member, p.Arg) {
-					values = append(values, v)
+					values, exact = append(values, v), exact || member == p.Arg
 				}
 			}
 		}
@@ -77,7 +77,7 @@ func FuzzPattern(f *testing.F) {
 			return globRegexp(p.Glob).MatchString(s)
 		}
 		named := globRegexp(p.Tool).MatchString(name)
-		some, all := p.Arg == "", p.Arg == "" || len(values) > 0
+		some, all := p.Arg == "", p.Arg == "" || exact
 		for _, v := range values {
 			some = some || matches(v)
 			for _, leaf := range leaves(v) {

@@ -38,7 +38,8 @@ func ParsePattern(text string) (Pattern, error) {
 // no condition.
 func (p Pattern) Match(name string, args json.RawMessage) bool { return p.match(name, args, false) }
 
-// Covers is Match for a pattern that allows: each item of a list must match.
+// Covers is Match for a pattern that allows: the argument must be there under its own name, each item of a list must match,
+// and so must the arguments whose names differ in case only.
 func (p Pattern) Covers(name string, args json.RawMessage) bool { return p.match(name, args, true) }
 
 func (p Pattern) match(name string, args json.RawMessage, all bool) bool {
@@ -53,7 +54,7 @@ func (p Pattern) match(name string, args json.RawMessage, all bool) bool {
 		if !strings.EqualFold(member, p.Arg) {
 			continue
 		}
-		found = true
+		found = found || member == p.Arg
 		if p.matchValue(value, all) != all {
 			return !all
 		}

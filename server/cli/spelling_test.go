@@ -64,6 +64,7 @@ func TestSpelling(t *testing.T) {
 		{`deploy {"env":"dev","Env":"test"}`, "waits"},
 		{`deploy {"env":["dev","test"]}`, "waits"},
 		{`deploy {"other":"dev"}`, "waits"},
+		{`deploy {"ENV":"dev"}`, "waits"},
 		{`pay {"amount":100.0}`, "waits"},
 		{`pay {"amount":1e2}`, "waits"},
 		{`pay {"amount":"100"}`, "waits"},

@@ -46,10 +46,11 @@ type ExecOptions struct {
 // holds it; the rest is cut when the server dies, so a line that ends without a line feed is not to be acted on.
 //
 // In place of a result, the program can write "approval.request", with toolCallId, toolName, args and perhaps a reason,
-// as often as [agent.ApprovalRequest] allows, and exit with 0. It must not wait for the answer: once all is decided, the
-// program is started again with a line of type "resume", the state of its last checkpoint, null if it has none, and
-// approvals, a list of {toolCallId, granted, reason?} in the order of the requests. They are told until the program's
-// next checkpoint, request or result; a grant is told no second time without a person's word, see [agent.Resumption].
+// as often as [agent.ApprovalRequest] allows, and exit with 0. Arguments that can be read in more than one way, such as
+// those with a name that is there twice, end the run. It must not wait for the answer: once all is decided, the program is
+// started again with a line of type "resume", the state of its last checkpoint, null if it has none, and approvals, a list
+// of {toolCallId, granted, reason?} in the order of the requests. They are told until the program's next checkpoint,
+// request or result; a grant is told no second time without a person's word, see [agent.Resumption].
 func NewExec(opts ExecOptions) (agent.Streamer, error) {
 	limits, issues := limitsOf(opts.Timeout, opts.MaxOutput)
 	issues = append(issues, idIssues(opts.ID)...)
