@@ -50,6 +50,7 @@ func (p *pipes) dial() net.Conn {
 // inBubble runs fn in a bubble with a whole server, whose connections are pipes.
 func inBubble(t *testing.T, fn func(t *testing.T, at *pipes, token string)) {
 	t.Helper()
+	newRig(t, "{}", nil) // the thread that starts programs is the process's: it must not begin in the bubble
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "pepper"), []byte("0123456789abcdef0123456789ABCDEF"), 0o600); err != nil {
@@ -84,12 +85,13 @@ func inBubble(t *testing.T, fn func(t *testing.T, at *pipes, token string)) {
 }
 
 // A client that is slow to send loses its connection when its time is over, whatever it asked for and whether or not it
-// may: 10 seconds for a header, 30 for a body, 120 between requests. 50 of each kind are there at once, and others are
+// may: 10 seconds for a header, 30 for a body, 5 for 64 KiB of a large one, 120 between requests. 50 of each kind are there at once, and others are
 // answered meanwhile without any delay.
 func TestSlowClientsAreEnded(t *testing.T) {
 	const (
 		header = 10 * time.Second
 		body   = 30 * time.Second
+		piece  = 5 * time.Second
 		idle   = 120 * time.Second
 	)
 	inBubble(t, func(t *testing.T, at *pipes, token string) {
@@ -108,6 +110,8 @@ func TestSlowClientsAreEnded(t *testing.T) {
 			{"header lines without end", "GET /v1/health HTTP/1.1\r\nHost: localhost\r\n", "A: b\r\n", header, 0},
 			{"half a body", post("/agents/echo/run", bearer+"Content-Length: 100\r\n\r\n{\"input\":"), "", body, 400},
 			{"a body byte by byte", post("/agents/echo/run", bearer+"Content-Length: 100\r\n\r\n"), " ", body, 400},
+			{"a large body byte by byte", post("/agents/echo/run", bearer+"Content-Length: 100000\r\n\r\n"+strings.Repeat(" ", 5000)), " ", piece, 400},
+			{"large chunks byte by byte", post("/agents/echo/run", bearer+"Transfer-Encoding: chunked\r\n\r\n186a0\r\n"+strings.Repeat(" ", 5000)), " ", piece, 400},
 			{"a chunk without end", post("/agents/echo/run", bearer+"Transfer-Encoding: chunked\r\n\r\n64\r\n{"), "", body, 400},
 			{"a chunk's size without end", post("/agents/echo/run", bearer+"Transfer-Encoding: chunked\r\n\r\n"), "0", body, 400},
 			{"no body after all", post("/agents/echo/run", bearer+"Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"), "", body, 400},

@@ -22,8 +22,8 @@ const (
 
 	// bodyPatience is how long a request waits for its share.
 	bodyPatience = 10 * time.Second
-	// startedTime is how long a run that was started counts as work on its body, at most: it takes its input over in that
-	// time, and then may wait for whatever it likes.
+	// startedTime is how long a run that was started counts as work on its body, at most, if that takes all that there is, and
+	// in proportion if it takes less: the run takes its input over in that time, and then may wait for whatever it likes.
 	startedTime = 2 * time.Second
 )
 
@@ -148,7 +148,7 @@ func (w *weight) started(stays bool) {
 	}
 	w.left = stays
 	w.reading.back()
-	time.AfterFunc(startedTime, w.working.back)
+	time.AfterFunc(startedTime*time.Duration(w.working.size>>10)/(largeWorking>>10), w.working.back)
 }
 
 // done gives everything back that was not left to a timer.

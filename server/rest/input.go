@@ -82,18 +82,25 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, wt *weight) (
 	in := http.MaxBytesReader(w, r.Body, limit)
 	data, err := readPiece(nil, in, freeBody)
 	if err == nil { // there may be more
-		size := r.ContentLength
-		if size < 0 {
-			size = limit
+		size, known := r.ContentLength, r.ContentLength >= 0
+		if !known {
+			size = smallBody // until it is found to be longer
 		}
 		if err := wt.read(r.Context(), size); err != nil {
 			return nil, err
 		}
-		if r.ContentLength > 0 { // which has its room now
+		if known { // and it has its room now
 			data = slices.Grow(data, int(size)+bodyPiece)
 		}
 		end, rc := time.Now().Add(sharedTimeout), http.NewResponseController(w)
 		for err == nil {
+			if !known && len(data) > smallBody {
+				wt.reading.back()
+				if err := wt.read(r.Context(), limit); err != nil {
+					return nil, err
+				}
+				known = true
+			}
 			soon := time.Now().Add(pieceTimeout)
 			if soon.After(end) {
 				soon = end
