@@ -173,7 +173,7 @@ func TestOutOfFiles(t *testing.T) {
 		t.Errorf("without a file, health is %d, and connections tells %s %q", code, status, message)
 	}
 	ends := map[string]string{} // of runs
-	for agent, want := range map[string]string{"plain": "completed", "user": "completed", "shout": "failed agent-unreachable"} {
+	for agent, want := range map[string]string{"plain": "completed", "user": "completed", "shout": "failed overloaded"} {
 		id, status, output := inside.run(agent)
 		if ends[id] = strings.Fields(status)[0]; status != want {
 			t.Errorf("without a file, a run of %s is %s, want %s", agent, status, want)
