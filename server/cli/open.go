@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/url"
@@ -15,7 +14,6 @@ import (
 	"agentd/server/agent"
 	"agentd/server/config"
 	"agentd/server/fault"
-	"agentd/server/proc"
 	"agentd/server/rest"
 	"agentd/store"
 )
@@ -26,10 +24,8 @@ func (c *call) open(ctx context.Context, cfg *config.Config) (*server.Local, *ap
 	if remote, err := c.named(); remote != nil || err != nil {
 		return nil, remote, err
 	}
-	if cfg.Hardening.ApplyOnStart {
-		if err := proc.Harden(); err != nil {
-			return nil, nil, fmt.Errorf("making the process unreadable: %w", err)
-		}
+	if err := shut(cfg.Hardening); err != nil {
+		return nil, nil, err
 	}
 	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name})
 	if !fault.Is(err, fault.StoreLocked) {

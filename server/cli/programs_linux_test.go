@@ -149,7 +149,10 @@ func TestProgramThatForksWithoutEnd(t *testing.T) {
 		t.Skip("only root can run the server as a user of whom nothing else runs")
 	}
 	_, start := programs(t, "x")
-	s := start(`{ ulimit -p 160 || ulimit -u 160; } 2>/dev/null;`)
+	s := start(`export AGENTD_SERVER_MAXPROGRAMS=100 AGENTD_OBSERVABILITY_LOGGER=json; { ulimit -p 160 || ulimit -u 160; } 2>/dev/null;`)
+	if !strings.Contains(s.stderr.String(), "server.maxPrograms is 100, and the system has ") {
+		t.Errorf("the log does not warn of more programs than there can be tasks:\n%s", s.stderr.String())
+	}
 	if !s.offer("sh", "(while :; do sleep 3 & done) 2>/dev/null; exec sleep 3") {
 		t.Fatal("a run could not be started")
 	}

@@ -71,12 +71,24 @@ func harden(h config.Hardening) error {
 	if !h.ApplyOnStart {
 		return nil
 	}
-	if err := proc.Harden(); err != nil {
-		return fmt.Errorf("making the process unreadable: %w", err)
+	if err := shut(h); err != nil {
+		return err
 	}
 	syscall.Umask(h.Umask)
 	if h.RefuseRoot && os.Geteuid() == 0 {
 		return fault.New(fault.RefuseRoot, "The process runs as root.")
+	}
+	return nil
+}
+
+// shut keeps other programs of the user out of this process.
+func shut(h config.Hardening) error {
+	if !h.ApplyOnStart {
+		return nil
+	}
+	if err := proc.Harden(); err != nil {
+		return fault.Invalid(fmt.Sprintf("The process cannot be made unreadable for others: %v.", err)).
+			Advise("Allow prctl(PR_SET_DUMPABLE), or set `hardening.applyOnStart` to false.")
 	}
 	return nil
 }
