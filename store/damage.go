@@ -116,7 +116,7 @@ const maxDamage = 100
 func (db *DB) Verify(ctx context.Context) (found []Damage, err error) {
 	err = db.Snapshot(ctx, func(tx *Tx) error {
 		found = nil
-		for _, check := range []func(*Tx) ([]Damage, error){checkPages, db.checkNames, checkJSON} {
+		for _, check := range []func(*Tx) ([]Damage, error){checkPages, db.checkNames, db.checkOwners, checkJSON} {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
@@ -157,6 +157,25 @@ func (db *DB) checkNames(tx *Tx) (found []Damage, err error) {
 		return []Damage{{"schema", f.Message}}, nil
 	}
 	return nil, err
+}
+
+// checkOwners looks for rows of runs that are not there.
+func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
+	if db.opts.schema != mainSchema {
+		return nil, nil
+	}
+	for _, table := range keyed {
+		err := tx.collect(func(s scanner) error {
+			var n int64
+			err := s.Scan(&n)
+			found = append(found, Damage{table, fmt.Sprintf("it has rows of run %d, which is missing", n)})
+			return err
+		}, "SELECT DISTINCT key >> 24 FROM "+table+" WHERE NOT EXISTS (SELECT 1 FROM runs WHERE n = key >> 24) LIMIT ?", maxDamage-len(found))
+		if err != nil || len(found) >= maxDamage {
+			return found, err
+		}
+	}
+	return found, nil
 }
 
 // checkJSON looks for columns of JSON that hold something else.

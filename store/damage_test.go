@@ -99,6 +99,20 @@ func TestDamagedRow(t *testing.T) {
 	}
 }
 
+// TestRowsOfNobody takes away a run and leaves what belongs to it.
+func TestRowsOfNobody(t *testing.T) {
+	db := storetest.Open(t)
+	c := newRun("r")
+	c.Run.Events = 1
+	c.Events = []store.Event{{Seq: 1, Type: "agent.start", Message: -1, Payload: []byte("{}")}}
+	n := apply(t, db, c)
+	storetest.Behind(t, db.Path(), "DELETE FROM runs")
+	want := store.Damage{Place: "run_events", Message: fmt.Sprintf("it has rows of run %d, which is missing", n)}
+	if found, err := db.Verify(t.Context()); err != nil || len(found) != 1 || found[0] != want {
+		t.Errorf("Verify() = %v, %v; want %v", found, err, want)
+	}
+}
+
 // TestVerify turns over bytes of a page, and leaves out what an index should hold.
 func TestVerify(t *testing.T) {
 	path := filled(t, 500)

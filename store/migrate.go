@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -228,5 +229,5 @@ func (db *DB) checkObjects(tx *Tx) error {
 	if n := len(wrong) - 3; n > 0 {
 		wrong, more = wrong[:3], fmt.Sprintf(", and %d more", n)
 	}
-	return fault.New(fault.SchemaChanged, "The schema of %s is not the one that this version makes: %s%s.", db.opts.Path, strings.Join(wrong, ", "), more)
+	return fault.New(fault.SchemaChanged, "The schema of %s is not the one that this version makes: %s%s.", filepath.Base(db.opts.Path), strings.Join(wrong, ", "), more)
 }

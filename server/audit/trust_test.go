@@ -239,6 +239,20 @@ func TestChainWithoutItsFile(t *testing.T) {
 	}
 }
 
+// TestTriggerInTheChain plants a trigger that swallows entries. None is acknowledged.
+func TestTriggerInTheChain(t *testing.T) {
+	l := newPair(t).open(t)
+	appendMany(t, l, 1, 3)
+	storetest.Behind(t, l.Path(), "CREATE TRIGGER quiet BEFORE INSERT ON audit_log BEGIN SELECT raise(IGNORE); END")
+	if err := l.Append(t.Context(), record(4)); !fault.Is(err, fault.AuditUnavailable) {
+		t.Errorf("Append() past a trigger that ignores it = %v, want audit-unavailable", err)
+	}
+	if err := l.Check(t.Context()); !fault.Is(err, fault.AuditUnavailable) {
+		t.Errorf("Check() beside such a trigger = %v, want audit-unavailable", err)
+	}
+	storetest.Behind(t, l.Path(), "DROP TRIGGER quiet")
+}
+
 func readAll(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
