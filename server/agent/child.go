@@ -43,7 +43,8 @@ type agentTool struct {
 	former  bool // the agent that made the call has no such tool any more
 }
 
-// HandoffTool is the tool `transfer_to_<agentID>`: the agent takes the conversation over and its texts are the result.
+// HandoffTool is the tool `transfer_to_<agentID>`: the agent is given the conversation, and its final answer is the
+// result of the call. The agent that made the call then goes on: it has the conversation back.
 func HandoffTool(agentID, description string) tool.Tool {
 	return agentTool{agent: agentID, handoff: true, spec: tool.Spec{Name: handoffPrefix + agentID, Truncation: tool.Spill,
 		Description: sentence("Hand this conversation over to the agent "+agentID, description),
@@ -310,7 +311,7 @@ func (r *run) childOutcome(kid *run, t agentTool, c store.Call, runID string) to
 	var s tool.Settled
 	switch kid.row.Status {
 	case store.Completed:
-		s = r.reg.LLM.Tools.Settle(c.Name, tool.Call{RunID: runID, ID: c.ID}, tool.Result{Output: kid.output(t.handoff)})
+		s = r.reg.LLM.Tools.Settle(c.Name, tool.Call{RunID: runID, ID: c.ID}, tool.Result{Output: kid.output()})
 	case store.Aborted:
 		s.Outcome = *tool.Fail(c.ID, c.Name, message.AbortedCall, t.label()+" was aborted.", "")
 	default:
@@ -325,21 +326,17 @@ func (r *run) childOutcome(kid *run, t agentTool, c store.Call, runID string) to
 	return s
 }
 
-// output is what a completed child gives its parent: of a conversation that was handed over all that it said, else its
-// answer.
-func (r *run) output(all bool) json.RawMessage {
+// output is what a completed child gives its parent: its final answer, and not what it said on the way there.
+func (r *run) output() json.RawMessage {
 	if r.rec.output != nil {
 		return r.rec.output
 	}
 	text := r.rec.lastText(r.row.Owner)
-	if all {
-		var said []string
-		for _, e := range r.rec.messages {
-			if s := e.msg.Content.String(); e.says(r.row.Owner) && s != "" {
-				said = append(said, s)
-			}
+	for _, e := range slices.Backward(r.rec.messages) {
+		if r.reg.LLM != nil && e.says(r.row.Owner) { // a model's last message is its answer, also when it is empty
+			text = e.msg.Content.String()
+			break
 		}
-		text = strings.Join(said, "\n\n")
 	}
 	b, _ := message.Encode(text)
 	return b

@@ -101,7 +101,7 @@ func TestChainParkedOnAGrandchild(t *testing.T) {
 	if res.Status != store.Completed || pay.count() != 1 || len(res.State.PendingSubRuns) != 0 {
 		t.Fatalf("resumed: %s %+v with %d payments", res.Status, res.Error, pay.count())
 	}
-	if want := `"desk: let me see\n\nclerk: payer: did pay"`; string(res.Output) != want {
+	if want := `"desk: clerk: payer: did pay"`; string(res.Output) != want {
 		t.Errorf("output = %s, want %s", res.Output, want)
 	}
 	// Each agent made two model calls: 2*100+2, 2*10+2 and 2*1+2 tokens.

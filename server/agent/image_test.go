@@ -114,7 +114,7 @@ func TestCrashAtEveryStepOfAChain(t *testing.T) {
 	p := res.State.PendingApprovals[0]
 	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 	snap("completed")
-	want := "desk: let me see\n\nclerk: payer: paid"
+	want := "desk: clerk: payer: paid"
 	if string(res.Output) != fmt.Sprintf("%q", want) || len(images) != 10 {
 		t.Fatalf("output %s, %d images", res.Output, len(images))
 	}
