@@ -36,8 +36,8 @@ func ArgsDigest(args json.RawMessage) string {
 }
 
 // asks makes the approval that a call waits for.
-func asks(c *store.Call, args json.RawMessage, at int64) Approval {
-	return Approval{ToolCallID: c.ID, ToolName: c.Name, Args: args, ArgsDigest: ArgsDigest(args), Reason: c.Reason, RequestedAt: message.Millis(at)}
+func (rec *record) asks(c *store.Call, args json.RawMessage, at int64) Approval {
+	return Approval{ToolCallID: c.ID, ToolName: c.Name, Args: args, ArgsDigest: ArgsDigest(args), Reason: c.Reason, RequestedAt: message.Millis(at), Imported: rec.came(c)}
 }
 
 // stored is what the database says that a call of an LLM agent is, or one that an agent asked for itself. ok is false when

@@ -422,7 +422,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
 	parked := r.rec.parked[c.Index]
 	if parked == nil {
-		want := asks(c, r.rec.call(c).Args, at)
+		want := r.rec.asks(c, r.rec.call(c).Args, at)
 		// By the clock, not the run's time: that stays ahead when the clock is set back.
 		want = a.Policy.terms(want, now(), r.row.StartedBy)
 		if c.Reason == OutcomeUnknown {

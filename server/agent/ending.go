@@ -160,7 +160,7 @@ func (r *run) close(m *move, status store.Status, cause error) (unknown []Approv
 			if c.Child != "" {
 				break
 			}
-			a := asks(&c, r.rec.call(&c).Args, m.at)
+			a := r.rec.asks(&c, r.rec.call(&c).Args, m.at)
 			if asked >= 0 {
 				a = r.rec.pending[asked]
 			} else {

@@ -8,6 +8,7 @@ import (
 
 	"agentd/server/message"
 	"agentd/server/runstate"
+	"agentd/store"
 )
 
 // imported is what a run that was begun elsewhere keeps of its state and no row holds. It never changes: it tells what
@@ -85,6 +86,18 @@ func (im *imported) show(st *State, msgs []entry) {
 			}
 		}
 	}
+}
+
+// came reports whether a call came with the state that was imported, so that no model asked for it here.
+func (rec *record) came(c *store.Call) bool {
+	if rec.imported == nil {
+		return false
+	}
+	last := 0
+	if n := min(rec.imported.Steps, len(rec.steps)); n > 0 {
+		last = rec.steps[n-1].Number
+	}
+	return c.Origin <= last
 }
 
 // renumbered is extra with other indices of messages; what belongs to a message without one is left out.

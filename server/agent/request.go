@@ -121,7 +121,7 @@ func (r *run) waitOn() (waits bool, err error) {
 		c := *r.rec.callByID(a.ToolCallID)
 		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, OutcomeUnknown, 0
 		m.calls = append(m.calls, c)
-		again := asks(&c, a.Args, m.at)
+		again := r.rec.asks(&c, a.Args, m.at)
 		m.sayRequested(again)
 		pending = append(pending, again)
 	}

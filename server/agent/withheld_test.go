@@ -10,6 +10,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/provider"
+	"agentd/server/tool"
 	"agentd/store"
 )
 
@@ -116,5 +117,49 @@ func TestCallerInstructions(t *testing.T) {
 	}
 	if len(systems) != 2 || systems[0] != "operator" || !strings.HasSuffix(systems[1], "\ncaller") || !strings.Contains(systems[1], "caller of this run") {
 		t.Errorf("system messages %q, want the operator's, then the caller's marked as that", systems)
+	}
+}
+
+// A call that came with an import stays one, also when a crash leaves its outcome unknown; what a model asks for later is none.
+func TestImportedCallOfUnknownOutcome(t *testing.T) {
+	const script = `{"turns":[{"when":{"lastTool":"."},"toolCalls":[{"name":"pay","args":{"n":2}}]},{"toolCalls":[{"name":"pay","args":{"n":1}}]}]}`
+	gated := func(execute func(context.Context, tool.Call) (tool.Result, error)) func(*rig) []agent.Registration {
+		a := llm(t, script, &counter{spec: tool.Spec{Name: "pay", Description: "pays"}, execute: execute})
+		a.Policy.Tools = map[string]agent.Gate{"pay": {Always: true}}
+		return single(a)
+	}
+	home := newRig(t, gated(nil))
+	res, _ := home.run("a", "pay")
+	began := make(chan struct{}, 1)
+	away := newRig(t, gated(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+		if strings.Contains(string(c.Args), "1") {
+			began <- struct{}{}
+			<-ctx.Done()
+			return tool.Result{}, context.Cause(ctx)
+		}
+		return tool.Result{Output: []byte(`"paid"`)}, nil
+	}))
+	away.imports(state(t, encode(t, res.State)), agent.ImportOptions{})
+	run, p := res.State.ID, res.State.PendingApprovals[0]
+	decide := func(granted, again bool) {
+		t.Helper()
+		if _, _, err := away.engine.Resume(t.Context(), run, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: granted, Again: again}}, "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decide(true, false)
+	<-began
+	away.crash()
+	s := away.settled(run)
+	if len(s.PendingApprovals) != 1 || !s.Imported {
+		t.Fatalf("after a crash: %+v, want an imported run with one approval", s)
+	}
+	if p = s.PendingApprovals[0]; p.Reason != "outcome-unknown" || !p.Imported {
+		t.Errorf("after a crash there waits %+v, want a call of unknown outcome that was imported", p)
+	}
+	decide(false, false)
+	s = away.settled(run)
+	if len(s.PendingApprovals) != 1 || s.PendingApprovals[0].ToolCallID == p.ToolCallID || s.PendingApprovals[0].Imported {
+		t.Errorf("then there waits %+v, want a call that the model asked for here", s.PendingApprovals)
 	}
 }

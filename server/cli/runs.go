@@ -82,6 +82,9 @@ func (c *call) describe(s agent.Snapshot) error {
 	row("run", s.RunID)
 	row("status", string(s.Status))
 	row("agent", s.AgentID)
+	if s.Imported {
+		row("imported", "yes")
+	}
 	row("session", s.SessionID)
 	row("user", printable(s.UserID))
 	row("started", moment(s.StartedAt))
@@ -129,6 +132,9 @@ func (c *call) approvals(ctx context.Context) error {
 		fmt.Fprintln(w, "RUN\tAGENT\tCALL\tTOOL\tARGUMENTS\tSINCE")
 		for _, a := range list {
 			args := shortened(printable(string(a.Args)), 80)
+			if a.Imported {
+				args = "(imported) " + args
+			}
 			if a.Mismatch != "" {
 				args = "CHANGED SINCE IT WAS ASKED FOR: " + args
 			}
