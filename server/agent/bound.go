@@ -105,7 +105,8 @@ func (rec *record) shown(a Approval) (json.RawMessage, error) {
 	return nil, altered(&store.Call{ID: a.ToolCallID, Name: a.ToolName})
 }
 
-// alarm notes that a stored call is not what was asked for. Health reports it until the server starts anew.
+// alarm notes that a stored call is not what was asked for. Health reports it until the next start, which looks at all
+// calls that wait.
 func (e *Engine) alarm(runID string, err error) {
 	e.altered.Add(1)
 	e.log.Error("a stored tool call was changed and is not made", "run", runID, "error", err)

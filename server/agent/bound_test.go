@@ -17,6 +17,7 @@ import (
 func (r *rig) edit(statement string) {
 	r.t.Helper()
 	r.close()
+	r.edited = true
 	db, err := sql.Open("sqlite", "file:"+r.path)
 	if err != nil {
 		r.t.Fatal(err)
@@ -57,6 +58,9 @@ func TestEditedCallIsNotGranted(t *testing.T) {
 				t.Fatalf("approval = %+v with events %v, want the digest %s", call, events, want)
 			}
 			r.edit(statement)
+			if r.engine.Altered() != 1 {
+				t.Errorf("%d alarms after the start, want one", r.engine.Altered())
+			}
 			waiting, err := r.engine.Approvals(t.Context(), nil)
 			if err != nil || len(waiting) != 1 || waiting[0].Mismatch == "" {
 				t.Errorf("Approvals = %+v, %v, want one with a mismatch", waiting, err)
@@ -107,7 +111,7 @@ func TestEditedSpelling(t *testing.T) {
 	res, _ := r.run("a", "go")
 	r.edit(`UPDATE run_messages SET body = replace(body, '"x":1', '"\u0078": 1e0') WHERE role = 'assistant'`)
 	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
-	if res.Status != store.Completed || len(got) != 1 || got[0] != `{"x":1}` {
+	if r.engine.Altered() != 0 || res.Status != store.Completed || len(got) != 1 || got[0] != `{"x":1}` {
 		t.Errorf("%s %+v with calls %v, want one with {\"x\":1}", res.Status, res.Error, got)
 	}
 }
@@ -165,7 +169,7 @@ func TestCallsOfBefore(t *testing.T) {
 		t.Errorf("Approvals = %+v, %v, want one without a mismatch", waiting, err)
 	}
 	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
-	if res.Status != store.Completed || count["a"].count() != 1 {
+	if r.engine.Altered() != 0 || res.Status != store.Completed || count["a"].count() != 1 {
 		t.Errorf("%s %+v with %d calls, want one", res.Status, res.Error, count["a"].count())
 	}
 }

@@ -30,6 +30,7 @@ type rig struct {
 	agents *agent.Registry
 	make   func(*rig) []agent.Registration
 	audit  func(context.Context, []agent.Happening) error
+	edited bool // somebody has changed the database, so that there are alarms
 }
 
 func newRig(t testing.TB, make func(*rig) []agent.Registration) *rig {
@@ -61,6 +62,9 @@ func (r *rig) close() {
 	r.t.Helper()
 	if err := r.engine.Drain(ended()); err != nil {
 		r.t.Errorf("Drain: %v", err)
+	}
+	if n := r.engine.Altered(); n > 0 && !r.edited {
+		r.t.Errorf("%d stored calls seem to be changed", n)
 	}
 	if err := r.db.Close(); err != nil {
 		r.t.Errorf("closing the store: %v", err)

@@ -73,15 +73,20 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 			others = append(others, r)
 			continue
 		case store.Awaiting:
-			var pending []Approval
+			var rec *record
 			err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-				pending, err = pendingOf(tx, e.opts.Runs, row)
+				rec, err = loadWaiting(tx, e.opts.Runs, row)
 				return err
 			})
 			if err != nil {
 				return going, err
 			}
-			e.watch(row.ID, pending)
+			for _, a := range rec.pending {
+				if _, err := rec.shown(a); err != nil {
+					e.alarm(row.ID, err)
+				}
+			}
+			e.watch(row.ID, rec.pending)
 			continue
 		}
 		sessions[row.Session] = true

@@ -116,6 +116,9 @@ func TestEditedDatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 			s = serve(t, dir)
+			if status := s.call("GET", "/health", "", nil); status != http.StatusServiceUnavailable {
+				t.Errorf("GET /health = %d, want 503", status)
+			}
 			var list struct {
 				Approvals []struct{ ToolCallID, Mismatch string }
 			}
@@ -126,9 +129,6 @@ func TestEditedDatabase(t *testing.T) {
 			spawn(t, dir, nil, nil, "runs", "approve", call.RunID).wait().want(t, 1, "", "call-altered: What is stored of the call "+call.ToolCallID+" of pay is not what was asked for.")
 			if n := payments(t, dir); n != 0 || s.status(call.RunID) != "awaiting_approval" {
 				t.Errorf("%d payments and the run %s, want none, and that it waits", n, s.status(call.RunID))
-			}
-			if status := s.call("GET", "/health", "", nil); status != http.StatusServiceUnavailable {
-				t.Errorf("GET /health = %d, want 503", status)
 			}
 			if !strings.Contains(s.stderr.String(), "a stored tool call was changed") {
 				t.Errorf("the log says nothing of it:\n%s", s.stderr.String())
