@@ -20,8 +20,10 @@ type Snapshot struct {
 	RunID            string        `json:"runId"`
 	Kind             string        `json:"kind" enum:"agent|workflow"`
 	Status           store.Status  `json:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
-	StartedAt        int64         `json:"startedAt,omitempty" doc:"Milliseconds since 1970."`
-	CompletedAt      int64         `json:"completedAt,omitempty" doc:"Milliseconds since 1970."`
+	StartedAt        int64         `json:"startedAt,omitempty" doc:"Milliseconds since 1970; startedAtIso is the same."`
+	StartedAtISO     string        `json:"startedAtIso,omitempty"`
+	CompletedAt      int64         `json:"completedAt,omitempty" doc:"Milliseconds since 1970; completedAtIso is the same."`
+	CompletedAtISO   string        `json:"completedAtIso,omitempty"`
 	Error            *RunError     `json:"error,omitempty"`
 	AgentID          string        `json:"agentId,omitempty"`
 	ParentRunID      string        `json:"parentRunId,omitempty" doc:"The run whose tool call this run is."`
@@ -47,6 +49,12 @@ func summary(row *store.Run) (Snapshot, error) {
 	s := Snapshot{RunID: row.ID, Kind: row.Kind, Status: row.Status, StartedAt: row.Started, CompletedAt: row.Finished,
 		AgentID: row.Owner, SessionID: row.Session, UserID: row.User, PendingApprovals: []Approval{}, StepNumber: row.Step,
 		Imported: row.Slots&(1<<store.ImportedSlot) != 0}
+	if s.StartedAt != 0 {
+		s.StartedAtISO = message.Millis(s.StartedAt)
+	}
+	if s.CompletedAt != 0 {
+		s.CompletedAtISO = message.Millis(s.CompletedAt)
+	}
 	if row.Error != nil {
 		if err := json.Unmarshal(row.Error, &s.Error); err != nil {
 			return s, store.Damaged(err)

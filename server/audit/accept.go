@@ -18,7 +18,8 @@ import (
 // An Acceptance says who has taken note that a chain is broken, and why that may be. The chain continues from there: it is
 // held to what it was at that moment, and every verification reports the acceptance.
 type Acceptance struct {
-	At     int64           `json:"at" doc:"Milliseconds since 1970."`
+	At     int64           `json:"at" doc:"Milliseconds since 1970; atIso is the same."`
+	AtISO  string          `json:"atIso,omitempty"` // in a verdict only
 	By     string          `json:"by"`
 	Reason string          `json:"reason"`
 	Seq    int64           `json:"seq" doc:"The entry that records it."`
@@ -141,11 +142,20 @@ func (l *Log) rebase(ctx context.Context) ([]AcceptedBreak, error) {
 	return w.breaks, nil
 }
 
+// iso is a time in milliseconds since 1970 as answers have it; empty for none.
+func iso(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
 // accept has the verifier pass over breaks that were accepted.
 func (w *verifier) accept(all []Acceptance) {
 	w.verdict.Accepted = all
 	w.accepted = map[AcceptedBreak]bool{}
-	for _, a := range all {
+	for i, a := range all {
+		all[i].AtISO, all[i].First.FoundISO = iso(a.At), iso(a.First.Found)
 		for _, b := range a.Breaks {
 			w.accepted[b] = true
 		}

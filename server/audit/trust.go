@@ -24,7 +24,8 @@ type Break struct {
 	Reason   string `json:"reason"`
 	Expected string `json:"expected,omitempty"`
 	Actual   string `json:"actual,omitempty"`
-	Found    int64  `json:"foundAt"` // milliseconds since 1970
+	Found    int64  `json:"foundAt" doc:"Milliseconds since 1970; foundAtIso is the same."`
+	FoundISO string `json:"foundAtIso,omitempty"` // in a verdict only
 }
 
 // Broken is what is known to be wrong with the chain; nil: nothing. While there is something, entries are appended, but no

@@ -220,16 +220,18 @@ func checkEventNumbers(t *testing.T, client *http.Client, url, id string) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	next, last := 1, ""
+	next, last, typ := 1, "", ""
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := lines.Text()
-		if typ, ok := strings.CutPrefix(line, "event: "); ok && typ != "lifecycle" {
-			last = typ
+		if of, ok := strings.CutPrefix(line, "event: "); ok {
+			if typ = of; typ != "lifecycle" && typ != "replay-marker" {
+				last = typ
+			}
 		}
 		name, ok := strings.CutPrefix(line, "id: evt-r-"+id+"-")
-		if !ok || strings.Contains(name, ".") {
+		if !ok || typ == "replay-marker" || strings.Contains(name, ".") {
 			continue
 		}
 		if n, err := strconv.ParseInt(name, 36, 64); err != nil || n != int64(next) {

@@ -200,6 +200,7 @@ func (c *watcher) take(w *watched, f *told) {
 		if w.ended = true; f.Status != "completed" && f.Status != "failed" || !slices.Contains(w.over, w.run) {
 			fail("lifecycle %s after %s", f.Status, w.cursor)
 		}
+	case f.Kind == "replay-marker": // deltas of a process that is gone
 	case f.Kind != "event":
 		fail("unexpected frame %+v", f)
 	default:
@@ -342,6 +343,10 @@ func (c *watcher) stream(ctx context.Context, url string, w *watched, done func(
 		return nil, err
 	}
 	defer res.Body.Close()
+	if res.StatusCode == http.StatusNoContent && slices.Contains(w.over, w.run) { // it has had everything
+		w.ended = true
+		return []*watched{w}, nil
+	}
 	if res.StatusCode != http.StatusOK {
 		return nil, errors.New(res.Status)
 	}

@@ -185,7 +185,7 @@ func resultOf(members map[string]json.RawMessage) (agent.Result, error) {
 		return agent.Result{}, errors.New(`has a "usage" that is not an object of counts`)
 	}
 	for _, n := range []int64{u.PromptTokens, u.CompletionTokens, u.TotalTokens,
-		message.Value(u.ReasoningTokens), message.Value(u.CachedReadTokens), message.Value(u.CacheWriteTokens)} {
+		message.Value(u.ReasoningTokens), u.CachedReadTokens, u.CacheWriteTokens} {
 		if n < 0 {
 			return agent.Result{}, errors.New(`has a "usage" with a negative count`)
 		}

@@ -82,13 +82,13 @@ func TestUsagePlus(t *testing.T) {
 		want string
 	}{
 		{"plain", message.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 3}, message.Usage{PromptTokens: 10, TotalTokens: 10},
-			`{"promptTokens":11,"completionTokens":2,"totalTokens":13}`},
-		{"optional on one side", message.Usage{}, message.Usage{CachedReadTokens: new(int64(5))},
-			`{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cachedReadTokens":5}`},
+			`{"promptTokens":11,"completionTokens":2,"totalTokens":13,"cachedReadTokens":0,"cacheWriteTokens":0}`},
+		{"optional on one side", message.Usage{}, message.Usage{CachedReadTokens: 5},
+			`{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cachedReadTokens":5,"cacheWriteTokens":0}`},
 		{"same currency", message.Usage{Cost: eur(1)}, message.Usage{Cost: eur(0.5)},
-			`{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cost":{"amount":1.5,"currency":"EUR"}}`},
+			`{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cachedReadTokens":0,"cacheWriteTokens":0,"cost":{"amount":1.5,"currency":"EUR"}}`},
 		{"other currency", message.Usage{Cost: eur(1)}, message.Usage{Cost: usd},
-			`{"promptTokens":0,"completionTokens":0,"totalTokens":0}`},
+			`{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cachedReadTokens":0,"cacheWriteTokens":0}`},
 	} {
 		if got, _ := message.Encode(tc.a.Plus(tc.b)); string(got) != tc.want {
 			t.Errorf("%s: Plus = %s, want %s", tc.name, got, tc.want)

@@ -1,14 +1,14 @@
 package message
 
 // Usage counts what model calls consumed. PromptTokens includes the cached ones, which are subsets of it;
-// ReasoningTokens are not part of CompletionTokens.
+// ReasoningTokens are not part of CompletionTokens. Clients rely on the counts of cached tokens to be there.
 type Usage struct {
 	PromptTokens     int64  `json:"promptTokens"`
 	CompletionTokens int64  `json:"completionTokens"`
 	TotalTokens      int64  `json:"totalTokens"`
 	ReasoningTokens  *int64 `json:"reasoningTokens,omitempty"`
-	CachedReadTokens *int64 `json:"cachedReadTokens,omitempty"`
-	CacheWriteTokens *int64 `json:"cacheWriteTokens,omitempty"`
+	CachedReadTokens int64  `json:"cachedReadTokens" doc:"Of promptTokens, those that were read from the provider's cache; 0 where that is not reported."`
+	CacheWriteTokens int64  `json:"cacheWriteTokens" doc:"Of promptTokens, those that were written to the provider's cache; 0 where that is not reported."`
 	Cost             *Cost  `json:"cost,omitempty"`
 	Estimated        bool   `json:"estimated,omitempty" doc:"A model reported no usage, so at least a part of the numbers is guessed from the length of texts."`
 }
@@ -33,8 +33,8 @@ func (u Usage) Plus(v Usage) Usage {
 	u.CompletionTokens += v.CompletionTokens
 	u.TotalTokens += v.TotalTokens
 	u.ReasoningTokens = plus(u.ReasoningTokens, v.ReasoningTokens)
-	u.CachedReadTokens = plus(u.CachedReadTokens, v.CachedReadTokens)
-	u.CacheWriteTokens = plus(u.CacheWriteTokens, v.CacheWriteTokens)
+	u.CachedReadTokens += v.CachedReadTokens
+	u.CacheWriteTokens += v.CacheWriteTokens
 	switch {
 	case v.Cost == nil:
 	case u.Cost == nil:

@@ -71,7 +71,7 @@ func (d *delta) thought() string {
 func (w *wireUsage) usage() message.Usage {
 	u := message.Usage{PromptTokens: int64(w.Prompt), CompletionTokens: int64(w.Completion), TotalTokens: int64(w.Total)}
 	if cached := w.PromptDetails.Cached; cached != nil {
-		u.CachedReadTokens = new(int64(*cached))
+		u.CachedReadTokens = int64(*cached)
 	}
 	if r := w.CompletionDetails.Reasoning; r != nil {
 		reasoning := int64(*r)

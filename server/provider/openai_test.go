@@ -71,8 +71,8 @@ func summary(r *provider.Response) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, " %d+%d=%d", u.PromptTokens, u.CompletionTokens, u.TotalTokens)
-	if u.CachedReadTokens != nil {
-		fmt.Fprintf(&b, "/c%d", *u.CachedReadTokens)
+	if u.CachedReadTokens != 0 {
+		fmt.Fprintf(&b, "/c%d", u.CachedReadTokens)
 	}
 	if u.ReasoningTokens != nil {
 		fmt.Fprintf(&b, "/r%d", *u.ReasoningTokens)

@@ -43,7 +43,7 @@ func (p Prices) Cost(model string, u message.Usage) *message.Cost {
 // Cost prices a usage. Cached tokens are part of the prompt's and are taken out before the rest of it is priced as
 // input; that rest is never less than nothing, whatever a server reports.
 func (p Price) Cost(u message.Usage) message.Cost {
-	read, write := message.Value(u.CachedReadTokens), message.Value(u.CacheWriteTokens)
+	read, write := u.CachedReadTokens, u.CacheWriteTokens
 	micros := p.InputPerMTok*float64(max(0, u.PromptTokens-read-write)) +
 		either(p.CachedReadPerMTok, p.InputPerMTok)*float64(read) +
 		either(p.CacheWritePerMTok, p.InputPerMTok)*float64(write) +

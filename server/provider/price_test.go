@@ -17,8 +17,8 @@ func TestCost(t *testing.T) {
 	}
 	usage := message.Usage{PromptTokens: 1_000_000, CompletionTokens: 100_000}
 	cached := usage
-	cached.CachedReadTokens, cached.CacheWriteTokens, cached.ReasoningTokens = new(int64(400_000)), new(int64(100_000)), new(int64(50_000))
-	odd := message.Usage{PromptTokens: 10, CachedReadTokens: new(int64(1_000_000))}
+	cached.CachedReadTokens, cached.CacheWriteTokens, cached.ReasoningTokens = 400_000, 100_000, new(int64(50_000))
+	odd := message.Usage{PromptTokens: 10, CachedReadTokens: 1_000_000}
 	for _, tc := range []struct {
 		model string
 		usage message.Usage

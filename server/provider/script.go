@@ -106,24 +106,18 @@ func (r *scriptReader) call(raw json.RawMessage, path []any) scriptCall {
 
 func (r *scriptReader) usage(raw json.RawMessage, path []any) *message.Usage {
 	var u message.Usage
-	var reasoning, read, write int64
+	var reasoning int64
 	found := r.object(raw, path, map[string]member{
 		"promptTokens":     r.whole(&u.PromptTokens, 0),
 		"completionTokens": r.whole(&u.CompletionTokens, 0),
 		"totalTokens":      r.whole(&u.TotalTokens, 0),
 		"reasoningTokens":  r.whole(&reasoning, 0),
-		"cachedReadTokens": r.whole(&read, 0),
-		"cacheWriteTokens": r.whole(&write, 0),
+		"cachedReadTokens": r.whole(&u.CachedReadTokens, 0),
+		"cacheWriteTokens": r.whole(&u.CacheWriteTokens, 0),
 		"cost":             func(raw json.RawMessage, path []any) { u.Cost = r.cost(raw, path) },
 	})
 	if found["reasoningTokens"] {
 		u.ReasoningTokens = &reasoning
-	}
-	if found["cachedReadTokens"] {
-		u.CachedReadTokens = &read
-	}
-	if found["cacheWriteTokens"] {
-		u.CacheWriteTokens = &write
 	}
 	if !found["totalTokens"] {
 		u.TotalTokens = u.PromptTokens + u.CompletionTokens + reasoning

@@ -12,14 +12,21 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/hub"
+	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/stream"
 )
 
+// DatedEntry is an entry of the audit chain with its time as text, which the chain does not hold.
+type DatedEntry struct {
+	audit.Entry
+	TSISO string `json:"tsIso"`
+}
+
 // AuditList is the answer of GET /audit.
 type AuditList struct {
-	Entries []audit.Entry `json:"entries"`
-	NextSeq int64         `json:"nextSeq,omitempty" doc:"There may be more: go on with it as fromSeq or, with order=desc, as toSeq."`
+	Entries []DatedEntry `json:"entries"`
+	NextSeq int64        `json:"nextSeq,omitempty" doc:"There may be more: go on with it as fromSeq or, with order=desc, as toSeq."`
 }
 
 // AuditQuery is the query of GET /audit.
@@ -76,7 +83,11 @@ func (a *API) auditRoutes() []Route {
 					return AuditList{}, err
 				}
 				page, more, err := a.Audit.List(ctx, q)
-				return AuditList{Entries: page, NextSeq: more}, err
+				list := AuditList{Entries: make([]DatedEntry, len(page)), NextSeq: more}
+				for i, e := range page {
+					list.Entries[i] = DatedEntry{e, message.Millis(e.TS)}
+				}
+				return list, err
 			})},
 		{Method: "GET", Path: "/audit/key", Access: Scope("audit", "read"),
 			Summary: "The public key that checkpoints are signed with. Keep it, or its fingerprint, where the server cannot write.",

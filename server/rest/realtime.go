@@ -11,6 +11,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/stream"
 )
@@ -18,7 +19,8 @@ import (
 // TicketAnswer is the answer of POST /session/ws-ticket.
 type TicketAnswer struct {
 	Ticket    string `json:"ticket" doc:"Offer it as the subprotocol ticket.<value>, or send it as ?ticket= to an event stream. It is good for one connection."`
-	ExpiresAt int64  `json:"expiresAt" doc:"Milliseconds since 1970."`
+	ExpiresAt int64  `json:"expiresAt" doc:"Milliseconds since 1970; expiresAtIso is the same."`
+	ExpiryISO string `json:"expiresAtIso"`
 	TTLMS     int64  `json:"ttlMs"`
 }
 
@@ -42,7 +44,7 @@ func (a *API) realtimeRoutes() []Route {
 			Summary: "A single-use ticket with which a browser opens a WebSocket or an event stream.",
 			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
 				value, expires := a.Tickets.Issue(c.Principal)
-				return TicketAnswer{Ticket: value, ExpiresAt: expires.UnixMilli(), TTLMS: a.Tickets.TTL().Milliseconds()}, nil
+				return TicketAnswer{Ticket: value, ExpiresAt: expires.UnixMilli(), ExpiryISO: message.Time(expires), TTLMS: a.Tickets.TTL().Milliseconds()}, nil
 			})},
 	}
 }

@@ -29,7 +29,7 @@ func TestUnknownAnywhere(t *testing.T) {
 		changed := encode(t, doc)
 		want := member
 		if objects[n]["m-small"] != nil { // its members are models
-			want = `"~new/ ":{"promptTokens":0,"completionTokens":0,"totalTokens":0,"attemptCount":1,"a":[1,"<"]}`
+			want = `"~new/ ":{"promptTokens":0,"completionTokens":0,"totalTokens":0,"cachedReadTokens":0,"cacheWriteTokens":0,"attemptCount":1,"a":[1,"<"]}`
 		}
 		if got := string(encode(t, read(t, changed))); strings.Count(got, want) != 1 {
 			t.Errorf("Encode(Read(%s)) =\n%s\nwant %s once in it", changed, got, want)

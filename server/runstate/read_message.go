@@ -197,8 +197,9 @@ func (r *reader) usageOf(f fields) message.Usage {
 		CompletionTokens: may(r, f, "completionTokens", r.spent),
 		TotalTokens:      may(r, f, "totalTokens", r.spent),
 		ReasoningTokens:  optional("reasoningTokens"),
-		CachedReadTokens: optional("cachedReadTokens"),
-		CacheWriteTokens: optional("cacheWriteTokens"),
+		CachedReadTokens: may(r, f, "cachedReadTokens", r.spent),
+		CacheWriteTokens: may(r, f, "cacheWriteTokens", r.spent),
+		Estimated:        may(r, f, "estimated", r.flag),
 	}
 	if v := f["cost"]; v != "" && !v.isObject() {
 		delete(f, "cost")

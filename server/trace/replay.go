@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/message"
 	"agentd/store"
 )
 
@@ -86,6 +87,8 @@ type SpanRecord struct {
 	Name          string            `json:"name"`
 	Start         int64             `json:"startUnixNano"`
 	End           int64             `json:"endUnixNano"`
+	StartISO      string            `json:"startIso"`
+	EndISO        string            `json:"endIso"`
 	Status        string            `json:"status" enum:"ok|error|cancelled"`
 	StatusMessage string            `json:"statusMessage,omitempty"`
 	Attributes    map[string]any    `json:"attributes"`
@@ -155,6 +158,7 @@ func (s *Span) record() SpanRecord {
 		attributes = map[string]any{}
 	}
 	return SpanRecord{Type: s.Type, ID: s.ID, TraceID: s.TraceID, ParentID: s.ParentID, Name: s.Name, Start: s.Start, End: s.End, Status: s.Status,
+		StartISO: message.Time(time.Unix(0, s.Start)), EndISO: message.Time(time.Unix(0, s.End)),
 		StatusMessage: s.StatusMessage, Attributes: attributes, Events: []struct{}{}, Sensitivity: s.Sensitivity}
 }
 
