@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -36,8 +37,13 @@ func ArgsDigest(args json.RawMessage) string {
 }
 
 // asks makes the approval that a call waits for.
-func (rec *record) asks(c *store.Call, args json.RawMessage, at int64) Approval {
-	return Approval{ToolCallID: c.ID, ToolName: c.Name, Args: args, ArgsDigest: ArgsDigest(args), Reason: c.Reason, RequestedAt: message.Millis(at), Imported: rec.came(c)}
+func (r *run) asks(c *store.Call, args json.RawMessage, at int64) Approval {
+	a := Approval{ToolCallID: c.ID, ToolName: c.Name, Args: args, ArgsDigest: ArgsDigest(args), Reason: c.Reason, RequestedAt: message.Millis(at),
+		RequestedBy: cmp.Or(r.row.StartedBy, anonymous), RequestedByAgent: r.row.Owner, Imported: r.rec.came(c)}
+	if a.MayHaveHappened() {
+		a.Previous = &Previous{Attempts: max(1, c.Attempts), BegunAt: message.Millis(c.Claimed), Known: cmp.Or(r.unknown[c.Index], serverStopped)}
+	}
+	return a
 }
 
 // stored is what the database says that a call of an LLM agent is, or one that an agent asked for itself. ok is false when

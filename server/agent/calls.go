@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -150,7 +153,7 @@ func (a *LLM) sort(r *run, step store.Step) (dispatch []store.Call, m *move, err
 			if m == nil {
 				m = r.move()
 			}
-			if a.uncertain(r, m, &c) {
+			if a.uncertain(r, m, &c, serverStopped) {
 				m.calls = append(m.calls, c)
 				continue
 			}
@@ -162,8 +165,9 @@ func (a *LLM) sort(r *run, step store.Step) (dispatch []store.Call, m *move, err
 	return dispatch, m, nil
 }
 
-// uncertain deals with a call whose effect may have happened and must not happen twice; false: it may run again.
-func (a *LLM) uncertain(r *run, m *move, c *store.Call) bool {
+// uncertain deals with a call whose effect may have happened and must not happen twice, of which something is known;
+// false: it may run again.
+func (a *LLM) uncertain(r *run, m *move, c *store.Call, known string) bool {
 	var spec tool.Spec
 	if t, ok := a.Tools.Get(c.Name); ok {
 		spec = t.Spec()
@@ -178,16 +182,31 @@ func (a *LLM) uncertain(r *run, m *move, c *store.Call) bool {
 	case spec.Repeatable() || spec.OnUnknownOutcome == tool.Retry && spec.Idempotent:
 		return false
 	case spec.OnUnknownOutcome == tool.ReportError:
-		m.settle(c, r.rec.place(c), unknownOutcome(c))
+		m.settle(c, r.rec.place(c), unknownOutcome(c, known))
 	default:
 		c.Phase, c.Reason = store.CallAwaiting, OutcomeUnknown
+		r.known(c, known)
 	}
 	return true
 }
 
-func unknownOutcome(c *store.Call) *message.Outcome {
+// serverStopped is what is known of a call that a crash interrupted.
+const serverStopped = "The server stopped during it."
+
+// known notes what is known of a call until its approval says so.
+func (r *run) known(c *store.Call, what string) {
+	if r.unknown == nil {
+		r.unknown = map[int]string{}
+	}
+	r.unknown[c.Index] = what
+}
+
+// unknownOutcome is the outcome of a call that is not made again, although nobody knows what it did.
+func unknownOutcome(c *store.Call, known string) *message.Outcome {
+	first, size := utf8.DecodeRuneInString(known)
+	known = string(unicode.ToLower(first)) + strings.TrimSuffix(known[size:], ".")
 	return &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.ExecutionFailed,
-		Message:      "The outcome of this call is unknown: the server stopped during it. Its effect may have happened.",
+		Message:      "The outcome of this call is unknown: " + known + ". Its effect may have happened.",
 		RecoveryHint: message.ReportToUser}
 }
 
@@ -309,7 +328,9 @@ func (r *run) take(w *work, only bool) error {
 		if o.Kind == message.AbortedCall && errors.Is(context.Cause(r.ctx), errShutdown) {
 			return errShutdown // the call stays claimed: what it did is unknown
 		}
-		m.settle(&c, r.rec.place(&c), o)
+		if !w.res.Unknown || !r.reg.LLM.uncertain(r, m, &c, o.Message) {
+			m.settle(&c, r.rec.place(&c), o)
+		}
 		t, _ := r.reg.LLM.callee(&c)
 		m.spanCall(r, w, &c, t)
 		if w.kid != nil {
@@ -371,6 +392,10 @@ func (a *LLM) report(r *run, step store.Step) error {
 		outcomes[e.index] = e.outcome
 	}
 	var pending []Approval
+	ending, doubts := r.stopping(), false
+	if r.aborting() == nil && r.stopped() {
+		ending = nil
+	}
 	m.calls = nil
 	for i := range r.rec.calls {
 		c := r.rec.calls[i]
@@ -393,6 +418,10 @@ func (a *LLM) report(r *run, step store.Step) error {
 			if l, ok := latest[c.Index]; ok {
 				m.calls = append(m.calls, l)
 			}
+			if ending != nil && c.Reason == OutcomeUnknown {
+				doubts = true // the end asks about it
+				continue
+			}
 			for _, want := range a.wanted(r, &c, m.at) {
 				if i := slices.IndexFunc(r.rec.pending, want.Same); i >= 0 {
 					want = r.rec.pending[i] // asked for already
@@ -406,11 +435,19 @@ func (a *LLM) report(r *run, step store.Step) error {
 	if len(pending) > 0 {
 		m.closeStep(r, step)
 		m.row.Status = store.Awaiting
-		return r.commitEnd(m, pending)
+		if err := r.commitEnd(m, pending); err != nil {
+			return err
+		}
+		if ending != nil && (doubts || r.aborting() != nil) {
+			return r.cease(r.move(), ending)
+		}
+		return nil
 	}
-	m.endStep(r, step)
-	if err := r.stopping(); err != nil && (r.aborting() != nil || !r.stopped()) {
-		return r.cease(m, err)
+	if !doubts {
+		m.endStep(r, step)
+	}
+	if ending != nil {
+		return r.cease(m, ending)
 	}
 	if step.Number < a.maxSteps() {
 		m.beginStep(r, step.Number+1)
@@ -422,7 +459,7 @@ func (a *LLM) report(r *run, step store.Step) error {
 func (a *LLM) wanted(r *run, c *store.Call, at int64) []Approval {
 	parked := r.rec.parked[c.Index]
 	if parked == nil {
-		want := r.rec.asks(c, r.rec.call(c).Args, at)
+		want := r.asks(c, r.rec.call(c).Args, at)
 		// By the clock, not the run's time: that stays ahead when the clock is set back.
 		want = a.Policy.terms(want, now(), r.row.StartedBy)
 		if c.Reason == OutcomeUnknown {

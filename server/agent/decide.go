@@ -274,7 +274,10 @@ func (d *ruling) wait(a Approval, c *store.Call, step int) {
 
 // rule applies a final decision to a call of the run.
 func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, step int) {
-	m, unknown := d.move, call.Reason == OutcomeUnknown
+	m, known := d.move, ""
+	if call.Reason == OutcomeUnknown {
+		known = lastKnown(a)
+	}
 	ending := d.run.rec.ending
 	if ending != "" && word.Granted && !d.run.canRepeat(&call) {
 		d.refused = fault.New(fault.RunEnding, "The run ends as %s, and nothing is left that could make the call %s again.", ending, call.ID).
@@ -316,12 +319,12 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 		}
 	case word.Granted:
 		call.Phase = store.CallDispatching
-		if !unknown {
+		if known == "" {
 			call.Attempts = 0
 		}
 		call.Attempts++
 	default:
-		m.settle(&call, d.run.rec.place(&call), denied(&call, word.Reason, unknown))
+		m.settle(&call, d.run.rec.place(&call), denied(&call, word.Reason, known))
 		call.Reported = true
 	}
 	m.calls = append(m.calls, call)
@@ -450,10 +453,19 @@ func (d *ruling) committed(r *run) {
 	}
 }
 
-// denied is the outcome of a call that a person refused.
-func denied(c *store.Call, reason string, unknown bool) *message.Outcome {
-	if unknown {
-		o := unknownOutcome(c)
+// lastKnown is what is known of a call that may have happened.
+func lastKnown(a Approval) string {
+	if a.Previous != nil && a.Previous.Known != "" {
+		return a.Previous.Known
+	}
+	return serverStopped
+}
+
+// denied is the outcome of a call that a person refused; known is what is known of an earlier attempt, empty where there
+// was none.
+func denied(c *store.Call, reason, known string) *message.Outcome {
+	if known != "" {
+		o := unknownOutcome(c, known)
 		if reason != "" {
 			o.Message += " A person decided not to repeat it: " + reason
 		}

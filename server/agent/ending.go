@@ -149,7 +149,7 @@ func (r *run) close(m *move, status store.Status, cause error) (unknown []Approv
 			}
 			unknown = append(unknown, left...)
 		case c.Phase == store.CallAwaiting && c.Reason == OutcomeUnknown && r.orphan():
-			m.settle(&c, r.rec.place(&c), unknownOutcome(&c))
+			m.settle(&c, r.rec.place(&c), unknownOutcome(&c, serverStopped))
 		case c.Phase == store.CallAwaiting && c.Reason != OutcomeUnknown, requested(c) && c.Phase == store.CallDispatching && c.Attempts == 0:
 			r.refuse(m, &c, asked, why)
 		case c.Phase == store.CallDispatching && !r.doubtful(m, &c):
@@ -160,7 +160,7 @@ func (r *run) close(m *move, status store.Status, cause error) (unknown []Approv
 			if c.Child != "" {
 				break
 			}
-			a := r.rec.asks(&c, r.rec.call(&c).Args, m.at)
+			a := r.asks(&c, r.rec.call(&c).Args, m.at)
 			if asked >= 0 {
 				a = r.rec.pending[asked]
 			} else {
@@ -202,7 +202,7 @@ func (r *run) doubtful(m *move, c *store.Call) bool {
 	case requested(*c) && r.orphan():
 		*c = acknowledged(*c, m.at)
 	case spec.OnUnknownOutcome == tool.ReportError, r.orphan():
-		m.settle(c, r.rec.place(c), unknownOutcome(c))
+		m.settle(c, r.rec.place(c), unknownOutcome(c, serverStopped))
 	default:
 		c.Phase, c.Reason = store.CallAwaiting, OutcomeUnknown
 		if requested(*c) {

@@ -45,7 +45,12 @@ func marked(st *runstate.State) *runstate.State {
 		return st // nothing of it waits
 	}
 	for i := range st.PendingApprovals {
-		st.PendingApprovals[i].Imported = true
+		p, of := &st.PendingApprovals[i], st
+		for head, rest, _ := strings.Cut(p.SubRunToolCallID, "/"); head != ""; head, rest, _ = strings.Cut(rest, "/") {
+			at := slices.IndexFunc(of.PendingSubRuns, func(s runstate.SubRun) bool { return s.ToolCallID == head })
+			of = &of.PendingSubRuns[at].State
+		}
+		p.Imported, p.RequestedBy, p.RequestedByAgent = true, "anonymous", of.AgentID
 	}
 	for i := range st.PendingSubRuns {
 		marked(&st.PendingSubRuns[i].State)

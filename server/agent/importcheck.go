@@ -274,6 +274,7 @@ func (t *takeover) checkApprovals(st *runstate.State, a *LLM, l *layout, f famil
 		}
 		t.checkCall(p, c, a, at)
 		t.terms(p, a)
+		p.RequestedBy, p.RequestedByAgent = cmp.Or(t.by, anonymous), st.AgentID
 	}
 	for i, s := range st.PendingSubRuns {
 		for j, p := range s.State.PendingApprovals {

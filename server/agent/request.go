@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"unicode/utf8"
@@ -81,7 +82,7 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 func (m *move) request(r *run, asked []Approval) []Approval {
 	pending := slices.Clone(r.rec.pending)
 	for _, a := range asked {
-		a.RequestedAt = message.Millis(m.at)
+		a.RequestedAt, a.RequestedBy, a.RequestedByAgent = message.Millis(m.at), cmp.Or(r.row.StartedBy, anonymous), r.row.Owner
 		hash, canonical := digest(a.Args)
 		m.calls = append(m.calls, store.Call{Index: m.row.Calls, ID: a.ToolCallID, Name: a.ToolName, Phase: store.CallAwaiting,
 			ArgsHash: hash, Canonical: canonical, Asked: -1, Answered: -1, Claimed: m.at})
@@ -121,7 +122,7 @@ func (r *run) waitOn() (waits bool, err error) {
 		c := *r.rec.callByID(a.ToolCallID)
 		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, OutcomeUnknown, 0
 		m.calls = append(m.calls, c)
-		again := r.rec.asks(&c, a.Args, m.at)
+		again := r.asks(&c, a.Args, m.at)
 		m.sayRequested(again)
 		pending = append(pending, again)
 	}
@@ -153,7 +154,7 @@ func (opaque) deliver(r *run) (*Resumption, error) {
 			c.Attempts = 1
 			m.calls = append(m.calls, c)
 		case c.Reason == OutcomeUnknown:
-			word.Reason = denied(&c, d.Reason, true).Message
+			word.Reason = denied(&c, d.Reason, serverStopped).Message
 		default:
 			word.Reason = d.Reason
 		}

@@ -31,15 +31,16 @@ type run struct {
 	ctx    context.Context // ends with a hard abort or the server's end
 	cancel context.CancelCauseFunc
 
-	done    chan struct{} // closed when the goroutine is through
-	endedAt int64         // of the latest agent.end
-	latest  int64         // time of the latest move
-	claimed map[int]bool  // the calls that this process has claimed, by index
-	last    *move         // settles the only call of a step; committed with its events
-	held    *move         // begins the commit of a model's answer
-	ended   []trace.Span  // that the next commit writes
-	tape    tape          // records model calls
-	pays    string        // see payer
+	done    chan struct{}  // closed when the goroutine is through
+	endedAt int64          // of the latest agent.end
+	latest  int64          // time of the latest move
+	claimed map[int]bool   // the calls that this process has claimed, by index
+	unknown map[int]string // what is known of calls of unknown outcome, by index, until their approvals say so
+	last    *move          // settles the only call of a step; committed with its events
+	held    *move          // begins the commit of a model's answer
+	ended   []trace.Span   // that the next commit writes
+	tape    tape           // records model calls
+	pays    string         // see payer
 
 	trial   *trial         // of a run that a crash has interrupted; nil: it has not
 	parent  *run           // whose call this run is; nil: a root

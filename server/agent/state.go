@@ -23,6 +23,7 @@ type (
 	SubRun        = runstate.SubRun
 	CompletedCall = runstate.CompletedCall
 	Approval      = runstate.Approval
+	Previous      = runstate.Previous
 	RunError      = runstate.Error // its code is one of the fault table
 )
 

@@ -114,7 +114,8 @@ func TestApprove(t *testing.T) {
 		p.want(t, 3, "I pay.", "agentd: pay waits for approval:\n  {\n    \"to\": \"ann\"\n  }\n").want(t, 3, "", "  call: "+call+"\n").
 			want(t, 3, "", "  agentd runs approve "+run+"\n  agentd runs deny "+run+" --reason WHY\n")
 
-		spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, call+"  pay   {\"to\":\"ann\"}", "")
+		spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, "run "+run+": pay waits for approval since ", "").
+			want(t, 0, "  {\n    \"to\": \"ann\"\n  }\n  call: "+call+"\n  asked by: the agent clerk, in a run that ", "")
 		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   awaiting_approval\n", "").
 			want(t, 0, "\npay waits for approval since ", "").want(t, 0, "  {\n    \"to\": \"ann\"\n  }\n  call: "+call+"\n", "").want(t, 0, "last text:\n  I pay.\n", "")
 		spawn(t, dir, nil, nil, "runs", "list", "--status", "awaiting_approval", "--agent", "clerk").wait().want(t, 0, run+"  clerk  awaiting_approval", "")

@@ -104,6 +104,9 @@ func details(p agent.Approval, width int) string {
 	say := func(format string, args ...any) { b.WriteString(in.set(fmt.Sprintf(format, args...) + "\n")) }
 	if p.MayHaveHappened() {
 		say("IT MAY HAVE HAPPENED ALREADY: it was begun before, and nobody knows what came of it.")
+		if was := p.Previous; was != nil {
+			say("begun: %s at %s. %s", times(was.Attempts), was.BegunAt, printable(was.Known))
+		}
 	}
 	if p.Reason != "" {
 		say("because: %s", printable(p.Reason))
@@ -115,6 +118,9 @@ func details(p agent.Approval, width int) string {
 		say("for: an agent that was called (%s)", printable(p.SubRunToolCallID))
 	}
 	say("call: %s", printable(callName(p)))
+	if p.RequestedBy != "" {
+		say("asked by: the agent %s, in a run that %s started", printable(p.RequestedByAgent), printable(p.RequestedBy))
+	}
 	if p.ApproversNeeded > 1 {
 		say("granted by: %d of %d", len(p.GrantedBy), p.ApproversNeeded)
 	}
@@ -122,6 +128,14 @@ func details(p agent.Approval, width int) string {
 		say("denied unless somebody decides before: %s", p.ExpiresAt)
 	}
 	return b.String()
+}
+
+// times is how often something happened.
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times, first", n)
 }
 
 // arguments are indented lines for a terminal. Nothing is left out: it is what the person answers for.

@@ -128,18 +128,17 @@ func (c *call) approvals(ctx context.Context) error {
 		if c.flags.json {
 			return c.printJSON(map[string][]agent.Waiting{"approvals": list})
 		}
-		w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "RUN\tAGENT\tCALL\tTOOL\tARGUMENTS\tSINCE")
-		for _, a := range list {
-			args := shortened(printable(string(a.Args)), 80)
-			if a.Imported {
-				args = "(imported) " + args
+		var b strings.Builder
+		for i, a := range list {
+			if i > 0 {
+				b.WriteByte('\n')
 			}
+			fmt.Fprintf(&b, "run %s: %s waits for approval since %s\n%s", printable(a.RunID), printable(a.ToolName), a.RequestedAt, details(a.Approval, columns(c.stdout)))
 			if a.Mismatch != "" {
-				args = "CHANGED SINCE IT WAS ASKED FOR: " + args
+				fmt.Fprintf(&b, "  CHANGED SINCE IT WAS ASKED FOR: %s\n", printable(a.Mismatch))
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.RunID, a.AgentID, callName(a.Approval), printable(a.ToolName), args, a.RequestedAt)
 		}
-		return w.Flush()
+		_, err = io.WriteString(c.stdout, b.String())
+		return err
 	})
 }

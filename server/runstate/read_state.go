@@ -132,6 +132,9 @@ func (r *reader) approval(v value) (a Approval) {
 		a.Args = r.args(f)
 		a.Reason = may(r, f, "reason", r.text)
 		a.RequestedAt = need(r, f, "requestedAt", r.text)
+		a.RequestedBy = may(r, f, "requestedBy", r.text)
+		a.RequestedByAgent = may(r, f, "requestedByAgent", r.text)
+		a.Previous = maybe(r, f, "previous", r.previous)
 		a.SubRunToolCallID = may(r, f, "subRunToolCallId", r.text)
 		a.ExpiresAt = may(r, f, "expiresAt", r.text)
 		a.GrantedBy = orNil(may(r, f, "grantedBy", r.texts))
@@ -141,6 +144,15 @@ func (r *reader) approval(v value) (a Approval) {
 		a.ArgsDigest = may(r, f, "argsDigest", r.text)
 	})
 	return a
+}
+
+func (r *reader) previous(v value) (p Previous) {
+	r.object(v, func(f fields) {
+		p.Attempts = need(r, f, "attempts", r.whole)
+		p.BegunAt = need(r, f, "begunAt", r.text)
+		p.Known = need(r, f, "known", r.text)
+	})
+	return p
 }
 
 func (r *reader) handoffs(v value) []Handoff { return list(r, v, nil, r.handoff) }

@@ -33,7 +33,8 @@ type ExecOptions struct {
 //
 // The program gets the arguments as a line of JSON on stdin. What it writes to stdout is the result, JSON if it parses
 // and text else, and is streamed as text while it runs. Its environment has AGENTD_CALL_ID (the idempotency key of the
-// call), AGENTD_RUN_ID and AGENTD_AGENT_ID besides. Another exit status than 0 is an error with the end of stderr. Output
+// call), AGENTD_RUN_ID and AGENTD_AGENT_ID besides. Another exit status than 0 is an error with the end of stderr; of a
+// program that did not end by itself, the outcome is unknown. Output
 // beyond the limit is read and dropped, and the result is flagged as truncated: the program has had its effect, and ends by
 // itself. The end of the call's context ends the whole process group.
 func NewExec(opts ExecOptions) (Tool, error) {
@@ -61,15 +62,20 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 	}
 	output, cut := collect(p, t.MaxOutput, t.Known.Flow(), call.Stream)
 	status, err := p.Wait()
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return Result{}, &Error{Message: "The tool's program could not be followed to its end: " + err.Error() + ".", Unknown: true}
+	case err != nil:
 		return Result{}, err
 	}
 	if !status.OK() {
-		text := fmt.Sprintf("The tool's program ended with %v", status)
+		e := &Error{Message: fmt.Sprintf("The tool's program ended with %v", status), Unknown: status.Signal != 0} // by somebody else
 		if said := strings.TrimSpace(t.Known.Piece(status.Stderr)); said != "" {
-			return Result{}, &Error{Message: text + ": " + said}
+			e.Message += ": " + said
+		} else {
+			e.Message += " and an empty standard error."
 		}
-		return Result{}, &Error{Message: text + " and an empty standard error."}
+		return Result{}, e
 	}
 	if len(output) == 0 || !cut && json.Valid(output) {
 		return Result{Output: output}, nil

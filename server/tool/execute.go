@@ -19,10 +19,12 @@ const grace = 50 * time.Millisecond
 var errTimeout = errors.New("the tool's time is up")
 
 // Settled is how a call ended. Spill, where there is one, is what Outcome.ResultHandle names; it is to be stored in
-// the same transaction as the outcome.
+// the same transaction as the outcome. With Unknown, the call must not run twice and may have had its effect: Outcome
+// says what is known, and OnUnknownOutcome what becomes of the call.
 type Settled struct {
 	Outcome message.Outcome
 	Spill   *Blob
+	Unknown bool
 }
 
 // A Blob is a result that is kept beside the transcript. Its name is unique within the run.
@@ -69,18 +71,24 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 		if err == nil {
 			return e.settle(call, res, l)
 		}
-		if ctx.Err() == nil && s.again(ctx, e, err, attempt, l) {
+		refused, _ := errors.AsType[*Error](err)
+		known := refused != nil && !refused.Unknown
+		over := ctx.Err() != nil
+		if !over && s.again(ctx, e, err, attempt, l) {
 			continue
 		}
-		refused, _ := errors.AsType[*Error](err)
+		unknown := refused != nil && refused.Unknown
 		switch {
-		case refused != nil && refused.NotBegun:
+		case over && known:
 		case parent.Err() != nil:
-			err = e.aborted()
+			unknown = !known
+			err = e.aborted(unknown)
 		case ctx.Err() != nil:
-			err = e.timedOut()
+			unknown = !known
+			err = e.timedOut(unknown)
 		}
 		settled := settleError(err)
+		settled.Unknown = unknown && !e.spec.Repeatable()
 		if l.streamed {
 			o := &settled.Outcome
 			o.Hint = clean(join(o.Hint, "A part of its output was streamed before."), maxHint)
@@ -102,12 +110,12 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 	s.calls.enter()
 	go func() {
 		defer s.calls.leave()
-		r := reply{err: &Error{Message: "The tool ended without an answer."}} // what runtime.Goexit leaves
+		r := reply{err: &Error{Message: "The tool ended without an answer.", Unknown: true}} // what runtime.Goexit leaves
 		defer func() {
 			if p := recover(); p != nil {
 				s.logger().Error("a tool panicked", "tool", e.spec.Name, "run", call.RunID, "call", call.ID,
 					"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				r = reply{err: &Error{Message: "The tool failed unexpectedly."}}
+				r = reply{err: &Error{Message: "The tool failed unexpectedly.", Unknown: true}}
 			}
 			replies <- r
 		}()
@@ -133,7 +141,8 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 // whoever watches has seen it already.
 func (s *Set) again(ctx context.Context, e *entry, err error, attempt int, l *live) bool {
 	refused, ok := errors.AsType[*Error](err)
-	if !ok || refused.Kind != message.RateLimited || !e.spec.Repeatable() && !refused.NotBegun || l.streamed || attempt >= s.Retry.MaxAttempts {
+	refusal := ok && refused.Kind == message.RateLimited && (e.spec.Repeatable() || refused.NotBegun)
+	if doubt := ok && refused.Unknown && e.spec.OnUnknownOutcome == Retry; !refusal && !doubt || l.streamed || attempt >= s.Retry.MaxAttempts {
 		return false
 	}
 	wait := max(s.Retry.Backoff<<min(attempt-1, 16), refused.RetryAfter)
@@ -150,17 +159,17 @@ func (s *Set) again(ctx context.Context, e *entry, err error, attempt int, l *li
 	}
 }
 
-func (e *entry) aborted() *Error {
+func (e *entry) aborted(unknown bool) *Error {
 	err := &Error{Kind: message.AbortedCall, Message: "The call was aborted."}
-	if !e.spec.Repeatable() {
+	if unknown && !e.spec.Repeatable() {
 		err.Hint = mayHaveHappened
 	}
 	return err
 }
 
-func (e *entry) timedOut() *Error {
+func (e *entry) timedOut(unknown bool) *Error {
 	err := &Error{Kind: message.Timeout, Message: fmt.Sprintf("The tool did not answer within %v.", e.spec.Timeout)}
-	if !e.spec.Repeatable() {
+	if unknown && !e.spec.Repeatable() {
 		err.RecoveryHint, err.Hint = message.ReportToUser, mayHaveHappened
 	}
 	return err

@@ -221,7 +221,7 @@ func TestHTTPSizeLimit(t *testing.T) {
 			io.WriteString(z, body)
 			z.Close()
 		})
-		for limit, want := range map[int64]string{10_000: body, 9_999: "Error: The answer has more than 9999 bytes."} {
+		for limit, want := range map[int64]string{10_000: body, 9_999: "Error: The server answered 200, and the answer has more than 9999 bytes."} {
 			got, _, _ := strings.Cut(use(t, t.Context(), newHTTP(t, tool.HTTPOptions{URL: addr, MaxBytes: limit}), call, `{}`), "\n")
 			if got != want {
 				t.Errorf("gzip %v, limit %d: %.100q, want %.100q", gz, limit, got, want)

@@ -19,6 +19,9 @@ import (
 
 // checkRedirect decides about following a redirect, and takes what is secret out of a request to another host.
 func (t *httpTool) checkRedirect(req *http.Request, via []*http.Request) error {
+	if p, ok := req.Context().Value(progressKey{}).(*progress); ok {
+		p.begun.Store(false)
+	}
 	host := outbound.HostPort(req.URL)
 	switch {
 	case len(via) > maxRedirects:
@@ -49,14 +52,17 @@ func (t *httpTool) badRedirect(text string) *Error { return &Error{Message: text
 
 // refused is the error for a status that is no success.
 func (t *httpTool) refused(resp *http.Response) *Error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	text := fmt.Sprintf("The server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	if said := strings.TrimSpace(t.redact(strings.ToValidUTF8(string(body), ""))); said != "" {
 		text += ": " + said
 	} else {
 		text = strings.TrimSpace(text) + "."
 	}
-	if resp.StatusCode != http.StatusTooManyRequests {
+	switch {
+	case err != nil, resp.StatusCode == http.StatusRequestTimeout, resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusGatewayTimeout:
+		return &Error{Message: text, Hint: t.warning(), Unknown: true}
+	case resp.StatusCode != http.StatusTooManyRequests:
 		return &Error{Message: text}
 	}
 	e := &Error{Kind: message.RateLimited, Message: text, RetryAfter: retryAfter(resp.Header)}

@@ -12,9 +12,11 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"agentd/server/fault"
@@ -56,6 +58,9 @@ const (
 // The answer is JSON if it parses, an image if it says so, else text. A status other than 2xx is an error with up to
 // 2 KiB of the answer; 429 is rate_limited and honours Retry-After. Up to five redirects are followed, to the same
 // host and port or to AllowHosts, never from https to http. Each request has the call's Key as its Idempotency-Key.
+//
+// The outcome is unknown once a request was begun and no whole answer came, or one of 408, 502 and 504, with which a
+// server or a proxy says that it does not know either. Nothing was done where no connection came about.
 func NewHTTP(opts HTTPOptions) (Tool, error) {
 	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput), redact: orSame(opts.Redact),
 		outbound: opts.Outbound}
@@ -175,13 +180,14 @@ func (t *httpTool) setting() string { return "tools." + t.spec.Name + ".url" }
 func (t *httpTool) Spec() Spec { return t.spec }
 
 func (t *httpTool) Execute(ctx context.Context, call Call) (Result, error) {
-	req, err := t.request(ctx, call)
+	p := &progress{}
+	req, err := t.request(p.watch(ctx), call)
 	if err != nil {
 		return Result{}, err
 	}
 	resp, err := t.client.Do(req)
 	if err != nil {
-		return Result{}, t.unreached(ctx, err)
+		return Result{}, t.unreached(ctx, err, p)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
@@ -189,13 +195,13 @@ func (t *httpTool) Execute(ctx context.Context, call Call) (Result, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, t.maxBytes+1))
 	switch {
-	case ctx.Err() != nil:
+	case int64(len(body)) > t.maxBytes: // the server has said that it succeeded
+		return Result{}, &Error{Kind: message.InvalidOutput, Message: fmt.Sprintf("The server answered %d, and the answer has more than %d bytes.", resp.StatusCode, t.maxBytes),
+			Hint: join("Ask for less at once.", t.warning())}
+	case err != nil && ctx.Err() != nil:
 		return Result{}, context.Cause(ctx)
 	case err != nil:
-		return Result{}, &Error{Message: "The answer broke off.", Hint: t.warning()}
-	case int64(len(body)) > t.maxBytes:
-		return Result{}, &Error{Kind: message.InvalidOutput, Message: fmt.Sprintf("The answer has more than %d bytes.", t.maxBytes),
-			Hint: join("Ask for less at once.", t.warning())}
+		return Result{}, &Error{Message: "The answer broke off.", Hint: t.warning(), Unknown: true}
 	}
 	return t.result(resp, body)
 }
@@ -251,22 +257,51 @@ func (t *httpTool) warning() string {
 	return mayHaveHappened
 }
 
+// progress is how far the requests of a call have come. Redirects make several.
+type progress struct {
+	begun atomic.Bool // a request has got a connection, over which it is sent
+	any   atomic.Bool // one of them had
+}
+
+type progressKey struct{}
+
+// watch returns a context that has the progress noted of the requests that are made with it.
+func (p *progress) watch(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(context.WithValue(ctx, progressKey{}, p), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		p.begun.Store(true)
+		p.any.Store(true)
+	}})
+}
+
 // unreached is the error for a request without an answer. It shows neither the URL nor its arguments.
-func (t *httpTool) unreached(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+func (t *httpTool) unreached(ctx context.Context, err error, p *progress) error {
 	if refused, ok := errors.AsType[*Error](err); ok { // a redirect
 		return refused
 	}
+	_, traced := t.client.Transport.(*http.Transport) // another one notes no progress
+	e := &Error{NotBegun: traced && !p.any.Load()}
 	if refused, ok := errors.AsType[*fault.Error](err); ok {
-		return &Error{Kind: message.CapabilityBlocked, Message: refused.Message, Hint: refused.Hint}
+		e.Kind, e.Message, e.Hint = message.CapabilityBlocked, refused.Message, refused.Hint
+		return e
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return &Error{Message: "The server could not be reached" + outbound.Reason(err) + "."}
+	begun := !traced || p.begun.Load()
+	op, dial := errors.AsType[*net.OpError](err)
+	cert, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case ctx.Err() != nil && begun:
+		return context.Cause(ctx)
+	case context.Cause(ctx) == errTimeout:
+		e.Kind, e.Message = message.Timeout, "The server could not be reached in time."
+	case ctx.Err() != nil:
+		e.Kind, e.Message = message.AbortedCall, "The call was aborted before it began."
+	case dial && op.Op == "dial":
+		e.Message = "The server could not be reached" + outbound.Reason(err) + "."
+	case untrusted:
+		e.Message = "The server's certificate is not trusted: " + cert.Err.Error() + "."
+	case !begun:
+		e.Message = "No connection to the server came about."
+	default:
+		e.Message, e.Hint, e.Unknown = "The server did not answer, or not in HTTP.", t.warning(), true
 	}
-	if cert, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &Error{Message: "The server's certificate is not trusted: " + cert.Err.Error() + "."}
-	}
-	return &Error{Message: "The server did not answer, or not in HTTP.", Hint: t.warning()}
+	return e
 }

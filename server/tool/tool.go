@@ -28,14 +28,14 @@ const (
 	ExternalStateful SideEffect = "external-stateful"
 )
 
-// An OnUnknown says what becomes of a call that a crash interrupted and that must not run twice. The zero value counts
-// as Ask.
+// An OnUnknown says what becomes of a call that must not run twice and whose outcome nobody knows: a crash or a time-out
+// interrupted it, or no whole answer came. The zero value counts as Ask.
 type OnUnknown string
 
 const (
 	Ask         OnUnknown = "ask"   // a person decides
 	ReportError OnUnknown = "error" // the model is told
-	Retry       OnUnknown = "retry" // it runs again; only for idempotent tools
+	Retry       OnUnknown = "retry" // it runs again, as often as RetryPolicy says; only for idempotent tools
 )
 
 // A Truncation says what becomes of a text that is longer than its tool's MaxResultTokens. Other JSON is always
@@ -110,7 +110,7 @@ const (
 
 // A Tool can be called. Execute is called concurrently; it should return soon after ctx is done. Its error is an
 // [*Error] or a *fault.Error, whose texts the model gets to see; any other error is execution_failed with the error's
-// text.
+// text. After the end of ctx, only an *Error without Unknown says that the tool knows what became of the call.
 type Tool interface {
 	Spec() Spec
 	Execute(ctx context.Context, call Call) (Result, error)
@@ -134,6 +134,7 @@ type Error struct {
 	RecoveryHint  message.RecoveryHint
 	RetryAfter    time.Duration // for rate_limited: how long to wait at least
 	NotBegun      bool          // nothing has happened: the call may be made again, whatever the tool is
+	Unknown       bool          // the call was begun, and may have had its effect or not
 }
 
 func (e *Error) Error() string { return e.Message }
