@@ -28,8 +28,9 @@ type evidenceReport struct {
 func newEvidenceSite(t *testing.T, auditing string) string {
 	t.Helper()
 	dir := newGatedSite(t)
-	write(t, filepath.Join(dir, "agentd.json"), strings.Replace(gatedSite, `"auth": {"kind": "none"}`,
-		`"auth": {"pepperRef": "file:pepper"}, "audit": {"passphraseRef": "file:phrase", `+auditing+`}`, 1))
+	write(t, filepath.Join(dir, "agentd.json"), strings.NewReplacer(`"auth": {"kind": "none"}`,
+		`"auth": {"pepperRef": "file:pepper"}, "audit": {"passphraseRef": "file:phrase", `+auditing+`}`,
+		`"model": "m",`, `"model": "m", "instructions": "operator-secret",`).Replace(gatedSite))
 	write(t, filepath.Join(dir, "pepper"), "0123456789abcdef0123456789ABCDEF")
 	write(t, filepath.Join(dir, "phrase"), "correct horse battery staple\n")
 	return dir
@@ -89,6 +90,8 @@ func TestEvidence(t *testing.T) {
 	}
 	if again := here(t, "evidence", id).want(t, 0, "svc-evidence/1.2", "").stdout; again != read(t, "ann.evidence") {
 		t.Error("the same run, chain and checkpoint gave other bytes")
+	} else if strings.Contains(again, "operator-secret") || !strings.Contains(again, `"withheld":true`) {
+		t.Error("the bundle has the instructions of the agent, want them withheld")
 	}
 	write(t, "audit.pem", here(t, "audit", "key").want(t, 0, "PUBLIC KEY", "").stdout)
 	srv.signal(syscall.SIGTERM)
