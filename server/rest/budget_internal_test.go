@@ -12,6 +12,12 @@ import (
 	"agentd/server/fault"
 )
 
+func free(b *budget) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left
+}
+
 // What bodies take together is bounded; who waits is served in order, or refused after a while.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -41,8 +47,9 @@ func TestBudget(t *testing.T) {
 		first.back()
 		first.back()
 		time.Sleep(time.Minute)
-		if got := strings.Join(order, " "); got != "large small" || b.left != 10 {
-			t.Errorf("served were %s, and %d is left; want large, small and 10", got, b.left)
+		synctest.Wait()
+		if got := strings.Join(order, " "); got != "large small" || free(b) != 10 {
+			t.Errorf("served were %s, and %d is left; want large, small and 10", got, free(b))
 		}
 		all, err := b.take(t.Context(), 10)
 		if err != nil {
@@ -58,8 +65,8 @@ func TestBudget(t *testing.T) {
 			t.Error("take() = nil for a client that has gone, want an error")
 		}
 		all.back()
-		if b.left != 10 || len(b.queue) != 0 {
-			t.Errorf("%d is left and %d wait, want 10 and none", b.left, len(b.queue))
+		if free(b) != 10 || len(b.queue) != 0 {
+			t.Errorf("%d is left and %d wait, want 10 and none", free(b), len(b.queue))
 		}
 	})
 }
@@ -103,7 +110,7 @@ func TestBodiesAtOnce(t *testing.T) {
 		if err := read(strings.NewReader(strings.Repeat("x", 5<<20)), -1); !fault.Is(err, fault.BodyTooLarge) {
 			t.Errorf("a body that is too large: %v, want body-too-large", err)
 		}
-		if all.large.reading.left != largeReading || all.large.working.left != largeWorking || all.small.reading.left != smallReading || all.small.working.left != smallWorking {
+		if free(all.large.reading) != largeReading || free(all.large.working) != largeWorking || free(all.small.reading) != smallReading || free(all.small.working) != smallWorking {
 			t.Error("not everything was given back")
 		}
 		// A run that was started counts for a while, whoever waits for it.
@@ -113,12 +120,12 @@ func TestBodiesAtOnce(t *testing.T) {
 		}
 		wt.started(true)
 		wt.done()
-		if all.large.working.left == largeWorking {
+		if free(all.large.working) == largeWorking {
 			t.Error("a run that was started counts for nothing")
 		}
 		time.Sleep(startedTime)
 		synctest.Wait()
-		if all.large.working.left != largeWorking {
+		if free(all.large.working) != largeWorking {
 			t.Error("a run that was started counts for ever")
 		}
 	})
