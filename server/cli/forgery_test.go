@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -110,5 +111,47 @@ func TestForgedEvidence(t *testing.T) {
 				here(t, "evidence", "verify", "older").want(t, 1, "NOT WHOLE", "").want(t, 1, call, "")
 			}
 		})
+	}
+}
+
+// TestApproveOtherArguments gives a call other arguments, with the grant, and takes the evidence of that.
+func TestApproveOtherArguments(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "agentd.json"), `{
+		"auth": {"kind": "none"}, "storage": {"path": "data/data.db"},
+		"audit": {"enabled": true, "passphraseRef": "env:AUDIT_PASSPHRASE"},
+		"providers": {"script": {"kind": "scripted", "script": "script.json"}},
+		"tools": {"pay": {"kind": "exec", "description": "Pays", "command": ["sh", "-c", "cat >> paid.txt; echo paid"], "approval": {"edit": true, "always": true}}},
+		"agents": {"clerk": {"kind": "llm", "provider": "script", "model": "m", "tools": ["pay"], "permissions": {"deny": ["pay:amount=1000"]}}}
+	}`)
+	write(t, filepath.Join(dir, "script.json"), `{"turns": [{"when": {"step": 0}, "toolCalls": [{"name": "pay", "args": {"amount": 100}}]}, {"text": "Done: {{lastTool}}"}]}`)
+	write(t, filepath.Join(dir, "new.json"), ` {"amount": 50.0} `)
+	run := func(args ...string) said {
+		return spawn(t, dir, nil, []string{"AUDIT_PASSPHRASE=correct horse battery staple"}, args...).wait()
+	}
+	run("run", "clerk", "go").want(t, 3, "", "waits for approval")
+	var list struct{ Approvals []waiting }
+	run("approvals", "--json").want(t, 0, "", "").decode(t, &list)
+	id := list.Approvals[0].RunID
+	run("runs", "approve", id, "--args", "{").want(t, 2, "", "--args is not JSON")
+	run("runs", "approve", id, "--args", `{"amount": 1e3}`).want(t, 1, "", "edit-refused")
+	run("runs", "deny", id, "--args", `{"amount": 1}`).want(t, 2, "", "")
+	run("runs", "approve", id, "--args", "@new.json").want(t, 0, `A person allowed this call with other arguments: {"amount":50}`, "")
+	if got := read(t, filepath.Join(dir, "paid.txt")); got != `{"amount":50}`+"\n" {
+		t.Errorf("paid: %q", got)
+	}
+	bundle := run("evidence", id).want(t, 0, `"askedSha256":"`+agent.ArgsDigest([]byte(`{"amount":100}`))+`"`, "").
+		want(t, 0, `"askedArgsDigest":"`+agent.ArgsDigest([]byte(`{"amount":100}`))+`"`, "").stdout
+	write(t, filepath.Join(dir, "whole"), bundle)
+	run("evidence", "verify", "whole").want(t, 0, "of 1 of 1 calls shown by the chain", "")
+	for _, change := range [][2]string{{`"amount":50`, `"amount":500`}, {`"amount":100`, `"amount":50`}} {
+		write(t, filepath.Join(dir, "forged"), forge(t, bundle, func(member, body string) string {
+			if member == "entries" {
+				return body
+			}
+			now := strings.NewReplacer(change[0]+"}", change[1]+"}", agent.ArgsDigest([]byte("{"+change[0]+"}")), agent.ArgsDigest([]byte("{"+change[1]+"}")))
+			return now.Replace(body)
+		}))
+		run("evidence", "verify", "forged").want(t, 1, list.Approvals[0].ToolCallID, "")
 	}
 }
