@@ -13,7 +13,7 @@
 // once; and their groups by the warden, a second process of the same executable that starts with the first program, named
 // agentd-warden, and ends when this one has. What no part of this package ends: processes that have left their group
 // (setsid, daemons); what a program starts in the instant between its own start and that the warden knows of it, should
-// the kill fall there; and groups whose warden was killed as well. A control group or a container ends those.
+// the kill fall there; and groups whose warden is killed at the same time (one that is killed alone is replaced). A control group or a container ends those.
 //
 // All programs are started by one thread, and on Linux a running one holds none: their exits come through the poller. Each
 // start makes the descriptors above 2 that this process has open close on exec, for whatever it starts otherwise, too.

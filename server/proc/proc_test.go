@@ -36,6 +36,12 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
+		if os.Getenv("PROC_TEST_BELOW") == "2" {
+			replaceWarden()
+			if _, err := net.Dial("unix", os.Getenv("PROC_TEST_SOCKET")); err != nil {
+				panic(err)
+			}
+		}
 		p.Wait()
 	case "program":
 		conn, err := net.Dial("unix", os.Getenv("PROC_TEST_SOCKET"))
@@ -321,7 +327,7 @@ func TestProgramsDieWithTheServer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has a signal for the death of the parent")
 	}
-	for _, below := range []string{"", "1"} { // what the program has started ends, too
+	for _, below := range []string{"", "1", "2"} { // what the program has started ends, too, and also with another warden
 		testProgramsDieWithTheServer(t, below)
 	}
 }
@@ -347,6 +353,11 @@ func testProgramsDieWithTheServer(t *testing.T, below string) {
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
 		t.Fatal(err)
+	}
+	if below == "2" { // the server has seen to it
+		if _, err := l.Accept(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	server.Process.Kill()
 	server.Wait()

@@ -9,6 +9,8 @@ import (
 
 func attributes(pidfd *int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+func wardenAttributes(*int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
 // userLimit is RLIMIT_NPROC, for which package syscall has no number here.
 func userLimit() (int, bool) { return 0, false }
 

@@ -29,6 +29,11 @@ func attributes(pidfd *int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: pidfd}
 }
 
+// wardenAttributes are those of a process that survives this one, and that signals of a terminal do not reach.
+func wardenAttributes(pidfd *int) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, PidFD: pidfd}
+}
+
 // awaitExit returns when the process has exited, and leaves it to be reaped. It closes pidfd, which is negative where
 // the system has none. A pidfd is readable when its process has exited, so the wait takes no thread; without one it does.
 func awaitExit(pid, pidfd int) {

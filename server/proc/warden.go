@@ -67,8 +67,48 @@ func station() {
 	w := &warden
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.pipe == nil {
-		startWarden()
+	if w.pipe != nil {
+		return
+	}
+	path, err := self()
+	if err != nil {
+		return
+	}
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	pidfd := -1
+	cmd := exec.Command(path)
+	cmd.Args = []string{wardenName}
+	cmd.Dir = "/"
+	cmd.Env = []string{"GOMAXPROCS=1"}
+	cmd.Stdin = r
+	cmd.SysProcAttr = wardenAttributes(&pidfd)
+	if cmd.Start() != nil {
+		pipe.Close()
+		return
+	}
+	w.pipe, w.cmd = pipe, cmd
+	for group := range w.groups {
+		tellWarden('+', group)
+	}
+	go mindWarden(cmd, pidfd)
+}
+
+// mindWarden puts another warden in the place of one that has ended. One that ends at once is left until a program starts.
+func mindWarden(cmd *exec.Cmd, pidfd int) {
+	start := time.Now()
+	awaitExit(cmd.Process.Pid, pidfd)
+	w := &warden
+	w.mu.Lock()
+	cmd.Wait()
+	w.pipe.Close()
+	w.pipe = nil
+	w.mu.Unlock()
+	if time.Since(start) > time.Second {
+		station()
 	}
 }
 
@@ -81,15 +121,7 @@ func guard(group int) {
 		w.groups = map[int]bool{}
 	}
 	w.groups[group] = true
-	if tellWarden('+', group) {
-		return
-	}
-	startWarden()
-	for known := range w.groups {
-		if !tellWarden('+', known) {
-			return
-		}
-	}
+	tellWarden('+', group)
 }
 
 // unguard tells the warden that a group ends. The group must not be reaped yet: afterwards its number may be another's.
@@ -101,43 +133,14 @@ func unguard(group int) {
 	tellWarden('-', group)
 }
 
-// tellWarden reports whether there is a warden that reads. The lock is held.
-func tellWarden(sign rune, group int) bool {
+// tellWarden ends a warden that does not read; the next one is told of all groups. The lock is held.
+func tellWarden(sign rune, group int) {
 	w := &warden
 	if w.pipe == nil {
-		return false
+		return
 	}
 	w.pipe.SetWriteDeadline(time.Now().Add(wardenPatience))
-	if _, err := fmt.Fprintf(w.pipe, "%c%d\n", sign, group); err == nil {
-		return true
+	if _, err := fmt.Fprintf(w.pipe, "%c%d\n", sign, group); err != nil {
+		w.cmd.Process.Kill()
 	}
-	w.pipe.Close()
-	w.pipe = nil
-	w.cmd.Process.Kill()
-	w.cmd.Wait()
-	return false
-}
-
-// startWarden starts a warden, if that is possible. The lock is held, and it is called on the forker's thread.
-func startWarden() {
-	path, err := self()
-	if err != nil {
-		return
-	}
-	r, pipe, err := os.Pipe()
-	if err != nil {
-		return
-	}
-	defer r.Close()
-	cmd := exec.Command(path)
-	cmd.Args = []string{wardenName}
-	cmd.Dir = "/"
-	cmd.Env = []string{"GOMAXPROCS=1", "GOGC=off"}
-	cmd.Stdin = r
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
-	if cmd.Start() != nil {
-		pipe.Close()
-		return
-	}
-	warden.pipe, warden.cmd = pipe, cmd
 }
