@@ -2,9 +2,13 @@ package cli_test
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -280,6 +284,45 @@ func TestApproveWhatMayHaveHappened(t *testing.T) {
 	os.Remove(fifo)
 	write(t, fifo, "served")
 	spawn(t, dir, nil, nil, "runs", "approve", run, "--again").wait().want(t, 0, "Done: served", "")
+}
+
+// TestGatewayTimeout: a payment whose server answers 504 is not told to the model as failed; a person decides, from outside.
+func TestGatewayTimeout(t *testing.T) {
+	var posts atomic.Int32
+	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if posts.Add(1) == 1 {
+			w.WriteHeader(http.StatusGatewayTimeout)
+			return
+		}
+		io.WriteString(w, `"paid by the bank"`)
+	}))
+	defer bank.Close()
+	dir := newGatedSite(t)
+	write(t, filepath.Join(dir, "agentd.json"), `{"auth": {"kind": "none"}, "storage": {"path": "data/data.db"},
+		"providers": {"script": {"kind": "scripted", "script": "script.json"}},
+		"tools": {"pay": {"kind": "http", "description": "Pays", "method": "POST", "url": "`+bank.URL+`/pay", "approval": "never",
+			"input": {"type": "object", "properties": {"to": {"type": "string"}}}}},
+		"agents": {"clerk": {"kind": "llm", "provider": "script", "model": "m", "tools": ["pay"]}}}`)
+	for _, again := range []bool{true, false} {
+		posts.Store(0)
+		s := spawn(t, dir, nil, nil, "run", "clerk", "ann").wait().want(t, 3, "I pay.", "IT MAY HAVE HAPPENED ALREADY").
+			want(t, 3, "", "begun: once at ").want(t, 3, "", "The server answered 504 Gateway Timeout.")
+		if strings.Contains(s.stderr, "failed") {
+			t.Errorf("stderr tells of a failure:\n%s", s.stderr)
+		}
+		run := waits(t, dir)[0].RunID
+		spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, "IT MAY HAVE HAPPENED ALREADY", "")
+		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "IT MAY HAVE HAPPENED ALREADY", "")
+		spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 1, "", "agentd: outcome-unknown: ")
+		if again {
+			spawn(t, dir, nil, nil, "runs", "approve", run, "--again").wait().want(t, 0, "Done: paid by the bank", "")
+		} else {
+			spawn(t, dir, nil, nil, "runs", "deny", run, "--reason", "It was booked.").wait().want(t, 0, "Done: Error: The outcome of this call is unknown: the server answered 504", "")
+		}
+		if want := map[bool]int32{true: 2, false: 1}[again]; posts.Load() != want {
+			t.Errorf("again %t: %d requests, want %d", again, posts.Load(), want)
+		}
+	}
 }
 
 // TestInterruptedApprovalHarmsNoRun interrupts the command that approved a call, while the call is made.
