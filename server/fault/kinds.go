@@ -112,7 +112,7 @@ var (
 
 	RunAborted = declare("run-aborted", 408,
 		"The run was aborted before it finished.",
-		"Start another run; the events of this one tell how far it came.")
+		"Read `GET /runs/{runId}/events` for how far it came before you start another.")
 
 	SessionBusy = declare("session-busy", 409,
 		"Another run of this session has not ended.",
