@@ -33,7 +33,7 @@ type Tool struct {
 	SideEffect       string          `json:"sideEffect" default:"side-effecting" enum:"pure|read-only|side-effecting|external-stateful" doc:"What a call does to the world."`
 	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; always, never, or {when: {arg: glob}} for calls whose arguments match all globs; with edit: true in an object, beside when or always: true, whoever grants a call may change its arguments; absent: never for pure and read-only tools; for the others always, unless the agent's permissions allow the call."`
 	ApprovalTerms    ApprovalTerms   `json:"approvalTerms" doc:"What an approval of a call takes."`
-	OnUnknownOutcome string          `json:"onUnknownOutcome" default:"ask" enum:"ask|error|retry" doc:"After a crash during a call: ask a person, tell the model, or call again (idempotent tools only)."`
+	OnUnknownOutcome string          `json:"onUnknownOutcome" default:"ask" enum:"ask|error|retry" doc:"When nobody knows whether a call took effect, after a crash, a time-out or a broken answer: ask a person, tell the model, or call again (idempotent tools only)."`
 	Idempotent       bool            `json:"idempotent" default:"false" doc:"A second call with the same call id does nothing more."`
 	Timeout          Millis          `json:"timeoutMs" default:"60000" check:"1.." doc:"Time for one call."`
 	MaxResultTokens  int             `json:"maxResultTokens" default:"16384" check:"0.." doc:"Longest result that the model sees, in tokens; 0: no limit."`
