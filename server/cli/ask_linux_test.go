@@ -233,3 +233,22 @@ func TestAskWhatMayHaveHappened(t *testing.T) {
 	who.sees("Paid.")
 	p.wait().want(t, 0, "", "")
 }
+
+// TestInterruptedCall interrupts a run while a call is made: the program ends, and says that the call may have happened.
+func TestInterruptedCall(t *testing.T) {
+	everywhere(t, func(t *testing.T, dir string) {
+		if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		who, p := sit(t, dir, "run", "slow", "x")
+		who.sees(question)
+		who.types("y")
+		eventually(t, "the call", func() bool { _, err := os.Stat(filepath.Join(dir, "begun")); return err == nil })
+		p.signal(syscall.SIGINT)
+		who.sees("IT MAY HAVE HAPPENED ALREADY")
+		who.sees("Decide with one of:")
+		p.wait().want(t, 3, "", "")
+		run := waits(t, dir)[0].RunID
+		spawn(t, dir, nil, nil, "runs", "deny", run).wait().want(t, 1, "", "run-aborted")
+	})
+}

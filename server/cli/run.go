@@ -158,6 +158,14 @@ func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(
 	}
 	err := begin(watched, show)
 	for err == nil && asker != nil && p.waits() {
+		if wanted.Err() != nil {
+			aborting.Wait()
+			if p.end.Result.Error != nil { // it ends once a person has decided, and nothing else moves it
+				break
+			}
+			err = f.follow(watched, show)
+			continue
+		}
 		var decisions []agent.Decision
 		var abort, moved bool
 		moved, err = asker.meanwhile(wanted, watched, f, show, func(ctx context.Context) {
@@ -166,10 +174,7 @@ func (c *call) watch(ctx context.Context, f following, asker *asker, begin func(
 			}
 		})
 		switch {
-		case moved || err != nil:
-		case wanted.Err() != nil:
-			aborting.Wait()
-			err = f.follow(watched, show)
+		case moved, err != nil, wanted.Err() != nil:
 		case len(decisions) > 0:
 			err = f.resume(watched, decisions, show)
 			if fault.Is(err, fault.RunConflict) || fault.Is(err, fault.RunNotSuspended) || fault.Is(err, fault.ApprovalNotWaiting) { // somebody else was faster
