@@ -324,8 +324,8 @@ func (d *ruling) rule(call store.Call, a Approval, word Decision, by string, ste
 		}
 		call.Attempts++
 	default:
+		call.Reported = call.Reason != OutcomeUnknown // else tool.execute.error shows what is known of the call
 		m.settle(&call, d.run.rec.place(&call), denied(&call, word.Reason, known))
-		call.Reported = true
 	}
 	m.calls = append(m.calls, call)
 }
