@@ -35,12 +35,11 @@ const (
 	linesScript = `(sleep 0.0$(($$ % 10)); IFS= read -r line && echo "${#line}" >> lines); echo '{"type":"result","output":1}'`
 )
 
-// stranger is a user of whom nothing else runs, so that limits per user reach the server alone.
-const stranger = 61234
-
-// programs makes a site, of a stranger when the test may give it to one. The command that it returns starts the server.
+// programs makes a site. The function that it returns starts the server, where the test may do so as a user of whom nothing
+// else runs and of whom no process is still to be reaped, so that limits per user reach this server alone.
 func programs(t *testing.T, input string) (dir string, start func(prefix string, args ...string) *listener) {
 	t.Helper()
+	stranger := 100_000 + rand.IntN(1<<20)
 	dir, err := os.MkdirTemp("", "programs")
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +71,7 @@ func programs(t *testing.T, input string) (dir string, start func(prefix string,
 		s.cmd.Path, s.cmd.Args = "/bin/sh", append([]string{"sh", "-c", prefix + ` exec "$0" "$@"`, own}, s.cmd.Args[1:]...)
 		s.cmd.Env = append(s.cmd.Env, "LLM_KEY=hunter2hunter2")
 		if os.Geteuid() == 0 {
-			s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+			s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(stranger), Gid: uint32(stranger)}}
 		}
 		s.process.start()
 		s.url = s.await(s.ready)
@@ -156,6 +155,13 @@ func TestProgramThatForksWithoutEnd(t *testing.T) {
 	if !s.offer("sh", "(while :; do sleep 20 & done) 2>/dev/null; exec sleep 20") {
 		t.Fatal("a run could not be started")
 	}
+	before := 0
+	eventually(t, "the end of all tasks", func() bool { // without runs beside it, it leaves a single one
+		<-time.After(100 * time.Millisecond)
+		last := before
+		before = tasks(t, int(s.cmd.SysProcAttr.Credential.Uid))
+		return before > 80 && before == last
+	})
 	var refused atomic.Int64
 	for begun := time.Now(); time.Since(begun) < time.Second || refused.Load() == 0 && time.Since(begun) < patience/2; {
 		var all sync.WaitGroup
