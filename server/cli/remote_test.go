@@ -46,7 +46,7 @@ func TestRunOfOtherServers(t *testing.T) {
 		"completed": {streams: map[string]string{start: hello + end(`{"status":"completed","output":"hello"}`) + lifecycle("completed", "")}, stdout: "hello"},
 		"waits for approval": {streams: map[string]string{start: hello +
 			end(`{"status":"awaiting_approval","state":{"pendingApprovals":[{"toolCallId":"c1","toolName":"deploy","args":{"env":"prod"}}]}}`) + lifecycle("paused", "")},
-			code: 3, stdout: "hello", stderr: `deploy {"env":"prod"} waits for approval (call c1)`},
+			code: 3, stdout: "hello", stderr: "deploy waits for approval:\n  {\n    \"env\": \"prod\"\n  }\n  call: c1\n"},
 		"fails with a code of a later version": {streams: map[string]string{start: end(`{"status":"failed","error":{"code":"moon-phase","message":"Wrong phase.","hint":"Wait."}}`) + lifecycle("failed", "")},
 			code: 1, stderr: "agentd: moon-phase: Wrong phase.\n  hint: Wait.\n"},
 		"another model takes over": {streams: map[string]string{start: frame("1", `{"type":"agent.start","runId":"run1"}`) + frame("1.1", `{"type":"text.delta","delta":"hal"}`) +

@@ -124,7 +124,7 @@ func TestTailTellsHowTheRunEnded(t *testing.T) {
 	p := spawn(t, dir, nil, nil, "tail", waiting)
 	eventually(t, "the request", func() bool { return strings.Contains(p.stderr.String(), "agentd runs approve "+waiting) })
 	here(t, "runs", "approve", waiting).want(t, 0, "opened", "")
-	p.wait().want(t, 0, "opened", `gate {"door":1} waits for approval`)
+	p.wait().want(t, 0, "opened", "gate waits for approval:\n  {\n    \"door\": 1\n  }\n")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
