@@ -40,7 +40,7 @@ func TestURL(t *testing.T) {
 		"runs abort " + run:                         {code: 1, stderr: "has ended already"},
 		"runs cassette " + run:                      {code: 1, stderr: "run-not-recorded"},
 		"runs import " + state:                      {code: 1, stderr: "run-exists"},
-		"approvals":                                 {stdout: "RUN"},
+		"approvals":                                 {stderr: "nothing waits"},
 		"tail " + run:                               {stdout: "HELLO"},
 		"sessions list":                             {stdout: "s1"},
 		"sessions show s1":                          {stdout: "s1"},

@@ -138,6 +138,9 @@ func (c *call) approvals(ctx context.Context) error {
 				fmt.Fprintf(&b, "  CHANGED SINCE IT WAS ASKED FOR: %s\n", printable(a.Mismatch))
 			}
 		}
+		if len(list) == 0 {
+			fmt.Fprintln(c.stderr, "agentd: nothing waits for approval")
+		}
 		_, err = io.WriteString(c.stdout, b.String())
 		return err
 	})

@@ -257,7 +257,7 @@ func commands() []command {
 				"somebody may have removed the traces of what they did. No server may hold the chain. At most 64 places can be\n" +
 				"accepted at once; of a chain that is worse, keep a copy and begin another.",
 			flags: []flagDecl{configFlag, acceptFlags, devFlag, jsonFlag}, run: (*call).acceptAudit,
-			examples: []string{"agentd audit accept --reason 'Disk failure on 3 May, restored from the backup of 2 May.'"}},
+			examples: []string{"agentd audit accept --reason 'Disk failure on 3 May, restored from the backup of 2 May.'", "agentd audit accept --reason 'Ticket 4711' --json"}},
 		{name: "audit key", summary: "Print the public key of the audit chain.",
 			about: "Prints the public key that the checkpoints of the chain are signed with, as PEM, and its fingerprint on stderr.\n" +
 				"Keep it where the server cannot write, for `agentd audit verify --public-key`. No passphrase is needed, and a\n" +
