@@ -127,6 +127,9 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	runID := id.New()
 	r := e.newRun(store.Run{ID: runID, Kind: "agent", Owner: reg.ID, Current: reg.ID, Session: req.SessionID, User: req.UserID,
 		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now(), StartedBy: cmp.Or(req.By, anonymous)}, &record{}, reg)
+	if req.By != "" && req.By != anonymous {
+		r.pays = cmp.Or(req.Lineage, req.By) // so that nobody looks it up
+	}
 	if err := e.admit(r, false); err != nil {
 		return nil, err
 	}
