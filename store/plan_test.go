@@ -113,6 +113,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		},
 		"Sessions.Find": func(tx *store.Tx) error { _, err := sessions.Find(tx, "s"); return err },
 		"Sessions.Mark": func(tx *store.Tx) error { _, err := sessions.Mark(tx, "s"); return err },
+		"Sessions.Hold": func(tx *store.Tx) error { return sessions.Hold(tx, "s", "a", []string{"b"}) },
 		"Sessions.List": func(tx *store.Tx) error {
 			for _, f := range [][2]string{{}, {"u"}, {"", "a"}, {"u", "a"}} {
 				if _, err := sessions.List(tx, f[0], f[1]); err != nil {

@@ -157,6 +157,7 @@ const (
 	GrantedSlot    Slot = 5 // approvals that were granted to an agent and that it has not acted upon
 	ImportedSlot   Slot = 6 // of a run that was begun elsewhere: what of its state has no other place
 	EndingSlot     Slot = 7 // the status in which a run ends once a person has decided on its unknown outcomes
+	HoldersSlot    Slot = 8 // the agents below the run's to which the conversation is given: before the run, then after it
 )
 
 // Spill is a result that was too large for the transcript.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 )
 
@@ -73,13 +74,49 @@ func (s *Sessions) Find(tx *Tx, id string) (Session, error) {
 type Mark struct {
 	Sequence     int64 // of the latest message
 	Run, Version int64 // the newest run that is nobody's child
+
+	holders string
+}
+
+// Holders are the agents to which the conversation of an agent is given away, see [Sessions.Hold]; nil: it is not.
+func (m Mark) Holders(agent string) []string {
+	var all map[string][]string
+	json.Unmarshal([]byte(m.holders), &all) //nolint:errcheck // ours, or empty; a damaged one holds nothing
+	return all[agent]
+}
+
+// Hold notes to whom the conversation of an agent in a session is given away: the agents from the one that it was given
+// to down to the one that answers; none: the agent itself answers. It is a part of the session's row and goes with it;
+// archives do not carry it, so that a session that was imported begins with its own agent.
+func (s *Sessions) Hold(tx *Tx, session, agent string, path []string) error {
+	m, err := s.Mark(tx, session)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	all := map[string][]string{}
+	json.Unmarshal([]byte(m.holders), &all) //nolint:errcheck // as above
+	if delete(all, agent); len(path) > 0 {
+		all[agent] = path
+	}
+	var kept any
+	if len(all) > 0 {
+		b, err := json.Marshal(all)
+		if err != nil {
+			return err
+		}
+		kept = string(b)
+	}
+	return tx.put(1, "UPDATE sessions SET holders = ? WHERE id = ?", kept, session)
 }
 
 // Mark returns a session's mark, or ErrNotFound.
 func (s *Sessions) Mark(tx *Tx, id string) (m Mark, err error) {
-	err = translate(tx.row(`SELECT s.sequence, coalesce(r.n, 0), coalesce(r.version, 0) FROM sessions s
+	err = translate(tx.row(`SELECT s.sequence, coalesce(r.n, 0), coalesce(r.version, 0), coalesce(s.holders, '') FROM sessions s
 		LEFT JOIN runs r ON r.n = (SELECT n FROM runs INDEXED BY runs_by_session WHERE session_id = s.id AND parent IS NULL ORDER BY n DESC LIMIT 1)
-		WHERE s.id = ?`, id).Scan(&m.Sequence, &m.Run, &m.Version))
+		WHERE s.id = ?`, id).Scan(&m.Sequence, &m.Run, &m.Version, &m.holders))
 	return m, err
 }
 

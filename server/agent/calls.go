@@ -443,11 +443,24 @@ func (a *LLM) report(r *run, step store.Step) error {
 		}
 		return nil
 	}
+	var given *gift
+	if ending == nil {
+		var err error
+		if given, err = a.given(r, m); err != nil {
+			return err
+		}
+	}
+	if given != nil {
+		given.say(m)
+	}
 	if !doubts {
 		m.endStep(r, step)
 	}
 	if ending != nil {
 		return r.cease(m, ending)
+	}
+	if given != nil {
+		return a.end(r, m, given)
 	}
 	if step.Number < a.maxSteps() {
 		m.beginStep(r, step.Number+1)

@@ -92,7 +92,7 @@ func (d *dubbing) complete() bool {
 			return false
 		}
 	}
-	return len(d.exchanges) > 0
+	return len(d.exchanges) > 0 && d.exchanges[0].Step == 1 // else the run began with what no model asked for
 }
 
 func (d *dubbing) recording() *cassette.Recording {

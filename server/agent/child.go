@@ -51,6 +51,16 @@ func HandoffTool(agentID, description string) tool.Tool {
 		Input:       json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)}}
 }
 
+// TransferTool is [HandoffTool] with an agent that keeps the conversation: its final answer is the run's answer, and what
+// is said to the session next goes to it. It is given back by such a tool for the agent that it came from. A child that does
+// not complete is given nothing: its end is the result of the call.
+func TransferTool(agentID, description string) tool.Tool {
+	t := HandoffTool(agentID, "").(agentTool)
+	t.spec.Final = true
+	t.spec.Description = sentence("Give this conversation to the agent "+agentID+", which answers from now on", description)
+	return t
+}
+
 // SubAgentTool is the tool `subagent_<agentID>`: the agent answers a question of its own.
 func SubAgentTool(agentID, description string) tool.Tool {
 	return agentTool{agent: agentID, spec: tool.Spec{Name: subAgentPrefix + agentID, Truncation: tool.Spill,
@@ -109,6 +119,8 @@ type childJob struct {
 	input  json.RawMessage
 	kid    *run // nil: look it up or make it
 
+	holders []string // to whom the child's agent has given the conversation
+
 	altered error // why it must not be made
 }
 
@@ -118,6 +130,9 @@ func (a *LLM) prepareChild(r *run, t agentTool, c store.Call) (*childJob, error)
 	delete(r.decided, c.Index)
 	if t.former {
 		return j, nil
+	}
+	if c.Index == 0 && len(r.rec.holders) > 0 { // see follow
+		j.holders = r.rec.holders[1:]
 	}
 	call, err := r.rec.bound(&c)
 	if err != nil {
@@ -256,6 +271,9 @@ func (r *run) makeChild(c store.Call, j *childJob, reg *Registration) (*run, fun
 	m, err := kid.firstMove(j.input)
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(j.holders) > 0 {
+		m.holders(j.holders)
 	}
 	r.e.admitChild(kid)
 	return kid, func() error {

@@ -309,21 +309,27 @@ func (r *run) endChild(kid *run, status store.Status, cause error) (err error) {
 func (r *run) childOf(c *store.Call) (*run, error) {
 	k := r.rec.parked[c.Index]
 	if k == nil {
-		k = &child{}
-		err := r.e.opts.Runs.Snapshot(context.WithoutCancel(r.ctx), func(tx *store.Tx) (err error) {
-			if k.row, err = r.e.opts.Runs.Find(tx, c.Child); err == nil {
-				k.rec, err = load(tx, r.e.opts.Runs, k.row)
-			}
-			return err
-		})
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, nil
-		}
-		if err != nil {
+		var err error
+		if k, err = r.readChild(c); k == nil || err != nil {
 			return nil, err
 		}
 	}
 	return r.newChild(*k.row, k.rec, r.e.registration(k.row.Owner), c.ID), nil
+}
+
+// readChild reads the child of a call as it is on disk; nil when it was never made.
+func (r *run) readChild(c *store.Call) (*child, error) {
+	k := &child{}
+	err := r.e.opts.Runs.Snapshot(context.WithoutCancel(r.ctx), func(tx *store.Tx) (err error) {
+		if k.row, err = r.e.opts.Runs.Find(tx, c.Child); err == nil {
+			k.rec, err = load(tx, r.e.opts.Runs, k.row)
+		}
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return k, err
 }
 
 // park notes the child that a call waits for.

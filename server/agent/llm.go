@@ -185,6 +185,8 @@ func (a *LLM) drive(r *run) error {
 		switch {
 		case step.Ended != 0:
 			err = fault.New(fault.StopCondition, "The run made %d steps without finishing (step >= %d).", step.Number, a.maxSteps())
+		case len(r.rec.holders) > 0 && r.row.Calls == 0:
+			err = a.follow(r, step)
 		case r.rec.openCalls(step.Number) > 0:
 			err = a.settleCalls(r, step)
 		case step.Resumed: // everything was denied

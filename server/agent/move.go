@@ -29,6 +29,7 @@ type move struct {
 	seed     []message.Message // history, when the move loads it
 	pending  []Approval        // when a checkpoint makes requests durable
 	granted  []Approval        // what its slot holds, when the move sets that
+	gives    bool              // the session of a root takes over the holders that the move sets
 
 	counted, uncounted int  // transient events that no durable event counts, before the move and after it; see count
 	further            bool // it brings the run further than it was, so that no restart begins here again

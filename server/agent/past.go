@@ -14,6 +14,7 @@ type past struct {
 	mark      store.Mark
 	after, to int64
 	messages  []message.Message
+	holders   []string // the agents to which the run's agent has given the conversation away
 }
 
 const defaultHistory = 8000 // tokens
@@ -35,6 +36,7 @@ func (e *Engine) readPast(tx *store.Tx, session string, reg *Registration) (*pas
 	if p.mark, err = e.opts.Sessions.Mark(tx, session); err != nil {
 		return nil, err
 	}
+	p.holders = p.mark.Holders(reg.ID)
 	if p.after, p.to, err = e.opts.Runs.Window(tx, session, tokens); err != nil {
 		return nil, err
 	}
@@ -64,6 +66,9 @@ func (e *Engine) pastOf(ctx context.Context, session string, reg *Registration) 
 // precede makes a past the history of the run. In a transaction it is checked; without one, nothing can have come between.
 func (m *move) precede(p *past) {
 	m.row.HistoryAfter, m.row.HistoryTo, m.seed = p.after, p.to, p.messages
+	if len(p.holders) > 0 || m.slots[store.HoldersSlot] != nil { // an earlier past may have had some
+		m.holders(p.holders)
+	}
 }
 
 // isNow checks that the session is as it was when its past was read, and errGoneOn says that it is not. A session that

@@ -162,8 +162,14 @@ func (r *run) commit(m *move) error {
 	}
 	var n int64
 	err = r.persist(func(tx *store.Tx) (err error) {
-		n, err = r.e.opts.Runs.Apply(tx, m.change())
-		return err
+		if n, err = r.e.opts.Runs.Apply(tx, m.change()); err != nil || !m.gives || r.row.Parent != 0 || r.row.Session == "" {
+			return err
+		}
+		var path []string
+		if err := json.Unmarshal(m.slots[store.HoldersSlot], &path); err != nil {
+			return err
+		}
+		return r.e.opts.Sessions.Hold(tx, r.row.Session, r.row.Owner, path)
 	})
 	if err != nil {
 		r.e.void(context.Background(), told)
@@ -235,6 +241,9 @@ func (r *run) committed(m *move, n int64) {
 	}
 	if v, ok := m.slots[store.EndingSlot]; ok {
 		json.Unmarshal(v, &r.rec.ending) //nolint:errcheck // ours
+	}
+	if v, ok := m.slots[store.HoldersSlot]; ok {
+		json.Unmarshal(v, &r.rec.holders) //nolint:errcheck // ours
 	}
 	if lifecycleOf(m.row.Status) != "" {
 		r.e.vacate(r)

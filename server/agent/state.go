@@ -86,6 +86,7 @@ type record struct {
 	children   map[string]*child // others that an agent.end tells of, by their ids; filled in where that is read
 	imported   *imported         // of a run that was begun elsewhere
 	ending     store.Status      // how the run ends once unknown outcomes are decided; empty: it does not
+	holders    []string          // see store.HoldersSlot
 }
 
 // child is a run that waits as a part of another.
@@ -173,6 +174,9 @@ func load(tx *store.Tx, runs *store.Runs, row *store.Run) (*record, error) {
 	}
 	if kept := slots[store.ImportedSlot]; kept != nil && err == nil {
 		err = json.Unmarshal(kept, &rec.imported)
+	}
+	if kept := slots[store.HoldersSlot]; kept != nil && err == nil {
+		err = json.Unmarshal(kept, &rec.holders)
 	}
 	return rec, err
 }

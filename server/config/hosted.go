@@ -85,7 +85,7 @@ type Agent struct {
 	MaxParallelTools int             `json:"maxParallelTools" for:"llm" default:"8" check:"1..256" doc:"Calls of one step that run at once."`
 	ToolRetry        ToolRetry       `json:"toolRetry" for:"llm" doc:"Retries of tool calls that were refused for their rate."`
 	SubAgents        []string        `json:"subAgents" for:"llm" default:"" check:"id" doc:"Agents it may call as tools, each as subagent_<id>."`
-	Handoffs         []string        `json:"handoffs" for:"llm" default:"" check:"id" doc:"Agents it may hand the conversation to, each as the tool transfer_to_<id>. A hand-off returns: the final answer of the agent is the result of the call."`
+	Handoffs         []Handoff       `json:"handoffs" for:"llm" default:"" doc:"Agents it may hand the conversation to, each as the tool transfer_to_<id>: an id, or {agent, mode}. In mode return, the default, the final answer of the agent is the result of the call; in mode transfer it is the run's answer, and the session's next message goes to that agent until it hands back."`
 	HandoffFilter    HandoffFilter   `json:"handoffFilter" for:"llm" doc:"What of the conversation a hand-off passes on; the system message and reasoning never go along."`
 	Permissions      Permissions     `json:"permissions" for:"llm" doc:"Rules over its tool calls; deny wins over ask, ask over allow."`
 	Output           json.RawMessage `json:"output" for:"llm" check:"null" doc:"JSON Schema of its answer; null or absent: text."`

@@ -81,7 +81,11 @@ func (k checker) llm(id string, a Agent) {
 	}
 	k.twice(a.Tools, at("tools"))
 	k.others(id, a.SubAgents, at("subAgents"))
-	k.others(id, a.Handoffs, at("handoffs"))
+	handoffs := make([]string, len(a.Handoffs))
+	for i, h := range a.Handoffs {
+		handoffs[i] = h.Agent
+	}
+	k.others(id, handoffs, at("handoffs"))
 
 	switch {
 	case a.ToolChoice.Mode == "tool" && !slices.Contains(a.Tools, a.ToolChoice.Tool):
@@ -97,7 +101,7 @@ func (k checker) llm(id string, a Agent) {
 	for i, agent := range a.SubAgents {
 		k.agentTool("subagent_"+agent, callable, at("subAgents", i))
 	}
-	for i, agent := range a.Handoffs {
+	for i, agent := range handoffs {
 		k.agentTool("transfer_to_"+agent, callable, at("handoffs", i))
 	}
 	k.calls(a.Permissions.Deny, callable, at("permissions", "deny"))

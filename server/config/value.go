@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"agentd/server/fault"
 )
 
 // Limits of files that a configuration names.
@@ -263,6 +265,67 @@ func (c ToolChoice) MarshalJSON() ([]byte, error) {
 		return encode(map[string]string{"tool": c.Tool}), nil
 	}
 	return encode(c.Mode), nil
+}
+
+// Handoff is an agent that a conversation may be handed to: Mode is return or transfer.
+type Handoff struct {
+	Agent string
+	Mode  string
+}
+
+const handoffForms = `the id of an agent or {"agent": "id", "mode": "transfer"}`
+
+var handoffModes = []string{"return", "transfer"}
+
+func (h *Handoff) decode(l *loader, n *node, path []any) {
+	switch n.kind {
+	case stringNode:
+		*h = Handoff{Agent: n.text, Mode: "return"}
+	case objectNode:
+		*h = Handoff{Mode: "return"}
+		for _, m := range n.members { // reports are about the item, so that no other follows about an agent that was not read
+			switch m.key {
+			case "agent":
+				if l.expect(m.value, stringNode, path, "the id of an agent") && l.accept(m.value, path, textRules["id"].check(m.value.text)) {
+					h.Agent = m.value.text
+				}
+			case "mode":
+				if l.expect(m.value, stringNode, path, alternatives(handoffModes)) && l.accept(m.value, path, (&rules{enum: handoffModes}).checkText(m.value.text)) {
+					h.Mode = m.value.text
+				}
+			default:
+				l.report(m.pos, path, "unknown key "+quoted(m.key)+didYouMean(fault.Nearest(m.key, []string{"agent", "mode"})))
+			}
+		}
+		if n.member("agent") == nil {
+			l.report(n.pos, path, `"agent" is missing`)
+		}
+	default:
+		l.expect(n, stringNode, path, handoffForms)
+	}
+}
+
+func (h *Handoff) check() string {
+	if message := textRules["id"].check(h.Agent); message != "" {
+		return message
+	}
+	return (&rules{enum: handoffModes}).checkText(h.Mode)
+}
+
+func (*Handoff) form() (string, map[string]any) {
+	id := (&rules{text: textRules["id"]}).textSchema()
+	return "id or {agent, mode}", map[string]any{"anyOf": []any{id, map[string]any{
+		"type": "object", "required": []string{"agent"}, "additionalProperties": false,
+		"properties": map[string]any{"agent": id, "mode": map[string]any{"enum": handoffModes, "default": "return"}},
+	}}}
+}
+
+// MarshalJSON writes the id alone for what returns.
+func (h Handoff) MarshalJSON() ([]byte, error) {
+	if h.Mode != "transfer" {
+		return encode(h.Agent), nil
+	}
+	return encode(map[string]string{"agent": h.Agent, "mode": h.Mode}), nil
 }
 
 // only is the schema of an object with exactly one member.

@@ -234,8 +234,12 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	for _, other := range c.SubAgents {
 		tools = append(tools, agent.SubAgentTool(other, string(b.Config.Agents[other].Description)))
 	}
-	for _, other := range c.Handoffs {
-		tools = append(tools, agent.HandoffTool(other, string(b.Config.Agents[other].Description)))
+	for _, h := range c.Handoffs {
+		offer := agent.HandoffTool
+		if h.Mode == "transfer" {
+			offer = agent.TransferTool
+		}
+		tools = append(tools, offer(h.Agent, string(b.Config.Agents[h.Agent].Description)))
 	}
 	var err error
 	if a.Tools, err = tool.NewSet(tools...); err != nil {

@@ -134,6 +134,7 @@ const script = `{"turns":[
 	{"when":{"lastUser":"^busy","model":"first"},"error":{"kind":"capacity","message":"full"}},
 	{"when":{"lastUser":"^busy"},"text":"The second answers."},
 	{"when":{"lastUser":"^hang","step":0},"toolCalls":[{"name":"hang","args":{}}]},
+	{"when":{"lastUser":"^hand","step":0},"toolCalls":[{"name":"transfer_to_clerk","args":{}}]},
 	{"when":{"lastUser":"^slow"},"text":"late","delayMs":60000},
 	{"text":"Found: {{lastTool}}"}]}`
 

@@ -58,6 +58,8 @@ func TestUnchangedAgentsDoNotDiverge(t *testing.T) {
 		{name: "step limit", req: text("loop"), edit: func(l *agent.LLM) { l.MaxSteps = 3 }, status: store.Failed, models: 3, tools: 3},
 		{name: "tool budget", req: text("loop"), edit: func(l *agent.LLM) { l.Budget.ToolCalls = 2 }, status: store.Failed, models: 3, tools: 2},
 		{name: "token budget", req: text("loop"), edit: func(l *agent.LLM) { l.Budget.Tokens = 1 }, status: store.Failed, models: 1, tools: 1},
+		{name: "conversation given away", req: text("hand"), edit: func(l *agent.LLM) { l.Tools, _ = tool.NewSet(agent.TransferTool("clerk", "")) },
+			status: store.Completed, models: 1, tools: 1},
 		{name: "failing model", req: text("error"), status: store.Failed, models: 0},
 		{name: "failing models", req: text("busy"), status: store.Failed, models: 0},
 		{name: "no tools", req: text("plain"), edit: func(l *agent.LLM) { l.Tools = nil }, status: store.Completed, models: 1},

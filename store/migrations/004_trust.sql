@@ -15,6 +15,10 @@ CREATE INDEX runs_open_children ON runs (parent) WHERE status IN ('pending', 'ru
 -- older than this column, which nobody joins otherwise.
 ALTER TABLE sessions ADD COLUMN made_by TEXT;
 
+-- Who holds a conversation that an agent has given away: by that agent, the agents that lead to the one that answers,
+-- {"desk": ["clerk"]}. NULL: nobody else does.
+ALTER TABLE sessions ADD COLUMN holders TEXT;
+
 -- Whether args_sha256 is of the canonical form of the arguments (RFC 8785), so that they can be compared with it. In rows of
 -- before it is of a text that is kept nowhere.
 ALTER TABLE tool_calls ADD COLUMN args_canonical INTEGER NOT NULL DEFAULT 0;
