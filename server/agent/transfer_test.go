@@ -256,6 +256,55 @@ func TestTransferWaits(t *testing.T) {
 	}
 }
 
+// TestTransferToAWaitingRun: a run that waits for its session's turn follows what the one before it has done, and a person
+// is asked about the call with which it follows where the agent's permissions say so.
+func TestTransferToAWaitingRun(t *testing.T) {
+	var desk *agent.LLM
+	register, asked, _ := office(t, quiet, func(d, _, _ *agent.LLM) { desk = d })
+	r := newRig(t, register)
+	first, _ := r.say("s", "pay")
+	second := r.start(agent.StartRequest{AgentID: "desk", Input: json.RawMessage(`"own"`), SessionID: "s", Queue: true})
+	p := first.State.PendingApprovals[0]
+	resume(t, r, first.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	if res := r.wait(second); string(res.Output) != `"clerk: own"` {
+		t.Errorf("the run that waited: %s %s", res.Status, res.Output)
+	}
+	desk.Policy.Ask = []agent.Pattern{{Tool: "transfer_to_clerk"}}
+	for _, granted := range []bool{true, false} {
+		asked.since()
+		res, _ := r.say("s", "own")
+		if len(res.State.PendingApprovals) != 1 || res.State.PendingApprovals[0].ToolName != "transfer_to_clerk" || asked.since() != "" {
+			t.Fatalf("to be allowed: %s %+v", res.Status, res.State.PendingApprovals)
+		}
+		r.restart()
+		res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: granted})
+		if res.Status != store.Completed || asked.since() != map[bool]string{true: "clerk", false: "desk"}[granted] {
+			t.Errorf("granted %v: %s %s", granted, res.Status, res.Output)
+		}
+	}
+}
+
+// TestTransferImported: a run whose child waits goes on where it was imported, and its conversation is given away there.
+func TestTransferImported(t *testing.T) {
+	register, _, _ := office(t, quiet, nil)
+	here := newRig(t, register)
+	here.say("s", "hello")
+	res, _ := here.say("s", "pay") // it follows
+	text := encode(t, res.State)
+	register, asked, pay := office(t, quiet, nil)
+	there := newRig(t, register)
+	there.imports(state(t, text), agent.ImportOptions{})
+	p := res.State.PendingApprovals[0]
+	res = resume(t, there, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	if res.Status != store.Completed || string(res.Output) != `"clerk: paid"` || pay.count() != 1 || res.State.CurrentAgentID != "clerk" {
+		t.Errorf("imported: %s %s by %s with %d payments, %+v", res.Status, res.Output, res.State.CurrentAgentID, pay.count(), res.Error)
+	}
+	asked.since()
+	if res, _ = there.say(res.State.SessionID, "own"); string(res.Output) != `"clerk: own"` || asked.since() != "clerk" {
+		t.Errorf("the next message: %s", res.Output)
+	}
+}
+
 // TestTransferAborted: an aborted run gives nothing away.
 func TestTransferAborted(t *testing.T) {
 	register, asked, _ := office(t, quiet, nil)
