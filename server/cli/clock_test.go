@@ -28,7 +28,7 @@ const clockSite = `{
 		"hold": {"kind": "exec", "description": "waits", "command": ["sh", "-c", "until [ -e \"$0\" ]; do sleep 0.1; done; echo held", "go"], "sideEffect": "read-only"},
 		"pay": {"kind": "exec", "description": "asks first", "command": ["sh", "-c", "echo paid"], "approval": "always"},
 		"lend": {"kind": "exec", "description": "asks first, for a while", "command": ["sh", "-c", "echo lent"], "approval": "always", "approvalTerms": {"expiresMs": 1800000}},
-		"sink": {"kind": "exec", "description": "asks first, never ends", "command": ["sleep", "600"], "approval": "always"}
+		"sink": {"kind": "exec", "description": "asks first, never ends", "command": ["sleep", "600"], "sideEffect": "read-only", "approval": "always"}
 	},
 	"agents": {
 		"quick": {"kind": "llm", "provider": "p", "model": "m", "tools": ["look"]},
