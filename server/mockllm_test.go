@@ -67,8 +67,8 @@ func TestLLMAgainstOtherServers(t *testing.T) {
 						t.Errorf("the program was called with %q, %v, want one call with {\"item\":\"lamp\"}", calls, err)
 					}
 					mockCheckState(t, got, aisle)
-					if used := got.Result.Usage.TotalTokens; used != 0 != m.counts {
-						t.Errorf("the run used %d tokens, and the server tells the usage: %t", used, m.counts)
+					if used := got.Result.Usage; used.TotalTokens == 0 || used.Estimated == m.counts {
+						t.Errorf("the run used %+v, and the server tells the usage: %t; want it, or an estimate", used, m.counts)
 					}
 				})
 			}

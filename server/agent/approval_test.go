@@ -202,7 +202,7 @@ func TestUnknownOutcomeIsDecidedByAPerson(t *testing.T) {
 		h := r.start(agent.StartRequest{AgentID: "a"})
 		waitFor(t, func() bool { return c.count() == 1 })
 		r.close()
-		c.execute = nil
+		c.succeed()
 		r.open()
 		if _, err := r.engine.Recover(t.Context()); err != nil {
 			t.Fatal(err)

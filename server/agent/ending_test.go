@@ -64,7 +64,7 @@ func TestRecoveryEndsNoUnknownOutcome(t *testing.T) {
 					agents = func(*rig) []agent.Registration { return nil }
 				}
 				r.crash()
-				pay.execute = nil
+				pay.succeed()
 				for range 2 { // also after another restart
 					list := waiting(r)
 					s := r.settled(h.ID)
@@ -127,7 +127,7 @@ func TestAbortEndsNoUnknownOutcome(t *testing.T) {
 			h := r.start(agent.StartRequest{AgentID: root, SessionID: "s", Input: json.RawMessage(`"go"`)})
 			waitFor(t, func() bool { return pay.count() == 1 })
 			r.crash()
-			pay.execute = nil
+			pay.succeed()
 			r.settled(h.ID)
 			status, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{OnPending: policy})
 			if status != store.Awaiting || err != nil || len(waiting(r)) != 1 {

@@ -254,9 +254,10 @@ func (c *counter) Spec() tool.Spec { return c.spec }
 func (c *counter) Execute(ctx context.Context, call tool.Call) (tool.Result, error) {
 	c.mu.Lock()
 	c.keys = append(c.keys, call.Key)
+	execute := c.execute
 	c.mu.Unlock()
-	if c.execute != nil {
-		return c.execute(ctx, call)
+	if execute != nil {
+		return execute(ctx, call)
 	}
 	return tool.JSON("did " + c.spec.Name)
 }
@@ -308,6 +309,13 @@ func hang(c *counter) {
 		<-ctx.Done()
 		return tool.Result{}, ctx.Err()
 	}
+}
+
+// succeed has all calls from now on succeed.
+func (c *counter) succeed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.execute = nil
 }
 
 func waitFor(t testing.TB, ok func() bool) {

@@ -38,7 +38,7 @@ func TestUnknownOutcomeNeedsLeave(t *testing.T) {
 			r := newRig(t, tc.make(pay))
 			h := r.start(agent.StartRequest{AgentID: "a"})
 			waitFor(t, func() bool { return pay.count() == 1 })
-			pay.execute = nil
+			pay.succeed()
 			r.restart()
 			s := r.settled(h.ID)
 			if len(s.PendingApprovals) != 1 || !s.PendingApprovals[0].MayHaveHappened() {
