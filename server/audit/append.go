@@ -178,12 +178,8 @@ func (l *Log) commit(batch []*waiting) error {
 	begun := time.Now()
 	var err error
 	for range 3 {
-		if l.stale {
-			if err = l.reload(context.Background()); err != nil {
-				break
-			}
-		}
-		// Beside a process that holds the file, another may have appended: then this one builds on that.
+		// Beside a process that holds the file, another may have appended: then this one builds on that, and keeps others from
+		// appending meanwhile.
 		if err = l.write(batch); !errors.Is(err, store.ErrConflict) {
 			break
 		}
@@ -222,20 +218,36 @@ func (l *Log) commit(batch []*waiting) error {
 // write chains, seals and inserts a batch in one transaction, and then advances the head.
 func (l *Log) write(batch []*waiting) error {
 	rows := make([]store.AuditRow, 0, len(batch))
-	seq, prev, tree := l.last, l.hash, l.tree.clone()
-	var text, ad []byte
-	for _, w := range batch {
-		for _, c := range w.records {
-			seq++
-			text = c.appendEntry(text[:0], seq, c.ts, prev[:])
-			hash := node(sha256.Sum256(text))
-			ad = bound(ad[:0], seq, hash[:])
-			rows = append(rows, store.AuditRow{Seq: seq, TS: c.ts, Prev: slices.Clone(prev[:]), Hash: hash[:], Seal: seal(l.keys.contents, c.whole(), ad)})
-			tree.grow(leafOf(hash[:]))
-			prev = hash
+	var seq int64
+	var prev node
+	var tree edge
+	chain := func() {
+		rows, seq, prev, tree = rows[:0], l.last, l.hash, l.tree.clone()
+		var text, ad []byte
+		for _, w := range batch {
+			for _, c := range w.records {
+				seq++
+				text = c.appendEntry(text[:0], seq, c.ts, prev[:])
+				hash := node(sha256.Sum256(text))
+				ad = bound(ad[:0], seq, hash[:])
+				rows = append(rows, store.AuditRow{Seq: seq, TS: c.ts, Prev: slices.Clone(prev[:]), Hash: hash[:], Seal: seal(l.keys.contents, c.whole(), ad)})
+				tree.grow(leafOf(hash[:]))
+				prev = hash
+			}
 		}
 	}
-	err := l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.Append(tx, rows) })
+	if !l.stale {
+		chain()
+	}
+	err := l.file.Update(context.Background(), func(tx *store.Tx) error {
+		if l.stale {
+			if err := l.reload(context.Background()); err != nil {
+				return err
+			}
+			chain()
+		}
+		return l.file.Append(tx, rows)
+	})
 	if err != nil {
 		l.stale = true
 		return err
