@@ -105,7 +105,7 @@ func (m *move) entryAt(index int) *entry {
 	return nil
 }
 
-// decided is the decision that an event tells of.
+// decided reads who decided on a call, for the audit entry of the event that reports it.
 func decided(c *store.Call, granted bool) (word Decided) {
 	if word = readDecided(c); word.By == "" || word.Granted != granted {
 		return Decided{By: "abort"} // of what an abort denies no decision is kept, but one of before a crash may be
