@@ -23,7 +23,7 @@ import (
 var rulesRooms = map[string]string{
 	// Leaves: they know nothing of each other.
 	"metrics":           "",
-	"server/canon":      "",
+	"server/canonical":  "",
 	"server/commentary": "",
 	"server/fault":      "",
 	"server/health":     "",
@@ -48,18 +48,18 @@ var rulesRooms = map[string]string{
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
 	"server/provider": "server/fault server/message server/outbound server/sse",
-	"server/tool":     "server/canon server/fault server/message server/outbound server/proc server/schema server/secret",
+	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret",
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
-	"server/audit":      "metrics store server/canon server/fault",
+	"server/audit":      "metrics store server/canonical server/fault",
 	"server/transcript": "store server/message server/provider server/tool",
 	"server/trace":      "store server/fault server/message server/transcript",
-	"server/agent": "metrics store server/canon server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
+	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
 		"server/tool server/trace server/transcript",
 	"server/external": "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
 	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
-	"server/idem":     "store server/canon server/fault",
+	"server/idem":     "store server/canonical server/fault",
 	"server/evidence": "store server/agent server/audit server/event server/fault server/hub server/message",
 	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
 

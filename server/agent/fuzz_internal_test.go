@@ -11,7 +11,7 @@ import (
 	"testing"
 	"unicode/utf16"
 
-	"agentd/server/canon"
+	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
 	"agentd/server/message"
@@ -67,18 +67,18 @@ func FuzzWhen(f *testing.F) {
 			fuzztest.Cost{PerByte: 50, Time: 1e9}.Check(t, len(when)+len(args), func() { whenMatches(when, args) })
 		}
 		got := whenMatches(when, args)
-		canonical, err := tool.Canonical(when)
-		if err != nil || canonical[0] != '{' || args[0] != '{' {
+		form, err := tool.Canonical(when)
+		if err != nil || form[0] != '{' || args[0] != '{' {
 			if !got {
 				t.Errorf("whenMatches(%s, %s) = false, though nobody can tell", when, args)
 			}
 			return
 		}
 		conditions := 0
-		for name := range canon.Members(canonical) {
+		for name := range canonical.Members(form) {
 			conditions++
 			there := false
-			for member := range canon.Members(args) {
+			for member := range canonical.Members(args) {
 				there = there || strings.EqualFold(member, name)
 			}
 			if !there && got {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"agentd/server/canon"
+	"agentd/server/canonical"
 )
 
 // A Pattern matches tool calls: `tool`, or `tool:arg=glob` for those whose argument has a value that the glob matches.
@@ -50,7 +50,7 @@ func (p Pattern) match(name string, args json.RawMessage, all bool) bool {
 		return true
 	}
 	found := false
-	for member, value := range canon.Members(args) {
+	for member, value := range canonical.Members(args) {
 		if !strings.EqualFold(member, p.Arg) {
 			continue
 		}
@@ -66,8 +66,8 @@ func (p Pattern) matchValue(value []byte, all bool) bool {
 	if !all && value[0] == '[' && glob(p.Glob, string(value)) {
 		return true
 	}
-	for leaf := range canon.Leaves(value) {
-		if glob(p.Glob, canon.Text(leaf)) != all {
+	for leaf := range canonical.Leaves(value) {
+		if glob(p.Glob, canonical.Text(leaf)) != all {
 			return !all
 		}
 	}

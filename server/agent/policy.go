@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"agentd/server/canon"
+	"agentd/server/canonical"
 	"agentd/server/message"
 	"agentd/server/tool"
 )
@@ -94,9 +94,9 @@ func whenMatches(when, args json.RawMessage) bool {
 	if err != nil || when[0] != '{' || args[0] != '{' {
 		return true // who cannot tell asks
 	}
-	for name, want := range canon.Members(when) {
+	for name, want := range canonical.Members(when) {
 		matches := false
-		for member, value := range canon.Members(args) {
+		for member, value := range canonical.Members(args) {
 			matches = matches || strings.EqualFold(member, name) && valueMatches(want, value)
 		}
 		if !matches {
@@ -107,17 +107,17 @@ func whenMatches(when, args json.RawMessage) bool {
 }
 
 func valueMatches(want, value []byte) bool {
-	for w := range canon.Leaves(want) {
+	for w := range canonical.Leaves(want) {
 		one := func(v []byte) bool {
 			if w[0] == '"' {
-				return glob(canon.Text(w), canon.Text(v))
+				return glob(canonical.Text(w), canonical.Text(v))
 			}
-			return string(w) == canon.Text(v)
+			return string(w) == canonical.Text(v)
 		}
 		if one(value) {
 			return true
 		}
-		for v := range canon.Leaves(value) {
+		for v := range canonical.Leaves(value) {
 			if one(v) {
 				return true
 			}

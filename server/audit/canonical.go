@@ -10,14 +10,14 @@ import (
 	"strconv"
 	"strings"
 
-	"agentd/server/canon"
+	"agentd/server/canonical"
 )
 
 // maxDepth bounds the nesting of a value that is written in canonical form.
 const maxDepth = 100
 
 // form is the canonical form of what the chain holds.
-var form = canon.Rules{Depth: maxDepth}
+var form = canonical.Rules{Depth: maxDepth}
 
 // Canonical returns a JSON text in its canonical form (RFC 8785): no white space, members in the order of their names
 // as UTF-16, numbers and texts as ECMAScript writes them. A name that is there twice, a number that no double holds and a
@@ -70,7 +70,7 @@ func appendValue(dst []byte, v any, depth int) ([]byte, error) {
 
 func appendObject(dst []byte, members map[string]any, depth int) ([]byte, error) {
 	dst = append(dst, '{')
-	for i, name := range slices.SortedFunc(maps.Keys(members), canon.Compare) {
+	for i, name := range slices.SortedFunc(maps.Keys(members), canonical.Compare) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
@@ -97,10 +97,10 @@ func appendNumber(dst []byte, f float64) ([]byte, error) {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return nil, errors.New("a number is not finite")
 	}
-	return canon.AppendNumber(dst, f), nil
+	return canonical.AppendNumber(dst, f), nil
 }
 
 // appendString writes a string as JSON.stringify does. Bytes that are no UTF-8 become U+FFFD.
 func appendString(dst []byte, s string) []byte {
-	return canon.AppendText(dst, strings.ToValidUTF8(s, "\uFFFD"))
+	return canonical.AppendText(dst, strings.ToValidUTF8(s, "\uFFFD"))
 }

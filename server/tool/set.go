@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"agentd/server/canon"
+	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/schema"
@@ -128,7 +128,7 @@ func (s *Set) Get(name string) (Tool, bool) {
 }
 
 // argsForm is the form in which arguments are matched, shown, hashed, kept and given to programs.
-var argsForm = canon.Rules{Depth: message.MaxDepth, Exact: true}
+var argsForm = canonical.Rules{Depth: message.MaxDepth, Exact: true}
 
 // Canonical returns arguments in their canonical form (RFC 8785), which is the same for each spelling of a value; absent
 // ones are {}. Arguments of which two readers could make different values are an error: a name that is there twice, a

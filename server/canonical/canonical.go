@@ -1,5 +1,5 @@
-// Package canon writes JSON in its canonical form (RFC 8785), which is the same for each spelling of a value.
-package canon
+// Package canonical writes JSON in its canonical form (RFC 8785), which is the same for each spelling of a value.
+package canonical
 
 import (
 	"cmp"

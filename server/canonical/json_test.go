@@ -1,13 +1,13 @@
-package canon_test
+package canonical_test
 
 import (
 	"strings"
 	"testing"
 
-	"agentd/server/canon"
+	"agentd/server/canonical"
 )
 
-var exact = canon.Rules{Depth: 3, Exact: true}
+var exact = canonical.Rules{Depth: 3, Exact: true}
 
 func TestExact(t *testing.T) {
 	for in, want := range map[string]string{
