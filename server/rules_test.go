@@ -29,6 +29,7 @@ var rulesRooms = map[string]string{
 	"server/health":     "",
 	"server/hub":        "",
 	"server/id":         "",
+	"server/manual":     "",
 	"server/message":    "",
 	"server/proc":       "",
 	"server/schema":     "",
@@ -76,7 +77,7 @@ var rulesRooms = map[string]string{
 	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/proc server/rest " +
 		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/hub server/id server/manifest server/message " +
+	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/hub server/id server/manifest server/manual server/message " +
 		"server/outbound server/proc server/replay server/rest server/runstate server/secret server/session server/sse",
 	"main": "server/cli",
 

@@ -125,6 +125,7 @@ func TestCompletion(t *testing.T) {
 		"run as":                       "",
 		"nothing x":                    "",
 		"completion ":                  "bash\nfish\nzsh\n",
+		"help met":                     "metrics\n",
 		"run --dev assistant --sessio": "--session\n",
 	} {
 		args := append([]string{"help", "--complete", "--"}, strings.Split(line, " ")...)

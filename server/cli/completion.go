@@ -56,8 +56,7 @@ func (c *call) candidates(words []string) (found []string) {
 		}
 	}
 	if len(before) == 0 {
-		for _, cmd := range commands() {
-			word, _, _ := strings.Cut(cmd.name, " ")
+		for _, word := range firstWords() {
 			offer(word)
 		}
 		return found
@@ -82,6 +81,10 @@ func (c *call) candidates(words []string) (found []string) {
 			for _, id := range slices.Sorted(maps.Keys(cfg.Agents)) {
 				offer(id)
 			}
+		}
+	case cmd.name == "help":
+		for _, word := range slices.Concat(firstWords(), topicNames()) {
+			offer(word)
 		}
 	case cmd.name == "completion":
 		for _, shell := range slices.Sorted(maps.Keys(completions)) {

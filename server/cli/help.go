@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"agentd/server/manual"
 )
 
 func (c *call) help(context.Context) error {
@@ -32,22 +36,44 @@ func (c *call) help(context.Context) error {
 	return err
 }
 
-// helpOn explains a command, a group, or the program.
+// helpOn explains all that the words name, which may be a command or a group of commands, and a topic of the manual.
 func helpOn(words []string) (string, error) {
 	if len(words) == 0 {
-		return overview("agentd hosts AI agents behind REST and Server-Sent Events, with durable runs.", ""), nil
+		return overview("agentd hosts AI agents behind REST and Server-Sent Events, with durable runs.", "") + topics(), nil
 	}
+	name := strings.Join(words, " ")
+	page := manual.Page(name)
 	cmd, rest, err := find(words)
-	if err != nil && len(words) == 1 && group(words[0]) != nil {
-		return overview("The commands of agentd "+words[0]+":", words[0]+" "), nil
+	switch {
+	case err == nil && len(rest) == 0:
+		page = cmd.help() + "\n" + page
+	case len(words) == 1 && group(name) != nil:
+		page = overview("The commands of agentd "+name+":", name+" ") + "\n" + page
+	case page == "" && len(words) > 1:
+		return "", cmp.Or(err, error(usage("There is no command %q.", name)))
+	case page == "":
+		return "", unknown("command or topic", name, slices.Concat(firstWords(), topicNames()))
 	}
-	if err == nil && len(rest) > 0 {
-		err = usage("There is no command %q.", strings.Join(words, " "))
+	return strings.TrimSpace(page) + "\n", nil
+}
+
+// topics lists the pages of the manual.
+func topics() string {
+	var b strings.Builder
+	b.WriteString("\nTopics of the manual, for `agentd help TOPIC`:\n\n")
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, topic := range manual.Topics() {
+		fmt.Fprintf(w, "  %s\t%s\n", topic.Name, topic.Sentence)
 	}
-	if err != nil {
-		return "", err
+	w.Flush()
+	return b.String()
+}
+
+func topicNames() (names []string) {
+	for _, topic := range manual.Topics() {
+		names = append(names, topic.Name)
 	}
-	return cmd.help(), nil
+	return names
 }
 
 // overview lists the commands whose names begin with prefix.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"agentd/server/fault"
@@ -301,10 +302,11 @@ func commands() []command {
 			about:    "Prints a script for a shell, which then completes commands, flags and the agents of the configuration.",
 			run:      (*call).completion,
 			examples: []string{`eval "$(agentd completion bash)"`, "agentd completion fish > ~/.config/fish/completions/agentd.fish"}},
-		{name: "help", args: "[COMMAND]", most: maxWords, summary: "Explain a command.",
-			about: "Explains a command, or lists all of them. Every command also takes --help.",
+		{name: "help", args: "[COMMAND|TOPIC]", most: maxWords, summary: "Explain a command, or show a page of the manual.",
+			about: "Explains a command, or shows a page of the manual. Without an argument, it lists all commands and topics. A\n" +
+				"name such as audit, which is a topic and begins commands, shows both. Every command also takes --help.",
 			flags: []flagDecl{helpFlags}, run: (*call).help,
-			examples: []string{"agentd help run", "agentd help --complete -- runs ap"}},
+			examples: []string{"agentd help run", "agentd help approvals"}},
 	}
 }
 
@@ -325,16 +327,27 @@ func find(args []string) (cmd *command, rest []string, err error) {
 	if strings.HasPrefix(args[0], "-") {
 		return nil, nil, usage("%q is no command; flags follow the command.", args[0])
 	}
-	var words []string
-	for _, cmd := range table {
-		word, _, _ := strings.Cut(cmd.name, " ")
-		words = append(words, word)
-	}
-	e := usage("There is no command %q.", args[0])
-	if best := fault.Nearest(args[0], words); best != "" {
+	return nil, nil, unknown("command", args[0], firstWords())
+}
+
+// unknown reports a word that is none of the known ones, and the nearest of them.
+func unknown(what, word string, known []string) error {
+	e := usage("There is no %s %q.", what, word)
+	if best := fault.Nearest(word, known); best != "" {
 		e.Message += " Did you mean " + best + "?"
 	}
-	return nil, nil, e
+	return e
+}
+
+// firstWords are the first words of all commands.
+func firstWords() (words []string) {
+	for _, cmd := range commands() {
+		word, _, _ := strings.Cut(cmd.name, " ")
+		if !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return words
 }
 
 // group is the second words of the commands whose first is word.
