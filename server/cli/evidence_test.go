@@ -120,7 +120,7 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("evidence verify of a longer member = %+v, want one named and 8 unharmed", report)
 	}
 	write(t, "cut", whole[:len(whole)-10])
-	here(t, "evidence", "verify", "cut").want(t, 1, "entries:   it is cut off", "")
+	here(t, "evidence", "verify", "cut").want(t, 1, "entries:   it was altered or cut off", "")
 	here(t, "evidence", "verify", "none").want(t, 1, "", "Check the name.")
 	here(t, "evidence", "verify", "ann.evidence", "--public-key", "cut").want(t, 2, "", "it is no PEM")
 	here(t, "evidence", "verify").want(t, 2, "", "")
