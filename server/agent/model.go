@@ -25,14 +25,13 @@ func (a *LLM) answer(r *run, step int) (*provider.Response, error) {
 		if r.ctx.Err() != nil || errors.Is(err, errLeft) {
 			return nil, err
 		}
-		var pe *provider.Error
-		last := i == len(a.Models)-1
-		if last || !errors.As(err, &pe) || !eligible(pe.Kind) {
+		kind := fault.Of(err).Kind
+		if i == len(a.Models)-1 || !slices.Contains(eligible, kind) {
 			r.e.log.Warn("model call failed", "run", r.row.ID, "agent", r.row.Owner, "model", model.Model, "error", err)
 			return nil, err
 		}
 		m := r.move()
-		m.say(event.AgentFellback, fellback{r.row.ID, r.row.Session, r.row.Owner, model.Model, a.Models[i+1].Model, pe.Kind, step, i + 1})
+		m.say(event.AgentFellback, fellback{r.row.ID, r.row.Session, r.row.Owner, model.Model, a.Models[i+1].Model, kind.Code, step, i + 1})
 		if err := r.commit(m); err != nil {
 			return nil, err
 		}
@@ -41,25 +40,19 @@ func (a *LLM) answer(r *run, step int) (*provider.Response, error) {
 }
 
 type fellback struct {
-	RunID      string             `json:"runId"`
-	SessionID  string             `json:"sessionId"`
-	AgentID    string             `json:"agentId"`
-	From       string             `json:"from"`
-	To         string             `json:"to"`
-	Reason     provider.ErrorKind `json:"reason"`
-	StepNumber int                `json:"stepNumber"`
-	Attempt    int                `json:"attempt"`
+	RunID      string `json:"runId"`
+	SessionID  string `json:"sessionId"`
+	AgentID    string `json:"agentId"`
+	From       string `json:"from"`
+	To         string `json:"to"`
+	Reason     string `json:"reason"` // the code of a fault
+	StepNumber int    `json:"stepNumber"`
+	Attempt    int    `json:"attempt"`
 }
 
-// eligible reports whether another model may do better. A provider has retried what is transient; whoever declares a
-// fallback wants it used then.
-func eligible(k provider.ErrorKind) bool {
-	switch k {
-	case provider.RateLimit, provider.Capacity, provider.ContextLength, provider.Transient:
-		return true
-	}
-	return false
-}
+// eligible are the failures after which another model may do better. A provider has retried what is transient; whoever
+// declares a fallback wants it used then.
+var eligible = []*fault.Kind{fault.RateLimit, fault.Capacity, fault.ContextLength, fault.Transient}
 
 // stream makes one model call and publishes its deltas.
 func (a *LLM) stream(r *run, model Model, step int) (*provider.Response, error) {

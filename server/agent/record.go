@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"agentd/server/cassette"
@@ -86,9 +85,6 @@ func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time
 }
 
 func (e *Engine) attempt(by, model string, err error) cassette.Attempt {
-	if pe, ok := errors.AsType[*provider.Error](err); ok {
-		return cassette.Attempt{Provider: by, Model: model, Code: string(pe.Kind), Message: e.opts.Redact(pe.Message)}
-	}
 	f := fault.Of(err)
 	return cassette.Attempt{Provider: by, Model: model, Code: f.Kind.Code, Message: e.opts.Redact(f.Message)}
 }

@@ -21,18 +21,18 @@ import (
 const maxErrorBody = 64 << 10
 
 // attempt makes one HTTP request. When the error is a refusal of a parameter that can be left out, it names it.
-func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, sink func(Delta)) (*Response, omission, *Error) {
+func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, sink func(Delta)) (*Response, omission, *fault.Error) {
 	body, err := wireBody(req, omit, p.whole)
 	if err != nil {
-		return nil, 0, &Error{Kind: InvalidRequest, Message: "the request cannot be sent to " + p.name + ": " + err.Error()}
+		return nil, 0, fault.New(fault.InvalidRequest, "the request cannot be sent to %s: %v", p.name, err)
 	}
 	payload, err := message.Encode(body)
 	if err != nil {
-		return nil, 0, &Error{Kind: InvalidRequest, Message: "the request cannot be encoded: a schema or an option is not valid JSON", Cause: err}
+		return nil, 0, fault.New(fault.InvalidRequest, "the request cannot be encoded: a schema or an option is not valid JSON").Because(err)
 	}
 	key, err := p.key(parent)
 	if err != nil {
-		return nil, 0, &Error{Kind: Unauthorized, Message: "the API key of " + p.name + " cannot be used", Cause: err}
+		return nil, 0, fault.New(fault.Unauthorized, "the API key of %s cannot be used", p.name).Because(err)
 	}
 
 	ctx, cancel := context.WithCancelCause(parent)
@@ -41,18 +41,18 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	defer silence.Stop()
 	hr, err := p.request(ctx, payload, key)
 	if err != nil {
-		return nil, 0, &Error{Kind: InvalidRequest, Message: "the request to " + p.name + " cannot be made", Cause: err}
+		return nil, 0, fault.New(fault.InvalidRequest, "the request to %s cannot be made", p.name).Because(err)
 	}
 	resp, err := p.client.Do(hr)
 	silence.Stop()
 	if err != nil {
 		if context.Cause(ctx) == errSilent {
-			return nil, 0, &Error{Kind: Transient, Message: fmt.Sprintf("%s did not answer within %v", p.name, p.timeout)}
+			return nil, 0, fault.New(fault.Transient, "%s did not answer within %v", p.name, p.timeout)
 		}
 		if refused, ok := errors.AsType[*fault.Error](err); ok {
-			return nil, 0, &Error{Kind: OutboundDenied, Message: p.name + " was not dialled. " + refused.Message, Cause: refused}
+			return nil, 0, fault.New(fault.OutboundDenied, "%s was not dialled. %s", p.name, refused.Message).Advise(refused.Hint).Because(refused)
 		}
-		return nil, 0, &Error{Kind: Transient, Message: p.name + " could not be reached" + outbound.Reason(err), Cause: withoutURL(err)}
+		return nil, 0, fault.New(fault.Transient, "%s could not be reached%s", p.name, outbound.Reason(err)).Because(withoutURL(err))
 	}
 	defer resp.Body.Close()
 	in := &meter{body: resp.Body, left: maxAnswer, silence: silence, wait: p.idle}
@@ -72,11 +72,11 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 		return nil, refused, e
 	case err == nil:
 	case context.Cause(ctx) == errSilent:
-		return nil, 0, &Error{Kind: Transient, Message: fmt.Sprintf("%s sent nothing for %v", p.name, p.idle)}
+		return nil, 0, fault.New(fault.Transient, "%s sent nothing for %v", p.name, p.idle)
 	case errors.Is(err, errTooLarge) || errors.Is(err, sse.ErrTooLong):
-		return nil, 0, &Error{Kind: Unknown, Message: "the answer of " + p.name + " is too large", Cause: err}
+		return nil, 0, fault.New(fault.Unknown, "the answer of %s is too large", p.name).Because(err)
 	default:
-		return nil, 0, &Error{Kind: Transient, Message: "the answer of " + p.name + " broke off or cannot be read", Cause: err}
+		return nil, 0, fault.New(fault.Transient, "the answer of %s broke off or cannot be read", p.name).Because(err)
 	}
 	res := a.response()
 	if res.Usage.TotalTokens == 0 {
@@ -117,8 +117,8 @@ func (p *OpenAI) request(ctx context.Context, payload []byte, key string) (*http
 }
 
 // failure makes an error of what the server said, and names the parameter of the body that it refused, if it did.
-func (p *OpenAI) failure(trouble problem, status int, key string, body map[string]any) (omission, *Error) {
-	e := &Error{Kind: trouble.kind(status), Status: status, Message: p.name + " reported an error"}
+func (p *OpenAI) failure(trouble problem, status int, key string, body map[string]any) (omission, *fault.Error) {
+	e := fault.New(trouble.kind(status), "%s reported an error", p.name)
 	if status != 0 {
 		e.Message = fmt.Sprintf("%s answered %d", p.name, status)
 	}
@@ -132,7 +132,7 @@ func (p *OpenAI) failure(trouble problem, status int, key string, body map[strin
 	if said != "" {
 		e.Message += ": " + said
 	}
-	if e.Kind != InvalidRequest {
+	if e.Kind != fault.InvalidRequest {
 		return 0, e
 	}
 	return refusedBy(trouble.words, body), e

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -134,7 +135,7 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			omit |= refused
 			log.Info("model refused a parameter, trying without it", "parameter", refused, "error", err)
 			continue
-		case spoke || !err.Kind.passing() || failures >= p.retries:
+		case spoke || !slices.Contains(passing, err.Kind) || failures >= p.retries:
 			return nil, err
 		}
 		wait := backoff(failures, err.RetryAfter)
@@ -161,6 +162,9 @@ func (p *OpenAI) remember(model string, o omission) {
 	}
 	p.refused[model] |= o
 }
+
+// passing are the failures after which the same request can succeed a little later.
+var passing = []*fault.Kind{fault.RateLimit, fault.Capacity, fault.Transient}
 
 // maxWait bounds the wait before a retry, also the one that a server asks for.
 const maxWait = 30 * time.Second

@@ -293,7 +293,7 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 			return nil, errors.New("no")
 		})})
 		_, err := p.Stream(t.Context(), req, ignore)
-		if e := asError(t, err); e.Kind != provider.InvalidRequest {
+		if e := asError(t, err); e.Kind != fault.InvalidRequest {
 			t.Errorf("%s: Stream() = %v, want invalid-request", name, err)
 		}
 	}

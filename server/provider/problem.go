@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"agentd/server/fault"
 )
 
 // A problem is what an error body says, in whichever dialect.
@@ -89,32 +91,32 @@ var filtered = []string{"content_filter", "content_policy", "responsibleaipolicy
 
 // kind classifies a problem by the HTTP status of the answer, or, where the answer had begun and status is 0, by the
 // words of the problem. What a server says in the middle of an answer is usually about itself, so it passes.
-func (p problem) kind(status int) ErrorKind {
+func (p problem) kind(status int) *fault.Kind {
 	switch {
 	case status == http.StatusTooManyRequests:
-		return RateLimit
+		return fault.RateLimit
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return Unauthorized
+		return fault.Unauthorized
 	case status == http.StatusServiceUnavailable || status == 529:
-		return Capacity
+		return fault.Capacity
 	case status >= 500 || status == http.StatusRequestTimeout:
-		return Transient
+		return fault.Transient
 	case containsAny(p.words, overflow):
-		return ContextLength
+		return fault.ContextLength
 	case containsAny(p.words, filtered):
-		return ContentFilter
+		return fault.ContentFilter
 	case status != 0:
-		return InvalidRequest
+		return fault.InvalidRequest
 	case containsAny(p.words, []string{"rate_limit", "rate limit", "quota", "resource_exhausted"}):
-		return RateLimit
+		return fault.RateLimit
 	case containsAny(p.words, []string{"overloaded", "capacity"}):
-		return Capacity
+		return fault.Capacity
 	case containsAny(p.words, []string{"authentication", "api_key", "permission", "unauthorized"}):
-		return Unauthorized
+		return fault.Unauthorized
 	case containsAny(p.words, []string{"invalid_request", "invalid_argument", "badrequest", "bad_request"}):
-		return InvalidRequest
+		return fault.InvalidRequest
 	}
-	return Transient
+	return fault.Transient
 }
 
 // maxMessage bounds what is quoted of a server's message, in characters.

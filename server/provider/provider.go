@@ -1,8 +1,8 @@
 // Package provider talks to models: servers that speak the chat completions protocol, and scripts that act as one.
 //
 // A [Provider] turns a [Request] into deltas as they come and one [Response] at the end. It holds no conversation:
-// every call carries the whole transcript. What fails is an [*Error], whose kind says whether another try or another
-// model could help.
+// every call carries the whole transcript. A call that fails returns a
+// *fault.Error, whose kind shows whether another try or another model could help.
 package provider
 
 import (
@@ -22,7 +22,7 @@ type Provider interface {
 	// sink takes counts against no timeout. The response holds everything that sink was given, and is returned only
 	// if the model finished.
 	//
-	// The error is an [*Error], or the cause of ctx's end if that came first. What was given to sink before an error
+	// The error is a *fault.Error, or the cause of ctx's end if that came first. What was given to sink before an error
 	// is not taken back. req is read, never changed.
 	Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error)
 }

@@ -20,8 +20,9 @@ type turn struct {
 	chunkSize         int64 // characters
 	usage             *message.Usage
 	finish            FinishReason
-	fails             *Error
-	failsAfter        int64 // deltas of text, reasoning and arguments
+	fails             *fault.Kind // nil: it succeeds
+	failure           string      // the message of the error
+	failsAfter        int64       // deltas of text, reasoning and arguments
 }
 
 // when is the condition under which a turn is played. Zero members hold always, and so does a step below 0.
@@ -77,7 +78,7 @@ func (r *scriptReader) turn(raw json.RawMessage, path []any) turn {
 		"chunkSize":    r.whole(&t.chunkSize, 1),
 		"usage":        func(raw json.RawMessage, path []any) { t.usage = r.usage(raw, path) },
 		"finishReason": oneOf(r, &t.finish, FinishStop, FinishLength, FinishToolCalls, FinishContentFilter),
-		"error":        func(raw json.RawMessage, path []any) { t.fails = r.failure(raw, path, &t.failsAfter) },
+		"error":        func(raw json.RawMessage, path []any) { r.failure(raw, path, &t) },
 	})
 	if t.finish == "" {
 		t.finish = FinishStop
@@ -138,13 +139,21 @@ func (r *scriptReader) cost(raw json.RawMessage, path []any) *message.Cost {
 	return c
 }
 
-func (r *scriptReader) failure(raw json.RawMessage, path []any, after *int64) *Error {
-	e := &Error{}
+// failures are the codes with which a turn of a script can fail.
+func failures() (codes []string) {
+	for _, k := range []*fault.Kind{fault.RateLimit, fault.Capacity, fault.ContextLength, fault.Transient, fault.InvalidRequest, fault.Unauthorized,
+		fault.ContentFilter, fault.Unknown} {
+		codes = append(codes, k.Code)
+	}
+	return codes
+}
+
+func (r *scriptReader) failure(raw json.RawMessage, path []any, t *turn) {
+	var code string
 	r.object(raw, path, map[string]member{
-		"kind": oneOf(r, &e.Kind, RateLimit, Capacity, ContextLength, Transient, InvalidRequest, Unauthorized,
-			ContentFilter, Unknown),
-		"message":     r.text(&e.Message),
-		"afterChunks": r.whole(after, 0),
+		"kind":        oneOf(r, &code, failures()...),
+		"message":     r.text(&t.failure),
+		"afterChunks": r.whole(&t.failsAfter, 0),
 	}, "kind", "message")
-	return e
+	t.fails = fault.ByCode(code)
 }

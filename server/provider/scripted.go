@@ -2,10 +2,10 @@ package provider
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
+	"agentd/server/fault"
 	"agentd/server/message"
 )
 
@@ -26,7 +26,7 @@ func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (
 	now := sceneOf(req)
 	t := s.pick(now)
 	if t == nil {
-		return nil, &Error{Kind: InvalidRequest, Message: fmt.Sprintf("the script of %s has no turn for this request (step %d after the user's message)", s.name, now.step)}
+		return nil, fault.New(fault.InvalidRequest, "the script of %s has no turn for this request (step %d after the user's message)", s.name, now.step)
 	}
 	res := t.response(now)
 	res.Model, res.Attempts = req.Model, 1
@@ -54,7 +54,7 @@ func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (
 		sink(d)
 	}
 	if t.fails != nil {
-		return nil, new(*t.fails)
+		return nil, fault.New(t.fails, "%s", t.failure)
 	}
 	return res, nil
 }

@@ -74,7 +74,7 @@ func TestScriptConditions(t *testing.T) {
 	} {
 		res, err := s.Stream(t.Context(), tc.req, ignore)
 		if tc.want == "" {
-			if e := asError(t, err); e.Kind != provider.InvalidRequest {
+			if e := asError(t, err); e.Kind != fault.InvalidRequest {
 				t.Errorf("Stream(%v) = %v, want invalid-request", tc.req.Messages, err)
 			}
 		} else if err != nil || res.Text != tc.want {

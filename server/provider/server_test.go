@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/provider"
 )
@@ -157,11 +158,11 @@ func say(text string, finish ...string) string {
 	return string(b)
 }
 
-func asError(t *testing.T, err error) *provider.Error {
+func asError(t *testing.T, err error) *fault.Error {
 	t.Helper()
-	e, ok := errors.AsType[*provider.Error](err)
+	e, ok := errors.AsType[*fault.Error](err)
 	if !ok {
-		t.Fatalf("error %v (%T) is no *provider.Error", err, err)
+		t.Fatalf("error %v (%T) is no *fault.Error", err, err)
 	}
 	return e
 }

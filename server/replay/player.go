@@ -171,10 +171,7 @@ func (p *player) answer(by string, req *provider.Request) (*provider.Response, e
 		f := c.Failed[p.attempt]
 		p.attempt++
 		p.compareModelLocked(provided(f.Provider, f.Model), asked)
-		if k := fault.ByCode(f.Code); k != nil && !isProviders(f.Code) {
-			return nil, fault.New(k, "%s", f.Message)
-		}
-		return nil, &provider.Error{Kind: provider.ErrorKind(f.Code), Message: f.Message}
+		return nil, fault.New(cmp.Or(fault.ByCode(f.Code), fault.Unknown), "%s", f.Message)
 	}
 	if c.Answer == nil {
 		if !p.cutLocked() {
@@ -195,16 +192,6 @@ func (p *player) compareModelLocked(recorded, now string) {
 	if recorded != now && !slices.Contains(p.notes, note) {
 		p.notes = append(p.notes, note)
 	}
-}
-
-// isProviders reports whether a code is one of those with which models fail.
-func isProviders(code string) bool {
-	switch provider.ErrorKind(code) {
-	case provider.RateLimit, provider.Capacity, provider.ContextLength, provider.Transient, provider.InvalidRequest,
-		provider.Unauthorized, provider.ContentFilter, provider.Unknown:
-		return true
-	}
-	return false
 }
 
 func response(a *cassette.Answer) *provider.Response {
