@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 const auditedServer = `{"audit": {"enabled": true, "passphraseRef": "file:pepper"}}`
@@ -19,7 +20,7 @@ const auditedServer = `{"audit": {"enabled": true, "passphraseRef": "file:pepper
 // auditWatch watches audit/events over a WebSocket.
 type auditWatch struct {
 	t    *testing.T
-	conn *ws.Conn
+	conn *wstest.Conn
 }
 
 func (r *rig) watchAudit(t *testing.T, since string) *auditWatch {
@@ -40,7 +41,7 @@ func (r *rig) watchAudit(t *testing.T, since string) *auditWatch {
 	return &auditWatch{t, conn}
 }
 
-func initialize(t *testing.T, conn *ws.Conn) {
+func initialize(t *testing.T, conn *wstest.Conn) {
 	t.Helper()
 	if err := conn.Write(t.Context(), ws.Text, []byte(`{"v":"1","jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"test","version":"1"}}}`)); err != nil {
 		t.Fatal(err)

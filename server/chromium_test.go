@@ -13,6 +13,7 @@ import (
 
 	"agentd/server/proc"
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // chromium is a browser that a test drives by the DevTools protocol.
@@ -85,7 +86,7 @@ func startChromium(t *testing.T) *chromium {
 type page struct {
 	t       *testing.T
 	ctx     context.Context
-	conn    *ws.Conn
+	conn    *wstest.Conn
 	last    int             // number of the latest command
 	doing   string          // what it does, for messages
 	loaded  map[string]bool // loaders of documents
@@ -112,7 +113,7 @@ func (b *chromium) open(t *testing.T, address string) *page {
 	if err := json.NewDecoder(resp.Body).Decode(&target); err != nil {
 		t.Fatalf("DevTools open no tab: %s, %v", resp.Status, err)
 	}
-	conn, err := ws.Dial(ctx, target.URL, &ws.DialOptions{Options: ws.Options{MaxMessage: 8 << 20}})
+	conn, err := wstest.Dial(ctx, target.URL, &wstest.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

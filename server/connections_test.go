@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // A caller is a connection that requests are sent over one after the other.
@@ -103,7 +103,7 @@ func TestMaxConnections(t *testing.T) {
 	}
 	open(1)
 
-	socket, err := ws.Dial(t.Context(), "ws"+strings.TrimPrefix(r.url, "http")+"/v1/ws", &ws.DialOptions{Protocols: []string{subprotocol}})
+	socket, err := wstest.Dial(t.Context(), "ws"+strings.TrimPrefix(r.url, "http")+"/v1/ws", &wstest.DialOptions{Protocols: []string{subprotocol}})
 	if err != nil {
 		t.Fatal(err)
 	}

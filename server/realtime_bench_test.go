@@ -16,13 +16,14 @@ import (
 	"time"
 
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // BenchmarkFirstEvent measures how long after a run is asked for its first event is at a client that watches its session,
 // and how long the answer takes, which needs a durable row. The server is idle.
 func BenchmarkFirstEvent(b *testing.B) { // P6
 	addr, token := benchServer(b)
-	watcher, err := ws.Dial(b.Context(), "ws://"+addr+"/v1/ws", &ws.DialOptions{Header: bearer(token), Protocols: []string{"svc.protocol.v1"}})
+	watcher, err := wstest.Dial(b.Context(), "ws://"+addr+"/v1/ws", &wstest.DialOptions{Header: bearer(token), Protocols: []string{"svc.protocol.v1"}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func BenchmarkFirstEvent(b *testing.B) { // P6
 		if n%500 == 499 { // a connection has 1000 subscriptions at most
 			b.StopTimer()
 			watcher.CloseNow()
-			watcher, err = ws.Dial(b.Context(), "ws://"+addr+"/v1/ws", &ws.DialOptions{Header: bearer(token), Protocols: []string{"svc.protocol.v1"}})
+			watcher, err = wstest.Dial(b.Context(), "ws://"+addr+"/v1/ws", &wstest.DialOptions{Header: bearer(token), Protocols: []string{"svc.protocol.v1"}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -35,6 +35,7 @@ var rulesRooms = map[string]string{
 	"server/schema":     "",
 	"server/sse":        "",
 	"ws":                "",
+	"ws/wstest":         "ws",
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
@@ -89,7 +90,7 @@ var rulesRooms = map[string]string{
 }
 
 // rulesTestOnly are packages that only tests import.
-var rulesTestOnly = []string{"server/fuzztest", "server/golden", "server/outbound/outboundtest", "store/storetest"}
+var rulesTestOnly = []string{"server/fuzztest", "server/golden", "server/outbound/outboundtest", "store/storetest", "ws/wstest"}
 
 // rulesReserved are packages of others that only the listed ones of ours import, * being all. A module that is not in
 // this table is not imported at all.
@@ -99,7 +100,7 @@ var rulesReserved = map[string]string{
 	"golang.org/x/crypto": "*",
 	"golang.org/x/net":    "*",
 	// The servers' side, the clients' side, and two that need its names of statuses and methods only.
-	"net/http": "ws server server/gate server/rest server/stream server/client server/cli server/external server/provider server/tool server/health server/openapi",
+	"net/http": "ws ws/wstest server server/gate server/rest server/stream server/client server/cli server/external server/provider server/tool server/health server/openapi",
 }
 
 // rulesModules are the modules that go.mod may require for ourselves.
@@ -277,7 +278,7 @@ func rulesStrings(path string, src []byte) iter.Seq2[string, string] {
 
 // rulesDialers are the packages that may open connections: the guard; the command line, to the server that holds its
 // database; and the client half of the WebSocket package, which the server itself does not use.
-var rulesDialers = []string{"server/outbound", "server/cli", "ws"}
+var rulesDialers = []string{"server/outbound", "server/cli", "ws", "ws/wstest"}
 
 // rulesDial finds code that opens connections past the guard.
 var rulesDial = regexp.MustCompile(`\bnet\.(Dial\w*|Dialer\b|Lookup\w+)|\bhttp\.(Get|Head|Post|PostForm|DefaultClient|DefaultTransport|ProxyFromEnvironment)\b|\btls\.Dial`)

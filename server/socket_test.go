@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // dial opens a WebSocket as a client of the protocol does.
-func (r *rig) dial(header http.Header, protocols ...string) (*ws.Conn, error) {
-	return ws.Dial(r.t.Context(), "ws"+strings.TrimPrefix(r.url, "http")+"/v1/ws", &ws.DialOptions{Header: header, Protocols: protocols})
+func (r *rig) dial(header http.Header, protocols ...string) (*wstest.Conn, error) {
+	return wstest.Dial(r.t.Context(), "ws"+strings.TrimPrefix(r.url, "http")+"/v1/ws", &wstest.DialOptions{Header: header, Protocols: protocols})
 }
 
 func bearer(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }

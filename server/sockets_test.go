@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 const subprotocol = "svc.protocol.v1"
 
 // socket is a WebSocket of a script. It reads all the time, as clients do, so that it answers a close frame at once.
 type socket struct {
-	conn   *ws.Conn
+	conn   *wstest.Conn
 	frames chan string
 	err    error // why frames is closed
 	last   string
@@ -34,7 +35,7 @@ type subscription struct{ id, subject string }
 // maxFrames is how many frames may come before a script reads them.
 const maxFrames = 10_000
 
-func newSocket(conn *ws.Conn) *socket {
+func newSocket(conn *wstest.Conn) *socket {
 	s := &socket{conn: conn, frames: make(chan string, maxFrames), subs: map[string]subscription{}}
 	go func() {
 		defer close(s.frames)
@@ -138,7 +139,7 @@ func (p *player) openSocket(name string, lines []line) []line {
 		header.Set("Authorization", "Bearer "+token)
 	}
 	conn, err := p.dial(header, protocols...)
-	refused, wasRefused := errors.AsType[*ws.DialError](err)
+	refused, wasRefused := errors.AsType[*wstest.DialError](err)
 	wanted := len(lines) > 0 && lines[0].verb == "status"
 	switch {
 	case wanted && wasRefused:

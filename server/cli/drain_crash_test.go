@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 var drains = flag.Int("drains", 20, "how often TestStopUnderLoad stops the server")
@@ -172,9 +173,9 @@ func (c *crowd) latest() string {
 func (c *crowd) watchSocket() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := ws.Dial(ctx, "ws"+strings.TrimPrefix(c.url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1"}})
+	conn, err := wstest.Dial(ctx, "ws"+strings.TrimPrefix(c.url, "http")+"/ws", &wstest.DialOptions{Protocols: []string{"svc.protocol.v1"}})
 	if err != nil {
-		if refused, ok := errors.AsType[*ws.DialError](err); ok && refused.Status != 0 && refused.Status != 503 {
+		if refused, ok := errors.AsType[*wstest.DialError](err); ok && refused.Status != 0 && refused.Status != 503 {
 			c.t.Errorf("the upgrade is refused with %d, want 503 if at all", refused.Status)
 		}
 		return

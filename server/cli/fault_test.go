@@ -13,6 +13,7 @@ import (
 
 	"agentd/store/storetest"
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // TestStoppedServer stops the process for a while, as a debugger or a machine that sleeps does. Nobody notices but for
@@ -29,7 +30,7 @@ func TestStoppedServer(t *testing.T) {
 	if _, err := events.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := ws.Dial(t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1"}})
+	conn, err := wstest.Dial(t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &wstest.DialOptions{Protocols: []string{"svc.protocol.v1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

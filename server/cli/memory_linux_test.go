@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // mostMemory is what a server may take in MiB while twenty clients do their worst.
@@ -107,7 +108,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 	}
 	for range 4 { // pings whose answers nobody reads
 		all.Go(func() {
-			conn, err := ws.Dial(t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1"}, Header: bearer})
+			conn, err := wstest.Dial(t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &wstest.DialOptions{Protocols: []string{"svc.protocol.v1"}, Header: bearer})
 			if err != nil {
 				t.Error(err)
 				return
@@ -130,7 +131,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 	}
 	for range 4 { // long frames, and what follows a refusal
 		attack(func(int) string {
-			conn, err := ws.Dial(t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1"}, Header: bearer})
+			conn, err := wstest.Dial(t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &wstest.DialOptions{Protocols: []string{"svc.protocol.v1"}, Header: bearer})
 			if err != nil {
 				return "ws " + err.Error()
 			}

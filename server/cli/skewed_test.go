@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // skewed is a server whose wall clock can be set.
@@ -184,9 +184,9 @@ func (s *skewed) ticket(token string) string {
 }
 
 // dial opens a socket with a ticket. The channel gets the error that ends it.
-func (s *skewed) dial(ticket string) (*ws.Conn, <-chan error) {
+func (s *skewed) dial(ticket string) (*wstest.Conn, <-chan error) {
 	s.t.Helper()
-	conn, err := ws.Dial(s.t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1", "ticket." + ticket}})
+	conn, err := wstest.Dial(s.t.Context(), "ws"+strings.TrimPrefix(s.url, "http")+"/ws", &wstest.DialOptions{Protocols: []string{"svc.protocol.v1", "ticket." + ticket}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

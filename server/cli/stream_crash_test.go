@@ -20,6 +20,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/sse"
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 var streamKills = flag.Int("stream-kills", 10, "how often TestKillWhileClientsWatch kills the server, and half as often stops it")
@@ -280,7 +281,7 @@ func (c *watcher) connect(ctx context.Context, url string, how syscall.Signal, o
 
 // socket speaks svc.protocol.v1.
 func (c *watcher) socket(ctx context.Context, url string, live []*watched, done func() bool) (begun []*watched, err error) {
-	conn, err := ws.Dial(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", &ws.DialOptions{Protocols: []string{"svc.protocol.v1"}, Header: c.header})
+	conn, err := wstest.Dial(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", &wstest.DialOptions{Protocols: []string{"svc.protocol.v1"}, Header: c.header})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"agentd/server/hub"
 	"agentd/server/stream"
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // Subscriptions begin while events of their subject come, on a connection whose writer is at work for others. The race
@@ -38,7 +39,7 @@ func TestSubscribeWhileEventsCome(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	conn, err := ws.Dial(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), &ws.DialOptions{Protocols: []string{stream.Subprotocol}})
+	conn, err := wstest.Dial(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), &wstest.DialOptions{Protocols: []string{stream.Subprotocol}})
 	if err != nil {
 		t.Fatal(err)
 	}

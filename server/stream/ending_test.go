@@ -13,7 +13,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/stream"
-	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 func token(id string) auth.Principal {
@@ -53,8 +53,8 @@ func TestShutdown(t *testing.T) {
 
 		// Nobody comes in any more, and no ticket is used up.
 		ticket, _ := r.tickets.Issue(auth.Anonymous())
-		_, err := ws.Dial(r.Context(), "ws://pipe/ws", &ws.DialOptions{Dial: r.network.dial, Protocols: []string{stream.Subprotocol, "ticket." + ticket}})
-		if e, ok := errors.AsType[*ws.DialError](err); !ok || e.Status != 503 {
+		_, err := wstest.Dial(r.Context(), "ws://pipe/ws", &wstest.DialOptions{Dial: r.network.dial, Protocols: []string{stream.Subprotocol, "ticket." + ticket}})
+		if e, ok := errors.AsType[*wstest.DialError](err); !ok || e.Status != 503 {
 			r.Errorf("Dial() while it stops = %v, want 503", err)
 		}
 		if _, err := r.tickets.Take(ticket); err != nil {

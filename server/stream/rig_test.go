@@ -20,6 +20,7 @@ import (
 	"agentd/server/hub"
 	"agentd/server/stream"
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
 
 // rig is a service on a network of pipes, so that it can be in a bubble and a client that does not read stalls it at
@@ -123,7 +124,7 @@ func (r *rig) publish(ids ...int) {
 // peer is a client over WebSocket. It reads when it is told to.
 type peer struct {
 	*rig
-	conn *ws.Conn
+	conn *wstest.Conn
 	last struct {
 		Kind, EventID, Status, Reason, Code, SubscriptionID string
 		Result                                              *struct{ SubscriptionID string }
@@ -133,7 +134,7 @@ type peer struct {
 
 func (r *rig) dialAs(p auth.Principal) (*peer, error) {
 	ticket, _ := r.tickets.Issue(p)
-	conn, err := ws.Dial(r.Context(), "ws://pipe/ws", &ws.DialOptions{Dial: r.network.dial, Protocols: []string{stream.Subprotocol, "ticket." + ticket}})
+	conn, err := wstest.Dial(r.Context(), "ws://pipe/ws", &wstest.DialOptions{Dial: r.network.dial, Protocols: []string{stream.Subprotocol, "ticket." + ticket}})
 	return &peer{rig: r, conn: conn}, err
 }
 
