@@ -77,7 +77,7 @@ func (s *Server) auditStart(ctx context.Context, p *parts) error {
 		return err
 	}
 	sum := sha256.Sum256(text)
-	return p.audit.Append(ctx, audit.Record{Actor: systemActor, Action: "server:start", Target: "server", Decision: audit.Success,
+	return p.audit.Append(ctx, audit.Record{Actor: systemActor, Action: audit.ServerStart, Target: "server", Decision: audit.Success,
 		Metadata: map[string]any{"version": Version, "pid": os.Getpid(), "configSha256": hex.EncodeToString(sum[:]),
 			"toolEvents": s.cfg.Audit.ToolEvents}})
 }
@@ -87,7 +87,7 @@ func (s *Server) auditStop(p *parts) error {
 	if p.audit == nil {
 		return nil
 	}
-	return p.audit.Append(context.Background(), audit.Record{Actor: systemActor, Action: "server:stop", Target: "server", Decision: audit.Success})
+	return p.audit.Append(context.Background(), audit.Record{Actor: systemActor, Action: audit.ServerStop, Target: "server", Decision: audit.Success})
 }
 
 var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
@@ -100,7 +100,7 @@ func (s *Server) auditCertificate(p *parts) func(*tls.Certificate) {
 			return
 		}
 		sum := sha256.Sum256(c.Certificate[0])
-		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: "config:reload", Target: "server.tls", Decision: audit.Success,
+		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.ConfigReload, Target: "server.tls", Decision: audit.Success,
 			Metadata: map[string]any{"certificateSha256": hex.EncodeToString(sum[:])}})
 		if err != nil {
 			s.log.Error("change of certificate not recorded", "error", err)
@@ -124,7 +124,7 @@ func (s *Server) auditTools(p *parts) func(context.Context, []agent.Happening) e
 			records = append(records, toolRecord(h))
 			if h.Spilled > 0 {
 				spill := toolRecord(h)
-				spill.Action, spill.Metadata["bytes"] = "tool:result:spill:written", h.Spilled
+				spill.Action, spill.Metadata["bytes"] = audit.ToolSpill, h.Spilled
 				records = append(records, spill)
 			}
 		}
@@ -132,9 +132,13 @@ func (s *Server) auditTools(p *parts) func(context.Context, []agent.Happening) e
 	}
 }
 
+// toolActions are the actions of what becomes of a tool call, by the event that shows it.
+var toolActions = map[string]audit.Action{event.ApprovalRequested: audit.ApprovalRequested, event.ApprovalGranted: audit.ApprovalGranted,
+	event.ApprovalDenied: audit.ApprovalDenied, event.ToolStart: audit.ToolStart, event.ToolEnd: audit.ToolEnd, event.ToolError: audit.ToolError}
+
 // toolRecord is a happening as the chain has it.
 func toolRecord(h *agent.Happening) audit.Record {
-	r := audit.Record{Actor: audit.Actor{Kind: audit.ActorAgent, ID: h.AgentID}, Action: strings.ReplaceAll(h.Event, ".", ":"), Target: "tool:" + h.ToolName,
+	r := audit.Record{Actor: audit.Actor{Kind: audit.ActorAgent, ID: h.AgentID}, Action: toolActions[h.Event], Target: "tool:" + h.ToolName,
 		Decision: audit.Success, Context: audit.Context{RunID: h.RunID, SessionID: h.SessionID, ToolName: cut(h.ToolName, 1024)},
 		Metadata: map[string]any{"toolCallId": cut(h.ToolCallID, 1024), "stepNumber": h.Step}}
 	switch h.Event {
@@ -187,7 +191,7 @@ func (s *Server) redacted(p *parts) func(transport string, d *commentary.Decisio
 		for i, r := range d.Reasons {
 			reasons[i] = r
 		}
-		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: "delivery:commentary:sanitized", Target: transport + ":" + d.EventType,
+		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.Sanitised, Target: transport + ":" + d.EventType,
 			Decision: audit.Success, Metadata: map[string]any{"policy": string(d.Policy), "applied": true, "boundary": "event-emission", "reasons": reasons,
 				"matchedPattern": d.MatchedPattern, "sha256OfBefore": d.SHA256Before, "sha256OfAfter": d.SHA256After}})
 		if err != nil {
@@ -206,7 +210,7 @@ func (s *Server) refusedDial(p *parts) func(outbound.Denial) {
 		if d.Address.IsValid() {
 			facts["address"] = d.Address.String()
 		}
-		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: "outbound:denied", Target: d.Target, Decision: audit.Denied, Metadata: facts})
+		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.OutboundDenied, Target: d.Target, Decision: audit.Denied, Metadata: facts})
 		if err != nil {
 			s.log.Error("refused connection not recorded", "target", d.Target, "error", err)
 		}

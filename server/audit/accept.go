@@ -74,7 +74,7 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 	if a.HeadBytes, a.HeadSHA256, err = l.heads.digest(); err != nil {
 		return a, err
 	}
-	err = l.Append(ctx, Record{Actor: by, Action: "audit:accept", Target: "audit", Decision: Success,
+	err = l.Append(ctx, Record{Actor: by, Action: AuditAccept, Target: "audit", Decision: Success,
 		Metadata: map[string]any{"reason": a.Reason, "brokenAt": a.First.Seq, "broken": a.First.Reason, "places": len(a.Breaks)}})
 	if err != nil {
 		return a, err
@@ -107,7 +107,7 @@ func lost(accepted []Acceptance) (seqs []int64) {
 
 // lostEntry stands for an entry whose contents were given up.
 func lostEntry(r *store.AuditRow) Entry {
-	return Entry{Seq: r.Seq, TS: r.TS, Actor: Actor{Kind: ActorSystem, ID: "unknown"}, Action: "audit:damaged", Decision: Failed,
+	return Entry{Seq: r.Seq, TS: r.TS, Actor: Actor{Kind: ActorSystem, ID: "unknown"}, Action: string(AuditDamaged), Decision: Failed,
 		PrevHash: hex.EncodeToString(r.Prev), Hash: hex.EncodeToString(r.Hash)}
 }
 

@@ -52,7 +52,7 @@ func (l *Log) Denied(ctx context.Context, v Denial) error {
 		return nil
 	}
 	m := map[string]any{"address": address(kind.prefix), "method": v.Method, "requestId": v.RequestID, "count": 1}
-	return l.Note(ctx, Record{Actor: nobody, Action: "auth:denied:" + v.Code, Target: v.Target, Decision: Denied, Metadata: m})
+	return l.Note(ctx, Record{Actor: nobody, Action: AuthDenied + Action(":"+v.Code), Target: v.Target, Decision: Denied, Metadata: m})
 }
 
 var nobody = Actor{Kind: ActorSystem, ID: "unauthenticated"}
@@ -86,7 +86,7 @@ func (d *denials) flush() {
 		if c.n == 0 {
 			continue
 		}
-		err := d.log.Note(context.Background(), Record{Actor: nobody, Action: "auth:denied:" + kind.code, Target: "", Decision: Denied,
+		err := d.log.Note(context.Background(), Record{Actor: nobody, Action: AuthDenied + Action(":"+kind.code), Target: "", Decision: Denied,
 			Metadata: map[string]any{"address": address(kind.prefix), "count": c.n, "fromTs": c.first, "toTs": c.last}})
 		if err != nil {
 			d.log.log.Error("denied authentications could not be recorded", "code", kind.code, "count", c.n, "error", err)

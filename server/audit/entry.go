@@ -64,7 +64,7 @@ type Context struct {
 type Record struct {
 	At       time.Time // zero: now
 	Actor    Actor
-	Action   string // such as http:request
+	Action   Action
 	Target   string
 	Decision Decision
 	Context  Context
@@ -102,7 +102,7 @@ type contents struct {
 }
 
 func contentsOf(r *Record) (contents, error) {
-	b := appendHead(make([]byte, 0, 320), r.Action, r.Actor, r.Context, r.Decision)
+	b := appendHead(make([]byte, 0, 320), string(r.Action), r.Actor, r.Context, r.Decision)
 	decided := len(b)
 	if r.Metadata != nil {
 		b = append(b, `,"metadata":`...)

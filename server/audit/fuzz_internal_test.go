@@ -281,7 +281,7 @@ func FuzzEntry(f *testing.F) {
 	f.Add("http:request", "GET /v1/x", "token", "id", "", "run", "m", int64(7))
 	f.Add(`a","target":"b`, `,"target":"`, "\x00", "\"", "\u2028", "", "\xff", int64(-1))
 	f.Fuzz(func(t *testing.T, action, target, kind, id, label, run, meta string, n int64) {
-		r := Record{Action: action, Target: target, Actor: Actor{kind, id, label}, Decision: Denied, Context: Context{RunID: run}}
+		r := Record{Action: Action(action), Target: target, Actor: Actor{kind, id, label}, Decision: Denied, Context: Context{RunID: run}}
 		if meta != "" {
 			r.Metadata = map[string]any{meta: []any{meta, n, nil, true, map[string]any{}}}
 		}

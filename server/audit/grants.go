@@ -48,7 +48,7 @@ func (l *Log) Granted(ctx context.Context, g Grant) error {
 		return nil
 	}
 	m := map[string]any{"address": address(kind.prefix), "by": g.By, "method": g.Method, "requestId": g.RequestID}
-	err := l.Note(ctx, Record{Actor: g.Actor, Action: "auth:granted", Target: g.Target, Decision: Success, Metadata: m})
+	err := l.Note(ctx, Record{Actor: g.Actor, Action: AuthGranted, Target: g.Target, Decision: Success, Metadata: m})
 	if err != nil && g.By != ByTicket {
 		l.grants.forget(kind)
 	}

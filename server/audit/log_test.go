@@ -69,7 +69,7 @@ func TestAppendRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	page, _, err := l.List(t.Context(), audit.Query{})
-	if err != nil || len(page) != 1 || page[0].Action != odd.Action || !strings.HasPrefix(page[0].Target, `/a","target":"bö`) || len(page[0].Target) > 2060 || page[0].Context.RunID != "r" {
+	if err != nil || len(page) != 1 || page[0].Action != string(odd.Action) || !strings.HasPrefix(page[0].Target, `/a","target":"bö`) || len(page[0].Target) > 2060 || page[0].Context.RunID != "r" {
 		t.Errorf("List() = %+v, %v; want what was appended, its target cut", page, err)
 	}
 	if line := page[0].Line(nil); !json.Valid(line) {

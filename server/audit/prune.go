@@ -113,7 +113,7 @@ func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Acto
 	if err != nil || through < first {
 		return Pruned{FirstSurvivingSeq: min(first, tail.Seq)}, err
 	}
-	err = l.Append(ctx, Record{Actor: by, Action: "audit:prune", Target: "audit", Decision: Success,
+	err = l.Append(ctx, Record{Actor: by, Action: AuditPrune, Target: "audit", Decision: Success,
 		Metadata: map[string]any{"fromSeq": first, "throughSeq": through, "before": before.UnixMilli()}})
 	for done := st.Through; err == nil && done < through; {
 		if done = min(done+pruneBatch, through); gaps {

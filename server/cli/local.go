@@ -42,7 +42,7 @@ func (c *call) startLocal(ctx context.Context, local *server.Local, req agent.St
 }
 
 // runRecord is the record of something that is done with a run.
-func runRecord(action, runID, agentID string) audit.Record {
+func runRecord(action audit.Action, runID, agentID string) audit.Record {
 	return audit.Record{Action: action, Target: "run:" + runID, Context: audit.Context{RunID: runID}, Metadata: map[string]any{"agentId": agentID}}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // alter sets a secret or, without a value, deletes it, once the audit chain has an entry of that. It reports whether
 // there was one before; only secret:set makes one where there was none.
-func (c *call) alter(ctx context.Context, action string, value []byte) (secret.Store, bool, error) {
+func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (secret.Store, bool, error) {
 	key := c.args[0]
 	cfg, store, err := c.secretStore()
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *call) alter(ctx context.Context, action string, value []byte) (secret.S
 	switch {
 	case err != nil:
 		return store, false, err
-	case !found && action != "secret:set":
+	case !found && action != audit.SecretSet:
 		entry.Decision = audit.NotFound
 		c.refused(ctx, cfg, entry, noSecret(store, key)) //nolint:errcheck // the caller tells that there is none
 		return store, false, nil
@@ -67,7 +67,7 @@ func (c *call) alter(ctx context.Context, action string, value []byte) (secret.S
 }
 
 // secretEntry is the entry about a secret, which does not hold its value.
-func secretEntry(action, key string, store secret.Store) audit.Record {
+func secretEntry(action audit.Action, key string, store secret.Store) audit.Record {
 	return audit.Record{Action: action, Target: "secret:" + key, Metadata: map[string]any{"store": store.Name()}}
 }
 

@@ -39,7 +39,7 @@ func (c *call) setSecret(ctx context.Context) error {
 	if value == nil {
 		return c.cmd.misused("the value is missing: give --from-stdin or --value.")
 	}
-	return c.keep(ctx, "secret:set", value)
+	return c.keep(ctx, audit.SecretSet, value)
 }
 
 // givenValue is the value that a flag or stdin gives; nil when neither does.
@@ -65,13 +65,13 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 }
 
 // keep sets a secret, has that recorded, and tells so.
-func (c *call) keep(ctx context.Context, action string, value []byte) error {
+func (c *call) keep(ctx context.Context, action audit.Action, value []byte) error {
 	store, found, err := c.alter(ctx, action, value)
 	if err != nil {
 		return err
 	}
 	key := c.args[0]
-	if !found && action != "secret:set" {
+	if !found && action != audit.SecretSet {
 		return noSecret(store, key)
 	}
 	if c.flags.json {
@@ -120,7 +120,7 @@ func (c *call) getSecret(ctx context.Context) error {
 		return err
 	}
 	if c.flags.reveal {
-		if err := c.revealing(ctx, cfg, secretEntry("secret:reveal", key, store), found, noSecret(store, key)); err != nil {
+		if err := c.revealing(ctx, cfg, secretEntry(audit.SecretReveal, key, store), found, noSecret(store, key)); err != nil {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func (c *call) listSecrets(context.Context) error {
 
 func (c *call) deleteSecret(ctx context.Context) error {
 	key := c.args[0]
-	store, found, err := c.alter(ctx, "secret:delete", nil)
+	store, found, err := c.alter(ctx, audit.SecretDelete, nil)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (c *call) rotateSecret(ctx context.Context) error {
 		rand.Read(random) // never fails: the process ends when the system has no randomness
 		value = hex.AppendEncode(nil, random)
 	}
-	return c.keep(ctx, "secret:rotate", value)
+	return c.keep(ctx, audit.SecretRotate, value)
 }
 
 func (c *call) tryRef(ctx context.Context) error {
@@ -231,7 +231,7 @@ func (c *call) tryRef(ctx context.Context) error {
 	}
 	value, err := secrets.Resolve(c.args[0])
 	if c.flags.reveal {
-		if e := c.revealing(ctx, cfg, audit.Record{Action: "secret:reveal", Target: "secret:" + ref.String()}, err == nil, err); e != nil {
+		if e := c.revealing(ctx, cfg, audit.Record{Action: audit.SecretReveal, Target: "secret:" + ref.String()}, err == nil, err); e != nil {
 			return e
 		}
 	}

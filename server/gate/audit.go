@@ -125,7 +125,7 @@ func (h *held) record(w *recorder) error {
 		do = a.Log.Note
 	}
 	// The client may have left, and what it asked for is done all the same.
-	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: "http:request", Target: h.r.URL.Path, Decision: Decision(status), Context: h.q.about, Metadata: meta})
+	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: audit.HTTPRequest, Target: h.r.URL.Path, Decision: Decision(status), Context: h.q.about, Metadata: meta})
 }
 
 // Actor is a principal as the audit chain names it.

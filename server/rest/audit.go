@@ -186,7 +186,7 @@ func moment(text string) (int64, bool) {
 }
 
 // record adds to the audit chain what a principal did, beside the request itself. It does nothing when there is no chain.
-func (a *API) record(ctx context.Context, p auth.Principal, action, target string, d audit.Decision, meta map[string]any) error {
+func (a *API) record(ctx context.Context, p auth.Principal, action audit.Action, target string, d audit.Decision, meta map[string]any) error {
 	if a.Audit == nil {
 		return nil
 	}

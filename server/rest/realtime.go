@@ -56,7 +56,7 @@ func (a *API) Subscribing(ctx context.Context, p auth.Principal, s event.Subject
 		kind := fault.Of(refused).Kind
 		meta["reason"], decision = kind.Code, gate.Decision(kind.Status)
 	}
-	return a.record(ctx, p, "subscription:subscribe", s.String(), decision, meta)
+	return a.record(ctx, p, audit.Subscribe, s.String(), decision, meta)
 }
 
 // Cancel aborts a run for a client of the realtime protocol, if the client may. It reports whether the run had not ended
@@ -69,13 +69,13 @@ func (a *API) Cancel(ctx context.Context, p auth.Principal, runID string, c stre
 	meta := map[string]any{"transport": "ws", "drain": c.Drain, "onPendingApprovals": cmp.Or(c.OnPendingApprovals, "deny")}
 	if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "invoke", Target: run.Owner}); err != nil {
 		meta["reason"] = fault.Of(err).Kind.Code
-		return false, cmp.Or(a.record(ctx, p, "run:abort", "run:"+runID, audit.Denied, meta), err)
+		return false, cmp.Or(a.record(ctx, p, audit.RunAbort, "run:"+runID, audit.Denied, meta), err)
 	}
 	row, err := a.Engine.Find(ctx, runID)
 	if err != nil || row.Status.Terminal() {
 		return false, err
 	}
-	if err := a.record(ctx, p, "run:abort", "run:"+runID, audit.Success, meta); err != nil {
+	if err := a.record(ctx, p, audit.RunAbort, "run:"+runID, audit.Success, meta); err != nil {
 		return false, err
 	}
 	_, err = a.Engine.Abort(ctx, runID, agent.AbortOptions{Drain: c.Drain, OnPending: c.OnPendingApprovals, Reason: c.Reason, NoWait: true})

@@ -47,7 +47,7 @@ func (a *API) replayRoutes() []Route {
 func (a *API) replay(ctx context.Context, c Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
 	got, err := a.Traces.Replay(ctx, target, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
 	if err == nil {
-		err = a.record(ctx, c.Principal, "replay:accessed", replayTarget(target.RunID, target.SessionID), audit.Success,
+		err = a.record(ctx, c.Principal, audit.ReplayGranted, replayTarget(target.RunID, target.SessionID), audit.Success,
 			map[string]any{"mode": replayMode(b.Raw), "eventCount": len(got.Events)})
 	}
 	return got, err
@@ -73,7 +73,7 @@ func (a *API) refused(r *http.Request, access Access, p auth.Principal, refusal 
 	if !fault.Is(refusal, fault.ScopeDenied) {
 		return refusal
 	}
-	err := a.record(r.Context(), p, "replay:skipped", replayTarget(r.PathValue("runId"), r.PathValue("id")), audit.Denied,
+	err := a.record(r.Context(), p, audit.ReplayDenied, replayTarget(r.PathValue("runId"), r.PathValue("id")), audit.Denied,
 		map[string]any{"mode": access.target, "reason": fault.ScopeDenied.Code})
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func (a *API) tokenRoutes() []Route {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
 					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
 				if err == nil {
-					err = a.record(ctx, c.Principal, "token:create", "token:"+v.ID, audit.Success, map[string]any{"scopes": anyList(v.Scopes)})
+					err = a.record(ctx, c.Principal, audit.TokenCreate, "token:"+v.ID, audit.Success, map[string]any{"scopes": anyList(v.Scopes)})
 				}
 				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
@@ -87,7 +87,7 @@ func (a *API) tokenRoutes() []Route {
 			}) (none, error) {
 				others, err := a.Issuer.Revoke(ctx, in.ID)
 				if err == nil {
-					err = a.record(ctx, c.Principal, "token:revoke", "token:"+in.ID, audit.Success, RevokedAlso(others))
+					err = a.record(ctx, c.Principal, audit.TokenRevoke, "token:"+in.ID, audit.Success, RevokedAlso(others))
 				}
 				return none{}, err
 			})},
