@@ -57,7 +57,7 @@ func (c *Checkpoint) signed() ([]byte, error) {
 		}
 		members["accepted"] = json.RawMessage(text)
 	}
-	return appendValue(nil, members, 0)
+	return form.AppendValue(nil, members)
 }
 
 // Verify reports whether the holder of a key has signed the checkpoint.
@@ -81,7 +81,7 @@ func sign(key ed25519.PrivateKey, head Head, at time.Time, accepted *Acceptance)
 	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, text))
 	line, err := json.Marshal(c)
 	if err == nil {
-		line, err = Canonical(line)
+		line, err = form.Append(nil, line)
 	}
 	if err != nil {
 		panic(err)

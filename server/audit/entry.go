@@ -21,8 +21,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
+	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/store"
 )
@@ -101,13 +103,20 @@ type contents struct {
 	ts         int64 // milliseconds since 1970
 }
 
+// form is the canonical form (RFC 8785) in which entries are hashed, sealed and signed.
+var form = canonical.Rules{Depth: 100}
+
+func appendString(b []byte, s string) []byte {
+	return canonical.AppendText(b, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
 func contentsOf(r *Record) (contents, error) {
 	b := appendHead(make([]byte, 0, 320), string(r.Action), r.Actor, r.Context, r.Decision)
 	decided := len(b)
 	if r.Metadata != nil {
 		b = append(b, `,"metadata":`...)
 		var err error
-		if b, err = appendValue(b, r.Metadata, 0); err != nil {
+		if b, err = form.AppendValue(b, r.Metadata); err != nil {
 			return contents{}, fault.New(fault.AuditPayload, "The record %s does not encode: %v.", r.Action, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"agentd/server/audit"
+	"agentd/server/canonical"
 	"agentd/server/fault"
 )
 
@@ -74,7 +75,7 @@ func TestAppendRefuses(t *testing.T) {
 	}
 	if line := page[0].Line(nil); !json.Valid(line) {
 		t.Errorf("Line() = %s, want JSON", line)
-	} else if c, err := audit.Canonical(line); err != nil || !bytes.Equal(c, line) {
+	} else if c, err := (canonical.Rules{Depth: 100}).Append(nil, line); err != nil || !bytes.Equal(c, line) {
 		t.Errorf("Line() = %s\nwant it canonical: %s, %v", line, c, err)
 	}
 	if v := verify(t, l, audit.Verification{}); !v.OK {
@@ -240,7 +241,7 @@ func TestListAndExport(t *testing.T) {
 	}
 	for line := range strings.Lines(out.String()) {
 		line = strings.TrimSuffix(line, "\n")
-		if c, err := audit.Canonical([]byte(line)); err != nil || string(c) != line {
+		if c, err := (canonical.Rules{Depth: 100}).Append(nil, []byte(line)); err != nil || string(c) != line {
 			t.Errorf("Export(jsonl) has %s, want it canonical (%v)", line, err)
 		}
 	}

@@ -33,8 +33,8 @@ type stub struct {
 }
 
 func (s *stub) signed() []byte {
-	b, err := appendValue(nil, map[string]any{"v": s.V, "through": s.Through, "hash": s.Hash, "tree": base64.StdEncoding.EncodeToString(s.Tree),
-		"count": s.Count, "prunedAt": s.At, "by": s.By}, 0)
+	b, err := form.AppendValue(nil, map[string]any{"v": s.V, "through": s.Through, "hash": s.Hash, "tree": base64.StdEncoding.EncodeToString(s.Tree),
+		"count": s.Count, "prunedAt": s.At, "by": s.By})
 	if err != nil {
 		panic(err) // nothing in it can fail
 	}

@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// AppendNumber adds a finite number as ECMAScript prints it (ECMA-262, Number::toString): the shortest digits that give
+// appendNumber adds a finite number as ECMAScript prints it (ECMA-262, Number::toString): the shortest digits that give
 // the same double, with an exponent from 1e21 on and below 1e-6.
-func AppendNumber(dst []byte, f float64) []byte {
+func appendNumber(dst []byte, f float64) []byte {
 	size := math.Abs(f)
 	switch {
 	case f == 0:
@@ -29,9 +29,9 @@ func AppendNumber(dst []byte, f float64) []byte {
 	return dst
 }
 
-// Compare orders texts by their UTF-16 units. That is the order of their bytes, except among characters from U+D000
+// compare orders texts by their UTF-16 units. That is the order of their bytes, except among characters from U+D000
 // on, whose first byte is 0xed or more.
-func Compare(a, b string) int {
+func compare(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
@@ -45,7 +45,7 @@ func Compare(a, b string) int {
 func units(s string) []uint16 {
 	var out []uint16
 	for len(s) > 0 {
-		if half, ok := Surrogate(s); ok {
+		if half, ok := surrogate(s); ok {
 			out, s = append(out, half), s[3:]
 			continue
 		}
@@ -55,9 +55,9 @@ func units(s string) []uint16 {
 	return out
 }
 
-// Surrogate reads half of a surrogate pair that stands alone at the beginning of a text, in the three bytes that UTF-8
+// surrogate reads half of a surrogate pair that stands alone at the beginning of a text, in the three bytes that UTF-8
 // does not allow for it.
-func Surrogate(s string) (half uint16, ok bool) {
+func surrogate(s string) (half uint16, ok bool) {
 	if len(s) < 3 || s[0] != 0xed || s[1]&0xe0 != 0xa0 || s[2]&0xc0 != 0x80 {
 		return 0, false
 	}

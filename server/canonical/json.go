@@ -130,7 +130,7 @@ func (w *writer) object(depth int) (err error) {
 		}
 		m.to = len(w.out)
 		w.out = append(w.out, ',')
-		sorted = sorted && (members == nil || Compare(members[len(members)-1].name, m.name) < 0)
+		sorted = sorted && (members == nil || compare(members[len(members)-1].name, m.name) < 0)
 		members = append(members, m)
 	}
 	if !sorted {
@@ -142,7 +142,7 @@ func (w *writer) object(depth int) (err error) {
 
 // sort rewrites the members of an object, which end the output. Of several with one name, the last stays.
 func (w *writer) sort(begin int, members []member) error {
-	slices.SortStableFunc(members, func(a, b member) int { return Compare(a.name, b.name) })
+	slices.SortStableFunc(members, func(a, b member) int { return compare(a.name, b.name) })
 	w.scratch = append(w.scratch[:0], w.out[begin:]...)
 	w.out = w.out[:begin]
 	for i, m := range members {
@@ -173,7 +173,7 @@ func (w *writer) number() error {
 	case infinite:
 		w.out = append(w.out, "-Infinity"...)
 	default:
-		w.out = AppendNumber(w.out, f)
+		w.out = appendNumber(w.out, f)
 	}
 	if w.Exact && (f == 0 || math.Abs(f) >= maxExact) && !sameDecimal(text, string(w.out[begin:])) {
 		return fmt.Errorf("the number %.40s has more digits than a double holds", text)
@@ -273,7 +273,7 @@ func AppendText(dst []byte, s string) []byte {
 		if c >= ' ' && c != '"' && c != '\\' && c != 0xed {
 			continue
 		}
-		half, isHalf := Surrogate(s[i:])
+		half, isHalf := surrogate(s[i:])
 		if c == 0xed && !isHalf {
 			continue
 		}
