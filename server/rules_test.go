@@ -100,7 +100,7 @@ var rulesReserved = map[string]string{
 	"golang.org/x/crypto": "*",
 	"golang.org/x/net":    "*",
 	// The servers' side, the clients' side, and two that need its names of statuses and methods only.
-	"net/http": "ws ws/wstest server server/gate server/rest server/stream server/client server/cli server/external server/provider server/tool server/health server/openapi",
+	"net/http": "ws ws/wstest server server/gate server/rest server/stream server/client server/cli server/outbound server/external server/provider server/tool server/health server/openapi",
 }
 
 // rulesModules are the modules that go.mod may require for ourselves.

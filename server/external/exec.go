@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/outbound"
 	"agentd/server/proc"
 	"agentd/server/secret"
 )
@@ -121,7 +122,7 @@ func (p *program) start(ctx context.Context, in agent.Input, c proc.Command) (*p
 	if failed, ok := errors.AsType[*proc.StartError](err); ok && failed.Busy {
 		kind = fault.Overloaded
 	}
-	return nil, fault.New(kind, "The agent's program could not be started: %s.", clip(err.Error(), 200))
+	return nil, fault.New(kind, "The agent's program could not be started: %s.", outbound.Line(err.Error(), 200))
 }
 
 // startTimer ends a run, with the cause agent-timeout, when the agent's time is over.

@@ -8,15 +8,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"agentd/server/agent"
 	"agentd/server/fault"
@@ -58,9 +55,8 @@ type HTTP struct {
 
 var _ agent.Streamer = (*HTTP)(nil)
 
-// ours are the headers that a configuration cannot set, because we or the transport do.
-var ours = []string{"Accept", "Connection", "Content-Length", "Content-Type", "Host", "Idempotency-Key",
-	"Transfer-Encoding", "X-Signature", "X-Timestamp"}
+// ours are the headers that a configuration cannot set.
+var ours = []string{"Accept", "Content-Type", "Idempotency-Key", "X-Signature", "X-Timestamp"}
 
 // NewHTTP makes an agent, or returns config-invalid with all that is wrong. It dials nothing.
 func NewHTTP(opts HTTPOptions) (*HTTP, error) {
@@ -78,21 +74,8 @@ func NewHTTP(opts HTTPOptions) (*HTTP, error) {
 	if opts.Stream != "" && opts.Stream != "sse" {
 		issues = append(issues, fault.At(`is neither "" nor "sse"`, "stream"))
 	}
-	header := http.Header{}
-	for _, name := range slices.Sorted(maps.Keys(opts.Headers)) {
-		switch canonical := http.CanonicalHeaderKey(name); {
-		case !validHeaderName(name):
-			issues = append(issues, fault.At("is not a header name", "headers", name))
-		case slices.Contains(ours, canonical):
-			issues = append(issues, fault.At("is a header that the server sets", "headers", name))
-		case header[canonical] != nil:
-			issues = append(issues, fault.At("is given twice", "headers", name))
-		case !validHeaderValue(opts.Headers[name]):
-			issues = append(issues, fault.At("has control characters", "headers", name))
-		default:
-			header.Set(name, opts.Headers[name])
-		}
-	}
+	header, unfit := outbound.Headers(opts.Headers, ours...)
+	issues = append(issues, unfit...)
 	if issues != nil {
 		return nil, fault.Invalid("The http agent is not valid.", issues...)
 	}
@@ -103,14 +86,7 @@ func NewHTTP(opts HTTPOptions) (*HTTP, error) {
 	}
 	transport := opts.Transport
 	if transport == nil {
-		transport = &http.Transport{
-			DialContext:            opts.Outbound.Dialer("agents."+opts.ID+".url", outbound.HostPort(u)),
-			ForceAttemptHTTP2:      true,
-			TLSHandshakeTimeout:    10 * time.Second,
-			DisableKeepAlives:      true,
-			DisableCompression:     true,
-			MaxResponseHeaderBytes: 64 << 10,
-		}
+		transport = opts.Outbound.Transport("agents."+opts.ID+".url", outbound.HostPort(u))
 	}
 	return &HTTP{opts.ID, u, header, opts.Stream == "sse", bytes.Clone(opts.HMACKey), limits, transport, orSame(opts.Redact)}, nil
 }
@@ -179,7 +155,7 @@ func (a *HTTP) answer(resp *http.Response, out agent.Sink) (agent.Result, error)
 	body := &capped{wire{resp.Body}, a.limits.maxOutput, a.limits.tooLarge()}
 	if a.stream {
 		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
-			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer is %q, not text/event-stream.", clip(media, 80))
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer is %q, not text/event-stream.", outbound.Line(media, 80))
 		}
 		result, err := relay("event", newEvents(body).next, out, false)
 		if err == errNoResult {
@@ -227,7 +203,7 @@ func (a *HTTP) refused(resp *http.Response) error {
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	status := strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode))
 	err := fault.New(fault.AgentProtocol, "The agent's server answered %s", status)
-	if text := clip(a.redact(string(head)), shown); text != "" {
+	if text := outbound.Line(a.redact(string(head)), shown); text != "" {
 		err.Message += ": " + text
 	} else {
 		err.Message += "."
@@ -236,30 +212,4 @@ func (a *HTTP) refused(resp *http.Response) error {
 		err.Advise("Give the agent's final `url`; redirects are not followed.")
 	}
 	return err
-}
-
-// clip is the text's first n characters on one line.
-func clip(text string, n int) string {
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r)
-	}), " ")
-	if r := []rune(text); len(r) > n {
-		return string(r[:n])
-	}
-	return text
-}
-
-// validHeaderName reports whether s is a token (RFC 9110, section 5.6.2).
-func validHeaderName(s string) bool {
-	for _, c := range s {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// validHeaderValue reports whether s has no control characters but tabs.
-func validHeaderValue(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F })
 }

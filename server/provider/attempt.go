@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -60,7 +61,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		said, _ := io.ReadAll(io.LimitReader(in, maxErrorBody)) // a part of it is better than nothing
 		refused, e := p.failure(readProblem(said), resp.StatusCode, key, body)
-		e.RetryAfter = retryAfter(resp.Header)
+		e.RetryAfter = outbound.RetryAfter(resp.Header, maxAsked)
 		return nil, refused, e
 	}
 
@@ -93,7 +94,7 @@ func (p *OpenAI) key(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	key, err := p.apiKey(ctx)
-	if key = strings.TrimSpace(key); !validHeaderValue(key) {
+	if key = strings.TrimSpace(key); !outbound.HeaderValue(key) {
 		return "", errors.New("it holds control characters")
 	}
 	return key, err
@@ -110,9 +111,7 @@ func (p *OpenAI) request(ctx context.Context, payload []byte, key string) (*http
 	if key != "" {
 		hr.Header.Set("Authorization", "Bearer "+key)
 	}
-	for name, value := range p.headers {
-		hr.Header.Set(name, value)
-	}
+	maps.Copy(hr.Header, p.headers)
 	return hr, nil
 }
 
@@ -143,7 +142,7 @@ func (p *OpenAI) failure(trouble problem, status int, key string, body map[strin
 func (p *OpenAI) secrets(key string) []string {
 	secrets := []string{key}
 	for _, value := range p.headers {
-		for word := range strings.FieldsSeq(value) {
+		for word := range strings.FieldsSeq(value[0]) {
 			if len(word) >= 8 {
 				secrets = append(secrets, word)
 			}

@@ -3,7 +3,6 @@ package provider
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -24,7 +23,7 @@ type OpenAI struct {
 	name          string
 	url           string
 	apiKey        func(context.Context) (string, error)
-	headers       map[string]string
+	headers       http.Header
 	timeout, idle time.Duration
 	retries       int
 	prices        Prices
@@ -47,7 +46,11 @@ const maxModels = 1000
 // Of what a server answers, each event is read once, for which up to 450 bytes of memory are needed for each byte, by
 // choices and parts that hold nothing.
 func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
-	endpoint, issues := checkOptions(o)
+	headers, issues := outbound.Headers(o.Headers)
+	endpoint, err := endpointOf(o.BaseURL)
+	if err != nil {
+		issues = append(issues, fault.At(err.Error(), "baseUrl"))
+	}
 	if issues != nil {
 		return nil, fault.Invalid("The provider's options are not valid.", issues...)
 	}
@@ -55,7 +58,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		name:    o.Name,
 		url:     endpoint.String(),
 		apiKey:  o.APIKey,
-		headers: maps.Clone(o.Headers),
+		headers: headers,
 		timeout: o.Timeout,
 		idle:    o.IdleTimeout,
 		retries: DefaultRetries,
@@ -86,16 +89,8 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if o.Transport == nil {
-		p.own = &http.Transport{
-			DialContext:         o.Outbound.Dialer("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint)),
-			TLSHandshakeTimeout: 10 * time.Second,
-			ForceAttemptHTTP2:   true,
-			// A compressed stream arrives in lumps.
-			DisableCompression:     true,
-			MaxIdleConnsPerHost:    16,
-			IdleConnTimeout:        90 * time.Second,
-			MaxResponseHeaderBytes: 64 << 10,
-		}
+		p.own = o.Outbound.Transport("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint))
+		p.own.DisableKeepAlives, p.own.MaxIdleConnsPerHost, p.own.IdleConnTimeout = false, 16, 90*time.Second
 		p.client.Transport = p.own
 	}
 	return p, nil

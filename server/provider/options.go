@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"agentd/server/fault"
 	"agentd/server/outbound"
 )
 
@@ -46,23 +45,6 @@ type OpenAIOptions struct {
 	Redact func(string) string
 }
 
-func checkOptions(o OpenAIOptions) (*url.URL, []fault.Issue) {
-	var issues []fault.Issue
-	if o.Name == "" {
-		issues = append(issues, fault.At("must not be empty", "name"))
-	}
-	endpoint, err := endpointOf(o.BaseURL)
-	if err != nil {
-		issues = append(issues, fault.At(err.Error(), "baseUrl"))
-	}
-	for name, value := range o.Headers {
-		if !validHeader(name, value) {
-			issues = append(issues, fault.At("is not a header that HTTP can carry", "headers", name))
-		}
-	}
-	return endpoint, issues
-}
-
 // endpointOf finds the endpoint under a base URL. Its errors do not quote the URL, which may hold a key.
 func endpointOf(base string) (*url.URL, error) {
 	u, err := url.Parse(base)
@@ -82,18 +64,4 @@ func endpointOf(base string) (*url.URL, error) {
 		return u.JoinPath("chat/completions"), nil
 	}
 	return u.JoinPath("v1/chat/completions"), nil
-}
-
-// validHeader is stricter than RFC 9110, 5.5: a value has no control characters, not even tabs.
-func validHeader(name, value string) bool {
-	for i := range len(name) {
-		if c := name[i]; !alphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return name != "" && validHeaderValue(value)
-}
-
-func validHeaderValue(value string) bool {
-	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

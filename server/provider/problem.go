@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"agentd/server/fault"
+	"agentd/server/outbound"
 )
 
 // A problem is what an error body says, in whichever dialect.
@@ -132,38 +132,8 @@ func quotable(s string, secrets []string) string {
 			s = strings.ReplaceAll(s, secret, "[redacted]")
 		}
 	}
-	s = keyLike.ReplaceAllString(s, "[redacted]")
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
-	if r := []rune(s); len(r) > maxMessage {
-		s = string(r[:maxMessage-1]) + "…"
-	}
-	return s
+	return outbound.Line(keyLike.ReplaceAllString(s, "[redacted]"), maxMessage)
 }
 
 // maxAsked bounds the wait that a server may ask for.
 const maxAsked = 24 * time.Hour
-
-// retryAfter reads how long a server asks to wait: Retry-After in seconds or as a date (RFC 9110, 10.2.3), or the
-// more exact Retry-After-Ms that some servers add.
-func retryAfter(h http.Header) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
-		return bounded(ms, time.Millisecond)
-	}
-	value := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(value, 64); err == nil && s > 0 {
-		return bounded(s, time.Second)
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		wait := time.Until(at)
-		if sent, err := http.ParseTime(h.Get("Date")); err == nil { // by the clock that the date was made with
-			wait = at.Sub(sent)
-		}
-		return min(max(0, wait), maxAsked)
-	}
-	return 0
-}
-
-func bounded(n float64, unit time.Duration) time.Duration {
-	return time.Duration(min(n, float64(maxAsked/unit)) * float64(unit))
-}

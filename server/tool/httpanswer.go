@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -65,27 +64,11 @@ func (t *httpTool) refused(resp *http.Response) *Error {
 	case resp.StatusCode != http.StatusTooManyRequests:
 		return &Error{Message: text}
 	}
-	e := &Error{Kind: message.RateLimited, Message: text, RetryAfter: retryAfter(resp.Header)}
+	e := &Error{Kind: message.RateLimited, Message: text, RetryAfter: outbound.RetryAfter(resp.Header, maxRetryAfter)}
 	if e.RetryAfter > 0 {
 		e.Hint = fmt.Sprintf("Wait %v before the next try.", e.RetryAfter.Round(time.Second))
 	}
 	return e
-}
-
-// retryAfter reads the field of RFC 9110 section 10.2.3: seconds or a date. What is no such thing counts as nothing.
-func retryAfter(h http.Header) time.Duration {
-	s := h.Get("Retry-After")
-	if n, err := strconv.Atoi(s); err == nil {
-		return time.Duration(min(max(n, 0), int(maxRetryAfter/time.Second))) * time.Second
-	}
-	if at, err := http.ParseTime(s); err == nil {
-		wait := time.Until(at)
-		if sent, err := http.ParseTime(h.Get("Date")); err == nil { // by the clock that the date was made with
-			wait = at.Sub(sent)
-		}
-		return min(max(wait, 0), maxRetryAfter)
-	}
-	return 0
 }
 
 // result makes JSON, an image or text of an answer.

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -87,9 +86,10 @@ func NewHTTP(opts HTTPOptions) (Tool, error) {
 		}
 		t.hasBody = true
 	}
-	var headerIssues []fault.Issue
-	t.headers, headerIssues = headers(opts.Headers)
-	issues = append(issues, headerIssues...)
+	headers, unfit := outbound.Headers(opts.Headers, "Accept-Encoding")
+	issues = append(issues, unfit...)
+	t.headers = http.Header{"Accept": {"application/json, text/*;q=0.9, */*;q=0.5"}, "User-Agent": {"agentd"}}
+	maps.Copy(t.headers, headers)
 	issues = append(issues, undeclared(opts.Spec.Input, t.address.args(), "url")...)
 	issues = append(issues, undeclared(opts.Spec.Input, bodyArgs(t.body, nil), "body")...)
 	if opts.MaxBytes < 0 {
@@ -108,39 +108,12 @@ func NewHTTP(opts HTTPOptions) (Tool, error) {
 	}
 	transport := opts.Transport
 	if transport == nil {
-		transport = &http.Transport{
-			DisableKeepAlives:      true,
-			ForceAttemptHTTP2:      true,
-			DialContext:            opts.Outbound.Dialer(t.setting(), append([]string{t.address.host}, t.allowed...)...),
-			TLSHandshakeTimeout:    10 * time.Second,
-			MaxResponseHeaderBytes: 64 << 10,
-		}
+		own := opts.Outbound.Transport(t.setting(), append([]string{t.address.host}, t.allowed...)...)
+		own.DisableCompression = false
+		transport = own
 	}
 	t.client = &http.Client{Transport: transport, CheckRedirect: t.checkRedirect}
 	return t, nil
-}
-
-// headers makes the configured headers of a request. Those that net/http makes itself cannot be set.
-func headers(from map[string]string) (h http.Header, issues []fault.Issue) {
-	h = http.Header{"Accept": {"application/json, text/*;q=0.9, */*;q=0.5"}, "User-Agent": {"agentd"}}
-	for _, name := range slices.Sorted(maps.Keys(from)) {
-		switch canonical := http.CanonicalHeaderKey(name); {
-		case !validHeaderName(name) || strings.ContainsFunc(from[name], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-			issues = append(issues, fault.At("is not a header: characters that a name or a value cannot have", "headers", name))
-		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding", "Trailer", "Upgrade"}, canonical):
-			issues = append(issues, fault.At("cannot be set", "headers", name))
-		default:
-			h.Set(name, from[name])
-		}
-	}
-	return h, issues
-}
-
-// validHeaderName follows RFC 9110 section 5.6.2, token.
-func validHeaderName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	})
 }
 
 // undeclared reports slots that are no property of the schema, which is where typing errors show.
