@@ -112,10 +112,10 @@ const rulesMaxLines = 600
 // rulesClock finds SQL that asks the database for the time, which comes from Go.
 var rulesClock = regexp.MustCompile(`(?i)\b(current_(timestamp|date|time)|strftime|unixepoch|julianday|datetime\s*\()`)
 
-// rulesPackage is what go list tells about a package.
+// rulesPackage is what go list reports of a package.
 type rulesPackage struct {
-	ImportPath, Name, Doc string
-	Imports               []string // of its files but for tests
+	ImportPath, Name, Doc, Dir string
+	Imports                    []string // of its files but for tests
 }
 
 // TestRules holds this repository to its own rules.
@@ -126,21 +126,29 @@ func TestRules(t *testing.T) {
 	t.Run("dials", rulesDials)
 }
 
-func rulesImports(t *testing.T) {
-	list := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,Imports", "./...")
+// rulesPackages lists the packages of this module.
+func rulesPackages(t *testing.T) (all []rulesPackage) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,Dir,Imports", "./...")
 	list.Dir, list.Stderr = "..", os.Stderr
 	out, err := list.Output()
 	if err != nil {
 		t.Fatalf("%v = %v", list, err)
 	}
-	seen := map[string]bool{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p rulesPackage
 		if err := dec.Decode(&p); err == io.EOF {
-			break
+			return all
 		} else if err != nil {
 			t.Fatal(err)
 		}
+		all = append(all, p)
+	}
+}
+
+func rulesImports(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range rulesPackages(t) {
 		name := rulesName(p.ImportPath)
 		seen[name] = true
 		allowed, known := rulesRooms[name]
