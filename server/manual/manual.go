@@ -28,7 +28,7 @@ func Topics() (topics []Topic) {
 }
 
 // link matches a link from one page to another.
-var link = regexp.MustCompile(`\[([^\]]*)\]\((\w+)\.md[^)]*\)`)
+var link = regexp.MustCompile(`\[[^\]]*\]\((\w+)\.md\)`)
 
 // Page returns a page as text for a terminal: examples are indented, a link names the command that prints its target,
 // and each row of a table becomes a paragraph with the last cell below the others. It returns "" for an unknown topic.
@@ -51,7 +51,7 @@ func Page(topic string) string {
 		case strings.HasPrefix(line, "|"):
 			line = row(line)
 		default:
-			line = link.ReplaceAllString(line, "$1 (agentd help $2)")
+			line = link.ReplaceAllString(line, "`agentd help $1`")
 		}
 		after = line == "\n"
 		b.WriteString(line)
@@ -60,7 +60,7 @@ func Page(topic string) string {
 }
 
 func row(line string) string {
-	line = strings.Trim(link.ReplaceAllString(line, "$1"), "| \n")
+	line = strings.Trim(line, "| \n")
 	cells := strings.Split(line, " | ")
 	for i, cell := range cells {
 		cells[i] = strings.ReplaceAll(strings.TrimSpace(cell), `\|`, "|")

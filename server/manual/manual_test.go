@@ -36,6 +36,20 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// The README lists every topic with its sentence.
+func TestContents(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range manual.Topics() {
+		line := "- [" + topic.Name + "](server/manual/" + topic.Name + ".md): " + topic.Sentence + "\n"
+		if !strings.Contains(string(readme), line) {
+			t.Errorf("README.md lacks the line %s", line)
+		}
+	}
+}
+
 // Every link in the README and in a page leads to a page that there is.
 func TestLinks(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
