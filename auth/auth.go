@@ -34,6 +34,7 @@ type Kind string
 const (
 	KindToken     Kind = "token"
 	KindAnonymous Kind = "anonymous" // auth.kind=none
+	KindOperator  Kind = "cli"       // a command that has the files of the server, and so needs no token
 )
 
 // A Principal is who is calling. The zero value is nobody, with a grant that covers nothing.
@@ -41,21 +42,25 @@ type Principal struct {
 	Kind    Kind
 	TokenID string    // empty unless Kind is KindToken
 	Root    string    // id of the token that its lineage begins with, which may be its own; empty as TokenID is
-	Label   string    // of the token; may be empty
+	Label   string    // of the token, may be empty; of an operator, the user's name
 	Grant   Grant     // shared among the requests of a token: not to be changed
 	Expires time.Time // zero: never
 }
 
-// Name is what records call the principal that acts: token:<id>, or its kind.
+// Name is what records call the principal that acts: token:<id>, cli:<user>, or its kind.
 func (p Principal) Name() string {
-	if p.TokenID != "" {
+	switch {
+	case p.TokenID != "":
 		return "token:" + p.TokenID
+	case p.Kind == KindOperator:
+		return string(KindOperator) + ":" + p.Label
 	}
 	return string(p.Kind)
 }
 
 // Lineage is the name of whom the principal counts as wherever principals are compared or counted: a token counts as
-// the one that its lineage begins with, because whoever holds a token holds what it has minted. Records keep Name.
+// the one that its lineage begins with, because whoever holds a token holds what it has minted. All operators count as
+// one: whoever has the files can act under any user's name. Records keep Name.
 func (p Principal) Lineage() string {
 	if p.TokenID != "" {
 		return "token:" + cmp.Or(p.Root, p.TokenID)
@@ -79,6 +84,8 @@ func Lineages(tokens *store.Tokens) func(ctx context.Context, names []string) ([
 		for i, name := range names {
 			if root := roots[ids[i]]; root != "" && name != ids[i] {
 				lineages[i] = "token:" + root
+			} else if strings.HasPrefix(name, string(KindOperator)+":") {
+				lineages[i] = string(KindOperator)
 			}
 		}
 		return lineages, nil
@@ -88,4 +95,9 @@ func Lineages(tokens *store.Tokens) func(ctx context.Context, names []string) ([
 // Anonymous is the principal of every request when authentication is off. Its grant is admin:*.
 func Anonymous() Principal {
 	return Principal{Kind: KindAnonymous, Grant: Grant{{Resource: "admin", Action: wildcard}}}
+}
+
+// Operator is the principal of a command that acts on the server's files itself. Its grant is admin:*.
+func Operator(user string) Principal {
+	return Principal{Kind: KindOperator, Label: user, Grant: Grant{{Resource: "admin", Action: wildcard}}}
 }

@@ -58,6 +58,10 @@ func (s *Server) openAudit(ctx context.Context, p *parts, o audit.Options) (err 
 	subject := event.Subject{Kind: event.AuditEvents}.String()
 	o.Committed = func(seq int64, line []byte) { p.hub.Publish(subject, rest.AuditEntry(seq, line)) }
 	p.audit, err = audit.Open(ctx, o)
+	if s.access != serving && fault.Is(err, fault.StoreLocked) { // another command is at it
+		o.Beside = true
+		p.audit, err = audit.Open(ctx, o)
+	}
 	return err
 }
 
@@ -168,10 +172,8 @@ func toolRecord(h *agent.Happening) audit.Record {
 	if h.Reason != "" {
 		r.Metadata["reason"] = cut(h.Reason, 1024)
 	}
-	if kind, id, ok := strings.Cut(h.By, ":"); ok && kind == "token" {
-		r.Actor = audit.Actor{Kind: audit.ActorToken, ID: id}
-	} else if h.By == "cli" {
-		r.Actor = audit.Actor{Kind: audit.ActorCLI, ID: "cli"}
+	if kind, id, ok := strings.Cut(h.By, ":"); ok && (kind == audit.ActorToken || kind == audit.ActorCLI) {
+		r.Actor = audit.Actor{Kind: kind, ID: id}
 	} else if h.By != "" {
 		r.Actor = audit.Actor{Kind: audit.ActorSystem, ID: h.By}
 	}

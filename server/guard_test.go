@@ -31,7 +31,7 @@ func TestRefusedConnectionsAreLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log lockedBuffer
-	local, err := server.Open(t.Context(), server.Options{Config: cfg, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	local, err := server.Open(t.Context(), server.Options{Config: cfg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, server.Run, false)
 	if err != nil {
 		t.Fatal(err)
 	}

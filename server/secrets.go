@@ -1,7 +1,10 @@
 package server
 
 import (
+	"cmp"
+	"crypto/rand"
 	"log/slog"
+	"strings"
 
 	"agentd/auth"
 	"agentd/server/config"
@@ -28,6 +31,30 @@ func SecretsFor(cfg *config.Config, log *slog.Logger, ref string) (*secret.Resol
 	}
 	r, _, err := Secrets(cfg, log, nil)
 	return r, err
+}
+
+// secrets is [Secrets] for a server. Where no agent runs, the store is activated only if the key of token hashes or the
+// passphrase of the audit chain is in it.
+func (s *Server) secrets() (*secret.Resolver, secret.Report, error) {
+	kept := func(ref config.Ref, used bool) bool { return used && strings.HasPrefix(string(ref), "ref:") }
+	if c := s.cfg; s.runs() || kept(c.Auth.PepperRef, c.Auth.Kind == "token" && s.access != Read) ||
+		kept(cmp.Or(c.Audit.PassphraseRef, c.Storage.Encryption.PassphraseRef), c.Audit.Enabled) {
+		return Secrets(c, s.log, s.known)
+	}
+	return &secret.Resolver{Dir: s.cfg.Dir, Warn: s.log.Warn, Known: s.known}, secret.Report{}, nil
+}
+
+// runs reports whether agents can run.
+func (s *Server) runs() bool { return s.access == serving || s.access == Run }
+
+// pepper is the key of token hashes. Where the database can only be read, no token can be made, and any key will do.
+func (s *Server) pepper(secrets *secret.Resolver) ([]byte, error) {
+	if s.access != Read {
+		return pepper(s.cfg, secrets)
+	}
+	key := make([]byte, 32)
+	_, err := rand.Read(key)
+	return key, err
 }
 
 // NewIssuer opens what the token commands need: the store must be open already.

@@ -64,6 +64,7 @@ type Server struct {
 	opts   Options
 	agents *agent.Registry
 	known  *secret.Redactor // takes secrets out of the log and of messages
+	access Access
 
 	mu      sync.Mutex // guards the fields below
 	started bool
@@ -189,12 +190,7 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	if going > 0 {
 		s.log.Info("runs resumed", "runs", going, "ms", time.Since(begun).Milliseconds())
 	}
-	p.run(s.log, "http", func() error {
-		if err := p.http.Serve(gate.Errors(p.listener)); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
+	p.run(s.log, "http", p.serve)
 	for _, text := range Warnings(s.cfg) {
 		s.log.Warn("configuration", "warning", text)
 	}
@@ -205,6 +201,14 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 		}
 	}
 	return addr, nil
+}
+
+// serve answers requests until the listener is closed.
+func (p *parts) serve() error {
+	if err := p.http.Serve(gate.Errors(p.listener)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // run owns a goroutine until unwind.

@@ -39,14 +39,14 @@ func (s *Server) open(ctx context.Context) error {
 	if cfg.Storage.Encryption.Enabled {
 		return fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
 	}
-	secrets, kept, err := Secrets(cfg, s.log, s.known)
+	secrets, kept, err := s.secrets()
 	if err != nil {
 		return err
 	}
 	secrets.Literals = s.opts.LiteralSecrets
 	var key []byte
 	if cfg.Auth.Kind == "token" {
-		if key, err = pepper(cfg, secrets); err != nil {
+		if key, err = s.pepper(secrets); err != nil {
 			return err
 		}
 	}
@@ -59,13 +59,13 @@ func (s *Server) open(ctx context.Context) error {
 	p := &parts{failed: make(chan error, 1)}
 	s.parts = p
 	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
-		Holder: store.Holder{Command: s.opts.Command}})
+		Holder: store.Holder{Command: s.opts.Command}, ReadOnly: s.access == Read, Beside: s.access == Beside})
 	if err != nil {
 		return err
 	}
 	sessions := session.New(p.db.Sessions())
 	programs := proc.NewLimit(cfg.Server.MaxPrograms)
-	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
+	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Offline: !s.runs(), Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
 		Known: s.known, Programs: programs, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func (c *call) open(ctx context.Context, cfg *config.Config) (*server.Local, *ap
 	if err := shut(cfg.Hardening); err != nil {
 		return nil, nil, err
 	}
-	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name})
+	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name}, server.Run, false)
 	if !fault.Is(err, fault.StoreLocked) {
 		return local, nil, err
 	}

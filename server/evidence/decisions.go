@@ -24,7 +24,7 @@ type word struct {
 
 // is reports whether it is a decision on a call, and whether the call and the reason are those that it was for.
 func (w word) is(k *callLine, said *agent.Decided) (same, bound bool) {
-	same = w.granted == said.Granted && w.by == said.By
+	same = w.granted == said.Granted && isName(w.by, said.By)
 	return same, same && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && sameReason(w.reason, said.Reason))
 }
 
@@ -186,7 +186,7 @@ func (v *verifier) started() {
 			v.report.StartEntry, by, again = e.Seq, nameOf(e.Actor), a.IdempotencyReplayed
 		}
 	}
-	if v.report.StartEntry != 0 && by != v.report.StartedBy {
+	if v.report.StartEntry != 0 && !isName(by, v.report.StartedBy) {
 		v.bad(memberRun, "it says that %.128q started it, and entry %d names %.128q", v.report.StartedBy, v.report.StartEntry, by)
 	}
 }
@@ -203,7 +203,12 @@ func nameOf(a audit.Actor) string {
 	case audit.ActorToken:
 		return "token:" + a.ID
 	case audit.ActorCLI:
-		return "cli"
+		return "cli:" + a.ID
 	}
 	return a.ID
+}
+
+// isName reports whether a journal means the actor with a name. Earlier versions wrote no user there.
+func isName(name, journal string) bool {
+	return name == journal || journal == "cli" && strings.HasPrefix(name, "cli:")
 }

@@ -130,8 +130,11 @@ func (h *held) record(w *recorder) error {
 
 // Actor is a principal as the audit chain names it.
 func Actor(p auth.Principal) audit.Actor {
-	if p.Kind == auth.KindToken {
+	switch p.Kind {
+	case auth.KindToken:
 		return audit.Actor{Kind: audit.ActorToken, ID: p.TokenID, Label: p.Label}
+	case auth.KindOperator:
+		return audit.Actor{Kind: audit.ActorCLI, ID: p.Label}
 	}
 	return audit.Actor{Kind: audit.ActorSystem, ID: "anonymous"}
 }

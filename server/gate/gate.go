@@ -133,6 +133,21 @@ func Of(r *http.Request) *Request {
 	return q
 }
 
+type insideKey struct{}
+
+// Inside is the context of requests that a process sends to its own handler, without a network in between: they are the
+// principal's, and are not limited, authenticated or held to their origin. No header or address gives a request this
+// context, so none that comes from outside can have it.
+func Inside(ctx context.Context, p auth.Principal) context.Context {
+	return context.WithValue(ctx, insideKey{}, p)
+}
+
+// inside is the principal of a request of this process.
+func inside(r *http.Request) (p auth.Principal, ok bool) {
+	p, ok = r.Context().Value(insideKey{}).(auth.Principal)
+	return p, ok
+}
+
 // Handler puts the stages before a mux.
 func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -157,13 +172,14 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 		}
 		found := pattern != "" && r.URL.Path == clean(r.URL.Path)
 		var err error
-		if g.opts.PerToken == nil {
+		_, ours := inside(r)
+		if g.opts.PerToken == nil && !ours {
 			err = g.limit(h, q, pattern)
 		}
 		if err == nil {
 			var by string
 			by, err = g.authenticate(r, q, pattern)
-			if g.opts.PerToken != nil {
+			if g.opts.PerToken != nil && !ours {
 				if g.upgrades[pattern] && credentials(r) { // whose are they? The route finds out
 					w.unlimited = func() error { return g.limit(h, q, pattern) }
 				} else if refused := g.limit(h, q, pattern); refused != nil {
@@ -180,7 +196,7 @@ func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
 				q.Refused, err = err, nil
 			}
 		}
-		if err == nil {
+		if err == nil && !ours {
 			err = g.protect(w, r, pattern)
 		}
 		switch {
@@ -350,6 +366,10 @@ const TicketParameter = "ticket"
 
 // authenticate finds the principal, and by what: bearer or ticket. Paths outside the base path and public routes have none.
 func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) (by string, err error) {
+	if p, ok := inside(r); ok {
+		q.Principal = p
+		return "", nil
+	}
 	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
 		return "", nil
 	}
