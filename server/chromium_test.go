@@ -44,7 +44,7 @@ func startChromium(t *testing.T) *chromium {
 	home := t.TempDir()
 	argv := append([]string{"/bin/sh", "-c", `exec "$0" "$@" 2>&1`, path, "--user-data-dir=" + home}, chromiumFlags...)
 	ctx, end := context.WithCancel(context.Background())
-	p, err := proc.Start(ctx, proc.Command{Argv: argv, Env: proc.Environ(map[string]string{"HOME": home, "TMPDIR": home}, []string{"PATH"})})
+	p, err := proc.Start(ctx, proc.Command{Argv: argv, Env: proc.Environ(map[string]string{"HOME": home, "TMPDIR": home}, []string{"PATH"}, true)})
 	if err != nil {
 		end()
 		t.Fatal(err)

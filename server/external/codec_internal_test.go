@@ -141,48 +141,6 @@ func TestParseRecord(t *testing.T) {
 	}
 }
 
-func TestRunesDoNotDependOnTheCuts(t *testing.T) {
-	for _, in := range []string{"", "abc", "grüße, 世界 🎉", "\xff\xfe", "a\xe4\xb8", "\xe4\xb8a\x96", "\xf0\x9f\x8e", "\x80\x80\x80\x80\x80", "\xed\xa0\x80"} {
-		want := string([]rune(in))
-		for size := 1; size <= len(in)+1; size++ {
-			if got := inPieces(in, size); got != want {
-				t.Errorf("runes(%q in pieces of %d) = %q, want %q", in, size, got, want)
-			}
-		}
-	}
-}
-
-func inPieces(in string, size int) string {
-	var r runes
-	var got strings.Builder
-	for rest := []byte(in); len(rest) > 0; rest = rest[min(size, len(rest)):] {
-		got.WriteString(r.push(rest[:min(size, len(rest))]))
-	}
-	return got.String() + r.rest()
-}
-
-func TestCapped(t *testing.T) {
-	over := io.ErrShortBuffer
-	for _, tc := range []struct {
-		in    string
-		limit int64
-		want  string
-		err   error
-	}{
-		{"", 0, "", nil}, {"a", 0, "", over}, {"abc", 3, "abc", nil}, {"abcd", 3, "abc", over}, {"abc", 100, "abc", nil},
-	} {
-		for _, r := range []io.Reader{strings.NewReader(tc.in), iotest.OneByteReader(strings.NewReader(tc.in))} {
-			c := &capped{r, tc.limit, over}
-			if got, err := io.ReadAll(c); string(got) != tc.want || err != tc.err {
-				t.Errorf("capped(%q, %d) = %q, %v; want %q, %v", tc.in, tc.limit, got, err, tc.want, tc.err)
-			}
-			if _, err := c.Read(make([]byte, 1)); tc.err != nil && err != tc.err {
-				t.Errorf("capped(%q, %d) read again = %v, want %v", tc.in, tc.limit, err, tc.err)
-			}
-		}
-	}
-}
-
 func TestRequestShape(t *testing.T) {
 	in := agent.Input{RunID: "r", AgentID: "a"}
 	first := requestOf(in)
@@ -213,7 +171,7 @@ func TestNothingComesFromTheEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.transport.(*http.Transport).Proxy != nil {
+	if a.o.Transport.(*http.Transport).Proxy != nil {
 		t.Error("the default transport asks for a proxy")
 	}
 }
@@ -277,18 +235,6 @@ func FuzzEvents(f *testing.F) {
 				break
 			}
 			checkRecord(t, fr)
-		}
-	})
-}
-
-func FuzzRunes(f *testing.F) {
-	f.Add("grüße 世界 \xf0\x9f", 1)
-	f.Fuzz(func(t *testing.T, in string, size int) {
-		if size < 1 {
-			return
-		}
-		if got, want := inPieces(in, size), string([]rune(in)); got != want {
-			t.Errorf("runes(%q in pieces of %d) = %q, want %q", in, size, got, want)
 		}
 	})
 }

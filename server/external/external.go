@@ -11,7 +11,6 @@
 package external
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -31,49 +30,12 @@ const (
 // maxFrame bounds one line of a program and the data of one server-sent event.
 const maxFrame = 1 << 20
 
-// limits are the bounds that both kinds of agent share.
-type limits struct {
-	timeout   time.Duration
-	maxOutput int64
+func timedOut(limit time.Duration) error {
+	return fault.New(fault.AgentTimeout, "The agent took longer than %v.", limit)
 }
 
-// limitsOf fills in the defaults. The issues name what is out of range.
-func limitsOf(timeout time.Duration, maxOutput int64) (limits, []fault.Issue) {
-	var issues []fault.Issue
-	if timeout < 0 {
-		issues = append(issues, fault.At("is negative", "timeoutMs"))
-	}
-	if maxOutput < 0 {
-		issues = append(issues, fault.At("is negative", "maxOutputBytes"))
-	}
-	l := limits{timeout, maxOutput}
-	if timeout == 0 {
-		l.timeout = DefaultTimeout
-	}
-	if maxOutput == 0 {
-		l.maxOutput = DefaultMaxOutput
-	}
-	return l, issues
-}
-
-// within returns ctx with the agent's time limit, whose cause is agent-timeout.
-func (l limits) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, l.timeout, l.timedOut())
-}
-
-func (l limits) timedOut() error {
-	return fault.New(fault.AgentTimeout, "The agent took longer than %v.", l.timeout)
-}
-
-func (l limits) tooLarge() error {
-	return fault.New(fault.OutputTooLarge, "The agent wrote more than %d bytes.", l.maxOutput)
-}
-
-func idIssues(id string) []fault.Issue {
-	if event.ValidID(id) {
-		return nil
-	}
-	return []fault.Issue{fault.At("is not 1 to 128 characters of A-Z a-z 0-9 _ -", "id")}
+func tooLarge(limit int64) error {
+	return fault.New(fault.OutputTooLarge, "The agent wrote more than %d bytes.", limit)
 }
 
 // A request is what an agent is told: the body of a POST, or with a type the first line to a program.
@@ -121,14 +83,6 @@ func (r request) encode() ([]byte, error) {
 		return nil, fmt.Errorf("encoding the input for agent %s: %w", r.AgentID, err)
 	}
 	return b, nil
-}
-
-// orSame is redact or, where that is nil, what leaves a text as it is.
-func orSame(redact func(string) string) func(string) string {
-	if redact == nil {
-		return func(s string) string { return s }
-	}
-	return redact
 }
 
 // discard is the sink of Run, which reports nothing.

@@ -2,6 +2,7 @@ package external
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -18,81 +19,61 @@ import (
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/outbound"
+	"agentd/server/secret"
 )
 
 // HTTPOptions is what NewHTTP needs. ID and URL are required.
 type HTTPOptions struct {
 	ID        string
-	URL       string            // http or https, without user and password
+	URL       string            // http or https
 	Headers   map[string]string // sent with every request
 	Stream    string            // "" for one JSON answer, "sse" for an event stream
 	HMACKey   []byte            // signs the requests when not empty
 	Timeout   time.Duration     // of a whole run; 0 is DefaultTimeout
 	MaxOutput int64             // bytes of an answer's body; 0 is DefaultMaxOutput
-	Transport http.RoundTripper // nil: one of its own, that uses no proxy and keeps no connection open
-	// Redact takes known secrets out of the beginning of an answer that is shown in an error; nil: there are none.
-	Redact   func(string) string
-	Outbound *outbound.Guard // makes the connections, where Transport is nil; nil: one without options
+	Transport http.RoundTripper // nil: the guard's, which uses no proxy and keeps no connection open
+	Known     *secret.Redactor  // secrets that are taken out of the part of an answer that an error shows; nil: there are none
+	Outbound  *outbound.Guard   // makes the connections, where Transport is nil; nil: one without options
 }
 
 // HTTP is an agent behind a URL. A run is one POST of {runId, agentId, sessionId?, userId?, input, messages} with
 // the run's id as Idempotency-Key; redirects are not followed. The answer is {output, usage?} or an event stream
-// that ends with an event of type "result"; see [HTTPOptions]. A server cannot go on with a run after a restart of
-// this process, nor after an approval, so HTTP is a Streamer and no Resumer.
+// that ends with an event of type "result"; see [HTTPOptions]. A server cannot resume a run, neither after a restart of
+// this process nor after an approval, so HTTP is a Streamer and no Resumer.
 //
 // With a key, X-Timestamp is the time in Unix seconds and X-Signature is "sha256=" and the hex HMAC-SHA256 of the
 // timestamp, a dot and the body.
 type HTTP struct {
-	id        string
-	url       *url.URL
-	header    http.Header
-	stream    bool
-	key       []byte
-	limits    limits
-	transport http.RoundTripper
-	redact    func(string) string
+	o      HTTPOptions
+	header http.Header
 }
 
 var _ agent.Streamer = (*HTTP)(nil)
 
-// ours are the headers that a configuration cannot set.
-var ours = []string{"Accept", "Content-Type", "Idempotency-Key", "X-Signature", "X-Timestamp"}
-
 // NewHTTP makes an agent, or returns config-invalid with all that is wrong. It dials nothing.
-func NewHTTP(opts HTTPOptions) (*HTTP, error) {
-	limits, issues := limitsOf(opts.Timeout, opts.MaxOutput)
-	issues = append(issues, idIssues(opts.ID)...)
-	u, err := url.Parse(opts.URL)
-	switch {
-	case err != nil:
+func NewHTTP(o HTTPOptions) (*HTTP, error) {
+	header, issues := outbound.Headers(o.Headers, "Accept", "Content-Type", "Idempotency-Key", "X-Signature", "X-Timestamp")
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" {
 		issues = append(issues, fault.At("is not a URL", "url"))
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		issues = append(issues, fault.At("is not an http or https URL with a host", "url"))
-	case u.User != nil:
-		issues = append(issues, fault.At("holds a user; send an Authorization header instead", "url"))
 	}
-	if opts.Stream != "" && opts.Stream != "sse" {
-		issues = append(issues, fault.At(`is neither "" nor "sse"`, "stream"))
-	}
-	header, unfit := outbound.Headers(opts.Headers, ours...)
-	issues = append(issues, unfit...)
 	if issues != nil {
 		return nil, fault.Invalid("The http agent is not valid.", issues...)
 	}
 	header.Set("Content-Type", "application/json")
 	header.Set("Accept", "application/json")
-	if opts.Stream == "sse" {
+	if o.Stream == "sse" {
 		header.Set("Accept", "text/event-stream")
 	}
-	transport := opts.Transport
-	if transport == nil {
-		transport = opts.Outbound.Transport("agents."+opts.ID+".url", outbound.HostPort(u))
+	o.Timeout, o.MaxOutput = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.MaxOutput, DefaultMaxOutput)
+	if o.Transport == nil {
+		o.Transport = o.Outbound.Transport("agents."+o.ID+".url", outbound.HostPort(u))
 	}
-	return &HTTP{opts.ID, u, header, opts.Stream == "sse", bytes.Clone(opts.HMACKey), limits, transport, orSame(opts.Redact)}, nil
+	return &HTTP{o, header}, nil
 }
 
 // ID is the agent's id.
-func (a *HTTP) ID() string { return a.id }
+func (a *HTTP) ID() string { return a.o.ID }
 
 // Run is Stream without the events.
 func (a *HTTP) Run(ctx context.Context, in agent.Input) (agent.Result, error) {
@@ -102,13 +83,13 @@ func (a *HTTP) Run(ctx context.Context, in agent.Input) (agent.Result, error) {
 // Stream posts the input and gives the events of the answer to out; without "sse" there are none. The result's
 // output is the server's JSON.
 func (a *HTTP) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
-	ctx, cancel := a.limits.within(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, a.o.Timeout, timedOut(a.o.Timeout))
 	defer cancel()
 	req, err := a.request(ctx, in)
 	if err != nil {
 		return agent.Result{}, err
 	}
-	resp, err := a.transport.RoundTrip(req)
+	resp, err := a.o.Transport.RoundTrip(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			return agent.Result{}, context.Cause(ctx)
@@ -131,15 +112,15 @@ func (a *HTTP) request(ctx context.Context, in agent.Input) (*http.Request, erro
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.o.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header = a.header.Clone()
 	req.Header.Set("Idempotency-Key", in.RunID)
-	if len(a.key) > 0 {
+	if len(a.o.HMACKey) > 0 {
 		now := strconv.FormatInt(time.Now().Unix(), 10)
-		mac := hmac.New(sha256.New, a.key)
+		mac := hmac.New(sha256.New, a.o.HMACKey)
 		mac.Write([]byte(now + "."))
 		mac.Write(body)
 		req.Header.Set("X-Timestamp", now)
@@ -152,39 +133,45 @@ func (a *HTTP) answer(resp *http.Response, out agent.Sink) (agent.Result, error)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return agent.Result{}, a.refused(resp)
 	}
-	body := &capped{wire{resp.Body}, a.limits.maxOutput, a.limits.tooLarge()}
-	if a.stream {
+	in := body{http.MaxBytesReader(nil, resp.Body, a.o.MaxOutput), a.o.MaxOutput}
+	if a.o.Stream == "sse" {
 		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
 			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer is %q, not text/event-stream.", outbound.Line(media, 80))
 		}
-		result, err := relay("event", newEvents(body).next, out, false)
+		result, err := relay("event", newEvents(in).next, out, false)
 		if err == errNoResult {
 			err = cutOff()
 		}
 		return result, err
 	}
-	data, err := io.ReadAll(body)
+	data, err := io.ReadAll(in)
 	if err != nil {
 		return agent.Result{}, err
 	}
+	var result agent.Result
 	members, err := object(data)
-	if err != nil {
-		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer %v.", err)
+	if err == nil {
+		result, err = resultOf(members)
 	}
-	result, err := resultOf(members)
 	if err != nil {
 		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer %v.", err)
 	}
 	return result, nil
 }
 
-// wire is a body whose read errors, but for io.EOF, are faults.
-type wire struct{ io.Reader }
+// body reads an answer of at most MaxOutput bytes. Its errors, but for io.EOF, are faults.
+type body struct {
+	io.Reader
+	limit int64
+}
 
-func (w wire) Read(p []byte) (int, error) {
-	n, err := w.Reader.Read(p)
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	_, over := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case err == nil, err == io.EOF:
+	case over:
+		err = tooLarge(b.limit)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = cutOff()
 	default:
@@ -203,7 +190,7 @@ func (a *HTTP) refused(resp *http.Response) error {
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	status := strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode))
 	err := fault.New(fault.AgentProtocol, "The agent's server answered %s", status)
-	if text := outbound.Line(a.redact(string(head)), shown); text != "" {
+	if text := outbound.Line(a.o.Known.Piece(string(head)), shown); text != "" {
 		err.Message += ": " + text
 	} else {
 		err.Message += "."

@@ -69,7 +69,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	if err != nil {
 		return agent.Result{}, err
 	}
-	defer a.limits.startTimer(cancel).Stop()
+	defer a.startTimer(cancel).Stop()
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
@@ -77,20 +77,20 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 		end(context.Cause(ctx))
 	}()
 
-	hidden := newHider(out, a.known)
+	hidden := newHider(out, a.o.Known)
 	result, err := relay("line", newLines(p).next, hidden, true)
 	if failed := hidden.flush(); err == nil {
 		err = failed
 	}
 	if output, ok := result.Output.(json.RawMessage); ok {
-		result.Output = hideJSON(a.known, output)
+		result.Output = hideJSON(a.o.Known, output)
 	}
 	switch {
 	case ctx.Err() != nil: // tell ends the program; what it answered to the abort is no result
 		asked := err == errAsks
 		result, err = agent.Result{}, context.Cause(ctx)
 		if asked && fault.Is(err, fault.AgentTimeout) {
-			err = fault.New(fault.AgentTimeout, "The agent asked for an approval and did not exit within %v.", a.limits.timeout).
+			err = fault.New(fault.AgentTimeout, "The agent asked for an approval and did not exit within %v.", a.o.Timeout).
 				Advise("Exit with 0 after `approval.request`; the answer comes to a new process, in its `resume` line.")
 		}
 	case err == nil, err == errNoResult, err == errAsks:

@@ -195,22 +195,3 @@ func resultOf(members map[string]json.RawMessage) (agent.Result, error) {
 	}
 	return agent.Result{Output: output, Usage: u}, nil
 }
-
-// capped fails with over once more than left bytes were read from r.
-type capped struct {
-	r    io.Reader
-	left int64
-	over error
-}
-
-func (c *capped) Read(p []byte) (int, error) {
-	if c.left < 0 {
-		return 0, c.over
-	}
-	// One byte more than allowed tells an output that fills the limit from one that breaks it.
-	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
-	if c.left -= int64(n); c.left < 0 {
-		return n - 1, c.over
-	}
-	return n, err
-}

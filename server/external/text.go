@@ -11,10 +11,7 @@ import (
 	"agentd/server/secret"
 )
 
-// deltaSize bounds what one text.delta holds, in bytes read.
-const deltaSize = 32 << 10
-
-// A textAgent is a program with protocol "text". It has no state to go on from, so it is no Resumer.
+// A textAgent is a program with protocol "text". It has no state to resume from, so it is no Resumer.
 type textAgent struct{ program }
 
 var _ agent.Streamer = (*textAgent)(nil)
@@ -30,8 +27,8 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 	if err != nil {
 		return agent.Result{}, err
 	}
-	defer a.limits.startTimer(end).Stop()
-	text, failure := relayText(p, out, a.known.Flow())
+	defer a.startTimer(end).Stop()
+	text, failure := relayText(p, out, a.o.Known.Flow())
 	if failure != nil && ctx.Err() != nil {
 		failure = context.Cause(ctx)
 	}
@@ -55,7 +52,7 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 	return agent.Result{Output: text}, nil
 }
 
-// relayText gives to out what r reads, as deltas and but for what shown hides, and returns all of it.
+// relayText gives what r reads to out, as deltas and without what shown hides, and returns all of it.
 func relayText(r io.Reader, out agent.Sink, shown *secret.Flow) (string, error) {
 	var all strings.Builder
 	emit := func(delta string) error {
@@ -65,19 +62,14 @@ func relayText(r io.Reader, out agent.Sink, shown *secret.Flow) (string, error) 
 		all.WriteString(delta)
 		return out.Emit(event.New(event.TextDelta, map[string]string{"delta": delta}))
 	}
-	var cut runes
-	buf := make([]byte, deltaSize)
-	for {
-		n, err := r.Read(buf)
-		if failure := emit(shown.Push(cut.push(buf[:n]))); failure != nil {
-			return "", failure
-		}
-		if err == io.EOF {
-			err = emit(shown.Push(cut.rest()) + shown.Rest(false))
-			return all.String(), err
+	for text, err := range proc.Texts(r) {
+		if err == nil {
+			err = emit(shown.Push(text))
 		}
 		if err != nil {
 			return "", err
 		}
 	}
+	err := emit(shown.Rest(false))
+	return all.String(), err
 }

@@ -54,12 +54,11 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 		case "llm":
 			reg.LLM, err = b.llm(id, c)
 		case "exec":
-			reg.Agent, err = external.NewExec(external.ExecOptions{ID: id, Command: c.Command, Protocol: c.Protocol, Dir: o.Config.Resolve(c.Cwd),
-				Env: b.values(c.Env), InheritEnv: c.InheritEnv, CleanEnv: c.CleanEnv, Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes),
-				Limit: o.Programs, Known: o.Known})
+			reg.Agent = external.NewExec(external.ExecOptions{ID: id, Program: b.program(c.Command, c.Cwd, c.Env, c.InheritEnv, c.CleanEnv, c.MaxOutputBytes),
+				Protocol: c.Protocol, Timeout: c.Timeout.Duration(), Known: o.Known})
 		case "http":
 			reg.Agent, err = external.NewHTTP(external.HTTPOptions{ID: id, URL: c.URL, Headers: b.values(c.Headers), Stream: c.Stream,
-				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Redact: o.Known.Piece, Outbound: o.Outbound})
+				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Known: o.Known, Outbound: o.Outbound})
 		}
 		b.note(err, "agents", id)
 		regs = append(regs, reg)
@@ -142,6 +141,11 @@ func (b *builder) values(m map[string]config.Value) map[string]string {
 	return out
 }
 
+// program is what an exec agent or tool starts.
+func (b *builder) program(argv []string, cwd string, env map[string]config.Value, inherit []string, clean bool, maxOutput int) proc.Command {
+	return proc.Command{Argv: argv, Dir: b.Config.Resolve(cwd), Env: proc.Environ(b.values(env), inherit, clean), MaxOutput: int64(maxOutput), Limit: b.Programs}
+}
+
 func (b *builder) providers() {
 	b.models = map[string]provider.Provider{}
 	for _, id := range slices.Sorted(maps.Keys(b.Config.Providers)) {
@@ -158,7 +162,7 @@ func (b *builder) providers() {
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
 			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
-				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Redact: b.Known.Piece,
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Known: b.Known,
 				Outbound: b.Outbound}
 			if c.APIKeyRef != "" {
 				key := b.refs[c.APIKeyRef]
@@ -192,10 +196,9 @@ func (b *builder) tools() {
 		switch c.Kind {
 		case "http":
 			t, err = tool.NewHTTP(tool.HTTPOptions{Spec: spec, Method: c.Method, URL: c.URL, Headers: b.values(c.Headers), Body: c.Body,
-				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Redact: b.Known.Piece, Outbound: b.Outbound})
+				AllowHosts: c.AllowHosts, MaxBytes: int64(c.MaxBytes), Known: b.Known, Outbound: b.Outbound})
 		case "exec":
-			t, err = tool.NewExec(tool.ExecOptions{Spec: spec, Command: c.Command, Dir: b.Config.Resolve(c.Cwd),
-				Env: proc.Environ(b.values(c.Env), proc.Inherited(c.InheritEnv, c.CleanEnv)), MaxOutput: int64(c.MaxOutputBytes), Limit: b.Programs, Known: b.Known})
+			t = tool.NewExec(tool.ExecOptions{Spec: spec, Program: b.program(c.Command, c.Cwd, c.Env, c.InheritEnv, c.CleanEnv, c.MaxOutputBytes), Known: b.Known})
 		}
 		b.note(err, "tools", name)
 		if err == nil {
@@ -248,7 +251,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	if a.Policy, err = b.policy(c); err != nil {
 		return nil, err
 	}
-	a.Tools.Logger, a.Tools.Redact = b.Logger, b.Known.Piece
+	a.Tools.Logger, a.Tools.Known = b.Logger, b.Known
 	a.Tools.Retry = tool.RetryPolicy{MaxAttempts: c.ToolRetry.MaxAttempts, Backoff: c.ToolRetry.Backoff.Duration()}
 	if len(c.Output) > 0 && string(c.Output) != "null" {
 		s, err := schema.Compile(c.Output)

@@ -121,7 +121,7 @@ func (p *OpenAI) failure(trouble problem, status int, key string, body map[strin
 	if status != 0 {
 		e.Message = fmt.Sprintf("%s answered %d", p.name, status)
 	}
-	said := quotable(p.redact(trouble.message), p.secrets(key))
+	said := quotable(p.known.Piece(trouble.message), p.secrets(key))
 	switch {
 	case status >= 300 && status <= 399:
 		said = "redirects are not followed; check baseUrl"

@@ -11,6 +11,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/outbound"
+	"agentd/server/secret"
 )
 
 // OpenAI is a [Provider] that talks to a server with the chat completions protocol.
@@ -31,7 +32,7 @@ type OpenAI struct {
 	client        http.Client
 	own           *http.Transport // nil when the transport is the caller's
 	log           *slog.Logger
-	redact        func(string) string
+	known         *secret.Redactor
 
 	mu      sync.Mutex          // guards refused
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
@@ -65,7 +66,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		prices:  o.Prices,
 		whole:   o.Whole,
 		log:     o.Logger,
-		redact:  o.Redact,
+		known:   o.Known,
 		refused: map[string]omission{},
 	}
 	if p.timeout <= 0 {
@@ -76,9 +77,6 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	}
 	if o.Retries != nil {
 		p.retries = *o.Retries
-	}
-	if p.redact == nil {
-		p.redact = func(s string) string { return s }
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)

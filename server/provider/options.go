@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentd/server/outbound"
+	"agentd/server/secret"
 )
 
 // Defaults of [OpenAIOptions].
@@ -40,9 +41,9 @@ type OpenAIOptions struct {
 	Transport http.RoundTripper
 	Outbound  *outbound.Guard // of the provider's own transport; nil = one without options
 	Logger    *slog.Logger    // nil = silence
-	// Redact takes known secrets out of what is quoted of the server's answers; nil = only the key and the headers of this
-	// provider are known.
-	Redact func(string) string
+	// Known are secrets that are taken out of what is quoted of the server's answers, besides the key and the headers of this
+	// provider; nil: there are none.
+	Known *secret.Redactor
 }
 
 // endpointOf finds the endpoint under a base URL. Its errors do not quote the URL, which may hold a key.

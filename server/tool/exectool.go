@@ -8,28 +8,23 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
-	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/proc"
 	"agentd/server/secret"
 )
 
-// ExecOptions is what NewExec needs. Spec and Command are required.
+// ExecOptions is what NewExec needs.
 type ExecOptions struct {
-	Spec    Spec
-	Command []string // the program, looked up as package proc says, and its arguments
-	Dir     string   // working folder; empty is the server's
-	Env     []string // its whole environment besides the three variables below; see proc.Environ
-	// MaxOutput is how many bytes of stdout are kept; 0 is 8 MiB, more than 32 MiB is of no use.
-	MaxOutput int64
-	Limit     *proc.Limit // of programs that run at once; nil: there is none
-	// Known are the secrets that are taken out of what the program writes; nil: there are none.
-	Known *secret.Redactor
+	Spec Spec
+	// Program is the command without input. Of its output, MaxOutput bytes are kept, 8 MiB for 0 and 32 MiB at most.
+	Program proc.Command
+	Known   *secret.Redactor // secrets that are taken out of what the program writes; nil: there are none
 }
 
-// NewExec makes a tool of a program, or returns config-invalid. It starts nothing.
+// NewExec makes a tool of a program. It starts nothing.
 //
 // The program gets the arguments as a line of JSON on stdin. What it writes to stdout is the result, JSON if it parses
 // and text else, and is streamed as text while it runs. Its environment has AGENTD_CALL_ID (the idempotency key of the
@@ -37,30 +32,26 @@ type ExecOptions struct {
 // program that did not end by itself, the outcome is unknown. Output
 // beyond the limit is read and dropped, and the result is flagged as truncated: the program has had its effect, and ends by
 // itself. The end of the call's context ends the whole process group.
-func NewExec(opts ExecOptions) (Tool, error) {
-	if len(opts.Command) == 0 || opts.Command[0] == "" {
-		return nil, fault.Invalid("The exec tool is not valid.", fault.At("names no program", "command"))
-	}
-	if opts.MaxOutput < 0 {
-		return nil, fault.Invalid("The exec tool is not valid.", fault.At("want a positive number of bytes", "maxOutputBytes"))
-	}
-	opts.MaxOutput = min(cmp.Or(opts.MaxOutput, proc.DefaultMaxOutput), maxOutput)
-	return execTool{opts}, nil
+func NewExec(opts ExecOptions) Tool {
+	return execTool{opts, min(cmp.Or(opts.Program.MaxOutput, proc.DefaultMaxOutput), maxOutput)}
 }
 
-type execTool struct{ ExecOptions }
+type execTool struct {
+	o     ExecOptions
+	limit int64
+}
 
-func (t execTool) Spec() Spec { return t.ExecOptions.Spec }
+func (t execTool) Spec() Spec { return t.o.Spec }
 
 func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
-	env := append([]string(nil), t.Env...)
-	env = append(env, "AGENTD_CALL_ID="+call.Key, "AGENTD_RUN_ID="+call.RunID, "AGENTD_AGENT_ID="+call.AgentID)
-	p, err := proc.Start(ctx, proc.Command{Argv: t.Command, Dir: t.Dir, Env: proc.Environ(nil, nil, env...),
-		Input: append(append([]byte(nil), call.Args...), '\n'), MaxOutput: math.MaxInt64 - 1, Limit: t.Limit, Payer: call.Payer})
+	c := t.o.Program
+	c.Env = append(slices.Clip(c.Env), "AGENTD_CALL_ID="+call.Key, "AGENTD_RUN_ID="+call.RunID, "AGENTD_AGENT_ID="+call.AgentID)
+	c.Input, c.Payer, c.MaxOutput = append(slices.Clip(call.Args), '\n'), call.Payer, math.MaxInt64-1
+	p, err := proc.Start(ctx, c)
 	if err != nil {
 		return Result{}, t.notStarted(ctx, err)
 	}
-	output, cut := collect(p, t.MaxOutput, t.Known.Flow(), call.Stream)
+	output, cut := t.collect(p, call.Stream)
 	status, err := p.Wait()
 	switch {
 	case err != nil && ctx.Err() == nil:
@@ -70,7 +61,7 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 	}
 	if !status.OK() {
 		e := &Error{Message: fmt.Sprintf("The tool's program ended with %v", status), Unknown: status.Signal != 0} // by somebody else
-		if said := strings.TrimSpace(t.Known.Piece(status.Stderr)); said != "" {
+		if said := strings.TrimSpace(t.o.Known.Piece(status.Stderr)); said != "" {
 			e.Message += ": " + said
 		} else {
 			e.Message += " and an empty standard error."
@@ -80,7 +71,7 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 	if len(output) == 0 || !cut && json.Valid(output) {
 		return Result{Output: output}, nil
 	}
-	res, err := JSON(strings.ToValidUTF8(string(output), "\uFFFD"))
+	res, err := JSON(string(output))
 	res.Truncated = cut
 	return res, err
 }
@@ -100,27 +91,25 @@ func (t execTool) notStarted(ctx context.Context, err error) error {
 	return e
 }
 
-// collect reads all of r, streams its first limit bytes as text, cut between characters and but for what shown hides, and
-// returns them. More than that is dropped.
-func collect(r io.Reader, limit int64, shown *secret.Flow, stream func(Chunk)) (all []byte, cut bool) {
-	var text runes
-	read := int64(0)
+// collect reads all of r, streams its first bytes up to the limit as text without known secrets, and returns them. It drops the
+// rest.
+func (t execTool) collect(r io.Reader, stream func(Chunk)) (all []byte, cut bool) {
+	shown := t.o.Known.Flow()
 	emit := func(s string) {
 		if s != "" {
 			all = append(all, s...)
 			stream(Chunk{Kind: Text, Text: s})
 		}
 	}
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := r.Read(buf)
-		keep := min(int64(n), limit-read)
-		read += keep
-		cut = cut || keep < int64(n)
-		emit(shown.Push(text.push(buf[:keep])))
-		if err != nil { // the end of it: Wait tells why
-			emit(shown.Push(string(text.held)) + shown.Rest(cut))
-			return all, cut
+	left := int(t.limit)
+	for text := range proc.Texts(r) { // Wait returns the error
+		if cut {
+			continue
 		}
+		kept := cutBytes(text, left)
+		left, cut = left-len(kept), len(kept) < len(text)
+		emit(shown.Push(kept))
 	}
+	emit(shown.Rest(cut))
+	return all, cut
 }

@@ -48,8 +48,8 @@ func (s *Set) Execute(ctx context.Context, name string, call Call) Settled {
 		settled = s.run(ctx, e, call)
 	}
 	o := &settled.Outcome
-	if o.Failed() && s.Redact != nil {
-		o.Message, o.Hint = s.Redact(o.Message), s.Redact(o.Hint)
+	if o.Failed() {
+		o.Message, o.Hint = s.Known.Piece(o.Message), s.Known.Piece(o.Hint)
 	}
 	o.ToolCallID, o.ToolName, o.DurationMS = call.ID, name, time.Since(start).Milliseconds()
 	return settled

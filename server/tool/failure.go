@@ -64,14 +64,6 @@ func failed(err error) *message.Outcome {
 	return o
 }
 
-// orSame is redact or, where that is nil, what leaves a text as it is.
-func orSame(redact func(string) string) func(string) string {
-	if redact == nil {
-		return func(s string) string { return s }
-	}
-	return redact
-}
-
 // clean makes valid UTF-8 of at most limit bytes.
 func clean(s string, limit int) string {
 	return cutBytes(strings.ToValidUTF8(s, "\uFFFD"), limit)

@@ -17,6 +17,7 @@ import (
 
 	"agentd/server/fuzztest"
 	"agentd/server/message"
+	secrets "agentd/server/secret"
 	"agentd/server/tool"
 )
 
@@ -162,7 +163,9 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		const secret = "s3cr3t-value"
-		tl := newHTTP(t, tool.HTTPOptions{Method: "GET", URL: "http://h/", Headers: map[string]string{"X-Key": secret}, Redact: strings.NewReplacer(secret, "***").Replace,
+		known := &secrets.Redactor{}
+		known.Add([]byte(secret))
+		tl := newHTTP(t, tool.HTTPOptions{Method: "GET", URL: "http://h/", Headers: map[string]string{"X-Key": secret}, Known: known,
 			Transport: answering(func(req *http.Request) *http.Response {
 				return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}, "Retry-After": {wait}},
 					Body: io.NopCloser(bytes.NewReader(body)), Request: req}

@@ -53,7 +53,7 @@ func (t *httpTool) badRedirect(text string) *Error { return &Error{Message: text
 func (t *httpTool) refused(resp *http.Response) *Error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	text := fmt.Sprintf("The server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-	if said := strings.TrimSpace(t.redact(strings.ToValidUTF8(string(body), ""))); said != "" {
+	if said := strings.TrimSpace(t.known.Piece(strings.ToValidUTF8(string(body), ""))); said != "" {
 		text += ": " + said
 	} else {
 		text = strings.TrimSpace(text) + "."

@@ -21,6 +21,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/outbound"
+	"agentd/server/secret"
 )
 
 // HTTPOptions is what NewHTTP needs. Spec, Method and URL are required.
@@ -39,9 +40,8 @@ type HTTPOptions struct {
 	AllowHosts []string          // host or host:port, besides the URL's own, that redirects may lead to
 	MaxBytes   int64             // of the answer, unpacked; 0 is 1 MiB, more than 32 MiB is of no use
 	Transport  http.RoundTripper // nil: a connection for each call, without proxy
-	// Redact takes known secrets out of the beginning of an answer that is shown in an error; nil: there are none.
-	Redact   func(string) string
-	Outbound *outbound.Guard // makes the connections, where Transport is nil; nil: one without options
+	Known      *secret.Redactor  // secrets that are taken out of the part of an answer that an error shows; nil: there are none
+	Outbound   *outbound.Guard   // makes the connections, where Transport is nil; nil: one without options
 }
 
 const (
@@ -61,7 +61,7 @@ const (
 // The outcome is unknown once a request was begun and no whole answer came, or one of 408, 502 and 504, with which a
 // server or a proxy says that it does not know either. Nothing was done where no connection came about.
 func NewHTTP(opts HTTPOptions) (Tool, error) {
-	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput), redact: orSame(opts.Redact),
+	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput), known: opts.Known,
 		outbound: opts.Outbound}
 	var issues []fault.Issue
 	var err error
@@ -143,7 +143,7 @@ type httpTool struct {
 	allowed  []string // host:port
 	maxBytes int64
 	client   *http.Client
-	redact   func(string) string
+	known    *secret.Redactor
 	outbound *outbound.Guard
 }
 

@@ -3,7 +3,6 @@ package tool
 import (
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"agentd/server/message"
 )
@@ -101,23 +100,4 @@ func (l *live) body() (Result, error) {
 		}
 	}
 	return r, err
-}
-
-// runes cuts a stream of bytes at the boundaries of characters.
-type runes struct{ held []byte } // the beginning of a character, at most 3 bytes
-
-// push returns the text so far that has no half character at its end.
-func (r *runes) push(p []byte) string {
-	b := append(r.held, p...)
-	end := len(b)
-	for i := end - 1; i >= 0 && i > end-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) {
-			if !utf8.FullRune(b[i:]) {
-				end = i
-			}
-			break
-		}
-	}
-	r.held = append([]byte(nil), b[end:]...)
-	return string(b[:end])
 }

@@ -15,14 +15,14 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/schema"
+	"agentd/server/secret"
 )
 
 // A Set is the tools of an agent. It is safe for concurrent use once its fields are set.
 type Set struct {
-	Retry  RetryPolicy  // NewSet sets 3 attempts and 250 ms
-	Logger *slog.Logger // takes panics of tools; nil is slog.Default()
-	// Redact takes known secrets out of the texts of failed outcomes; nil: there are none.
-	Redact func(string) string
+	Retry  RetryPolicy      // NewSet sets 3 attempts and 250 ms
+	Logger *slog.Logger     // takes panics of tools; nil is slog.Default()
+	Known  *secret.Redactor // secrets that are taken out of the texts of failed outcomes; nil: there are none
 
 	order  []*entry
 	byName map[string]*entry

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentd/server/outbound"
+	"agentd/server/proc"
 	"agentd/server/tool"
 )
 
@@ -147,10 +148,7 @@ func TestExecOutcomes(t *testing.T) {
 			if tc.command != "" {
 				command = []string{tc.command}
 			}
-			tl, err := tool.NewExec(tool.ExecOptions{Spec: s, Command: command})
-			if err != nil {
-				t.Fatal(err)
-			}
+			tl := tool.NewExec(tool.ExecOptions{Spec: s, Program: proc.Command{Argv: command}})
 			ctx, cancel := context.WithCancel(t.Context())
 			if tc.abort {
 				time.AfterFunc(100*time.Millisecond, cancel)
