@@ -2,13 +2,51 @@ package rest
 
 import (
 	"context"
+	"net/http"
+	"reflect"
 	"time"
 
+	"agentd/auth"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/gate"
 	"agentd/server/hub"
+	"agentd/server/openapi"
 	"agentd/server/stream"
 )
+
+// eventsRoute streams any subject, to those who may subscribe to it over WebSocket.
+func (a *API) eventsRoute() Route {
+	return Route{Method: "GET", Path: "/events", Access: Anyone(),
+		Summary: "The events of a subject as Server-Sent Events, for a token that may subscribe to it. Resumes after `Last-Event-ID`, also after a restart.",
+		Errors:  []*fault.Kind{fault.ScopeDenied},
+		Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames; a lifecycle frame ends the stream of a run."},
+			{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}},
+		Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, c Call, in struct {
+			Subject     string `query:"subject" doc:"As for a subscription over WebSocket, such as session:ID/events."`
+			Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+			LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+		}) error {
+			s, err := event.ParseSubject(in.Subject)
+			if err != nil {
+				return err
+			}
+			scope, err := auth.ParseScope(s.Scope())
+			if err == nil {
+				err = gate.Covered(c.Principal, scope)
+			}
+			if err != nil {
+				return err
+			}
+			c.Request.Fact("subject", s.String())
+			feed, err := a.Feed(r.Context(), s)
+			if err != nil {
+				return err
+			}
+			resumeAfter(r, in.LastEventID)
+			return a.Streams.ServeSSE(w, r, c.Principal, feed)
+		})}
+}
 
 // Feed is what a subject shows. A subject that names no run or session that exists here has only what will be
 // published on it.

@@ -78,7 +78,7 @@ func (a *API) runRoutes() []Route {
 	if !a.SSE {
 		return routes
 	}
-	return append(routes, Route{Method: "GET", Path: "/runs/{runId}/events", Access: Owner("read"),
+	return append(routes, a.eventsRoute(), Route{Method: "GET", Path: "/runs/{runId}/events", Access: Owner("read"),
 		Summary: "A run's events as Server-Sent Events: all durable ones, then what happens. Resumes after `Last-Event-ID`, also after a restart.",
 		Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames; a lifecycle frame ends the stream."},
 			{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}},

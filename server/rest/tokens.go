@@ -22,6 +22,7 @@ type Token struct {
 	CreatedAt  string   `json:"createdAt"`
 	LastUsedAt string   `json:"lastUsedAt,omitempty"`
 	ExpiresAt  string   `json:"expiresAt,omitempty"`
+	RevokedAt  string   `json:"revokedAt,omitempty"`
 }
 
 // TokenOf is the wire form of a token's record.
@@ -32,6 +33,9 @@ func TokenOf(v store.Token) Token {
 	}
 	if v.Expires != 0 {
 		t.ExpiresAt = message.Millis(v.Expires)
+	}
+	if v.Revoked != 0 {
+		t.RevokedAt = message.Millis(v.Revoked)
 	}
 	return t
 }
@@ -61,9 +65,11 @@ type MintBody struct {
 
 func (a *API) tokenRoutes() []Route {
 	return []Route{
-		{Method: "GET", Path: "/tokens", Access: Scope("tokens", "list"), Summary: "The tokens that are not revoked, in the order of their creation.",
-			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, _ struct{}) (TokenList, error) {
-				stored, err := a.Issuer.List(ctx, false)
+		{Method: "GET", Path: "/tokens", Access: Scope("tokens", "list"), Summary: "The tokens that are not revoked, or all, in the order of their creation.",
+			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
+				Revoked string `query:"revoked" enum:"include" doc:"include lists revoked tokens, too."`
+			}) (TokenList, error) {
+				stored, err := a.Issuer.List(ctx, in.Revoked != "")
 				list := TokenList{Tokens: []Token{}}
 				for _, v := range stored {
 					list.Tokens = append(list.Tokens, TokenOf(v))
