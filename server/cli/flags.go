@@ -63,15 +63,15 @@ type options struct {
 type flagDecl func(*flag.FlagSet, *options)
 
 func configFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.config, "config", "", "the configuration `FILE`; default: $AGENTD_CONFIG, else ./agentd.json")
+	fs.StringVar(&o.config, "config", "", "the configuration `FILE`; default: $AGENTD_CONFIG, otherwise ./agentd.json")
 }
 
 func jsonFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.json, "json", false, "write JSON to stdout, errors too")
+	fs.BoolVar(&o.json, "json", false, "write JSON to stdout, also for errors")
 }
 
 func devFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.dev, "dev", false, "use the built-in demo, with its data in ./.agentd-dev, and no other configuration")
+	fs.BoolVar(&o.dev, "dev", false, "use the built-in demo, with its data in ./.agentd-dev, instead of a configuration")
 }
 
 func startFlags(fs *flag.FlagSet, o *options) {
@@ -81,12 +81,12 @@ func startFlags(fs *flag.FlagSet, o *options) {
 }
 
 func runFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.session, "session", "", "make the run part of the session with this `ID`, which is made if need be")
+	fs.StringVar(&o.session, "session", "", "add the run to the session with this `ID`, which is created if necessary")
 	fs.StringVar(&o.user, "user", "", "run for the user with this `ID`")
 }
 
 func verboseFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.verbose, "verbose", false, "tell about steps and tools on stderr, also where that is no terminal")
+	fs.BoolVar(&o.verbose, "verbose", false, "show steps and tools on stderr, also if it is not a terminal")
 }
 
 func listFlags(fs *flag.FlagSet, o *options) {
@@ -96,34 +96,34 @@ func listFlags(fs *flag.FlagSet, o *options) {
 }
 
 func reasonFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.reason, "reason", "", "why, as a `TEXT`: it is recorded, and the model is told of a denial")
+	fs.StringVar(&o.reason, "reason", "", "the reason, as a `TEXT`; it is recorded, and the model learns the reason of a denial")
 }
 
 func againFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.again, "again", false, "make calls once more, too, that may have happened already")
+	fs.BoolVar(&o.again, "again", false, "also make calls once more that may already have taken effect")
 }
 
 func argsFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.args, "args", "", "give the call these arguments instead: `JSON`, or @FILE; only where its tool says approval.edit")
+	fs.StringVar(&o.args, "args", "", "give the call these arguments instead: `JSON`, or @FILE; the tool must have approval.edit")
 }
 
 func abortFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.drain, "drain", false, "let the current step finish")
-	fs.StringVar(&o.onPending, "on-pending", "deny", "what `BECOMES` of calls that wait for approval: deny, hold (they stay as they are) or fail (so does the run)")
+	fs.StringVar(&o.onPending, "on-pending", "deny", "the `FATE` of waiting calls: deny, hold (they still wait) or fail (the run fails)")
 }
 
 func serverFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.url, "url", "", "the `URL` of a server's API, such as https://host/v1; no configuration is read then, unless --config names one")
-	fs.StringVar(&o.tokenEnv, "token-env", "", "the environment variable with the `NAME` holds the token; default: AGENTD_TOKEN")
+	fs.StringVar(&o.url, "url", "", "the `URL` of a server's API, such as https://host/v1; the command then reads a configuration only if --config names one")
+	fs.StringVar(&o.tokenEnv, "token-env", "", "the `NAME` of the environment variable with the token; default: AGENTD_TOKEN")
 }
 
 func tailFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.since, "since", "", "begin after the event with this `ID`; default: with the first that is kept")
+	fs.StringVar(&o.since, "since", "", "begin after the event with this `ID`; default: with the first kept event")
 }
 
 func sessionsFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.user, "user", "", "only sessions of the user with this `ID`")
-	fs.StringVar(&o.agent, "agent", "", "only sessions with the agent with this `ID`")
+	fs.StringVar(&o.agent, "agent", "", "only sessions of the agent with this `ID`")
 }
 
 func messagesFlags(fs *flag.FlagSet, o *options) {
@@ -131,7 +131,7 @@ func messagesFlags(fs *flag.FlagSet, o *options) {
 }
 
 func exportFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.output, "o", "", "write to this `FILE`, which is replaced once all is written, instead of stdout")
+	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; the file is replaced after everything is written")
 }
 
 func importFlags(fs *flag.FlagSet, o *options) {
@@ -139,7 +139,7 @@ func importFlags(fs *flag.FlagSet, o *options) {
 }
 
 func runImportFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.session, "session", "", "make the run part of the session with this `ID`, in which nothing was said, instead of the one in the state")
+	fs.StringVar(&o.session, "session", "", "add the run to the empty session with this `ID` instead of the one in the state")
 }
 
 func yesFlag(fs *flag.FlagSet, o *options) {
@@ -147,79 +147,79 @@ func yesFlag(fs *flag.FlagSet, o *options) {
 }
 
 func outputFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; a new one only its owner may read")
+	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; only the owner may read a new file")
 }
 
 func replayFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.agent, "agent", "", "replay with the agent with this `ID`; default: the one that was recorded")
+	fs.StringVar(&o.agent, "agent", "", "replay with the agent with this `ID`; default: the recorded one")
 }
 
 func mintFlags(fs *flag.FlagSet, o *options) {
-	fs.Var(&o.scopes, "scope", "what the token may do, as `resource:action[:target]`; repeat it, or separate by commas")
+	fs.Var(&o.scopes, "scope", "a scope, as `resource:action[:target]`; repeat the flag, or separate scopes by commas")
 	fs.StringVar(&o.label, "label", "", "a `NAME` to recognise the token by")
 	fs.StringVar(&o.env, "env", "", "the `ENVIRONMENT` in the token: live (default), test or local")
-	fs.Var(&o.expires, "expires", "how long it is good, as a `DURATION` such as 90m, 24h or 30d; default: for ever")
+	fs.Var(&o.expires, "expires", "the lifetime, as a `DURATION` such as 90m, 24h or 30d; default: unlimited")
 }
 
 func chainFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.file, "file", "", "the chain's `FILE`, such as a copy, instead of that of the configuration")
-	fs.StringVar(&o.passphrase, "passphrase-ref", "", "where the passphrase is, as a `REF` such as env:NAME or file:PATH, instead of audit.passphraseRef")
+	fs.StringVar(&o.file, "file", "", "the `FILE` of the chain, such as a copy, instead of the one in the configuration")
+	fs.StringVar(&o.passphrase, "passphrase-ref", "", "the reference of the passphrase, as a `REF` such as env:NAME or file:PATH, instead of audit.passphraseRef")
 }
 
 func seqFlags(fs *flag.FlagSet, o *options) {
-	fs.Int64Var(&o.fromSeq, "from-seq", 0, "begin with the entry of this `NUMBER`")
-	fs.Int64Var(&o.toSeq, "to-seq", 0, "end with the entry of this `NUMBER`")
+	fs.Int64Var(&o.fromSeq, "from-seq", 0, "begin with the entry with this `NUMBER`")
+	fs.Int64Var(&o.toSeq, "to-seq", 0, "end with the entry with this `NUMBER`")
 }
 
 func verifyFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.checkpoints, "checkpoints", "", "the `FILE` of checkpoints to hold the chain to, such as a copy kept elsewhere")
-	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the key that must have signed, as `agentd audit key` wrote it; without it, the chain's own word is taken")
+	fs.StringVar(&o.checkpoints, "checkpoints", "", "the `FILE` of checkpoints to compare the chain with, such as a copy from elsewhere")
+	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the chain")
 }
 
 func bundleKeyFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the key that must have signed, as `agentd audit key` wrote it; without it, the bundle's own word is taken")
+	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the bundle")
 }
 
 func entryFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.action, "action", "", "only entries with this `ACTION`, such as http:request")
-	fs.StringVar(&o.actor, "actor", "", "only what the actor with this `ID` did")
+	fs.StringVar(&o.actor, "actor", "", "only entries of the actor with this `ID`")
 	fs.IntVar(&o.limit, "limit", 20, "at most this `NUMBER` of entries, up to 1000")
 }
 
 func formatFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.format, "format", "jsonl", "jsonl (canonical JSON, an entry on a line) or csv, as a `FORMAT`")
+	fs.StringVar(&o.format, "format", "jsonl", "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv")
 }
 
 func pruneFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.before, "before", "", "delete what is older than this `TIME`: a date such as 2026-01-31, or an age such as 90d")
+	fs.StringVar(&o.before, "before", "", "delete entries older than this `TIME`: a date such as 2026-01-31, or an age such as 90d")
 	fs.Int64Var(&o.retain, "retain", 1, "keep at least this `NUMBER` of entries")
 }
 
 func rawFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.raw, "raw", false, "show the operator's system messages, too")
+	fs.BoolVar(&o.raw, "raw", false, "also show the operator's system messages")
 }
 
 func acceptFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.reason, "reason", "", "why, as a `TEXT`, which is recorded")
+	fs.StringVar(&o.reason, "reason", "", "the reason, as a `TEXT`; it is recorded")
 }
 
 func allFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.all, "all", false, "list revoked tokens too")
+	fs.BoolVar(&o.all, "all", false, "also list revoked tokens")
 }
 
 func secretsFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.secretsSource, "secrets-source", "", "use this `STORE` instead of secrets.source: auto, encrypted-file or env, or several with commas")
-	fs.BoolVar(&o.strictSecrets, "strict-secrets", false, "use no other store when the first is not available, as secrets.strict does")
+	fs.BoolVar(&o.strictSecrets, "strict-secrets", false, "fail if the first store is not available, as with secrets.strict")
 }
 
 func valueFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.value, "value", "", "the value, as a `TEXT`; others on this machine can see it, and your shell remembers it")
-	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the value from stdin, without one line break at its end")
+	fs.StringVar(&o.value, "value", "", "the value, as a `TEXT`; others on this machine can see it, and your shell stores it")
+	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the value from stdin, and remove one line break at its end")
 }
 
 func newValueFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.newValue, "new-value", "", "the new value, as a `TEXT`; default: 32 random bytes in hexadecimal")
-	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the new value from stdin, without one line break at its end")
+	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the new value from stdin, and remove one line break at its end")
 }
 
 func revealFlag(fs *flag.FlagSet, o *options) {
@@ -227,13 +227,13 @@ func revealFlag(fs *flag.FlagSet, o *options) {
 }
 
 func doctorFlags(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.offline, "offline", false, "only tell what the server could contact, and fail if that is anything beyond this machine")
-	fs.BoolVar(&o.fixPerms, "fix-perms", false, "take the rights of others off the files and the folder that the server owns")
+	fs.BoolVar(&o.offline, "offline", false, "only list what the server may contact, and fail if that includes another machine")
+	fs.BoolVar(&o.fixPerms, "fix-perms", false, "remove group and other permissions from the server's files and folder")
 }
 
 func helpFlags(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.names, "names", false, "only the names of the commands, one a line")
-	fs.BoolVar(&o.complete, "complete", false, "what the last word after -- may become, one a line, for completion in a shell")
+	fs.BoolVar(&o.names, "names", false, "only the names of the commands, one on each line")
+	fs.BoolVar(&o.complete, "complete", false, "the completions of the last word after --, one on each line, for a shell")
 }
 
 // list is a flag that may be repeated.

@@ -39,7 +39,7 @@ func (c *call) help(context.Context) error {
 // helpOn explains all that the words name, which may be a command or a group of commands, and a topic of the manual.
 func helpOn(words []string) (string, error) {
 	if len(words) == 0 {
-		return overview("agentd hosts AI agents behind REST and Server-Sent Events, with durable runs.", "") + topics(), nil
+		return overview("agentd hosts AI agents behind REST, WebSocket and Server-Sent Events, with durable runs.", "") + topics(), nil
 	}
 	name := strings.Join(words, " ")
 	page := manual.Page(name)

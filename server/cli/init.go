@@ -54,8 +54,8 @@ func (c *call) init(context.Context) error {
 }
 
 // agentVerbs says what the scopes of agents are for.
-const agentVerbs = "agents:invoke starts and aborts runs, agents:approve decides on calls that wait, agents:read\n" +
-	"shows runs and what they wait for. None stands in for another: give a token what it needs."
+const agentVerbs = "agents:invoke starts and aborts runs, agents:approve decides on waiting calls, agents:read\n" +
+	"shows runs and their waiting calls. None includes another: give a token the scopes that it needs."
 
 // plant makes all of the seeds, or none.
 func plant(dir string, seeds []seed) error {

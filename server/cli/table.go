@@ -25,7 +25,7 @@ type command struct {
 
 const (
 	decideExits   = "0 completed; 1 failed or aborted; 2 wrong usage; 3 the run waits for an approval again"
-	throughServer = "\n\nWhen a server holds the database, or --url names one, this goes through that server, with the token in\n" +
+	throughServer = "\n\nWhen a server holds the database, or --url names one, the command goes through that server, with the token in\n" +
 		"AGENTD_TOKEN or in the variable that --token-env names."
 )
 
@@ -39,36 +39,35 @@ const usualExits = "0 done; 1 failed; 2 wrong usage"
 // commands is the table.
 func commands() []command {
 	return []command{
-		{name: "init", args: "[DIR]", most: 1, summary: "Make a configuration, a pepper and a data folder.",
-			about: "Makes DIR (default: the working folder) with a working agentd.json, the script of its demo model, the\n" +
-				"pepper that tokens are hashed with, and a data folder, and tells the next two commands. It overwrites\n" +
-				"nothing: when one of them exists, it makes none.",
+		{name: "init", args: "[DIR]", most: 1, summary: "Create a configuration, a pepper and a data folder.",
+			about: "Creates DIR (default: the working folder) with a working agentd.json, the script of its demo model, the\n" +
+				"pepper that tokens are hashed with, and a data folder, and prints the next two commands. It overwrites\n" +
+				"nothing: if one of them exists, it creates none.",
 			flags: []flagDecl{jsonFlag}, run: (*call).init,
 			examples: []string{"agentd init", "agentd init /srv/agents"}},
 		{name: "start", summary: "Start the server.",
-			about: "Serves the agents of the configuration until SIGTERM or SIGINT. Then it lets runs finish for\n" +
-				"server.shutdown.drainTimeoutMs; what can go on later is kept and goes on after the next start. A second\n" +
-				"signal ends it at once. The log goes to stderr. With --json, one line of JSON on stdout says when the server is\n" +
-				"ready, as the ready file does.",
+			about: "Serves the agents of the configuration until SIGTERM or SIGINT. Then it waits server.shutdown.drainTimeoutMs\n" +
+				"for runs to finish. Runs that can continue later stay on disk and continue at the next start. A second\n" +
+				"signal ends the server at once. The log goes to stderr. With --json, one line of JSON on stdout says when\n" +
+				"the server is ready, as the ready file does.",
 			flags: []flagDecl{configFlag, startFlags, secretsFlags, devFlag, jsonFlag}, lines: true, run: (*call).start,
 			examples: []string{"agentd start --dev", "agentd start --config /srv/agents/agentd.json --port 0 --ready-file /run/agentd.json"},
 			exits:    "0 stopped by a signal; 1 could not start, failed, or was stopped by a second signal; 2 wrong usage"},
 		{name: "run", args: "AGENT [INPUT|-]", least: 1, most: 2, summary: "Run an agent here, and stream its answer to stdout.",
-			about: "Runs an agent in this process, without a server. The input is INPUT or, when it is absent or -, what\n" +
-				"comes on stdin. The answer's text goes to stdout as it comes; on a terminal, steps and tools are told on\n" +
-				"stderr. The first SIGINT aborts the run, the second ends the program.\n\n" +
-				"When a tool call needs approval, you are asked on a terminal; elsewhere the run waits, and stderr tells the\n" +
-				"commands to decide with.\n\n" +
+			about: "Runs an agent in this process, without a server. The input is INPUT or, when it is absent or -, stdin. The\n" +
+				"text of the answer goes to stdout as it arrives. On a terminal, stderr shows steps and tools. The first\n" +
+				"SIGINT aborts the run, the second ends the program.\n\n" +
+				"When a tool call needs approval, the command asks on a terminal. Elsewhere the run waits, and stderr shows\n" +
+				"the commands to decide with.\n\n" +
 				"When a server holds the database, or --url names one, the run goes through that server, with the token in\n" +
-				"AGENTD_TOKEN or in the variable that --token-env names.\n" +
-				"Runs that another process left behind are not touched; `agentd start` takes them up.",
+				"AGENTD_TOKEN or in the variable that --token-env names. The command does not touch runs that another process\n" +
+				"left behind; `agentd start` continues them.",
 			flags: []flagDecl{configFlag, serverFlags, runFlags, verboseFlag, devFlag, jsonFlag}, lines: true, run: (*call).run,
 			examples: []string{`agentd run --dev assistant "6*7"`, "agentd run shout < notes.txt > LOUD.txt"},
 			exits:    "0 completed; 1 failed or aborted; 2 wrong usage; 3 the run waits for an approval"},
 		{name: "migrate", summary: "Bring the database to the schema of this version.",
-			about: "Applies the migrations that the database lacks, all of them or none, and prints its schema. `agentd start` does\n" +
-				"that as well; commands that only read refuse a database with an older schema. There is no way back: make a\n" +
-				"copy of the database first.",
+			about: "Applies all missing migrations or none, and prints the schema. `agentd start` also does that. Commands that\n" +
+				"only read refuse a database with an older schema. There is no way back: copy the database first.",
 			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).migrate,
 			examples: []string{"agentd migrate", "agentd migrate --config site/agentd.json --json"}},
 		{name: "agents list", summary: "List the agents.",
@@ -76,71 +75,70 @@ func commands() []command {
 			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).listAgents,
 			examples: []string{"agentd agents list --dev", "agentd agents list --url https://agents.example/v1 --token-env AGENTS"}},
 		{name: "agents show", args: "AGENT", least: 1, most: 1, summary: "Show an agent.",
-			about: "Shows what an agent is for." + throughServer,
+			about: "Shows an agent's description." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).showAgent,
 			examples: []string{"agentd agents show assistant --dev", "agentd agents show assistant --json"}},
 		{name: "runs list", summary: "List the newest runs.",
 			about: "Lists runs, newest first." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, listFlags, devFlag, jsonFlag}, run: (*call).listRuns,
 			examples: []string{"agentd runs list --status awaiting_approval", "agentd runs list --agent assistant --limit 5 --json"}},
-		{name: "runs show", args: "RUN", least: 1, most: 1, summary: "Tell how a run stands.",
-			about: "Tells how a run stands: its times and usage, what it waits for, why it failed, and the last text that its\n" +
-				"agent has said. With --json, that is the whole state, in which the operator's system messages are withheld\n" +
-				"unless --raw is given; a server shows them to a token with traces:read:raw alone." + throughServer,
+		{name: "runs show", args: "RUN", least: 1, most: 1, summary: "Show the state of a run.",
+			about: "Shows the status of a run, its times and usage, the calls that wait, the error, and the agent's last text.\n" +
+				"With --json, it shows the whole state. The operator's system messages are withheld unless --raw is given; a\n" +
+				"server shows them only to a token with traces:read:raw." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, rawFlag, devFlag, jsonFlag}, run: (*call).showRun,
 			examples: []string{"agentd runs show 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd runs show RUN --json | jq .state.messages"}},
 		{name: "runs approve", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Let a run make the tool calls that it waits for.",
-			about: "Allows the calls that are named or, without any, all that wait. The run continues, and its new text goes to\n" +
-				"stdout as with `agentd run`. An interruption ends the watching, not the run.\n\n" +
-				"A call that waits with the reason outcome-unknown was begun before, and nobody knows whether it took effect.\n" +
-				"With --again it is made once more; without, nothing is approved as long as such a call is among those named." + throughServer,
+			about: "Grants the named calls, or all waiting calls if none is named. The run continues, and its new text goes to\n" +
+				"stdout as with `agentd run`. An interruption ends the command, not the run.\n\n" +
+				"A call that waits with the reason outcome-unknown has begun before, and may have taken effect. With --again,\n" +
+				"agentd makes it once more. Without, the command grants nothing if such a call is among the named ones." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, reasonFlag, againFlag, argsFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).approve, exits: decideExits,
 			examples: []string{"agentd runs approve RUN", "agentd runs approve RUN CALL --reason 'Checked with Ann.'"}},
 		{name: "runs deny", args: "RUN [CALL...]", least: 1, most: 1 + maxDecisions, summary: "Refuse the tool calls that a run waits for.",
-			about: "Refuses the calls that are named or, without any, all that wait. The agent is told so, with the reason, and\n" +
-				"the run goes on as with `agentd runs approve`." + throughServer,
+			about: "Denies the named calls, or all waiting calls if none is named. The agent learns of it, with the reason, and\n" +
+				"the run continues as with `agentd runs approve`." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, reasonFlag, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).deny, exits: decideExits,
 			examples: []string{"agentd runs deny RUN --reason 'Not on a Friday.'", "agentd runs deny RUN CALL"}},
 		{name: "runs abort", args: "RUN", least: 1, most: 1, summary: "End a run.",
-			about: "Ends a run, also one that waits. What its tools have done is not undone." + throughServer,
+			about: "Ends a run, also one that waits. The effects of its tool calls remain." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, abortFlags, devFlag, jsonFlag}, run: (*call).abortRun,
 			examples: []string{"agentd runs abort RUN", "agentd runs abort RUN --drain --on-pending fail"}},
 		{name: "runs cassette", args: "RUN", least: 1, most: 1, summary: "Write a recorded run to stdout or a file.",
-			about: "Writes a run that has ended, and whose agent has `record: true`, as lines of JSON that `agentd replay`\n" +
-				"reads. They hold everything that was said in the run. A server gives them to tokens with the scope\n" +
-				"traces:read:raw." + throughServer,
+			about: "Writes a finished run whose agent has `record: true` as lines of JSON, for `agentd replay`. They hold\n" +
+				"everything that was said in the run. A server requires the scope traces:read:raw." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, outputFlag, devFlag, jsonFlag}, lines: true, run: (*call).cassette,
 			examples: []string{"agentd runs cassette RUN -o refund.jsonl", "agentd runs cassette RUN | jq -c 'select(.kind == \"tool-call\")'"}},
 		{name: "runs import", args: "FILE|-", least: 1, most: 1, summary: "Take over a run of another server from its state.",
-			about: "Takes over a run that has ended or waits for approval. FILE, or stdin when it is -, holds the run's state, or\n" +
-				"what `agentd runs show RUN --json` tells about it. A run that waits can then be decided on here, if its agents\n" +
-				"have the tools that it waits for. The whole state is checked first, and all of it or nothing is taken. It stays\n" +
-				"in the other place too: let it go on in one of them only, and abort it in the other. A token needs the scope\n" +
-				"runs:import, and agents:invoke for the agents in the state." + throughServer,
+			about: "Takes over a run that has ended or waits for approval. FILE, or stdin when it is -, holds the run's state,\n" +
+				"or the output of `agentd runs show RUN --json`. A waiting run can then be decided on here, if its agents\n" +
+				"have the tools that it waits for. The command checks the whole state first, and imports all of it or\n" +
+				"nothing. The run also stays in the other place: continue it in one of them only, and abort it in the other.\n" +
+				"A token needs the scope runs:import, and agents:invoke for the agents in the state." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, runImportFlags, devFlag, jsonFlag}, run: (*call).importRun,
 			examples: []string{"agentd runs import state.json", "agentd runs show RUN --raw --json | agentd runs import - --config other.json --session moved"}},
-		{name: "replay", args: "FILE|-", least: 1, most: 1, summary: "Run a recorded run again, offline, and tell the first difference.",
-			about: "Runs a recorded run again with the agent of the present configuration, and compares what it asks its model,\n" +
-				"which tools it calls, when it asks for approval and how it ends. Models give the recorded answers, tools\n" +
-				"have the recorded outcomes, approvals are decided as they were: nothing is dialled, no program runs, no\n" +
-				"secret is read, and no database but a temporary one is opened.",
+		{name: "replay", args: "FILE|-", least: 1, most: 1, summary: "Run a recorded run again, offline, and show the first difference.",
+			about: "Runs a recorded run again with the agent of the present configuration, and compares its requests to the\n" +
+				"model, its tool calls, its requests for approval and its end. Models give the recorded answers, tools have\n" +
+				"the recorded outcomes, and approvals are decided as before. The command contacts nobody, starts no program,\n" +
+				"reads no secret, and opens no database except a temporary one.",
 			flags: []flagDecl{configFlag, replayFlags, jsonFlag}, fails: exitUsage, run: (*call).replay,
 			examples: []string{"agentd replay refund.jsonl", "agentd runs cassette RUN | agentd replay - --agent clerk-next --json"},
-			exits:    "0 no divergence; 1 there is one; 2 wrong usage, or the file, the agent or the configuration is of no use"},
-		{name: "tail", args: "SUBJECT|RUN", least: 1, most: 1, summary: "Watch the events of a run or a session as they come.",
-			about: "Shows what a server publishes on SUBJECT, such as session:ID/events or agent:ID/runs/RUN/events, as\n" +
-				"`agentd run` does; RUN stands for the subject of that run. With --json, it writes each frame as one line.\n" +
-				"It is a client of svc.protocol.v1, with the token in AGENTD_TOKEN or where --token-env says. When the connection is lost, it connects\n" +
-				"again and goes on after the last event, also when the server was restarted: no event that is kept is missed\n" +
-				"or shown twice. Text whose deltas were lost is shown when it is complete.\n\n" +
-				"It ends when the run has ended, or at an interruption, which does nothing to the run. Without --url, the\n" +
-				"server is the one that holds the database.",
+			exits:    "0 no difference; 1 a difference; 2 wrong usage, or the file, the agent or the configuration cannot be used"},
+		{name: "tail", args: "SUBJECT|RUN", least: 1, most: 1, summary: "Watch the events of a run or a session.",
+			about: "Shows the events of SUBJECT, such as session:ID/events or agent:ID/runs/RUN/events, as `agentd run` does.\n" +
+				"RUN stands for the subject of that run. With --json, it writes each frame as one line. The token is in\n" +
+				"AGENTD_TOKEN or in the variable that --token-env names. When the connection is lost, also by a restart of\n" +
+				"the server, the command connects again and continues after the last event: it neither misses nor repeats a\n" +
+				"kept event. If it misses deltas, it shows their text when the text is complete.\n\n" +
+				"The command ends when the run has ended, or at an interruption, which does not affect the run. Without\n" +
+				"--url, it uses the server that holds the database.",
 			flags: []flagDecl{configFlag, serverFlags, tailFlags, devFlag, verboseFlag, jsonFlag}, lines: true, run: (*call).tail,
 			examples: []string{"agentd tail session:support/events --json | jq -r .type", "agentd tail RUN --url https://agents.example/v1"},
-			exits: "0 the run completed, or what has no end was watched until an interruption;\n" +
+			exits: "0 the run completed, or an interruption ended the watching of a session;\n" +
 				"1 the run failed, was aborted or has not ended, or the server refused; 2 wrong usage"},
 		{name: "approvals", summary: "List the tool calls that wait for approval.",
-			about: "Lists what waits for a person's decision across all runs, oldest run first." + throughServer,
+			about: "Lists the waiting calls of all runs, oldest run first." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).approvals,
 			examples: []string{"agentd approvals", "agentd approvals --json | jq -r '.approvals[].runId'"}},
 		{name: "sessions list", summary: "List the newest sessions.",
@@ -148,146 +146,150 @@ func commands() []command {
 			flags: []flagDecl{configFlag, serverFlags, sessionsFlags, devFlag, jsonFlag}, run: (*call).listSessions,
 			examples: []string{"agentd sessions list --user ann", "agentd sessions list --json | jq -r '.sessions[].id'"}},
 		{name: "sessions show", args: "SESSION", least: 1, most: 1, summary: "Show the record of a session.",
-			about: "Shows whose a session is, and its times." + throughServer,
+			about: "Shows the owner and the times of a session." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, devFlag, jsonFlag}, run: (*call).showSession,
 			examples: []string{"agentd sessions show SESSION", "agentd sessions show SESSION --json"}},
-		{name: "sessions messages", args: "SESSION", least: 1, most: 1, summary: "Show what was said in a session.",
+		{name: "sessions messages", args: "SESSION", least: 1, most: 1, summary: "Show the messages of a session.",
 			about: "Shows the newest messages of a session, oldest first." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, messagesFlags, devFlag, jsonFlag}, run: (*call).showMessages,
 			examples: []string{"agentd sessions messages SESSION --limit 10", "agentd sessions messages SESSION --json | jq '.messages[].content'"}},
 		{name: "sessions export", args: "SESSION", least: 1, most: 1, summary: "Write a whole session as JSON Lines.",
-			about: "Writes a session with all its messages and hand-offs as JSON Lines. A file whose last line is no footer is\n" +
-				"not whole." + throughServer,
+			about: "Writes a session with all its messages and hand-offs as JSON Lines. A file whose last line is not a footer\n" +
+				"is incomplete." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, exportFlags, devFlag, jsonFlag}, lines: true, run: (*call).exportSession,
 			examples: []string{"agentd sessions export SESSION -o session.jsonl", "agentd sessions export SESSION | gzip > session.jsonl.gz"}},
-		{name: "sessions import", args: "FILE|-", least: 1, most: 1, summary: "Make a session of an export.",
-			about: "Makes a session of a file that `agentd sessions export` wrote, or of stdin when FILE is -. The whole file is\n" +
-				"checked first, and all of it or nothing is taken. Later runs of the session have it as their history." + throughServer,
+		{name: "sessions import", args: "FILE|-", least: 1, most: 1, summary: "Create a session from an export.",
+			about: "Creates a session from a file that `agentd sessions export` wrote, or from stdin when FILE is -. The command\n" +
+				"checks the whole file first, and imports all of it or nothing. The messages are the history of later runs in\n" +
+				"the session." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, importFlags, devFlag, jsonFlag}, run: (*call).importSession,
 			examples: []string{"agentd sessions import session.jsonl", "gunzip -c session.jsonl.gz | agentd sessions import - --as copy"}},
-		{name: "sessions delete", args: "SESSION", least: 1, most: 1, summary: "Erase a session with all that was said in it.",
-			about: "Erases a session with its runs, messages and results for good, after you have agreed." + throughServer,
+		{name: "sessions delete", args: "SESSION", least: 1, most: 1, summary: "Erase a session with its runs and messages.",
+			about: "Erases a session with its runs, messages and results for good. It asks first." + throughServer,
 			flags: []flagDecl{configFlag, serverFlags, yesFlag, devFlag, jsonFlag}, run: (*call).deleteSession,
 			examples: []string{"agentd sessions delete SESSION", "agentd sessions delete SESSION --yes"}},
-		{name: "token create", summary: "Make a token, and print it once.",
-			about: "Makes a bearer token and prints it on stdout; what it may do is told on stderr. Only its hash is kept, so\n" +
-				"it cannot be shown again. It works while a server runs. A scope is resource:action or\n" +
+		{name: "token create", summary: "Create a token, and print it once.",
+			about: "Creates a bearer token and prints it on stdout. stderr shows its scopes. agentd keeps only a hash, so it\n" +
+				"cannot show the token again. The command works while a server runs. A scope is resource:action or\n" +
 				"resource:action:target, such as agents:invoke:assistant; admin:* covers everything.\n" +
 				agentVerbs,
 			flags: []flagDecl{configFlag, mintFlags, jsonFlag}, run: (*call).createToken,
 			examples: []string{"agentd token create --scope agents:invoke --label ci --expires 30d",
 				"AGENTD_TOKEN=$(agentd token create --scope 'admin:*')"}},
 		{name: "token list", summary: "List the tokens, without their secrets.",
-			about: "Lists the tokens in the order of their creation. It works while a server runs.",
+			about: "Lists the tokens in the order of their creation. The command works while a server runs.",
 			flags: []flagDecl{configFlag, allFlag, jsonFlag}, run: (*call).listTokens,
 			examples: []string{"agentd token list", "agentd token list --all --json"}},
 		{name: "token revoke", args: "ID", least: 1, most: 1, summary: "Revoke a token for good.",
-			about: "Ends a token. A server that runs notices within 5 seconds.",
+			about: "Revokes a token. A running server notices within 5 seconds.",
 			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).revokeToken,
 			examples: []string{"agentd token revoke 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd token revoke ID --json"}},
 		{name: "secrets set", args: "KEY", least: 1, most: 1, summary: "Keep a secret in the active store.",
-			about: "Keeps a value that the configuration refers to as ref:KEY. The store is an encrypted file, whose passphrase\n" +
+			about: "Stores a value that the configuration refers to as ref:KEY. The store is an encrypted file. Its passphrase\n" +
 				"is in AGENTD_MASTER_PASSPHRASE or in the file that AGENTD_MASTER_PASSPHRASE_FILE names.",
 			flags: []flagDecl{configFlag, valueFlags, secretsFlags, jsonFlag}, run: (*call).setSecret,
 			examples: []string{"agentd secrets set llm-key --from-stdin < key.txt", "pass show llm | agentd secrets set llm-key --from-stdin --json"}},
-		{name: "secrets get", args: "KEY", least: 1, most: 1, summary: "Tell whether a secret is kept, or show it.",
-			about: "Looks for a secret in the active store. Its value is written to stdout with --reveal only.",
-			flags: []flagDecl{configFlag, revealFlag, secretsFlags, jsonFlag}, run: (*call).getSecret, exits: "0 it is there; 1 it is not, or failed; 2 wrong usage",
+		{name: "secrets get", args: "KEY", least: 1, most: 1, summary: "Say whether the store has a secret, or show it.",
+			about: "Looks for a secret in the active store. It writes the value to stdout only with --reveal.",
+			flags: []flagDecl{configFlag, revealFlag, secretsFlags, jsonFlag}, run: (*call).getSecret, exits: "0 the secret exists; 1 it does not, or failed; 2 wrong usage",
 			examples: []string{"agentd secrets get llm-key", "LLM_KEY=$(agentd secrets get llm-key --reveal)"}},
 		{name: "secrets list", summary: "List the secrets of the active store, without their values.",
-			about: "Lists the keys that are kept, and since when. The environment, where that is the store, cannot be listed.",
+			about: "Lists the keys, and when each was stored. If the environment is the store, it cannot be listed.",
 			flags: []flagDecl{configFlag, secretsFlags, jsonFlag}, run: (*call).listSecrets,
 			examples: []string{"agentd secrets list", "agentd secrets list --json | jq -r '.secrets[].key'"}},
-		{name: "secrets delete", args: "KEY", least: 1, most: 1, summary: "Forget a secret.",
-			about: "Takes a secret out of the active store for good.",
+		{name: "secrets delete", args: "KEY", least: 1, most: 1, summary: "Delete a secret.",
+			about: "Deletes a secret from the active store for good.",
 			flags: []flagDecl{configFlag, secretsFlags, jsonFlag}, run: (*call).deleteSecret, exits: "0 done; 1 there is no such secret, or failed; 2 wrong usage",
 			examples: []string{"agentd secrets delete llm-key", "agentd secrets delete llm-key --json"}},
-		{name: "secrets rotate", args: "KEY", least: 1, most: 1, summary: "Replace a secret that is kept.",
-			about: "Replaces a value by another or, without one, by 32 random bytes. A server that runs goes on with the old\n" +
-				"value until it is started again.",
+		{name: "secrets rotate", args: "KEY", least: 1, most: 1, summary: "Replace a secret.",
+			about: "Replaces a value by another or, without one, by 32 random bytes. A running server uses the old value until\n" +
+				"its next start.",
 			flags: []flagDecl{configFlag, newValueFlags, revealFlag, secretsFlags, jsonFlag}, run: (*call).rotateSecret,
 			exits:    "0 done; 1 there is no such secret, or failed; 2 wrong usage",
 			examples: []string{"agentd secrets rotate hook-key --reveal", "agentd secrets rotate llm-key --from-stdin < new.txt"}},
-		{name: "secrets ref", args: "URI", least: 1, most: 1, summary: "Try whether a reference gives a value.",
-			about: "Resolves a reference as the server would. Its value is written to stdout with --reveal only.",
-			flags: []flagDecl{configFlag, revealFlag, secretsFlags, jsonFlag}, run: (*call).tryRef, exits: "0 it gives a value; 1 it does not; 2 wrong usage",
+		{name: "secrets ref", args: "URI", least: 1, most: 1, summary: "Check whether a reference has a value.",
+			about: "Resolves a reference as the server would. It writes the value to stdout only with --reveal.",
+			flags: []flagDecl{configFlag, revealFlag, secretsFlags, jsonFlag}, run: (*call).tryRef, exits: "0 the reference has a value; 1 it has none; 2 wrong usage",
 			examples: []string{"agentd secrets ref env:LLM_KEY", "agentd secrets ref 'encrypted-file:data/secrets.kse#llm-key' --json"}},
 		{name: "secrets doctor", summary: "Check the store of secrets and every reference of the configuration.",
-			about: "Does the part of `agentd doctor` that is about secrets. It shows no value.",
+			about: "Makes the checks of `agentd doctor` that concern secrets. It shows no value.",
 			flags: []flagDecl{configFlag, secretsFlags, jsonFlag}, run: (*call).secretsDoctor, exits: doctorExits,
 			examples: []string{"agentd secrets doctor", "agentd secrets doctor --json | jq '.checks[] | select(.status == \"fail\")'"}},
-		{name: "doctor", summary: "Check the configuration, its files, secrets and database, and tell what could be contacted.",
-			about: "Checks what a start would need, changes nothing, and dials nothing. With --offline it only tells which hosts\n" +
-				"the configuration lets the server contact, and which setting names each; there are no others.",
+		{name: "doctor", summary: "Check the configuration, its files, secrets and database, and list what the server may contact.",
+			about: "Checks everything that a start needs. It changes nothing and contacts nobody. With --offline, it only lists\n" +
+				"the hosts that the configuration lets the server contact, and the setting that names each. The server\n" +
+				"contacts no other host.",
 			flags: []flagDecl{configFlag, doctorFlags, secretsFlags, devFlag, jsonFlag}, run: (*call).doctor, exits: doctorExits,
 			examples: []string{"agentd doctor", "agentd doctor --offline --config /srv/agents/agentd.json --json"}},
 		{name: "storage verify", summary: "Read the whole database and look for damage.",
-			about: "Reads every page and index of the database and of the audit chain's file, compares their schemas with what this\n" +
-				"version makes, and looks for rows that are no JSON. It changes nothing, and works beside a server that runs,\n" +
-				"whose write-ahead log grows meanwhile. Whether entries of the chain were changed is for `agentd audit verify`.",
-			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).verifyStorage, exits: "0 all is sound; 1 something is damaged, or cannot be read; 2 wrong usage",
+			about: "Reads every page and index of the database and of the audit chain's file, compares their schemas with those\n" +
+				"of this version, and looks for rows that are not JSON. It changes nothing and works while a server runs,\n" +
+				"whose write-ahead log grows in the meantime. `agentd audit verify` finds changed entries of the chain.",
+			flags: []flagDecl{configFlag, devFlag, jsonFlag}, run: (*call).verifyStorage, exits: "0 no damage; 1 something is damaged, or cannot be read; 2 wrong usage",
 			examples: []string{"agentd storage verify", "agentd storage verify --json | jq '.files[].damage'"}},
-		{name: "audit verify", summary: "Tell whether the audit chain is whole.",
-			about: "Walks the chain: the links between its entries, the signed checkpoints and, with the passphrase, what the\n" +
-				"entries say. It reads the files only, also while a server runs, and works on copies of them. The first bad\n" +
-				"entry is named. Keep a copy of the checkpoints and of the public key where the server cannot write: with\n" +
-				"those, a chain that was cut or replaced as a whole is found, too.",
+		{name: "audit verify", summary: "Check whether the audit chain is whole.",
+			about: "Checks the links between the entries of the chain, the signed checkpoints and, with the passphrase, the\n" +
+				"contents of the entries. It only reads, works on copies of the files, also while a server runs, and names\n" +
+				"the first bad entry. Keep a copy of the checkpoints and of the public key where the server cannot write:\n" +
+				"with them, the command also finds a chain that was cut or replaced as a whole.",
 			flags: []flagDecl{configFlag, chainFlags, verifyFlags, seqFlags, devFlag, jsonFlag}, run: (*call).verifyAudit,
 			examples: []string{"agentd audit verify", "agentd audit verify --file copy/audit.db --checkpoints kept.jsonl --public-key audit.pem --json"},
 			exits:    "0 the chain is whole; 1 it is broken or could not be read; 2 wrong usage"},
 		{name: "audit list", summary: "List entries of the audit chain.",
-			about: "Lists the newest entries, newest first, or those from --from-seq on. The passphrase is needed.",
+			about: "Lists the newest entries, newest first, or the entries from --from-seq on. It needs the passphrase.",
 			flags: []flagDecl{configFlag, chainFlags, entryFlags, seqFlags, devFlag, jsonFlag}, run: (*call).listAudit,
 			examples: []string{"agentd audit list --action tool:approval:granted", "agentd audit list --from-seq 1 --limit 1000 --json"}},
 		{name: "audit export", summary: "Write the entries of the audit chain to stdout or a file.",
-			about: "Writes the entries in the order of the chain, with their hashes. The passphrase is needed, and what is written\n" +
-				"is not encrypted. In CSV, what a spreadsheet would take for a formula has an apostrophe before it, and so has\n" +
-				"what begins with one.",
+			about: "Writes the entries in the order of the chain, with their hashes. It needs the passphrase, and its output is\n" +
+				"not encrypted. In CSV, an apostrophe precedes each value that a spreadsheet would read as a formula, and\n" +
+				"each value that begins with an apostrophe.",
 			flags: []flagDecl{configFlag, chainFlags, formatFlag, outputFlag, seqFlags, devFlag, jsonFlag}, lines: true, run: (*call).exportAudit,
 			examples: []string{"agentd audit export -o audit.jsonl", "agentd audit export --format csv --from-seq 1000 > audit.csv"}},
 		{name: "audit prune", summary: "Delete the oldest entries of the audit chain.",
 			about: "Deletes entries that are older than a time, from the beginning and without a gap, and records that. A signed\n" +
-				"record takes their place, so that the rest of the chain verifies as before, checkpoints included. Export them\n" +
-				"first: there is no way back. It works while a server runs.",
+				"record takes their place, so that the rest of the chain, checkpoints included, verifies as before. There is\n" +
+				"no way back: export the entries first. The command works while a server runs.",
 			flags: []flagDecl{configFlag, chainFlags, pruneFlags, devFlag, jsonFlag}, run: (*call).pruneAudit,
 			examples: []string{"agentd audit prune --before 365d", "agentd audit prune --before 2026-01-31 --retain 1000 --json"}},
-		{name: "audit accept", summary: "Let an audit chain that is broken continue, and record who accepts that.",
-			about: "While the chain is known to be broken, health fails, svc_audit_whole is 0 and no checkpoint is signed. This\n" +
-				"records in the chain, and in a signed checkpoint, who accepts the break and why. The chain is whole again from\n" +
-				"there; `agentd audit verify` reports the break for ever, and finds any other. Find out first what happened:\n" +
-				"somebody may have removed the traces of what they did. No server may hold the chain. At most 64 places can be\n" +
-				"accepted at once; of a chain that is worse, keep a copy and begin another.",
+		{name: "audit accept", summary: "Let a broken audit chain continue, and record who accepts that.",
+			about: "While the chain is known to be broken, health fails, svc_audit_whole is 0 and agentd signs no checkpoint.\n" +
+				"This command records in the chain, and in a signed checkpoint, who accepts the break and why. The chain is\n" +
+				"whole again from there. `agentd audit verify` reports the break in every later check, and finds any other\n" +
+				"break. First find out what happened: somebody may have removed the traces of what they did. No server may\n" +
+				"hold the chain. The command accepts at most 64 places at once. If the chain has more, keep a copy and begin\n" +
+				"another chain.",
 			flags: []flagDecl{configFlag, acceptFlags, devFlag, jsonFlag}, run: (*call).acceptAudit,
 			examples: []string{"agentd audit accept --reason 'Disk failure on 3 May, restored from the backup of 2 May.'", "agentd audit accept --reason 'Ticket 4711' --json"}},
 		{name: "audit key", summary: "Print the public key of the audit chain.",
-			about: "Prints the public key that the checkpoints of the chain are signed with, as PEM, and its fingerprint on stderr.\n" +
-				"Keep it where the server cannot write, for `agentd audit verify --public-key`. No passphrase is needed, and a\n" +
-				"copy of the chain's file will do. A server tells its key at GET /audit/key.",
+			about: "Prints the public key that the checkpoints of the chain are signed with, as PEM, and its fingerprint on\n" +
+				"stderr. Keep the key where the server cannot write, for `agentd audit verify --public-key`. The command\n" +
+				"needs no passphrase and accepts a copy of the chain's file. A server returns its key at GET /audit/key.",
 			flags: []flagDecl{configFlag, chainFlags, devFlag, jsonFlag}, run: (*call).auditKey,
 			examples: []string{"agentd audit key > audit.pem", "agentd audit key --file copy/audit.db"}},
 		{name: "evidence", args: "RUN", least: 1, most: 1, summary: "Write a bundle that shows what a run did, and who allowed it.",
-			about: "Writes the run, its events, its tool calls and the decisions on them with the entries of the audit chain about\n" +
-				"it, each with the proof that a signed checkpoint covers it. `agentd evidence verify` checks the bundle, without\n" +
-				"the server. It reads the files of the database and of the chain, also while a server runs; the passphrase of the\n" +
-				"chain is needed, and what is written is not encrypted. Where the chain lacks something, or no checkpoint covers\n" +
-				"the entries yet, nothing is written.",
+			about: "Writes the run, its events, its tool calls, the decisions on them and the entries of the audit chain about\n" +
+				"it, each with the proof that a signed checkpoint covers it. `agentd evidence verify` checks the bundle\n" +
+				"without the server. The command reads the files of the database and of the chain, also while a server runs,\n" +
+				"and needs the passphrase of the chain. Its output is not encrypted. It writes nothing if the chain lacks an\n" +
+				"entry, or if no checkpoint covers the entries yet.",
 			flags: []flagDecl{configFlag, exportFlags, jsonFlag}, run: (*call).evidence,
 			examples: []string{"agentd evidence RUN -o refund.evidence", "agentd evidence RUN | gzip > refund.evidence.gz"}},
-		{name: "evidence verify", args: "FILE|-", least: 1, most: 1, summary: "Tell whether a bundle of evidence is whole.",
-			about: "Checks a bundle: every member, every entry and its proof, the signature of the checkpoint, and that the run and\n" +
-				"the entries agree. What was altered is named. Without --public-key, the key in the bundle is taken, and whoever\n" +
-				"made the bundle may have made that too: keep the key that `agentd audit key` prints.",
+		{name: "evidence verify", args: "FILE|-", least: 1, most: 1, summary: "Check whether a bundle of evidence is whole.",
+			about: "Checks every member of a bundle, every entry and its proof, the signature of the checkpoint, and that the\n" +
+				"run and the entries agree. It names what was altered. Without --public-key, it uses the key in the bundle,\n" +
+				"which whoever made the bundle may also have made: keep the key that `agentd audit key` prints.",
 			flags: []flagDecl{bundleKeyFlag, jsonFlag}, run: (*call).verifyEvidence,
 			examples: []string{"agentd evidence verify refund.evidence --public-key audit.pem", "gunzip -c refund.evidence.gz | agentd evidence verify - --json"},
 			exits:    "0 the bundle is whole; 1 it is not, or could not be read; 2 wrong usage"},
-		{name: "config check", summary: "Check the configuration, and list all that it lets the server reach.",
-			about: "Reports every problem of the configuration at once. When there is none, it lists every host and program\n" +
-				"that the server may reach (there are no others), and warnings. It resolves no secret and dials nothing.",
+		{name: "config check", summary: "Check the configuration, and list all that the server may reach.",
+			about: "Reports every problem of the configuration at once. If there is none, it lists every host and program that\n" +
+				"the server may reach, and warnings. The server reaches no others. The command resolves no secret and\n" +
+				"contacts nobody.",
 			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).checkConfig,
 			examples: []string{"agentd config check", "agentd config check --config staging.json --json"}},
 		{name: "config print", summary: "Print the effective configuration.",
-			about: "Prints the configuration with every default, environment variable and file applied, as JSON. Secrets\n" +
-				"appear as their references.",
+			about: "Prints the configuration with every default, environment variable and file applied, as JSON. Secrets appear\n" +
+				"as their references.",
 			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).printConfig,
 			examples: []string{"agentd config print", "AGENTD_SERVER_PORT=9000 agentd config print | jq .server.port"}},
 		{name: "config schema", summary: "Print the JSON Schema of the configuration.",
@@ -295,7 +297,7 @@ func commands() []command {
 			flags: []flagDecl{jsonFlag}, run: (*call).printSchema,
 			examples: []string{"agentd config schema > agentd.schema.json", "agentd config schema | jq .properties.server"}},
 		{name: "version", summary: "Print the version.",
-			about: "Prints the version of the program, of Go and of the database schema that it writes.",
+			about: "Prints the versions of agentd, of Go and of the database schema.",
 			flags: []flagDecl{jsonFlag}, run: (*call).version,
 			examples: []string{"agentd version", "agentd version --json"}},
 		{name: "completion", args: "bash|zsh|fish", least: 1, most: 1, summary: "Print the script that completes command lines in a shell.",
