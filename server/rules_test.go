@@ -67,7 +67,7 @@ var rulesRooms = map[string]string{
 
 	// Transport.
 	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
-	"server/stream": "auth ws server/commentary server/event server/fault server/hub server/message server/strict",
+	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/strict",
 	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
 		"server/runstate server/secret server/session server/stream server/strict server/trace",
 

@@ -115,7 +115,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.closers = append(p.closers, rollup.Wait)
 	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version, Secrets: kept,
 		Traces: trace.New(p.db.Runs(), p.db.Sessions()), BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
-		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl, Audit: p.audit, AuditCheckpoints: chain.Checkpoints.Path}
+		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl, Audit: p.audit, AuditCheckpoints: chain.Checkpoints.Path, Record: p.gate.Record}
 	if keys := cfg.Server.Idempotency; keys.Enabled {
 		p.keys = idem.New(idem.Options{Records: p.db.Keys(), TTL: time.Duration(keys.TTLSeconds) * time.Second, Require: keys.RequireKey,
 			CheckBody: keys.CheckBodyFingerprint, CacheSize: keys.LRUCacheSize, Logger: s.log})
@@ -126,7 +126,7 @@ func (s *Server) open(ctx context.Context) error {
 		api.Metrics = p.metrics
 	}
 	redact := cfg.Server.WS.CommentarySanitization
-	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel, Subscribing: api.Subscribing,
+	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel, Record: p.gate.Record,
 		KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version,
 		Sanitiser: commentary.New(commentary.Policy(redact.Policy), redact.ApplyToEvents),
 		Redacted:  s.redacted(p), Logger: s.log})
@@ -139,9 +139,8 @@ func (s *Server) open(ctx context.Context) error {
 	if cfg.Server.WS.Enabled {
 		api.WSPath = cfg.Server.WS.Path
 	}
-	mux := http.NewServeMux()
-	api.Mount(mux, p.gate, cfg.Server.BasePath)
-	p.http = &http.Server{Handler: p.gate.Handler(mux), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ConnState: p.connections.state,
+	api.Mount(p.gate, cfg.Server.BasePath)
+	p.http = &http.Server{Handler: p.gate, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ConnState: p.connections.state,
 		ErrorLog: errorLog(s.log)}
 	return nil
 }

@@ -1,12 +1,10 @@
 package gate
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"maps"
-	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"agentd/auth"
@@ -14,118 +12,125 @@ import (
 	"agentd/server/fault"
 )
 
-// Audit is the stage that records what principals do: one entry per request, whatever became of it. No byte of an
-// answer leaves before its entry is durable, so an answer of up to heldAnswer is held back whole; a longer one, a stream
-// and an upgrade have their entry before their first byte.
+// Audit is the stage that records what principals do: one entry for each request, whatever its outcome, and one for the
+// action of its route. No byte of an answer leaves before its entries are durable, so an answer of up to heldAnswer is
+// held back whole; a longer one, a stream and an upgrade have their entries before their first byte.
 type Audit struct {
 	Log *audit.Log // nil: nothing is recorded
 	// Trailing lets the answer of a read leave while its entry is on its way.
 	Trailing bool
 }
 
-// heldAnswer is how much of an answer waits in memory for its entry.
-const heldAnswer = 64 << 10
-
-// held is an answer that has not begun to leave.
-type held struct {
-	g     *Gate
-	r     *http.Request
-	q     *Request
-	start time.Time
-	body  []byte
-	err   error // its entry could not be made: nothing of the answer leaves
+// entry is what an endpoint adds to the entries of its request.
+type entry struct {
+	about   audit.Context  // of all entries
+	facts   map[string]any // metadata of the request's entry
+	target  string         // of the action's; empty: as the row says
+	details map[string]any // metadata of the action's
+	done    bool           // the action was taken, whatever the status of the answer
 }
 
-var errRefused = errors.New("gate: the answer was refused, because it could not be recorded")
-
-// hold begins to hold an answer back.
-func (w *recorder) hold(g *Gate, r *http.Request, q *Request, start time.Time) {
-	if g.opts.Audit.Log != nil {
-		w.held = &held{g: g, r: r, q: q, start: start}
-	}
+// Concerns says which run a request is about and, where there is one, in which session: its path need not name them.
+// Like the other methods that say something for the audit chain, it is for the goroutine of the request, before the
+// answer begins to leave.
+func (q *Request) Concerns(runID, sessionID string) {
+	q.entry.about = audit.Context{RunID: runID, SessionID: sessionID}
 }
 
-// release makes the entry and lets go of what was held. It does nothing the second time, and when nothing is held.
-func (w *recorder) release() error {
-	h := w.held
-	if h == nil {
-		return w.refused
+// Fact adds to the metadata of the request's entry. The value is as [audit.Record] takes it, and at most 32 KiB long.
+func (q *Request) Fact(name string, value any) {
+	if q.entry.facts == nil {
+		q.entry.facts = map[string]any{}
 	}
-	w.held = nil
-	if err := h.record(w); err != nil {
-		w.refuse(h, err)
-		return err
-	}
-	if w.status == 0 {
-		return nil
-	}
-	w.ResponseWriter.WriteHeader(w.status)
-	if len(h.body) == 0 {
-		return nil
-	}
-	_, err := w.ResponseWriter.Write(h.body)
-	return err
+	q.entry.facts[name] = value
 }
 
-// refuse answers with an error instead of what was held. What comes yet is dropped.
-func (w *recorder) refuse(h *held, err error) {
-	w.refused, w.status = err, 0
-	for _, name := range []string{"Content-Length", "Content-Type", "Content-Encoding", "Content-Disposition", "Retry-After", "Www-Authenticate"} {
-		w.Header().Del(name)
+// Details is the metadata of the entry of the route's action.
+func (q *Request) Details(all map[string]any) { q.entry.details = all }
+
+// Did says that the route's action was taken, and on what: also when the answer turns out to be an error. A request with
+// an answer of 2xx has taken it in any case.
+func (q *Request) Did(target string) { q.entry.target, q.entry.done = target, true }
+
+// entries are the records of a request that is answered with a status.
+func (w *recorder) entries(status int) []audit.Record {
+	q, r, header := w.q, w.r, w.Header()
+	request := audit.Record{Actor: Actor(q.Principal), Action: audit.HTTPRequest, Target: r.URL.Path, Decision: decision(status), Context: q.entry.about,
+		Metadata: map[string]any{"method": method(r.Method), "status": status, "durationMs": time.Since(w.start).Milliseconds(), "requestId": q.ID}}
+	if key := r.Header.Get("Idempotency-Key"); key != "" && len(key) <= 255 {
+		request.Metadata["idempotencyKey"] = key
 	}
-	h.g.Fail(&refusal{w}, h.r, err)
-}
-
-// refusal writes the answer that stands in for one that was refused.
-type refusal struct{ w *recorder }
-
-func (f *refusal) Header() http.Header         { return f.w.Header() }
-func (f *refusal) Unwrap() http.ResponseWriter { return f.w.ResponseWriter }
-func (f *refusal) Write(b []byte) (int, error) { return f.w.ResponseWriter.Write(b) }
-func (f *refusal) WriteHeader(status int) {
-	f.w.status = status
-	f.w.ResponseWriter.WriteHeader(status)
-}
-
-// abandon makes the entry of an answer that is cut off before anything of it has left.
-func (w *recorder) abandon() {
-	if h := w.held; h != nil {
-		w.held = nil
-		if w.status < 400 {
-			w.status = http.StatusInternalServerError
+	again := header.Get("Idempotency-Replayed") == "true"
+	if again {
+		request.Metadata["idempotencyReplayed"] = true
+	}
+	maps.Copy(request.Metadata, q.entry.facts)
+	action := audit.Record{Actor: request.Actor, Action: w.row.Action, Target: q.entry.target, Decision: audit.Success, Context: q.entry.about, Metadata: q.entry.details}
+	if action.Target == "" {
+		action.Target = target(w.row, r)
+	}
+	switch {
+	case action.Action == "":
+	case w.scope != nil:
+		if w.row.Refused != "" {
+			action.Action = w.row.Refused
 		}
-		if err := h.record(w); err != nil {
-			h.g.opts.Logger.Error("request not recorded", "request", h.q.ID, "error", err)
-		}
-		w.refused = errRefused
+		refuse(&action, w.scope)
+		return []audit.Record{action, request}
+	case q.entry.done || status < 300 && !again:
+		return []audit.Record{action, request}
 	}
+	return []audit.Record{request}
 }
 
-// record makes the entry.
-func (h *held) record(w *recorder) error {
-	p := h.q.Principal
-	if p.Kind == "" {
+// refuse makes a record that of an action that was refused.
+func refuse(r *audit.Record, err error) {
+	f := fault.Of(err)
+	r.Decision = decision(f.Kind.Status)
+	if r.Metadata == nil {
+		r.Metadata = map[string]any{}
+	}
+	r.Metadata["reason"] = f.Kind.Code
+}
+
+// target is what a row's action is about, by the path of the request.
+func target(row *Row, r *http.Request) string {
+	kind, param, found := strings.Cut(row.Target, "{")
+	if !found {
+		return kind
+	}
+	return kind + r.PathValue(strings.TrimSuffix(param, "}"))
+}
+
+// append writes the entries of the request.
+func (w *recorder) append() error {
+	if w.q.Principal.Kind == "" {
 		return nil
 	}
 	status := w.status
 	if status == 0 {
 		status = http.StatusOK // what net/http sends for a handler that writes nothing
 	}
-	meta := map[string]any{"method": method(h.r.Method), "status": status, "durationMs": time.Since(h.start).Milliseconds(), "requestId": h.q.ID}
-	if key := h.r.Header.Get("Idempotency-Key"); key != "" && len(key) <= 255 {
-		meta["idempotencyKey"] = key
-	}
-	if w.Header().Get("Idempotency-Replayed") == "true" {
-		meta["idempotencyReplayed"] = true
-	}
-	maps.Copy(meta, h.q.facts)
-	a := &h.g.opts.Audit
+	a := &w.g.opts.Audit
 	do := a.Log.Append
-	if a.Trailing && (h.r.Method == http.MethodGet || h.r.Method == http.MethodHead) {
+	if a.Trailing && (w.r.Method == http.MethodGet || w.r.Method == http.MethodHead) {
 		do = a.Log.Note
 	}
 	// The client may have left, and what it asked for is done all the same.
-	return do(context.WithoutCancel(h.r.Context()), audit.Record{Actor: Actor(p), Action: audit.HTTPRequest, Target: h.r.URL.Path, Decision: Decision(status), Context: h.q.about, Metadata: meta})
+	return do(context.WithoutCancel(w.r.Context()), w.entries(status)...)
+}
+
+// Record writes the entry of an action that is no request, such as one that is asked for over a WebSocket. Its actor is
+// the principal, and its decision follows from the error with which it is refused, if there is one.
+func (g *Gate) Record(ctx context.Context, p auth.Principal, r audit.Record, refused error) error {
+	if g.opts.Audit.Log == nil {
+		return nil
+	}
+	r.Actor, r.Decision = Actor(p), audit.Success
+	if refused != nil {
+		refuse(&r, refused)
+	}
+	return g.opts.Audit.Log.Append(context.WithoutCancel(ctx), r)
 }
 
 // Actor is a principal as the audit chain names it.
@@ -139,8 +144,8 @@ func Actor(p auth.Principal) audit.Actor {
 	return audit.Actor{Kind: audit.ActorSystem, ID: "anonymous"}
 }
 
-// Decision is what became of a request that was answered with a status.
-func Decision(status int) audit.Decision {
+// decision is the outcome of a request that was answered with a status.
+func decision(status int) audit.Decision {
 	switch {
 	case status >= 500 || status == 499: // the latter: the client had left
 		return audit.Failed
@@ -174,109 +179,3 @@ func (g *Gate) granted(r *http.Request, q *Request, by string) {
 		g.opts.Logger.Error("authentication not recorded", "request", q.ID, "error", err)
 	}
 }
-
-// Recognised tells who calls and what proves it, bearer or ticket, or why nobody does, where an endpoint has found out
-// itself. The error is that of the rate limit: then the endpoint refuses the request with it.
-func (w *recorder) Recognised(p auth.Principal, by string, err error) error {
-	w.q.Principal = p
-	if refused := w.limit(); refused != nil {
-		w.q.Principal = auth.Principal{}
-		return refused
-	}
-	if h := w.held; h != nil {
-		if err != nil {
-			h.g.denied(h.r, h.q, err)
-		} else {
-			h.g.granted(h.r, h.q, by)
-		}
-	}
-	return nil
-}
-
-// limit counts a request that has not been counted yet.
-func (w *recorder) limit() error {
-	count := w.unlimited
-	if w.unlimited = nil; count == nil {
-		return nil
-	}
-	return count()
-}
-
-// recorder remembers the status for log and metrics, and holds an answer back until it is recorded.
-type recorder struct {
-	http.ResponseWriter
-	q       *Request
-	status  int
-	held    *held // nil: what is written leaves at once
-	refused error
-
-	unlimited func() error // counts the request for the rate limit, which it has not been; nil: it has
-}
-
-func (w *recorder) WriteHeader(status int) {
-	if w.refused != nil {
-		return
-	}
-	w.begin(status)
-	if w.held == nil {
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if w.refused != nil {
-		return 0, errRefused
-	}
-	w.begin(http.StatusOK)
-	if h := w.held; h != nil {
-		if len(h.body)+len(b) <= heldAnswer {
-			h.body = append(h.body, b...)
-			return len(b), nil
-		}
-		if err := w.release(); err != nil {
-			return 0, err
-		}
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// begin notes the status of an answer that begins, and how long the client may take to read it.
-func (w *recorder) begin(status int) {
-	if w.status == 0 {
-		w.status = status
-		http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout)) //nolint:errcheck // a recorder in a test has none
-	}
-}
-
-// FlushError is for http.ResponseController.
-func (w *recorder) FlushError() error {
-	if w.held != nil {
-		w.begin(http.StatusOK)
-	}
-	if err := w.release(); err != nil {
-		return err
-	}
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// Hijack is for http.ResponseController. Who takes the connection over says what it is going to answer by SetStatus before.
-func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if h := w.held; h != nil {
-		w.held = nil
-		if err := h.record(w); err != nil {
-			w.refuse(h, err)
-			return nil, nil, err
-		}
-	}
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err != nil {
-		w.status = 0
-	}
-	return conn, rw, err
-}
-
-// SetStatus notes what an endpoint is going to answer that takes the connection over; 0 when it does not after all.
-func (w *recorder) SetStatus(status int) { w.status = status }
-
-// Unwrap gives http.ResponseController the writer below.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -51,33 +51,37 @@ func entries(t *testing.T, l *audit.Log) (list []string) {
 func TestAudit(t *testing.T) {
 	l := openAudit(t)
 	g := gate.New(gate.Options{BasePath: "/v1", Audit: gate.Audit{Log: l}})
-	mux := http.NewServeMux()
 	count := 0
-	mux.HandleFunc("GET /v1/small", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "small") })
-	mux.HandleFunc("GET /v1/nothing", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("POST /v1/failed", func(w http.ResponseWriter, r *http.Request) {
+	handle(g, "GET /v1/small", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "small") })
+	handle(g, "GET /v1/nothing", func(http.ResponseWriter, *http.Request) {})
+	handle(g, "POST /v1/failed", func(w http.ResponseWriter, r *http.Request) {
 		g.Fail(w, r, fault.New(fault.StorageFailed, "No."))
 	})
-	mux.HandleFunc("GET /v1/panics", func(http.ResponseWriter, *http.Request) { panic("oh") })
-	mux.HandleFunc("GET /v1/cut", func(w http.ResponseWriter, r *http.Request) {
+	handle(g, "GET /v1/panics", func(http.ResponseWriter, *http.Request) { panic("oh") })
+	handle(g, "GET /v1/cut", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "half")
+		http.NewResponseController(w).Flush() //nolint:errcheck
+		g.Fail(w, r, errors.New("the rest is gone"))
+	})
+	handle(g, "GET /v1/changed", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "half")
 		g.Fail(w, r, errors.New("the rest is gone"))
 	})
-	mux.HandleFunc("GET /v1/large", func(w http.ResponseWriter, _ *http.Request) {
+	handle(g, "GET /v1/large", func(w http.ResponseWriter, _ *http.Request) {
 		for range 3 {
 			io.WriteString(w, strings.Repeat("x", 40<<10))
 		}
 		count = len(entries(t, l))
 		io.WriteString(w, "end")
 	})
-	mux.HandleFunc("GET /v1/stream", func(w http.ResponseWriter, _ *http.Request) {
+	handle(g, "GET /v1/stream", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "first")
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Errorf("Flush() = %v", err)
 		}
 		count = len(entries(t, l))
 	})
-	mux.HandleFunc("GET /v1/hijack", func(w http.ResponseWriter, _ *http.Request) {
+	handle(g, "GET /v1/hijack", func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Errorf("Hijack() = %v", err)
@@ -87,8 +91,8 @@ func TestAudit(t *testing.T) {
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
 		c.Close()
 	})
-	mux.HandleFunc("GET /outside", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "out") })
-	srv := httptest.NewServer(g.Handler(mux))
+	handle(g, "GET /outside", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "out") })
+	srv := httptest.NewServer(g)
 	defer srv.Close()
 	srv.Client().Transport.(*http.Transport).DisableKeepAlives = true // or it sends again what was cut
 	var want []string
@@ -105,7 +109,8 @@ func TestAudit(t *testing.T) {
 		{"DELETE", "/v1/small", 405, "*", "405 denied", false},
 		{"POST", "/v1/failed", 503, "*", "503 error", false},
 		{"GET", "/v1/panics", 500, "*", "500 error", false},
-		{"GET", "/v1/cut", 0, "", "500 error", false},
+		{"GET", "/v1/cut", 200, "half", "200 success", false},
+		{"GET", "/v1/changed", 500, "*", "500 error", false},
 		{"GET", "/v1/large", 200, strings.Repeat("x", 120<<10) + "end", "200 success", true},
 		{"GET", "/v1/stream", 200, "first", "200 success", true},
 		{"GET", "/v1/hijack", 200, "hi", "200 success", true},
@@ -142,31 +147,30 @@ func TestAuditUnavailable(t *testing.T) {
 	for _, trailing := range []bool{false, true} {
 		l := openAudit(t)
 		g := gate.New(gate.Options{BasePath: "/v1", Audit: gate.Audit{Log: l, Trailing: trailing}})
-		mux := http.NewServeMux()
-		mux.HandleFunc("/v1/small", func(w http.ResponseWriter, _ *http.Request) {
+		handle(g, "/v1/small", func(w http.ResponseWriter, _ *http.Request) {
 			gate.JSON(w, 201, map[string]string{"secret": "x"})
 			io.WriteString(w, "more")
 		})
-		mux.HandleFunc("GET /v1/large", func(w http.ResponseWriter, _ *http.Request) {
+		handle(g, "GET /v1/large", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "80000")
 			if _, err := io.WriteString(w, strings.Repeat("x", 80000)); err == nil {
 				t.Error("Write() of an answer that cannot be recorded = nil, want an error")
 			}
 			io.WriteString(w, "more")
 		})
-		mux.HandleFunc("GET /v1/stream", func(w http.ResponseWriter, _ *http.Request) {
+		handle(g, "GET /v1/stream", func(w http.ResponseWriter, _ *http.Request) {
 			if err := http.NewResponseController(w).Flush(); err == nil {
 				t.Error("Flush() of an answer that cannot be recorded = nil, want an error")
 			}
 		})
-		mux.HandleFunc("GET /v1/hijack", func(w http.ResponseWriter, _ *http.Request) {
+		handle(g, "GET /v1/hijack", func(w http.ResponseWriter, _ *http.Request) {
 			if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
 				t.Error("Hijack() for an answer that cannot be recorded = nil, want an error")
 			}
 		})
-		mux.HandleFunc("GET /outside", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "out") })
+		handle(g, "GET /outside", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "out") })
 		l.Close()
-		srv := httptest.NewServer(g.Handler(mux))
+		srv := httptest.NewServer(g)
 		for _, path := range []string{"/v1/small", "/v1/large", "/v1/stream", "/v1/hijack"} {
 			res, err := srv.Client().Get(srv.URL + path)
 			if err != nil {
@@ -192,26 +196,25 @@ func TestAuditUnavailable(t *testing.T) {
 func TestAuditConcerns(t *testing.T) {
 	l := openAudit(t)
 	g := gate.New(gate.Options{BasePath: "/v1", Audit: gate.Audit{Log: l}})
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/plain", func(w http.ResponseWriter, r *http.Request) {})
-	mux.HandleFunc("POST /v1/start", func(w http.ResponseWriter, r *http.Request) {
+	handle(g, "POST /v1/plain", func(w http.ResponseWriter, r *http.Request) {})
+	handle(g, "POST /v1/start", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "begun")
 		gate.Of(r).Concerns("r1", "s1")
 		gate.Of(r).Fact("decisions", []any{map[string]any{"granted": true}})
 	})
-	mux.HandleFunc("POST /v1/refused", func(w http.ResponseWriter, r *http.Request) {
+	handle(g, "POST /v1/refused", func(w http.ResponseWriter, r *http.Request) {
 		gate.Of(r).Concerns("r2", "")
 		g.Fail(w, r, fault.New(fault.RunConflict, "No."))
 	})
-	mux.HandleFunc("POST /v1/stream", func(w http.ResponseWriter, r *http.Request) {
+	handle(g, "POST /v1/stream", func(w http.ResponseWriter, r *http.Request) {
 		gate.Of(r).Concerns("r3", "")
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Errorf("Flush() = %v", err)
 		}
 		gate.Of(r).Concerns("late", "late")
 	})
-	mux.HandleFunc("/outside", func(w http.ResponseWriter, r *http.Request) { gate.Of(r).Concerns("r4", "") })
-	srv := httptest.NewServer(g.Handler(mux))
+	handle(g, "/outside", func(w http.ResponseWriter, r *http.Request) { gate.Of(r).Concerns("r4", "") })
+	srv := httptest.NewServer(g)
 	defer srv.Close()
 	for _, path := range []string{"/v1/plain", "/v1/start", "/v1/refused", "/v1/stream", "/outside"} {
 		res, err := srv.Client().Post(srv.URL+path, "application/json", nil)

@@ -19,11 +19,19 @@ import (
 // the request id and told as internal, without its cause. An answer that has begun is cut off instead, so that nobody
 // takes it for whole.
 func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
-	if begun, ok := w.(*recorder); ok && begun.status != 0 {
-		if r.Context().Err() == nil {
-			g.opts.Logger.Warn("answer cut off", "request", Of(r).ID, "path", r.URL.Path, "error", err)
+	if rec, ok := w.(*recorder); ok {
+		if rec.status != 0 && rec.room == 0 {
+			if r.Context().Err() == nil {
+				g.opts.Logger.Warn("answer cut off", "request", rec.q.ID, "path", r.URL.Path, "error", err)
+			}
+			panic(http.ErrAbortHandler)
 		}
-		panic(http.ErrAbortHandler)
+		if rec.status != 0 {
+			rec.discard()
+		}
+		if fault.Is(err, fault.ScopeDenied) {
+			rec.scope = err
+		}
 	}
 	if r.Context().Err() != nil && errors.Is(err, context.Cause(r.Context())) {
 		w.WriteHeader(499) // the client has left; nobody reads this but the metrics
@@ -96,14 +104,7 @@ func Write(w http.ResponseWriter, status int, body []byte) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
-	rc := http.NewResponseController(w)
-	for piece := range slices.Chunk(body, answerPiece) {
-		rc.SetWriteDeadline(time.Now().Add(answerTimeout)) //nolint:errcheck // a recorder in a test has none
-		if _, err := w.Write(piece); err != nil {
-			return // the client has left
-		}
-	}
-	// The deadline stays, for what net/http still holds back. The next request on the connection takes it away.
+	w.Write(body) //nolint:errcheck // the client has left
 }
 
 // Covered is the scope stage: an error unless the principal's grant covers what is required.

@@ -30,9 +30,8 @@ func FuzzRequest(f *testing.F) {
 		CSRF:    gate.CSRF{Enabled: true, CookieName: "svc_csrf", HeaderName: "X-CSRF-Token", SafeMethods: []string{"GET", "HEAD", "OPTIONS"}},
 		Origins: gate.Origins{Bound: "0.0.0.0", AllowHosts: []string{"agents.example"}, AllowOrigins: []string{"https://a.example"}}}
 	g := gate.New(o)
-	mux := http.NewServeMux()
-	mux.HandleFunc("/v1/agents", func(w http.ResponseWriter, _ *http.Request) { gate.JSON(w, 200, "in") })
-	handler := g.Handler(mux)
+	handle(g, "/v1/agents", func(w http.ResponseWriter, _ *http.Request) { gate.JSON(w, 200, "in") })
+	handler := g
 	f.Fuzz(func(t *testing.T, method, path, host, origin, cookie, csrf, asks, id, remote string) {
 		r := &http.Request{Method: method, URL: &url.URL{Path: path}, Host: host, RemoteAddr: remote, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 			Header: http.Header{"Origin": {origin}, "Cookie": {cookie}, "X-Csrf-Token": {csrf}, "Access-Control-Request-Method": {asks}, "X-Request-Id": {id}}}
@@ -89,12 +88,11 @@ func FuzzClientIP(f *testing.F) {
 	f.Add("fe80::1%eth0", "[fe80::1%25eth0]:1", false)
 	f.Fuzz(func(t *testing.T, forwarded, remote string, trusted bool) {
 		g := gate.New(gate.Options{BasePath: "/v1", TrustProxy: trusted})
-		mux := http.NewServeMux()
 		var got netip.Addr
-		mux.HandleFunc("/v1/agents", func(_ http.ResponseWriter, r *http.Request) { got = gate.Of(r).IP })
+		handle(g, "/v1/agents", func(_ http.ResponseWriter, r *http.Request) { got = gate.Of(r).IP })
 		r := request("GET", "X-Forwarded-For", forwarded)
 		r.Host, r.RemoteAddr = "localhost", remote
-		g.Handler(mux).ServeHTTP(httptest.NewRecorder(), r)
+		g.ServeHTTP(httptest.NewRecorder(), r)
 
 		want := netip.Addr{}
 		if ap, err := netip.ParseAddrPort(remote); err == nil {

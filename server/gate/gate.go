@@ -1,13 +1,13 @@
 // Package gate is the ordered stages that every request passes before an endpoint.
 //
-//	recover and request id -> log -> CORS (answers preflight) -> rate limit -> authenticate -> audit -> CSRF and, without
-//	tokens, origin -> mux -> draining -> scope -> body limit -> idempotency -> endpoint
+//	recover and request id -> log -> CORS (answers preflight) -> mux -> rate limit -> authenticate -> audit ->
+//	CSRF and, without tokens, origin -> draining -> scope -> body limit -> idempotency -> endpoint
 //
-// Where tokens have a rate of their own, a request authenticates before the rate limit, because that needs to know whose
-// request it counts: a principal's, or else the address's.
+// Where tokens have their own rate, a request authenticates before the rate limit, which counts it for its principal or,
+// without one, for its address.
 //
 // Each stage is a decision, a function from a request to an error, and a small handler around it. The stages before
-// the mux are the gate's; those after it belong to the route that the mux has found.
+// draining are the gate's, as the row of the route asks for them; those after it belong to the route.
 package gate
 
 import (
@@ -39,53 +39,56 @@ type Options struct {
 	CORS       CORS
 	CSRF       CSRF
 	Limiter    *Limiter // nil: addresses may send as much as they like
-	PerToken   *Limiter // for requests with a token that is good; nil: they count for their address, too
+	PerToken   *Limiter // for requests with a valid token; nil: they count for their address, too
 	Audit      Audit
 	Metrics    *metrics.Inventory
 	Logger     *slog.Logger
 }
 
-// Gate is the part of the way that all requests have in common.
+// Gate is the part of the way that all requests have in common. It is the handler of the HTTP server.
 type Gate struct {
 	opts     Options
-	public   map[string]bool // patterns that need no token
-	probes   map[string]bool // patterns that are not limited and need no host by name
-	upgrades map[string]bool // patterns whose routes find out themselves who calls
-	ticketed map[string]bool // patterns that take a ticket in the query
-	late     map[string]bool // patterns whose routes tell themselves of a refused token
+	mux      *http.ServeMux
 	draining atomic.Bool
 }
 
-// New makes a gate. A nil Verifier lets everybody in as anonymous with all scopes (auth.kind=none).
+// A Row is a route: what the gate does for its requests, and who answers them.
+type Row struct {
+	Pattern  string // of [http.ServeMux]
+	Public   bool   // the route needs no token
+	Probe    bool   // requests are not counted, and may name the server by its address; see [Origins.Check]
+	Upgrade  bool   // the endpoint authenticates, after the handshake
+	Ticketed bool   // a ticket in the query stands for the token, since a browser's EventSource can send none
+	// Late lets requests with a missing or wrong token pass, as nobody, with [Request.Refused] set: the route refuses them
+	// once it has read their body. A wrong token counts towards a lockout, and a client that is locked out does not pass.
+	Late bool
+
+	Action  audit.Action // that the route takes, for the audit chain; empty: it takes none
+	Refused audit.Action // written instead of Action for a refusal; empty: Action
+	Target  string       // of the action, such as "run:{runId}" with a parameter of the path
+
+	// Serve answers. An error is rendered as [Gate.Fail] does.
+	Serve func(w http.ResponseWriter, r *http.Request) error
+}
+
+// New makes a gate without routes. A nil Verifier lets everybody in as anonymous with all scopes (auth.kind=none).
 func New(o Options) *Gate {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Gate{opts: o, public: map[string]bool{}, late: map[string]bool{}, ticketed: map[string]bool{}, upgrades: map[string]bool{}, probes: map[string]bool{}}
+	g := &Gate{opts: o, mux: http.NewServeMux()}
+	g.Handle(Row{Pattern: "/", Serve: g.unmatched})
+	return g
 }
 
-// Public exempts a mux pattern from authentication. It must be called before the gate serves.
-func (g *Gate) Public(pattern string) { g.public[pattern] = true }
+// Handle adds routes. It must be called before the gate serves.
+func (g *Gate) Handle(rows ...Row) {
+	for _, row := range rows {
+		g.mux.HandleFunc(row.Pattern, func(w http.ResponseWriter, r *http.Request) { g.pass(w.(*recorder), r, &row) })
+	}
+}
 
-// Probe exempts a mux pattern from the rate limit, so that no probe is ever refused, and lets it be called by an address
-// without a name; see [Origins.Check]. It must be called before the gate serves.
-func (g *Gate) Probe(pattern string) { g.probes[pattern] = true }
-
-// Late lets requests for a mux pattern pass with a token that is missing or wrong, which is [Request.Refused] then: the
-// route refuses them once it has looked at their body. The principal is nobody. Everything else is as for other
-// patterns: a wrong token counts towards a lockout, and who is locked out does not pass. It must be called before the
-// gate serves.
-func (g *Gate) Late(pattern string) { g.late[pattern] = true }
-
-// Upgrade leaves it to a mux pattern's route to find out who calls. Without tokens the origin is checked as for others. It
-// must be called before the gate serves.
-func (g *Gate) Upgrade(pattern string) { g.upgrades[pattern] = true }
-
-// Ticketed lets a client of a mux pattern tell who it is by a single-use ticket in the query, since a browser's EventSource can
-// send no token. A ticket that is no good is not made up for by a good token. It must be called before the gate serves.
-func (g *Gate) Ticketed(pattern string) { g.ticketed[pattern] = true }
-
-// Drain makes the gate tell [Draining] from now on.
+// Drain makes the gate return [Draining] from now on.
 func (g *Gate) Drain() { g.draining.Store(true) }
 
 // Draining refuses new work while the server stops; reading still works.
@@ -101,24 +104,9 @@ type Request struct {
 	ID        string
 	IP        netip.Addr // zero when unknown
 	Principal auth.Principal
-	Refused   error // why there is none; only where a pattern is late
+	Refused   error // why there is none; only where a row is late
 
-	about audit.Context  // of its entry in the audit chain
-	facts map[string]any // further metadata of that entry
-}
-
-// Concerns tells the audit stage which run a request is about and, where there is one, in which session: its path need
-// not name them. Like [Request.Fact] it is for the goroutine of the request, before the answer begins to leave.
-func (q *Request) Concerns(runID, sessionID string) {
-	q.about = audit.Context{RunID: runID, SessionID: sessionID}
-}
-
-// Fact adds to the metadata of the request's entry. The value is as [audit.Record] takes it, and at most 32 KiB long.
-func (q *Request) Fact(name string, value any) {
-	if q.facts == nil {
-		q.facts = map[string]any{}
-	}
-	q.facts[name] = value
+	entry entry
 }
 
 type requestKey struct{}
@@ -142,74 +130,87 @@ func Inside(ctx context.Context, p auth.Principal) context.Context {
 	return context.WithValue(ctx, insideKey{}, p)
 }
 
-// inside is the principal of a request of this process.
-func inside(r *http.Request) (p auth.Principal, ok bool) {
-	p, ok = r.Context().Value(insideKey{}).(auth.Principal)
-	return p, ok
+// ServeHTTP takes a request through the stages.
+func (g *Gate) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	q := &Request{ID: requestID(r.Header.Get("X-Request-Id")), IP: g.clientIP(r)}
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+	w := &recorder{ResponseWriter: rw, g: g, r: r, q: q, start: time.Now()}
+	bound(rw, r)
+	h := w.Header()
+	h.Set("X-Request-Id", q.ID)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	defer g.finish(w, r, q)
+	defer g.caught(w, r)
+	for name, values := range g.opts.CORS.headers(r, &g.opts.CSRF, g.opts.Verifier == nil) {
+		h[name] = values
+	}
+	switch {
+	case preflight(r):
+		w.WriteHeader(http.StatusNoContent)
+	case clean(r.URL.Path):
+		g.mux.ServeHTTP(w, r)
+	default: // for which the mux would answer with a redirect
+		g.pass(w, r, &Row{Serve: g.unmatched})
+	}
 }
 
-// Handler puts the stages before a mux.
-func (g *Gate) Handler(mux *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		q := &Request{ID: requestID(r.Header.Get("X-Request-Id")), IP: g.clientIP(r)}
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
-		w := &recorder{ResponseWriter: rw, q: q}
-		bound(rw, r)
-		h := w.Header()
-		h.Set("X-Request-Id", q.ID)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cache-Control", "no-store")
-		handler, pattern := mux.Handler(r)
-		defer g.finish(w, r, q, pattern, start)
-		defer g.caught(w, r)
-		for name, values := range g.opts.CORS.headers(r, &g.opts.CSRF, g.opts.Verifier == nil) {
-			h[name] = values
+// pass takes a request through the stages that its row asks for.
+func (g *Gate) pass(w *recorder, r *http.Request, row *Row) {
+	w.row = row
+	err := g.admit(w, r, row)
+	if err == nil {
+		err = row.Serve(w, r)
+	}
+	if err != nil {
+		g.Fail(w, r, err)
+	}
+	w.count()   //nolint:errcheck // the answer is given, and counts for the address
+	w.release() //nolint:errcheck // release has answered
+}
+
+// admit is the stages from the rate limit to CSRF.
+func (g *Gate) admit(w *recorder, r *http.Request, row *Row) error {
+	if p, ok := r.Context().Value(insideKey{}).(auth.Principal); ok {
+		return g.inside(w, r, row, p)
+	}
+	w.uncounted = !row.Probe
+	if g.opts.PerToken == nil {
+		if err := w.count(); err != nil {
+			return err
 		}
-		if preflight(r) {
-			w.WriteHeader(http.StatusNoContent)
-			return
+	}
+	by, err := g.authenticate(r, w.q, row)
+	if !row.Upgrade || !credentials(r) { // else the endpoint finds out whose they are
+		if refused := w.count(); refused != nil {
+			w.q.Principal = auth.Principal{} // so it is not recorded, as where addresses are limited
+			err = refused
 		}
-		found := pattern != "" && r.URL.Path == clean(r.URL.Path)
-		var err error
-		_, ours := inside(r)
-		if g.opts.PerToken == nil && !ours {
-			err = g.limit(h, q, pattern)
+	}
+	switch {
+	case err != nil:
+		g.denied(r, w.q, err)
+		if !row.Late || fault.Of(err).Kind.Status != http.StatusUnauthorized {
+			return err
 		}
-		if err == nil {
-			var by string
-			by, err = g.authenticate(r, q, pattern)
-			if g.opts.PerToken != nil && !ours {
-				if g.upgrades[pattern] && credentials(r) { // whose are they? The route finds out
-					w.unlimited = func() error { return g.limit(h, q, pattern) }
-				} else if refused := g.limit(h, q, pattern); refused != nil {
-					err, q.Principal = refused, auth.Principal{} // so it is not recorded, as where addresses are limited
-				}
-			}
-			if err != nil {
-				g.denied(r, q, err)
-			} else if q.Principal.Kind != "" || g.upgrades[pattern] {
-				g.granted(r, q, by)
-				w.hold(g, r, q, start)
-			}
-			if err != nil && found && g.late[pattern] && fault.Of(err).Kind.Status == http.StatusUnauthorized {
-				q.Refused, err = err, nil
-			}
-		}
-		if err == nil && !ours {
-			err = g.protect(w, r, pattern)
-		}
-		switch {
-		case err != nil:
-			g.Fail(w, r, err)
-		case !found:
-			g.Fail(w, r, unmatched(handler, w, r))
-		default:
-			mux.ServeHTTP(w, r)
-			w.limit() //nolint:errcheck // it is answered, and counts for the address
-		}
-		w.release() //nolint:errcheck // whoever is to know has been told
-	})
+		w.q.Refused = err
+	case w.q.Principal.Kind != "" || row.Upgrade:
+		g.granted(r, w.q, by)
+		w.record()
+	}
+	return g.protect(w, r, row)
+}
+
+// inside admits a request of this process. Before an action is taken, an entry shows that the chain can be written: so
+// nothing is done that cannot be recorded.
+func (g *Gate) inside(w *recorder, r *http.Request, row *Row, p auth.Principal) error {
+	w.q.Principal = p
+	w.record()
+	if row.Action == "" {
+		return nil
+	}
+	return g.Record(r.Context(), p, audit.Record{Action: audit.AuthGranted, Target: r.URL.Path,
+		Metadata: map[string]any{"by": "cli", "method": method(r.Method), "requestId": w.q.ID}}, nil)
 }
 
 // bodyTimeout is how long a client may take to send its body, which net/http waits for even when nobody reads it.
@@ -225,14 +226,18 @@ func bound(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limit counts the request: for its principal where tokens have a rate of their own, else for its address.
-func (g *Gate) limit(h http.Header, q *Request, pattern string) error {
+// count counts the request, once: for its principal where tokens have their own rate, else for its address.
+func (w *recorder) count() error {
+	o := &w.g.opts
+	if !w.uncounted {
+		return nil
+	}
+	w.uncounted = false
 	switch {
-	case g.probes[pattern]:
-	case g.opts.PerToken != nil && q.Principal.Kind == auth.KindToken:
-		return g.opts.PerToken.TakeFrom(q.Principal).tell(h, "with this token, or others of its lineage")
-	case g.opts.Limiter != nil:
-		return g.opts.Limiter.Take(q.IP).tell(h, "from this address")
+	case o.PerToken != nil && w.q.Principal.Kind == auth.KindToken:
+		return o.PerToken.TakeFrom(w.q.Principal).write(w.Header(), "with this token, or others of its lineage")
+	case o.Limiter != nil:
+		return o.Limiter.Take(w.q.IP).write(w.Header(), "from this address")
 	}
 	return nil
 }
@@ -243,14 +248,19 @@ func credentials(r *http.Request) bool {
 	return ok || strings.Contains(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), "ticket.")
 }
 
+// open reports whether requests for a row need no token: those for public routes and those outside the base path.
+func (g *Gate) open(r *http.Request, row *Row) bool {
+	return row.Public || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/")
+}
+
 // protect refuses what a web page may have made its reader's browser send.
-func (g *Gate) protect(w http.ResponseWriter, r *http.Request, pattern string) error {
+func (g *Gate) protect(w http.ResponseWriter, r *http.Request, row *Row) error {
 	if g.opts.Verifier == nil {
-		if err := g.opts.Origins.Check(r, g.probes[pattern]); err != nil {
+		if err := g.opts.Origins.Check(r, row.Probe); err != nil {
 			return err
 		}
 	}
-	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
+	if g.open(r, row) {
 		return nil
 	}
 	if err := g.opts.CSRF.Check(r); err != nil {
@@ -261,12 +271,10 @@ func (g *Gate) protect(w http.ResponseWriter, r *http.Request, pattern string) e
 	return nil
 }
 
-func clean(p string) string {
+// clean reports whether a path is as [http.ServeMux] matches it. The mux redirects requests for other paths.
+func clean(p string) bool {
 	c := path.Clean(p)
-	if strings.HasSuffix(p, "/") && c != "/" {
-		c += "/"
-	}
-	return c
+	return strings.HasPrefix(p, "/") && (c == p || c+"/" == p)
 }
 
 // caught answers for a handler that panicked. It is one of the two edges at which panics stop.
@@ -275,27 +283,23 @@ func (g *Gate) caught(w *recorder, r *http.Request) {
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler {
-		w.abandon()
-		panic(p)
+	if p != http.ErrAbortHandler {
+		g.opts.Logger.Error("handler panicked", "request", w.q.ID, "panic", p, "stack", string(debug.Stack()))
+		if w.status == 0 || w.room > 0 {
+			g.Fail(w, r, fault.New(fault.Internal, "The server could not complete the request."))
+			w.release() //nolint:errcheck // release has answered
+			return
+		}
 	}
-	g.opts.Logger.Error("handler panicked", "request", Of(r).ID, "panic", p, "stack", string(debug.Stack()))
-	if w.status != 0 {
-		w.abandon()
-		panic(http.ErrAbortHandler) // the answer has begun; cut it, so that nobody takes it for whole
-	}
-	g.Fail(w, r, fault.New(fault.Internal, "The server could not complete the request."))
-	w.release() //nolint:errcheck // whoever is to know has been told
+	w.abandon()
+	panic(http.ErrAbortHandler) // cut the answer, so that nobody takes it for whole
 }
 
-func (g *Gate) finish(w *recorder, r *http.Request, q *Request, pattern string, start time.Time) {
-	took := time.Since(start)
-	route := pattern
-	if _, p, ok := strings.Cut(pattern, " "); ok {
-		route = p
-	}
-	if route == "" {
-		route = "none"
+func (g *Gate) finish(w *recorder, r *http.Request, q *Request) {
+	took := time.Since(w.start)
+	route := "none"
+	if w.row != nil && w.row.Pattern != "/" && w.row.Pattern != "" {
+		_, route, _ = strings.Cut(w.row.Pattern, " ")
 	}
 	if m := g.opts.Metrics; m != nil {
 		m.HTTPRequests.With(route, method(r.Method), strconv.Itoa(w.status)).Inc()
@@ -307,13 +311,34 @@ func (g *Gate) finish(w *recorder, r *http.Request, q *Request, pattern string, 
 	}
 }
 
+// methods are those that routes may have, in the order of the header Allow.
+var methods = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+
 // method bounds the values of a metric's label.
 func method(m string) string {
-	switch m {
-	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
-		return m
+	for _, known := range methods {
+		if m == known {
+			return m
+		}
 	}
 	return "other"
+}
+
+// unmatched answers requests that no route takes.
+func (g *Gate) unmatched(w http.ResponseWriter, r *http.Request) error {
+	var allow []string
+	for _, m := range methods {
+		other := &http.Request{Method: m, Host: r.Host, URL: r.URL}
+		if _, pattern := g.mux.Handler(other); clean(r.URL.Path) && pattern != "/" {
+			allow = append(allow, m)
+		}
+	}
+	if allow == nil {
+		return fault.New(fault.NotFound, "There is no route %s %s.", method(r.Method), r.URL.Path)
+	}
+	names := strings.Join(allow, ", ")
+	w.Header().Set("Allow", names)
+	return fault.New(fault.MethodNotAllowed, "The path takes %s only.", names)
 }
 
 // requestID takes over an id of 1 to 128 visible ASCII characters and replaces any other.
@@ -361,26 +386,22 @@ func hop(text string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
-// TicketParameter is the query parameter of [Gate.Ticketed].
+// TicketParameter is the query parameter of rows that are ticketed.
 const TicketParameter = "ticket"
 
-// authenticate finds the principal, and by what: bearer or ticket. Paths outside the base path and public routes have none.
-func (g *Gate) authenticate(r *http.Request, q *Request, pattern string) (by string, err error) {
-	if p, ok := inside(r); ok {
-		q.Principal = p
-		return "", nil
-	}
-	if g.public[pattern] || !strings.HasPrefix(r.URL.Path, g.opts.BasePath+"/") {
+// authenticate finds the principal, and what proves it: bearer or ticket. A bad ticket is refused even beside a good token.
+func (g *Gate) authenticate(r *http.Request, q *Request, row *Row) (by string, err error) {
+	if g.open(r, row) {
 		return "", nil
 	}
 	if g.opts.Verifier == nil {
 		q.Principal = auth.Anonymous()
 		return "", nil
 	}
-	if g.upgrades[pattern] {
+	if row.Upgrade {
 		return "", nil
 	}
-	if g.ticketed[pattern] {
+	if row.Ticketed {
 		if ticket := r.URL.Query().Get(TicketParameter); ticket != "" {
 			q.Principal, err = g.opts.Tickets.Take(ticket)
 			return "ticket", err
@@ -400,24 +421,3 @@ func Bearer(r *http.Request) (token string, ok bool) {
 	token = strings.TrimSpace(rest)
 	return token, strings.EqualFold(scheme, "bearer") && token != ""
 }
-
-// unmatched is the error for a request that no route takes: the mux's own verdict, as a fault.
-func unmatched(verdict http.Handler, w http.ResponseWriter, r *http.Request) error {
-	probe := &probe{header: http.Header{}}
-	verdict.ServeHTTP(probe, r)
-	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed && allow != "" {
-		w.Header().Set("Allow", allow)
-		return fault.New(fault.MethodNotAllowed, "The path takes %s only.", allow)
-	}
-	return fault.New(fault.NotFound, "There is no route %s %s.", method(r.Method), r.URL.Path)
-}
-
-// probe takes an answer that is not sent.
-type probe struct {
-	header http.Header
-	status int
-}
-
-func (p *probe) Header() http.Header         { return p.header }
-func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
-func (p *probe) WriteHeader(status int)      { p.status = status }

@@ -26,11 +26,10 @@ func request(method string, headers ...string) *http.Request {
 func through(o gate.Options, r *http.Request) *httptest.ResponseRecorder {
 	o.BasePath = "/v1"
 	g := gate.New(o)
-	mux := http.NewServeMux()
-	mux.HandleFunc("/v1/agents", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("in")) }) //nolint:errcheck
+	handle(g, "/v1/agents", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("in")) }) //nolint:errcheck
 	w := httptest.NewRecorder()
 	r.Host = "localhost"
-	g.Handler(mux).ServeHTTP(w, r)
+	g.ServeHTTP(w, r)
 	return w
 }
 

@@ -109,8 +109,8 @@ func (l *Limiter) pushLocked(w *window, now time.Duration) {
 	w.n++
 }
 
-// tell writes a rate into the headers of an answer, and refuses where the limit is reached.
-func (r Rate) tell(h http.Header, whose string) error {
+// write writes a rate into the headers of an answer, and refuses where the limit is reached.
+func (r Rate) write(h http.Header, whose string) error {
 	seconds := strconv.FormatInt(int64((r.Reset+time.Second-1)/time.Second), 10)
 	h.Set("X-RateLimit-Limit", strconv.Itoa(r.Limit))
 	h.Set("X-RateLimit-Remaining", strconv.Itoa(r.Remaining))

@@ -45,15 +45,13 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	for _, size := range []int{1, 1 << 20} {
 		synctest.Test(t, func(t *testing.T) {
 			g := gate.New(gate.Options{BasePath: "/v1", Logger: slog.New(slog.DiscardHandler)})
-			g.Public("GET /{$}")
-			mux := http.NewServeMux()
-			mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+			handle(g, "GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 				gate.JSON(w, http.StatusOK, strings.Repeat("x", size))
 			})
 			client, conn := net.Pipe()
 			l := one{make(chan net.Conn, 1), make(chan struct{})}
 			l.conn <- conn
-			srv := &http.Server{Handler: g.Handler(mux)}
+			srv := &http.Server{Handler: g}
 			go srv.Serve(l) //nolint:errcheck
 			defer srv.Close()
 			ask := func() {

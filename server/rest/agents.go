@@ -10,6 +10,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -92,11 +93,11 @@ func (a *API) agentRoutes() []Route {
 			Endpoint: call(http.StatusOK, a.listAgents)},
 		{Method: "GET", Path: "/agents/{id}", Access: ScopeOf("agents", "read", "id"), Summary: "One agent.",
 			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
-		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
+		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.runAgain,
 			Summary: "Run an agent and wait for its answer. The run goes on when the client leaves. The answer has the run's state only with agents:read for the agent.",
 			Errors:  append(starts, fault.RunAborted, fault.RunFailed), Endpoint: call(http.StatusOK, a.runAgent)},
-		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Starts: true, Exists: known,
+		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.streamAgain,
 			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection; without agents:read for the agent, only those of the answer.",
 			Errors:  starts,
@@ -139,6 +140,8 @@ func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID s
 	if err == nil {
 		c.weight.started(first != nil)
 		c.Request.Concerns(h.ID, in.Body.SessionID)
+		c.Request.Did("run:" + h.ID)
+		c.Request.Details(map[string]any{"agentId": in.ID})
 	}
 	return h, err
 }

@@ -50,6 +50,9 @@ type API struct {
 	SSESessions string // path of the session streams' parent, "/sessions"
 	BufferTTL   time.Duration
 
+	// Record writes the entry of what is done over a WebSocket.
+	Record func(ctx context.Context, p auth.Principal, r audit.Record, refused error) error
+
 	AuditCheckpoints string // the file of the chain's checkpoints
 
 	bodies *bodies // of the requests under way; made by Mount

@@ -8,6 +8,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/message"
@@ -46,7 +47,7 @@ func (a *API) approvalRoutes() []Route {
 		{Method: "GET", Path: "/approvals", Access: ScopeOfSome("agents", "read"),
 			Summary:  "Tool calls that wait for a decision, of the agents that the token may read, oldest run first.",
 			Endpoint: call(http.StatusOK, a.listApprovals)},
-		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Starts: true, Again: a.runAgain,
+		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Action: audit.RunResume, Target: "run:{runId}", Starts: true, Again: a.runAgain,
 			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again. A decision on a call of a child run needs agents:approve for the child's agent, too.",
 			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.CallAltered, fault.EditRefused, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
@@ -96,6 +97,7 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	}
 	c.weight.started(false)
 	tellDecisions(c.Request, in.RunID, decided)
+	c.Request.Did("run:" + in.RunID)
 	var res agent.RunResult
 	if h == nil {
 		res, err = a.Engine.Result(ctx, in.RunID)

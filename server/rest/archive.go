@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"time"
 
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/openapi"
@@ -45,7 +46,7 @@ func SessionImportOf(v session.Imported) SessionImport {
 
 func (a *API) archiveRoutes() []Route {
 	return []Route{
-		{Method: "POST", Path: "/sessions/{id}/export", Access: ScopeOf("sessions", "export", "id"), Effects: true,
+		{Method: "POST", Path: "/sessions/{id}/export", Access: ScopeOf("sessions", "export", "id"), Effects: true, Action: audit.SessionExport, Target: "session:{id}",
 			Summary: "A whole session as JSON Lines, as a text in JSON or, with `Accept: " + ndjson + "`, as they are. Nothing is left out of a long one.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[SessionExport](), Description: "The export as a text."},
@@ -55,7 +56,7 @@ func (a *API) archiveRoutes() []Route {
 				return err
 			},
 			Endpoint: streamed(a.exportSession)},
-		{Method: "POST", Path: "/sessions/import", Access: Scope("sessions", "write"), Effects: true,
+		{Method: "POST", Path: "/sessions/import", Access: Scope("sessions", "write"), Effects: true, Action: audit.SessionImport, Target: "session",
 			Summary: "Make a session of an export. What it says is history for the runs that follow; ids of messages are new.",
 			Errors: []*fault.Kind{fault.ExportFormat, fault.ExportTooNew, fault.ExportUnsupported, fault.ExportChecksum, fault.ExportEncrypted,
 				fault.SessionExists},
@@ -67,6 +68,7 @@ func (a *API) archiveRoutes() []Route {
 					Also: func(tx *store.Tx, v session.Imported) error {
 						return c.keep(tx, "", v.Session.ID, http.StatusCreated, SessionImportOf(v))
 					}})
+				c.createdSession(v.Session.ID)
 				return SessionImportOf(v), err
 			})},
 	}

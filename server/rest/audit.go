@@ -6,11 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"agentd/auth"
 	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/gate"
 	"agentd/server/hub"
 	"agentd/server/message"
 	"agentd/server/openapi"
@@ -94,13 +92,13 @@ func (a *API) auditRoutes() []Route {
 			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (AuditKey, error) {
 				return AuditKey{audit.KeyOf(a.Audit.PublicKey())}, nil
 			})},
-		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Effects: true,
+		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Effects: true, Action: audit.AuditVerify, Target: "audit",
 			Summary: "Walk the audit chain and tell whether it is whole. A broken chain is an answer like any other, with the first bad entry.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct{ Body AuditRange }) (AuditVerdict, error) {
 				v, err := a.Audit.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.to(), Checkpoints: a.AuditCheckpoints})
 				return AuditVerdict{v}, err
 			})},
-		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Effects: true,
+		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Effects: true, Action: audit.AuditExport, Target: "audit",
 			Summary: "How large an export would be. `GET /audit/export` has the entries themselves.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which comes first."`
@@ -183,14 +181,6 @@ func moment(text string) (int64, bool) {
 		}
 	}
 	return 0, false
-}
-
-// record adds to the audit chain what a principal did, beside the request itself. It does nothing when there is no chain.
-func (a *API) record(ctx context.Context, p auth.Principal, action audit.Action, target string, d audit.Decision, meta map[string]any) error {
-	if a.Audit == nil {
-		return nil
-	}
-	return a.Audit.Append(context.WithoutCancel(ctx), audit.Record{Actor: gate.Actor(p), Action: action, Target: target, Decision: d, Metadata: meta})
 }
 
 func anyList(texts []string) []any {

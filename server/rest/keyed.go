@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"strings"
 
 	"agentd/server/fault"
 	"agentd/server/gate"
@@ -74,19 +73,17 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, k 
 	if rt.Again != nil && rt.Endpoint.out == nil { // it writes while its run goes on, and has bound the key
 		return k.answer(w, c)
 	}
-	h := &held{to: w, header: http.Header{}}
-	if err := k.answer(h, c); err != nil {
+	gate.Hold(w, idem.MaxAnswer)
+	if err := k.answer(w, c); err != nil {
 		return err
 	}
-	if h.status/100 == 2 && !h.sent {
-		about := idem.Answer{Run: r.PathValue("runId"), Status: h.status, Headers: h.header, Body: h.body}
-		if strings.HasPrefix(rt.Path, "/sessions/{id}") {
-			about.Session = r.PathValue("id")
+	if status, body, whole := gate.Held(w); whole && status/100 == 2 {
+		about := idem.Answer{Run: r.PathValue("runId"), Session: rt.session(r), Status: status, Body: body}
+		if media := w.Header().Get("Content-Type"); media != "" {
+			about.Headers = http.Header{"Content-Type": {media}}
 		}
-		h.header.Del("Content-Length")
 		c.Key.Save(context.WithoutCancel(r.Context()), about) // it happened, whether or not the client still listens
 	}
-	h.send()
 	return nil
 }
 
@@ -95,7 +92,7 @@ func (a *API) again(w http.ResponseWriter, r *http.Request, rt Route, c Call, fi
 	const replayed = "Idempotency-Replayed"
 	w.Header().Set(replayed, "true")
 	if first.Run != "" {
-		a.concerns(r.Context(), c, first.Run)
+		a.concerns(r.Context(), c, first.Run, "")
 	}
 	if rt.Again != nil && first.Run != "" {
 		err := rt.Again(w, r, c, first)
@@ -155,54 +152,3 @@ func asAnswer(status int, out any) (idem.Answer, error) {
 	a.Headers, a.Body = http.Header{"Content-Type": {"application/json"}}, append(b, '\n')
 	return a, nil
 }
-
-// held holds an answer back until it is whole, unless it becomes too large to be kept.
-type held struct {
-	to     http.ResponseWriter
-	header http.Header // of the endpoint
-	status int
-	body   []byte
-	sent   bool
-}
-
-func (h *held) Header() http.Header { return h.header }
-
-func (h *held) WriteHeader(status int) {
-	if h.status == 0 {
-		h.status = status
-	}
-}
-
-func (h *held) Write(b []byte) (int, error) {
-	h.WriteHeader(http.StatusOK)
-	if !h.sent && len(h.body)+len(b) > idem.MaxAnswer {
-		if err := h.sendPart(); err != nil {
-			return 0, err
-		}
-	}
-	if h.sent {
-		return h.to.Write(b)
-	}
-	h.body = append(h.body, b...)
-	return len(b), nil
-}
-
-// sendPart sends what there is; more follows.
-func (h *held) sendPart() error {
-	h.sent = true
-	maps.Copy(h.to.Header(), h.header)
-	h.to.WriteHeader(h.status)
-	_, err := h.to.Write(h.body)
-	return err
-}
-
-// send sends what has not been sent.
-func (h *held) send() {
-	if !h.sent {
-		maps.Copy(h.to.Header(), h.header)
-		gate.Write(h.to, h.status, h.body)
-	}
-}
-
-// Unwrap gives http.ResponseController the writer below.
-func (h *held) Unwrap() http.ResponseWriter { return h.to }

@@ -8,7 +8,6 @@ import (
 	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/audit"
-	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/message"
@@ -40,7 +39,7 @@ func (a *API) realtimeRoutes() []Route {
 				}
 				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
 			})},
-		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true, Secret: true,
+		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true, Action: audit.TicketIssue, Target: "ticket", Secret: true,
 			Summary: "A single-use ticket with which a browser opens a WebSocket or an event stream.",
 			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
 				value, expires := a.Tickets.Issue(c.Principal)
@@ -49,35 +48,31 @@ func (a *API) realtimeRoutes() []Route {
 	}
 }
 
-// Subscribing records that a client of the realtime protocol watches a subject, or may not: it is no request of its own.
-func (a *API) Subscribing(ctx context.Context, p auth.Principal, s event.Subject, refused error) error {
-	meta, decision := map[string]any{"transport": "ws"}, audit.Success
-	if refused != nil {
-		kind := fault.Of(refused).Kind
-		meta["reason"], decision = kind.Code, gate.Decision(kind.Status)
-	}
-	return a.record(ctx, p, audit.Subscribe, s.String(), decision, meta)
-}
-
 // Cancel aborts a run for a client of the realtime protocol, if the client may. It reports whether the run had not ended
-// yet. That a run is aborted, or may not be, is recorded: it is no request of its own.
+// yet. Only an abort, or the refusal of one, has an entry in the audit chain.
 func (a *API) Cancel(ctx context.Context, p auth.Principal, runID string, c stream.Cancellation) (bool, error) {
 	run, err := a.Engine.Identify(ctx, runID)
 	if err != nil {
 		return false, err
 	}
-	meta := map[string]any{"transport": "ws", "drain": c.Drain, "onPendingApprovals": cmp.Or(c.OnPendingApprovals, "deny")}
+	entry := audit.Record{Action: c.Action, Target: "run:" + runID, Context: audit.Context{RunID: run.ID, SessionID: run.Session},
+		Metadata: abortDetails(c.Drain, c.OnPendingApprovals)}
+	entry.Metadata["transport"] = "ws"
 	if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "invoke", Target: run.Owner}); err != nil {
-		meta["reason"] = fault.Of(err).Kind.Code
-		return false, cmp.Or(a.record(ctx, p, audit.RunAbort, "run:"+runID, audit.Denied, meta), err)
+		return false, cmp.Or(a.Record(ctx, p, entry, err), err)
 	}
 	row, err := a.Engine.Find(ctx, runID)
 	if err != nil || row.Status.Terminal() {
 		return false, err
 	}
-	if err := a.record(ctx, p, audit.RunAbort, "run:"+runID, audit.Success, meta); err != nil {
+	if err := a.Record(ctx, p, entry, nil); err != nil {
 		return false, err
 	}
 	_, err = a.Engine.Abort(ctx, runID, agent.AbortOptions{Drain: c.Drain, OnPending: c.OnPendingApprovals, Reason: c.Reason, NoWait: true})
 	return err == nil, err
+}
+
+// abortDetails is what the audit chain says of an abort.
+func abortDetails(drain bool, onPending string) map[string]any {
+	return map[string]any{"drain": drain, "onPendingApprovals": cmp.Or(onPending, "deny")}
 }

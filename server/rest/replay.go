@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"agentd/auth"
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/trace"
@@ -22,7 +21,7 @@ type ReplayBody struct {
 func (a *API) replayRoutes() []Route {
 	access := ScopeByFlag(ScopeTo("traces", "read", "sanitized"), "raw", ScopeTo("traces", "read", "raw"))
 	return []Route{
-		{Method: "POST", Path: "/runs/{runId}/replay", Access: access, Effects: true,
+		{Method: "POST", Path: "/runs/{runId}/replay", Access: access, Effects: true, Action: audit.ReplayGranted, Target: "run:{runId}", Refused: audit.ReplayDenied,
 			Summary: "Replay the recorded spans of a run and its descendants. Nothing is called or changed.",
 			Errors:  []*fault.Kind{fault.RunNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
@@ -31,7 +30,7 @@ func (a *API) replayRoutes() []Route {
 			}) (trace.Replay, error) {
 				return a.replay(ctx, c, trace.Target{RunID: in.RunID}, in.Body)
 			})},
-		{Method: "POST", Path: "/sessions/{id}/replay", Access: access, Effects: true,
+		{Method: "POST", Path: "/sessions/{id}/replay", Access: access, Effects: true, Action: audit.ReplayGranted, Target: "session:{id}", Refused: audit.ReplayDenied,
 			Summary: "Replay the recorded spans of all runs of a session. Nothing is called or changed.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
@@ -43,40 +42,9 @@ func (a *API) replayRoutes() []Route {
 	}
 }
 
-// replay answers both routes. Each replay is recorded, and so is one that is refused: see [API.refused].
+// replay answers both routes.
 func (a *API) replay(ctx context.Context, c Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
 	got, err := a.Traces.Replay(ctx, target, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
-	if err == nil {
-		err = a.record(ctx, c.Principal, audit.ReplayGranted, replayTarget(target.RunID, target.SessionID), audit.Success,
-			map[string]any{"mode": replayMode(b.Raw), "eventCount": len(got.Events)})
-	}
+	c.Request.Details(map[string]any{"mode": got.Mode, "eventCount": len(got.Events)})
 	return got, err
-}
-
-func replayTarget(runID, sessionID string) string {
-	if runID != "" {
-		return "run:" + runID
-	}
-	return "session:" + sessionID
-}
-
-func replayMode(raw bool) string {
-	if raw {
-		return "raw"
-	}
-	return "sanitized"
-}
-
-// refused records a replay that its caller may not have, and returns the refusal. The access is the one that was chosen
-// by the flag. That nobody is known to call is recorded where that is found out.
-func (a *API) refused(r *http.Request, access Access, p auth.Principal, refusal error) error {
-	if !fault.Is(refusal, fault.ScopeDenied) {
-		return refusal
-	}
-	err := a.record(r.Context(), p, audit.ReplayDenied, replayTarget(r.PathValue("runId"), r.PathValue("id")), audit.Denied,
-		map[string]any{"mode": access.target, "reason": fault.ScopeDenied.Code})
-	if err != nil {
-		return err
-	}
-	return refusal
 }

@@ -14,6 +14,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/idem"
@@ -146,6 +147,9 @@ type Route struct {
 	Starts  bool // makes new work, and so is refused while the server drains
 	Probe   bool // is asked for by probes, and so is not limited in rate
 	Summary string
+	// Action is what the route does, as the audit chain has it; routes with effects have one. See [gate.Row].
+	Action, Refused audit.Action
+	Target          string
 	Errors  []*fault.Kind // beside those that follow from access and input
 	Answers []openapi.Response
 	Takes   reflect.Type // what a JSON body is that the endpoint reads itself, for documents
@@ -207,34 +211,18 @@ func streamed[In any](fn func(w http.ResponseWriter, r *http.Request, c Call, in
 		answer: func(w http.ResponseWriter, r *http.Request, c Call, in any) error { return fn(w, r, c, in.(In)) }}
 }
 
-// Mount puts the table's routes on a mux, each behind its checks. It panics on a row that is not sound, since that is
+// Mount puts the table's routes behind a gate, each with its checks. It panics on a row that is not sound, since that is
 // a programmer's mistake.
-func (a *API) Mount(mux *http.ServeMux, g *gate.Gate, base string) {
+func (a *API) Mount(g *gate.Gate, base string) {
 	a.bodies = newBodies()
 	for _, rt := range a.Routes() {
 		if err := rt.check(); err != nil {
 			panic(fmt.Sprintf("rest: %s %s: %v", rt.Method, rt.Path, err))
 		}
-		if rt.Access.kind == public {
-			g.Public(rt.Pattern(base))
-		}
-		if rt.Access.kind == byFlag {
-			g.Late(rt.Pattern(base))
-		}
-		if slices.Contains(queryNames(rt.Endpoint.in), gate.TicketParameter) {
-			g.Ticketed(rt.Pattern(base))
-		}
-		if rt.Probe {
-			g.Probe(rt.Pattern(base))
-		}
-		if rt.Access.kind == upgrade {
-			g.Upgrade(rt.Pattern(base))
-		}
-		mux.HandleFunc(rt.Pattern(base), func(w http.ResponseWriter, r *http.Request) {
-			if err := a.serve(w, r, g, rt); err != nil {
-				g.Fail(w, r, err)
-			}
-		})
+		g.Handle(gate.Row{Pattern: rt.Pattern(base), Public: rt.Access.kind == public, Probe: rt.Probe, Upgrade: rt.Access.kind == upgrade,
+			Ticketed: slices.Contains(queryNames(rt.Endpoint.in), gate.TicketParameter), Late: rt.Access.kind == byFlag,
+			Action: rt.Action, Refused: rt.Refused, Target: rt.Target,
+			Serve: func(w http.ResponseWriter, r *http.Request) error { return a.serve(w, r, g, rt) }})
 	}
 }
 
@@ -246,6 +234,8 @@ func (rt Route) check() error {
 		return fmt.Errorf("it has no endpoint")
 	case rt.Secret && rt.Again != nil:
 		return fmt.Errorf("what is never kept is not told again")
+	case rt.Effects && (rt.Action == "" || rt.Target == ""):
+		return fmt.Errorf("it has an effect that the audit chain cannot name")
 	case rt.Effects != (rt.Method != http.MethodGet):
 		return fmt.Errorf("%s and Effects=%v do not go together", rt.Method, rt.Effects)
 	case rt.Access.param != "" && !strings.Contains(rt.Path, "{"+rt.Access.param+"}"):
@@ -262,8 +252,8 @@ func (rt Route) check() error {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Route) error {
 	q := gate.Of(r)
 	c, in := Call{Principal: q.Principal, Request: q}, reflect.New(rt.Endpoint.in)
-	if runID := r.PathValue("runId"); runID != "" && q.Principal.Kind != "" { // whatever becomes of the request
-		a.concerns(r.Context(), c, runID)
+	if q.Principal.Kind != "" { // whatever becomes of the request
+		a.concerns(r.Context(), c, r.PathValue("runId"), rt.session(r))
 	}
 	if rt.Starts {
 		if err := g.Draining(); err != nil {
@@ -278,12 +268,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	if early {
 		body, err = a.readEarly(w, r, in.Interface(), c.weight)
 		rt.Access = rt.Access.chosen(in.Elem())
+		q.Details(map[string]any{"mode": rt.Access.target})
 	}
 	if err == nil {
 		err = a.admit(r, rt.Access, &c)
-	}
-	if err != nil && early {
-		return a.refused(r, rt.Access, c.Principal, err)
 	}
 	if err != nil {
 		return err
@@ -313,10 +301,22 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	return a.keyed(w, r, rt, c, keyedRequest{key, body, missing, answer})
 }
 
-// concerns tells the audit stage that a request is about a run, if there is such a run.
-func (a *API) concerns(ctx context.Context, c Call, runID string) {
-	if run, err := a.Engine.Identify(ctx, runID); err == nil {
-		c.Request.Concerns(run.ID, run.Session)
+// session is the id of the session that the path of a request names, or empty.
+func (rt Route) session(r *http.Request) string {
+	if strings.HasPrefix(rt.Path, "/sessions/{id}") {
+		return r.PathValue("id")
+	}
+	return ""
+}
+
+// concerns says in the audit chain that a request is about a session or about a run, if there is such a run.
+func (a *API) concerns(ctx context.Context, c Call, runID, sessionID string) {
+	if runID != "" {
+		if run, err := a.Engine.Identify(ctx, runID); err == nil {
+			c.Request.Concerns(run.ID, run.Session)
+		}
+	} else if sessionID != "" {
+		c.Request.Concerns("", sessionID)
 	}
 }
 

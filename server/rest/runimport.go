@@ -8,6 +8,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/runstate"
@@ -27,7 +28,7 @@ type RunImport struct {
 func RunImportOf(v agent.Imported) RunImport { return RunImport(v) }
 
 func (a *API) importRoute() Route {
-	return Route{Method: "POST", Path: "/runs/import", Access: Scope("runs", "import"), Effects: true, Starts: true, Takes: reflect.TypeFor[runstate.State](),
+	return Route{Method: "POST", Path: "/runs/import", Access: Scope("runs", "import"), Effects: true, Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
 		Summary: "Take over a run from its state (`svc-run-state` 1.x), once it has ended or waits for approvals. The token needs agents:invoke, too: for the state's agent, for those of its child runs, and for those that waiting calls would call.",
 		Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
 			fault.SessionBusy, fault.Overloaded},
@@ -52,6 +53,8 @@ func (a *API) importRun(ctx context.Context, c Call, in struct {
 		}})
 	if err == nil {
 		c.Request.Concerns(made.RunID, made.SessionID)
+		c.Request.Did("run:" + made.RunID)
+		c.Request.Details(map[string]any{"agentId": st.AgentID})
 	}
 	return RunImportOf(made), err
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/openapi"
@@ -70,7 +71,7 @@ func (a *API) runRoutes() []Route {
 				}
 				return s, err
 			})},
-		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Effects: true, Summary: "Abort a run.",
+		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Effects: true, Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
 		a.cassetteRoute(),
 		a.importRoute(),
@@ -133,7 +134,8 @@ func contains(ids []string, id string) bool {
 	return false
 }
 
-func (a *API) abortRun(ctx context.Context, _ Call, in abortInput) (AbortAnswer, error) {
+func (a *API) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer, error) {
+	c.Request.Details(abortDetails(in.Body.Drain, in.Body.OnPendingApprovals))
 	status, err := a.Engine.Abort(ctx, in.RunID, agent.AbortOptions{Drain: in.Body.Drain, OnPending: in.Body.OnPendingApprovals, Reason: in.Body.Reason})
 	return AbortAnswer{RunID: in.RunID, Status: status}, err
 }

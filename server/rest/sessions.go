@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"reflect"
 
+	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/openapi"
@@ -73,7 +74,7 @@ func (a *API) sessionRoutes() []Route {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
 				return SessionListOf(stored), err
 			})},
-		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Summary: "Make a session.",
+		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Action: audit.SessionCreate, Target: "session", Summary: "Make a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
@@ -81,6 +82,7 @@ func (a *API) sessionRoutes() []Route {
 					func(tx *store.Tx, v store.Session) error {
 						return c.keep(tx, "", v.ID, http.StatusCreated, SessionAnswer{SessionOf(v)})
 					})
+				c.createdSession(v.ID)
 				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "One session.",
@@ -89,7 +91,7 @@ func (a *API) sessionRoutes() []Route {
 				v, err := a.Sessions.Get(ctx, in.ID)
 				return SessionAnswer{SessionOf(v)}, err
 			})},
-		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true,
+		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true, Action: audit.SessionDelete, Target: "session:{id}",
 			Summary:  "Erase a session with its runs and all that was said in them.",
 			Errors:   []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
 			Endpoint: call(http.StatusNoContent, a.eraseSession)},
@@ -118,6 +120,14 @@ func (a *API) sessionRoutes() []Route {
 		Errors:   []*fault.Kind{fault.SessionNotFound},
 		Answers:  []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames."}},
 		Endpoint: streamed(a.sessionEvents)})
+}
+
+// createdSession says in the audit chain which session a request has created.
+func (c Call) createdSession(id string) {
+	if id != "" {
+		c.Request.Concerns("", id)
+		c.Request.Did("session:" + id)
+	}
 }
 
 func (a *API) eraseSession(ctx context.Context, c Call, in sessionInput) (none, error) {

@@ -76,25 +76,24 @@ func (a *API) tokenRoutes() []Route {
 				}
 				return list, err
 			})},
-		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true, Secret: true,
+		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true, Action: audit.TokenCreate, Target: "token", Secret: true,
 			Summary: "Make a token, with no more than the scopes and no later expiry than the one that asks.", Errors: []*fault.Kind{fault.ScopeEscalation},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
 					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
 				if err == nil {
-					err = a.record(ctx, c.Principal, audit.TokenCreate, "token:"+v.ID, audit.Success, map[string]any{"scopes": anyList(v.Scopes)})
+					c.Request.Did("token:" + v.ID)
+					c.Request.Details(map[string]any{"scopes": anyList(v.Scopes)})
 				}
 				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
-		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Summary: "Revoke a token for good, and with it all that descend from it by minting.",
+		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, and with it all that descend from it by minting.",
 			Errors: []*fault.Kind{fault.TokenNotFound},
 			Endpoint: call(http.StatusNoContent, func(ctx context.Context, c Call, in struct {
 				ID string `path:"id"`
 			}) (none, error) {
 				others, err := a.Issuer.Revoke(ctx, in.ID)
-				if err == nil {
-					err = a.record(ctx, c.Principal, audit.TokenRevoke, "token:"+in.ID, audit.Success, RevokedAlso(others))
-				}
+				c.Request.Details(RevokedAlso(others))
 				return none{}, err
 			})},
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/strict"
 )
@@ -30,6 +31,7 @@ type request struct {
 	id     json.RawMessage // as it was sent; nil for a notification
 	method string
 	params any // a pointer to the struct of the method
+	action audit.Action
 }
 
 type initializeParams struct {
@@ -73,23 +75,20 @@ const (
 	methodCancelled   = "notifications/cancelled"
 )
 
-// paramsOf makes the struct of a method's parameters; optional ones may be absent.
-func paramsOf(method string) (params any, optional bool) {
-	switch method {
-	case methodInitialize:
-		return new(initializeParams), false
-	case methodSubscribe:
-		return new(subscribeParams), false
-	case methodUnsubscribe:
-		return new(unsubscribeParams), false
-	case methodCancel:
-		return new(cancelParams), false
-	case methodPing:
-		return new(pingParams), true
-	case methodCancelled:
-		return new(cancelledParams), false
-	}
-	return nil, false
+// A method is what clients may ask for.
+type method struct {
+	params   func() any // makes the struct of its parameters
+	optional bool       // the parameters may be absent
+	action   audit.Action
+}
+
+var methods = map[string]method{
+	methodInitialize:  {params: func() any { return new(initializeParams) }},
+	methodSubscribe:   {params: func() any { return new(subscribeParams) }, action: audit.Subscribe},
+	methodUnsubscribe: {params: func() any { return new(unsubscribeParams) }},
+	methodCancel:      {params: func() any { return new(cancelParams) }, action: audit.RunAbort},
+	methodPing:        {params: func() any { return new(pingParams) }, optional: true},
+	methodCancelled:   {params: func() any { return new(cancelledParams) }, action: audit.RunAbort},
 }
 
 // parseRequest reads a frame. What is wrong with it is an rpcError, with the id where that can be told. It costs what
@@ -110,24 +109,25 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 	if legalID(envelope.ID) {
 		r.id = envelope.ID
 	}
-	params, optional := paramsOf(envelope.Method)
+	m, known := methods[envelope.Method]
 	switch {
-	case params == nil && envelope.Method != "":
+	case !known && envelope.Method != "":
 		issues = append(issues, fault.At("is not a method", "method"))
-	case params == nil:
+	case !known:
 	case envelope.Method == methodCancelled && envelope.ID != nil:
 		issues = append(issues, fault.At("is not for notifications", "id"))
 	case envelope.Method != methodCancelled && r.id == nil:
 		issues = append(issues, fault.At(fmt.Sprintf("is a string that is not empty, or a whole number, of at most %d bytes", maxID), "id"))
 	}
-	if params != nil {
-		r.params = params
+	if known {
+		params := m.params()
+		r.params, r.action = params, m.action
 		switch {
 		case envelope.Params != nil:
 			for _, issue := range strict.Decode(envelope.Params, params) {
 				issues = append(issues, fault.At(issue.Message, append([]any{"params"}, issue.Path...)...))
 			}
-		case !optional:
+		case !m.optional:
 			issues = append(issues, fault.At("is required", "params"))
 		}
 		if p, ok := params.(*initializeParams); ok && p.Capabilities != nil && p.Capabilities[0] != '{' {

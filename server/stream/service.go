@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"agentd/auth"
+	"agentd/server/audit"
 	"agentd/server/commentary"
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -34,9 +35,9 @@ type Options struct {
 	// Cancel aborts a run, without waiting for its end, and reports whether there was something to abort.
 	Cancel func(ctx context.Context, p auth.Principal, runID string, c Cancellation) (bool, error)
 
-	// Subscribing is told of each subscription that a WebSocket client asks for, with the error if it is refused, before the
-	// client is told. An error of its own refuses it. Nil: nobody is told.
-	Subscribing func(ctx context.Context, p auth.Principal, s event.Subject, refused error) error
+	// Record writes the entry of what a WebSocket client asks for, with the error if it is refused, before the client is
+	// answered. Its error refuses the request. Nil: nothing is recorded.
+	Record func(ctx context.Context, p auth.Principal, r audit.Record, refused error) error
 
 	KeepAlive time.Duration         // silence after which an SSE client gets a comment
 	Queue     int                   // entries that may wait for one client, and KiB; beyond, it is cut off with flow.throttled
@@ -49,6 +50,7 @@ type Options struct {
 
 // A Cancellation says how a client wants a run to be aborted.
 type Cancellation struct {
+	Action             audit.Action
 	Reason             string
 	Drain              bool
 	OnPendingApprovals string // deny, hold or fail; empty: deny

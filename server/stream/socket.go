@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentd/auth"
+	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
@@ -125,14 +126,14 @@ func (k *socket) handle(typ ws.Type, frame []byte) bool {
 		if p.OnPendingApprovals == "preserve" {
 			p.OnPendingApprovals = "hold"
 		}
-		stopped, err := k.c.s.opts.Cancel(k.c.ctx, k.c.principal, p.RunID, Cancellation{p.Reason, p.Drain, p.OnPendingApprovals})
+		stopped, err := k.c.s.opts.Cancel(k.c.ctx, k.c.principal, p.RunID, Cancellation{r.action, p.Reason, p.Drain, p.OnPendingApprovals})
 		if err != nil {
 			k.fail(r, err)
 			break
 		}
 		k.reply(r, cancelled{p.RunID, stopped, true})
 	case *cancelledParams: // nobody is told what became of it
-		k.c.s.opts.Cancel(k.c.ctx, k.c.principal, p.RequestID, Cancellation{Reason: "mcp-cancel"}) //nolint:errcheck
+		k.c.s.opts.Cancel(k.c.ctx, k.c.principal, p.RequestID, Cancellation{Action: r.action, Reason: "mcp-cancel"}) //nolint:errcheck
 	}
 	return true
 }
@@ -179,7 +180,7 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		return
 	}
 	if scope, err := auth.ParseScope(subject.Scope()); err != nil || !k.c.principal.Grant.Covers(scope) {
-		k.fail(r, k.tell(subject, fault.New(fault.ScopeDenied, "The scope %s is needed.", subject.Scope())))
+		k.fail(r, k.record(r, subject, fault.New(fault.ScopeDenied, "The scope %s is needed.", subject.Scope())))
 		return
 	}
 	f := &follower{}
@@ -194,7 +195,7 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		f.feed = &feed
 		replayed, snapshot, err = f.begin(k.c.ctx, k.c.s.opts.Hub, k.c.queue, p.SinceEventID)
 	}
-	if err = k.tell(subject, err); err != nil {
+	if err = k.record(r, subject, err); err != nil {
 		k.strike(f.id)
 		k.c.do(0, func() { k.c.release(f) })
 		k.fail(r, err)
@@ -211,13 +212,14 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 	})
 }
 
-// tell lets a subscription be recorded. It returns the error to refuse it with: the one it is refused with anyway, or that it
-// cannot be recorded.
-func (k *socket) tell(subject event.Subject, refused error) error {
-	if do := k.c.s.opts.Subscribing; do != nil {
-		return cmp.Or(do(k.c.ctx, k.c.principal, subject, refused), refused)
+// record writes the entry of a subscription. It returns the error to refuse it with: the one that refuses it anyway, or
+// that of the audit chain.
+func (k *socket) record(r *request, subject event.Subject, refused error) error {
+	if k.c.s.opts.Record == nil {
+		return refused
 	}
-	return refused
+	entry := audit.Record{Action: r.action, Target: subject.String(), Metadata: map[string]any{"transport": "ws"}}
+	return cmp.Or(k.c.s.opts.Record(k.c.ctx, k.c.principal, entry, refused), refused)
 }
 
 // enlist gives a follower its id, unless there are too many.
