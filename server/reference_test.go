@@ -28,11 +28,16 @@ func TestReference(t *testing.T) {
 	for _, e := range event.Catalogue() {
 		events += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", e.Name, yes[!e.Transient], yes[e.Answer], e.Fields, e.When)
 	}
+	actions := "| Action | Target | Metadata | When |\n|---|---|---|---|\n"
+	for _, a := range audit.Actions {
+		actions += fmt.Sprintf("| `%s` | %s | %s | %s |\n", a.Action, a.Target, a.Carries, a.When)
+	}
 	for page, table := range map[string]string{
 		"routes":        api.Markdown(),
 		"errors":        openapi.ErrorsMarkdown(fault.Kinds()),
 		"configuration": config.Markdown(),
 		"events":        events,
+		"actions":       actions,
 		"metrics":       metrics.New("").Markdown(),
 	} {
 		path := "manual/" + page + ".md"

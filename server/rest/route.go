@@ -150,9 +150,9 @@ type Route struct {
 	// Action is what the route does, as the audit chain has it; routes with effects have one. See [gate.Row].
 	Action, Refused audit.Action
 	Target          string
-	Errors  []*fault.Kind // beside those that follow from access and input
-	Answers []openapi.Response
-	Takes   reflect.Type // what a JSON body is that the endpoint reads itself, for documents
+	Errors          []*fault.Kind // beside those that follow from access and input
+	Answers         []openapi.Response
+	Takes           reflect.Type // what a JSON body is that the endpoint reads itself, for documents
 	// Exists refuses an unknown resource after the scope has been checked and before the body is read.
 	Exists func(r *http.Request) error
 	// Again answers a request whose key is bound to a run, in the place of the endpoint. See keyed.go.
