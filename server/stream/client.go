@@ -1,99 +1,99 @@
 package stream
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"agentd/auth"
-	"agentd/server/event"
-	"agentd/server/fault"
 	"agentd/server/hub"
 )
 
 const (
-	// flushAt is how many bytes are gathered for one write to a client, about.
+	// flushAt is about how many bytes the writer gathers for one write to a client.
 	flushAt = 32 << 10
-	// replayBurst is how many entries of one replay are written before what is live comes between.
-	replayBurst = 64
-	// maxTasks is how many answers may wait for a client's writer, and maxTaskBytes how long they may be together, except
-	// for one that is alone; beyond, its reader waits too.
+	// maxTasks and maxTaskBytes bound the answers that wait for a client's writer; beyond, its reader waits too. One answer
+	// that waits alone may be longer.
 	maxTasks     = 64
 	maxTaskBytes = 64 << 10
+	// endGrace is how long a client that is cut off has to read what is being written to it, and why it is cut off.
+	endGrace = 5 * time.Second
+	// expiryCheck is how long a connection may outlive its token if somebody sets the clock forward: tokens expire by the
+	// clock, which timers do not follow.
+	expiryCheck = 10 * time.Second
 )
 
-// A wire is how one transport writes to a client. Its methods are called by the client's writer only.
+// A wire is how one transport writes to a client. Only the client's writer calls its methods, except for shut.
 type wire interface {
-	// event, lifecycle, marker and failure add frames to what the next flush sends.
-	event(f *follower, e *hub.Entry, b *body)
-	lifecycle(f *follower, status, reason string)
-	marker(f *follower, eventID string, missed int)
-	failure(f *follower, code, message string)
-	// idle adds what tells a silent client that it is not forgotten.
+	// head appends to out what precedes a frame of size bytes. SSE also sends the frame's name and, unless empty, its id.
+	head(out []byte, name, id string, size int) []byte
+	// idle shows a silent client that the connection is alive.
 	idle()
-	// buffered is how many bytes wait for flush.
-	buffered() int
-	// flush sends what was added. An error means that the client is lost.
-	flush() error
-	// over is called when the server has ended a subscription. The last of an SSE client ends the connection.
+	// write sends what the writer gathered. After an error the client is lost.
+	write(out []byte) error
+	// over is called when the server has ended a subscription.
 	over(f *follower)
-	// bye ends the connection for a reason; after it nothing is written any more.
+	// bye tells the client why the connection ends, and ends it.
 	bye(e ending)
-	// transport is its name in the audit log.
-	transport() string
 	// shut cuts the connection. Any goroutine may call it, also while others write.
 	shut()
 }
 
-// An ending is why the server ends a connection.
+// An ending is why the server ends a connection. The zero one means that the last subject of an SSE stream has ended.
 type ending struct {
 	code   int // of the close frame
 	reason string
 }
 
 var (
-	endRevoked   = ending{4003, "auth.revoked"}
+	endRequired  = ending{4001, "auth.required"}
 	endExpired   = ending{4002, "auth.invalid"}
+	endRevoked   = ending{4003, "auth.revoked"}
 	endThrottled = ending{4006, "flow.throttled"}
 	endShutdown  = ending{4007, "server.shutdown"}
 	endProtocol  = ending{4008, "protocol.violation"}
 )
 
-// client is one connection with its subscriptions. It has a reader, who notices that the client has gone and calls
-// close, and while there is something to write a writer, from start on.
+// client is one connection with its subscriptions. From start on it has a reader, which notices that the client has gone
+// and calls close, and a writer while there is something to write.
 type client struct {
-	s         *Service
-	principal auth.Principal
-	ctx       context.Context // ends with close
-	cancel    context.CancelFunc
-	wire      wire
-	queue     *hub.Queue
+	s          *Service
+	principal  auth.Principal
+	ctx        context.Context // ends with close
+	cancel     context.CancelFunc
+	wire       wire
+	transport  string // ws or sse
+	lead, tail string // what begins each write, and ends each frame
+	queue      *hub.Queue
 
-	mu      sync.Mutex // guards the fields below
-	changed *sync.Cond // tasks have been taken, or the writer has ended
-	tasks   []func()   // for the writer, in order
-	waiting int        // bytes that they hold
-	started bool
-	dirty   bool // the writer has something to look at
-	writing bool
-	closed  bool
-	silence *time.Timer // until something idle is written; nil before start
-	expiry  *time.Timer // of the token; nil when it has none
-	wrote   time.Time
-	end     *ending // to be told to the client
+	mu       sync.Mutex // guards the fields below
+	changed  *sync.Cond // tasks have been taken, or the writer has ended
+	subs     map[string]*follower
+	tasks    []func() // for the writer, in order
+	waiting  int      // bytes that they hold
+	dirty    bool     // the writer has something to look at
+	writing  bool     // the writer runs; also true before start
+	closed   bool
+	silence  time.Duration // after which the writer writes something idle
+	wrote    time.Time
+	timer    *time.Timer // of tick; nil before start
+	end      *ending     // to be told to the client
+	deadline time.Time   // for telling it; zero: none
 
-	patience *time.Timer // with the client that is to be told; nil before
-
-	replaying []*follower // the writer's: those that are not live
-	held      int         // the writer's: how many entries all subscriptions hold back, and their bytes
+	// The writer's own.
+	out       *buffer // frames that wait for send
+	replaying []*follower
+	held      int // how many entries all subscriptions hold back, and their bytes
 	heldBytes int
-	readable  map[string]bool // the writer's: which agents the client may read, of those that were asked about
-	gone      bool            // the writer's: bye has been said, or the client is lost
+	readable  map[string]bool // which agents the client may read, of those that were asked about
+	gone      bool            // bye has been said, or the client is lost
 }
 
-func (s *Service) newClient(p auth.Principal, w wire) *client {
-	c := &client{s: s, principal: p, wire: w}
+func (s *Service) newClient(p auth.Principal, w wire, transport string) *client {
+	c := &client{s: s, principal: p, wire: w, transport: transport, subs: map[string]*follower{}, writing: true}
 	c.changed = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.queue = hub.NewQueue(s.opts.Queue, s.opts.Queue*1024, c.wake)
@@ -103,14 +103,11 @@ func (s *Service) newClient(p auth.Principal, w wire) *client {
 // start lets the writer use the wire. What has been asked of the client before, the writer does now.
 func (c *client) start(silence time.Duration) {
 	c.mu.Lock()
-	c.started, c.wrote = true, time.Now()
-	c.silence = time.AfterFunc(silence, func() { c.beat(silence) })
-	if at := c.principal.Expires; !at.IsZero() {
-		c.expiry = time.AfterFunc(untilExpiry(at), func() { c.expire(at) })
-	}
+	c.silence, c.wrote = silence, time.Now()
+	c.timer = time.AfterFunc(c.rest(c.wrote), c.tick)
 	c.hurryLocked()
-	if c.dirty {
-		c.startLocked()
+	if c.writing = false; c.dirty {
+		c.wakeLocked()
 	}
 	c.mu.Unlock()
 	if c.ctx.Err() != nil { // it was cut before there was a wire
@@ -118,22 +115,36 @@ func (c *client) start(silence time.Duration) {
 	}
 }
 
-// expiryCheck is how long a connection may outlive its token when the clock was set on.
-const expiryCheck = 10 * time.Second
+// rest is how long tick has nothing to do.
+func (c *client) rest(now time.Time) time.Duration {
+	rest := c.silence - now.Sub(c.wrote)
+	if at := c.principal.Expires; !at.IsZero() {
+		rest = min(rest, time.Until(at), expiryCheck)
+	}
+	return rest
+}
 
-// untilExpiry is how long not to look at the clock: tokens expire by it, and timers do not follow it.
-func untilExpiry(at time.Time) time.Duration { return min(time.Until(at), expiryCheck) }
-
-// expire ends the connection if its token has expired.
-func (c *client) expire(at time.Time) {
+// tick ends the connection if its token has expired, cuts it if the client takes too long to notice its end, and else lets
+// the writer say something after a silence.
+func (c *client) tick() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	now, expires := time.Now(), c.principal.Expires
+	late := c.end != nil && !c.deadline.IsZero() && !now.Before(c.deadline)
 	switch {
-	case c.closed:
-	case time.Now().Before(at):
-		c.expiry.Reset(untilExpiry(at))
-	default:
+	case c.closed || c.end != nil:
+	case !expires.IsZero() && !now.Before(expires):
 		c.finishLocked(endExpired)
+	default:
+		if now.Sub(c.wrote) >= c.silence {
+			c.wrote = now
+			c.tasks = append(c.tasks, c.wire.idle)
+			c.wakeLocked()
+		}
+		c.timer.Reset(c.rest(now))
+	}
+	c.mu.Unlock()
+	if late {
+		c.cut()
 	}
 }
 
@@ -141,30 +152,14 @@ func (c *client) expire(at time.Time) {
 func (c *client) cut() {
 	c.cancel()
 	c.mu.Lock()
-	started := c.started
+	started := c.timer != nil
 	c.mu.Unlock()
 	if started {
 		c.wire.shut()
 	}
 }
 
-// beat lets the writer say something after a silence.
-func (c *client) beat(silence time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	rest := silence - time.Since(c.wrote)
-	if rest <= 0 {
-		rest = silence
-		c.tasks = append(c.tasks, c.wire.idle)
-		c.startLocked()
-	}
-	c.silence.Reset(rest)
-}
-
-// wake makes the writer look at what there is to do. It never blocks for long: publishers call it.
+// wake makes the writer look at what there is to do. Publishers call it, so it never blocks for long.
 func (c *client) wake() {
 	full := c.queue.Overflowed()
 	c.mu.Lock()
@@ -172,12 +167,12 @@ func (c *client) wake() {
 	if full { // the writer may not come round for long
 		c.finishLocked(endThrottled)
 	}
-	c.startLocked()
+	c.wakeLocked()
 }
 
-func (c *client) startLocked() {
+func (c *client) wakeLocked() {
 	c.dirty = true
-	if c.writing || c.closed || !c.started {
+	if c.writing || c.closed {
 		return
 	}
 	c.writing = true
@@ -185,7 +180,7 @@ func (c *client) startLocked() {
 	go c.write()
 }
 
-// do lets the writer run a task, which holds so many bytes, after those before it. It waits while too much waits; it does
+// do lets the writer run a task, which holds size bytes, after those before it. It waits while too much waits. It does
 // nothing once the client is closed.
 func (c *client) do(size int, task func()) {
 	c.mu.Lock()
@@ -197,7 +192,7 @@ func (c *client) do(size int, task func()) {
 		return
 	}
 	c.tasks, c.waiting = append(c.tasks, task), c.waiting+size
-	c.startLocked()
+	c.wakeLocked()
 }
 
 // finish ends the connection for a reason, after what is being written. The first reason counts.
@@ -207,44 +202,50 @@ func (c *client) finish(e ending) {
 	c.finishLocked(e)
 }
 
-// endGrace is how long a client that is cut off may take to notice: what is being written to it has to be read first.
-const endGrace = 5 * time.Second
-
 func (c *client) finishLocked(e ending) {
 	if c.end != nil || c.closed {
 		return
 	}
 	c.end = &e
 	c.hurryLocked()
-	c.startLocked()
+	c.wakeLocked()
 }
 
-// hurryLocked limits the time of a client that is to be told of an end, once there is a wire to tell it by.
+// hurryLocked limits the time of a client that has to be told of an end, once there is a wire to tell it by.
 func (c *client) hurryLocked() {
-	if c.started && c.end != nil && *c.end != (ending{}) {
-		c.patience = time.AfterFunc(endGrace, c.cut)
+	if c.timer != nil && c.end != nil && *c.end != (ending{}) {
+		c.deadline = time.Now().Add(endGrace)
+		c.timer.Reset(endGrace)
 	}
 }
 
-// close gives up the client, waits for its writer and detaches its subscriptions. The wire must be shut before, so that
-// the writer does not block.
-func (c *client) close(followers []*follower) {
+// followers returns the subscriptions, oldest first.
+func (c *client) followers() []*follower {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.SortedFunc(maps.Values(c.subs), func(a, b *follower) int { return cmp.Compare(a.id, b.id) })
+}
+
+// close gives up a client: it cuts the connection, waits for the writer and detaches the subscriptions.
+func (c *client) close() {
 	c.cancel()
+	c.wire.shut()
 	c.mu.Lock()
 	c.closed, c.tasks, c.waiting = true, nil, 0
-	for _, t := range []*time.Timer{c.silence, c.expiry, c.patience} {
-		if t != nil {
-			t.Stop()
-		}
+	if c.timer != nil {
+		c.timer.Stop()
+	} else {
+		c.writing = false
 	}
 	c.changed.Broadcast()
 	for c.writing {
 		c.changed.Wait()
 	}
 	c.mu.Unlock()
-	for _, f := range followers {
+	for _, f := range c.followers() {
 		f.close()
 	}
+	c.s.leave(c)
 }
 
 // write is the writer. It ends when there is nothing more to do.
@@ -259,238 +260,62 @@ func (c *client) write() {
 			return
 		}
 		tasks, end := c.tasks, c.end
-		c.tasks, c.waiting, c.dirty = nil, 0, len(c.replaying) > 0
+		c.tasks, c.waiting, c.dirty = nil, 0, false
 		c.changed.Broadcast()
 		c.mu.Unlock()
-		c.round(tasks, end)
+		if !c.gone {
+			c.round(tasks, end)
+		}
 	}
 }
 
-// round does what there is to do now: the tasks, what is live, a burst of each replay; then all is sent.
+// round does what there is to do now: the tasks, what is live, a burst of each replay; then it sends all of it.
 func (c *client) round(tasks []func(), end *ending) {
-	if c.gone {
-		return
-	}
 	for _, task := range tasks {
 		task()
-		if c.wire.buffered() > flushAt {
-			c.send()
-		}
+		c.sendFrom(flushAt)
 	}
 	c.take()
-	all := c.replaying // which is nil once the client is lost
-	kept := all[:0]
-	for _, f := range all {
-		if !c.gone && !c.replay(f) {
-			kept = append(kept, f)
-		}
+	c.replaying = slices.DeleteFunc(c.replaying, func(f *follower) bool { return c.gone || c.replay(f) })
+	if len(c.replaying) > 0 && !c.gone {
+		c.mu.Lock()
+		c.dirty = true // come round once more
+		c.mu.Unlock()
+	} else {
+		c.replaying = nil
 	}
-	clear(all[len(kept):])
-	if c.replaying = nil; len(kept) > 0 && !c.gone {
-		c.replaying = kept
-		c.again()
-	}
-	c.send()
+	c.sendFrom(1)
 	if end != nil && !c.gone {
-		c.gone, c.replaying = true, nil
 		c.wire.bye(*end)
+		c.gone, c.replaying = true, nil
 	}
 }
 
-// again makes the writer come round once more.
-func (c *client) again() {
-	c.mu.Lock()
-	c.dirty = true
-	c.mu.Unlock()
+// output is the buffer that the writer gathers frames in.
+func (c *client) output() *buffer {
+	if c.out == nil {
+		c.out = buffers.Get().(*buffer)
+		c.out.b = append(c.out.b, c.lead...)
+	}
+	return c.out
 }
 
-// send flushes the wire. A client that is lost needs nothing more: its reader notices.
-func (c *client) send() {
-	if c.gone || c.wire.buffered() == 0 {
+// sendFrom sends what the writer gathered if it has so many bytes at least. A lost client needs nothing more: its reader
+// notices.
+func (c *client) sendFrom(size int) {
+	if c.gone || c.out == nil || len(c.out.b) < size {
 		return
 	}
-	if c.wire.flush() != nil {
-		c.gone, c.replaying = true, nil
+	out := c.out
+	c.out = nil
+	err := c.wire.write(out.b)
+	out.free()
+	if err != nil {
+		c.gone = true
 		c.cancel()
 		return
 	}
 	c.mu.Lock()
 	c.wrote = time.Now()
 	c.mu.Unlock()
-}
-
-// take hands what was published to the subscriptions.
-func (c *client) take() {
-	batch, err := c.queue.Take()
-	for _, d := range batch.All() {
-		f := d.Sub.Owner.(*follower)
-		switch {
-		case f.over:
-		case !f.attached && d.Entry == nil:
-			f.lost = d.Sub.Err()
-		case d.Entry == nil:
-			c.endOf(f, d.Sub.Err())
-		case !f.attached || f.phase != live:
-			if c.held >= c.s.opts.Queue || c.held > 0 && c.heldBytes+len(d.Entry.Payload) > c.s.opts.Queue*1024 {
-				err = hub.ErrOverflow
-				break
-			}
-			f.held = append(f.held, d.Entry)
-			c.hold(d.Entry, 1)
-		default:
-			c.show(f, d.Entry)
-		}
-	}
-	batch.Free()
-	if err != nil {
-		c.finish(endThrottled)
-	}
-}
-
-// endOf tells a subscription that its subject has ended.
-func (c *client) endOf(f *follower, err error) {
-	if errors.Is(err, hub.ErrErased) {
-		c.wire.failure(f, "subject.erased", "What the subject told of has been erased.")
-	} else {
-		c.finish(endShutdown)
-		return
-	}
-	c.over(f)
-}
-
-// attach begins to show a subscription.
-func (c *client) attach(f *follower) {
-	f.attached = true
-	if f.lost != nil {
-		c.endOf(f, f.lost)
-		return
-	}
-	c.replaying = append(c.replaying, f)
-}
-
-// hold counts an entry as held back, by 1, or no more, by -1.
-func (c *client) hold(e *hub.Entry, by int) {
-	c.held, c.heldBytes = c.held+by, c.heldBytes+by*len(e.Payload)
-}
-
-// release detaches a subscription, of which nothing more is shown.
-func (c *client) release(f *follower) {
-	for _, e := range f.held {
-		c.hold(e, -1)
-	}
-	f.close()
-}
-
-// replay writes a burst of what came before the live entries, and reports whether that is done.
-func (c *client) replay(f *follower) (done bool) {
-	for range replayBurst {
-		if f.over || f.phase == live {
-			return true
-		}
-		e, left, err := f.pull(c.ctx, c.take)
-		switch {
-		case fault.Is(err, fault.RunNotFound): // the hub is about to tell so
-			c.endOf(f, hub.ErrErased)
-		case err != nil:
-			if c.ctx.Err() == nil {
-				c.s.opts.Logger.Error("replay failed", "subject", f.feed.Subject, "error", err)
-				c.wire.failure(f, "replay.failed", "The stored events could not be read; subscribe again.")
-			}
-			c.over(f)
-		case e != nil:
-			if left == held {
-				c.hold(e, -1)
-			}
-			c.show(f, e)
-		case left == ring:
-			c.mark(f)
-		case f.phase == live && f.status != "":
-			c.lifecycle(f, f.status)
-		}
-		if c.wire.buffered() > flushAt {
-			c.send()
-		}
-	}
-	return f.over || f.phase == live
-}
-
-// show writes an entry unless it has been written, and its lifecycle frame after it.
-func (c *client) show(f *follower, e *hub.Entry) {
-	if f.over || !e.Pos.After(f.pos) {
-		return
-	}
-	f.missed += f.gap(e)
-	if f.phase > ring { // what is replayed has one marker, at its end
-		c.mark(f)
-	}
-	f.pos, f.eventID = e.Pos, e.ID
-	if reduced := !c.reads(e.Owner); !reduced || !f.feed.Answer || event.InAnswer(e.Type) {
-		c.wire.event(f, e, c.bodyOf(f.feed.Subject, e, reduced))
-	}
-	if e.Lifecycle != "" {
-		c.lifecycle(f, e.Lifecycle)
-	}
-	if c.wire.buffered() > flushAt {
-		c.send()
-	}
-}
-
-// reads reports whether the client may read an agent. It asks the grant once for each.
-func (c *client) reads(agentID string) bool {
-	if agentID == "" {
-		return true
-	}
-	may, known := c.readable[agentID]
-	if !known {
-		if len(c.readable) == maxReadable {
-			clear(c.readable)
-		}
-		if c.readable == nil {
-			c.readable = map[string]bool{}
-		}
-		may = c.principal.Grant.Covers(auth.Scope{Resource: "agents", Action: "read", Target: agentID})
-		c.readable[agentID] = may
-	}
-	return may
-}
-
-// maxReadable is how many agents a client remembers.
-const maxReadable = 64
-
-// lifecycle tells the status that a run has reached, which ends the subscription unless the run only waits.
-func (c *client) lifecycle(f *follower, status string) {
-	paused := status == "paused"
-	if !paused || f.feed.EndOnPause {
-		c.mark(f) // nobody reads on after the last frame
-	}
-	c.wire.lifecycle(f, status, "")
-	if !paused || f.feed.EndOnPause {
-		c.over(f)
-	}
-}
-
-// mark tells a client how many transient events it has missed since it was told last. A client whose cursor was unknown is
-// told once that it may have missed or doubled something: that counts as one at least.
-func (c *client) mark(f *follower) {
-	n := f.missed
-	if f.unknown {
-		n = max(n, 1)
-	}
-	if n == 0 {
-		return
-	}
-	f.unknown, f.missed = false, 0
-	id := f.eventID
-	if id == "" {
-		id = noEvent()
-	}
-	c.wire.marker(f, id, n)
-}
-
-// over ends a subscription.
-func (c *client) over(f *follower) {
-	if !f.over {
-		c.release(f)
-		c.wire.over(f)
-	}
 }

@@ -9,22 +9,8 @@ import (
 	"agentd/server/hub"
 )
 
-// A phase is how far a subscription has come. Each yields what it has and goes on to the next:
-//
-//	stored -> ring -> (marker) -> held -> live
-//	                                \---> last -> (lifecycle)   when the run has ended already
-type phase int
-
-const (
-	stored phase = iota // durable events that the ring does not reach back to
-	ring                // what the ring held when the subscription began
-	held                // what has come since
-	last                // what is stored of an ended run and was never published here
-	live
-)
-
-// follower is one subscription of a client. It belongs to the client's writer from attach on. Before, while begin is
-// still under way, the writer uses held, lost and over only, and begin none of them.
+// follower is one subscription of a client. It belongs to the client's writer from attach on. Before, while begin still
+// runs, the writer uses held, lost and over only, and begin uses none of them.
 type follower struct {
 	feed *Feed
 	id   string // of the subscription
@@ -32,24 +18,26 @@ type follower struct {
 
 	attached bool
 	lost     error // why nothing comes any more; known before attach
+	live     bool  // the replay is done
+	over     bool  // nothing more is shown
+	leaving  bool  // the client has ended it; guarded by the client's mu
 
-	phase   phase
-	pos     hub.Position // of the latest entry that was yielded
+	pos     hub.Position // of the latest entry that was shown
 	eventID string       // its id
 	unknown bool         // the cursor was, and the client has not been told yet
-	missed  int          // transient events that are gone, which the client has not been told of yet
-	ring    []*hub.Entry
-	held    []*hub.Entry
-	status  string // the lifecycle status to end with
-	checked bool   // whether the run has ended
-	over    bool   // nothing more is to be shown
+	missed  int          // transient events that are gone, and that no marker has counted yet
+	marked  bool         // the marker of what was replayed is past: each further hole has its own
+	stored  bool         // the ring does not hold everything after the cursor
+	ring    []*hub.Entry // what the ring held when the subscription began
+	held    []*hub.Entry // what has come since
+	status  string       // the lifecycle status to end with
 
 	next func() (*hub.Entry, error, bool) // of the replay under way
 	stop func()
 }
 
-// begin attaches to the subject, after the client's cursor. It returns how many events are going to be replayed, and
-// the id of the last of them.
+// begin attaches to the subject, after the client's cursor. It returns how many events will be replayed, and the id of
+// the last of them.
 func (f *follower) begin(ctx context.Context, h *hub.Hub, q *hub.Queue, cursor string) (replayed int, snapshot string, err error) {
 	if cursor != "" && f.feed.Resolve != nil {
 		pos, ok, err := f.feed.Resolve(ctx, cursor)
@@ -70,12 +58,9 @@ func (f *follower) begin(ctx context.Context, h *hub.Hub, q *hub.Queue, cursor s
 			f.pos = f.ring[at].Pos
 		}
 	}
-	f.phase = stored
-	if f.covered() {
-		f.phase = ring
-	}
+	f.stored = !f.covered()
 	f.ring = slices.DeleteFunc(f.ring, func(e *hub.Entry) bool { return !e.Pos.After(f.pos) })
-	if f.phase == stored {
+	if f.stored {
 		var first *hub.Entry
 		if len(f.ring) > 0 {
 			first = f.ring[0]
@@ -103,114 +88,94 @@ func (f *follower) whole(ctx context.Context) (bool, error) {
 	return left == 0, err
 }
 
-// covered reports whether the ring holds everything after the position to begin from.
+// covered reports whether the ring holds everything after the cursor.
 func (f *follower) covered() bool {
-	if f.feed.Replay == nil {
+	switch {
+	case f.feed.Replay == nil:
 		return true
-	}
-	if len(f.ring) == 0 {
+	case len(f.ring) == 0:
 		return false
-	}
-	if f.pos == (hub.Position{}) {
+	case f.pos == (hub.Position{}):
 		return f.feed.Whole(f.ring[0])
 	}
 	return slices.ContainsFunc(f.ring, func(e *hub.Entry) bool { return e.Pos == f.pos })
 }
 
-// errEnough ends a replay whose rest nobody wants.
-var errEnough = errors.New("stream: enough")
-
-// fetch yields the next durable event after the position; nil when there is none.
-func (f *follower) fetch(ctx context.Context) (*hub.Entry, error) {
-	if f.next == nil {
-		after := f.pos
-		f.next, f.stop = iter.Pull2(func(yield func(*hub.Entry, error) bool) {
-			err := f.feed.Replay(ctx, after, func(e *hub.Entry) error {
-				if !yield(e, nil) {
-					return errEnough
-				}
-				return nil
-			})
-			if err != nil && !errors.Is(err, errEnough) {
-				yield(nil, err)
-			}
-		})
-	}
-	e, err, ok := f.next()
-	if !ok || err != nil {
-		f.drop()
-	}
-	return e, err
-}
-
-// drop ends the replay under way.
-func (f *follower) drop() {
+// close detaches the follower. It must not be called while pull runs.
+func (f *follower) close() {
+	f.over = true
 	if f.stop != nil {
 		f.stop()
 		f.next, f.stop = nil, nil
 	}
-}
-
-// close detaches the follower. It must not be called while fetch runs.
-func (f *follower) close() {
-	f.over = true
-	f.drop()
 	if f.sub != nil {
 		f.sub.Close()
 	}
 	f.ring, f.held = nil, nil
 }
 
-// pull yields the next entry that is not live, or nil and the phase that was left. The function take is called for what
-// has been published meanwhile, which it adds to held.
-func (f *follower) pull(ctx context.Context, take func()) (e *hub.Entry, left phase, err error) {
-	switch at := f.phase; at {
-	case stored, last:
-		if take(); f.over {
-			return nil, at, nil
-		}
-		e, err := f.fetch(ctx)
-		if err != nil {
-			return nil, at, err
-		}
-		// From here the ring goes on or, where that was empty, what is held. Either has what is not stored, too.
-		if e != nil && (at == last || !reached(f.ring, e) && !reached(f.held, e)) {
-			return e, at, nil
-		}
-		f.drop()
-		f.phase++
-		return nil, at, nil
-	case ring:
-		if e := pop(&f.ring); e != nil {
-			return e, at, nil
-		}
-		f.phase = held
-		return nil, at, nil
-	case held:
-		if e := pop(&f.held); e != nil {
-			return e, at, nil
-		}
-		if !f.checked && f.feed.Ended != nil {
-			f.checked = true
-			status, err := f.feed.Ended(ctx)
-			if err != nil {
-				return nil, at, err
-			}
-			// What ended the run is committed, though perhaps not published yet. All that came before it waits.
-			f.status = status
-			take()
-			return f.pull(ctx, take)
-		}
-		f.phase = live
-		if f.status != "" {
-			f.phase = last
-		}
-		return nil, at, nil
+// pull yields the next entry of the replay, or nil where a marker belongs if events are missing. The caller must have
+// taken before what was published meanwhile. There are no more once all that has come since is shown.
+func (f *follower) pull(c *client) (e *hub.Entry, err error, more bool) {
+	if f.next == nil {
+		f.next, f.stop = iter.Pull2(f.replay(c))
 	}
-	return nil, live, nil
+	return f.next()
 }
 
-// gap is how many transient events came between the latest entry that was yielded and e.
+// errEnough ends a replay whose rest nobody wants.
+var errEnough = errors.New("stream: enough")
+
+// replay yields what precedes the live entries, in this order: durable events that the ring does not reach back to, the
+// ring, a marker, what has come since; and, if the run has ended, what is stored of it and was never published here.
+func (f *follower) replay(c *client) iter.Seq2[*hub.Entry, error] {
+	return func(yield func(*hub.Entry, error) bool) {
+		wanted := true
+		stored := func(enough func(*hub.Entry) bool) bool {
+			err := f.feed.Replay(c.ctx, f.pos, func(e *hub.Entry) error {
+				if enough(e) {
+					return errEnough
+				}
+				if wanted = yield(e, nil); !wanted {
+					return errEnough
+				}
+				return nil
+			})
+			if wanted && err != nil && !errors.Is(err, errEnough) {
+				wanted = yield(nil, err)
+			}
+			return wanted
+		}
+		came := func() bool {
+			for wanted && len(f.held) > 0 {
+				e := pop(&f.held)
+				c.hold(e, -1)
+				wanted = yield(e, nil)
+			}
+			return wanted
+		}
+		// The ring or, where that is empty, what is held also has what is not stored.
+		if f.stored && !stored(func(e *hub.Entry) bool { return reached(f.ring, e) || reached(f.held, e) }) {
+			return
+		}
+		for len(f.ring) > 0 {
+			if !yield(pop(&f.ring), nil) {
+				return
+			}
+		}
+		if !yield(nil, nil) || !came() || f.feed.Ended == nil {
+			return
+		}
+		status, err := f.feed.Ended(c.ctx)
+		// What ended the run is committed, though perhaps not published yet. All that precedes it waits.
+		if !yield(nil, err) || !came() || status == "" || !stored(func(*hub.Entry) bool { return false }) {
+			return
+		}
+		f.status = status
+	}
+}
+
+// gap is how many transient events came between the latest entry that was shown and e.
 func (f *follower) gap(e *hub.Entry) int {
 	n, had := e.Before, 0
 	if e.Pos.Sub > 0 {
@@ -233,13 +198,12 @@ func reached(entries []*hub.Entry, e *hub.Entry) bool {
 	return len(entries) > 0 && !entries[0].Pos.After(e.Pos)
 }
 
+// pop takes the first entry.
 func pop(entries *[]*hub.Entry) *hub.Entry {
-	if len(*entries) == 0 {
-		*entries = nil
-		return nil
-	}
 	e := (*entries)[0]
 	(*entries)[0] = nil
-	*entries = (*entries)[1:]
+	if *entries = (*entries)[1:]; len(*entries) == 0 {
+		*entries = nil
+	}
 	return e
 }

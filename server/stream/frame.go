@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"agentd/server/commentary"
@@ -15,26 +14,40 @@ import (
 	"agentd/server/message"
 )
 
-// Every frame is a JSON object with `"v":"1"`; clients refuse members that they do not know, and null.
+// A frame is what the server says besides events and answers: a JSON object with `"v":"1"`. Clients refuse members that
+// they do not know, and null.
+type frame struct {
+	V              string `json:"v"`
+	Kind           string `json:"kind"`
+	Nonce          string `json:"nonce,omitempty"`   // of pong
+	Code           string `json:"code,omitempty"`    // of error
+	Message        string `json:"message,omitempty"` // of error
+	SubscriptionID string `json:"subscriptionId,omitempty"`
+	Subject        string `json:"subject,omitempty"`         // of subscribed
+	Snapshot       string `json:"snapshotEventId,omitempty"` // of subscribed
+	EventID        string `json:"eventId,omitempty"`         // of replay-marker
+	DroppedCount   int    `json:"droppedCount,omitempty"`    // of replay-marker
+	Status         string `json:"status,omitempty"`          // of lifecycle
+	Reason         string `json:"reason,omitempty"`          // of lifecycle
+}
 
-// A body is how all subscribers that may see as much get an entry: their frames differ only in the id of the subscription.
+// A body is an entry as all clients get it that may see as much: their frames differ only in the subscription's id.
 type body struct {
-	head    []byte // `"eventId":"...","subject":"...","type":"...","payload":`
-	payload json.RawMessage
-
-	decision *commentary.Decision // why the payload is not as it would be; nil: it is
+	once     sync.Once // for what follows
+	head     []byte    // `"eventId":"...","subject":"...","type":"...","payload":`
+	payload  json.RawMessage
+	decision *commentary.Decision // why the payload was changed; nil: it was not
 }
 
 // forms are the bodies of an entry, each made when the first client wants it.
 type forms struct {
-	full, reduced         *body
-	makeFull, makeReduced sync.Once
-	told                  atomic.Bool // Redacted has been called for the entry
+	full, reduced body
+	told          sync.Once // of Redacted
 }
 
 const eventHead = `{"v":"1","kind":"event","subscriptionId":"`
 
-// Size of the frame for a subscription.
+// size is that of the event frame for a subscription.
 func (b *body) size(subscription string) int {
 	return len(eventHead) + len(subscription) + len(`",`) + len(b.head) + len(b.payload) + len(`}`)
 }
@@ -49,36 +62,38 @@ func (b *body) append(buf []byte, subscription string) []byte {
 	return append(buf, '}')
 }
 
-// bodyOf makes the form of an entry, that for clients who may not read its agent if reduced, and tells Redacted of the
-// entry the first time. The payload is on one line and, where a policy wants that, sanitised.
+// bodyOf returns the form of an entry, reduced for clients that may not read its agent. The first call that finds the
+// payload sanitised calls Redacted.
 func (c *client) bodyOf(subject string, e *hub.Entry, reduced bool) *body {
 	f := e.Memo(func() any { return new(forms) }).(*forms)
 	b := &f.full
 	if reduced {
 		b = &f.reduced
-		f.makeReduced.Do(func() { *b = c.s.encodeBody(subject, e, event.Reduced(e.Type, e.Payload)) })
-	} else {
-		f.makeFull.Do(func() { *b = c.s.encodeBody(subject, e, e.Payload) })
 	}
-	if (*b).decision != nil && f.told.CompareAndSwap(false, true) && c.s.opts.Redacted != nil {
-		c.s.opts.Redacted(c.wire.transport(), (*b).decision)
+	b.once.Do(func() {
+		payload := e.Payload
+		if reduced {
+			payload = event.Reduced(e.Type, payload)
+		}
+		b.fill(c.s.opts.Sanitiser, subject, e, payload)
+	})
+	if b.decision != nil && c.s.opts.Redacted != nil {
+		f.told.Do(func() { c.s.opts.Redacted(c.transport, b.decision) })
 	}
-	return *b
+	return b
 }
 
-func (s *Service) encodeBody(subject string, e *hub.Entry, payload json.RawMessage) *body {
-	b := &body{payload: oneLine(payload), head: make([]byte, 0, 64+len(e.ID)+len(subject)+len(e.Type))}
-	if s.opts.Sanitiser != nil {
-		b.payload, b.decision = s.opts.Sanitiser.Payload(e.Type, b.payload)
+// fill puts the payload on one line and, where a policy wants that, sanitises it.
+func (b *body) fill(s *commentary.Sanitiser, subject string, e *hub.Entry, payload json.RawMessage) {
+	b.payload = oneLine(payload)
+	if s != nil {
+		b.payload, b.decision = s.Payload(e.Type, b.payload)
 	}
-	b.head = append(b.head, `"eventId":`...)
-	b.head = appendQuoted(b.head, e.ID)
-	b.head = append(b.head, `,"subject":`...)
-	b.head = appendQuoted(b.head, subject)
-	b.head = append(b.head, `,"type":`...)
-	b.head = appendQuoted(b.head, e.Type)
+	b.head = make([]byte, 0, 64+len(e.ID)+len(subject)+len(e.Type))
+	b.head = appendQuoted(append(b.head, `"eventId":`...), e.ID)
+	b.head = appendQuoted(append(b.head, `,"subject":`...), subject)
+	b.head = appendQuoted(append(b.head, `,"type":`...), e.Type)
 	b.head = append(b.head, `,"payload":`...)
-	return b
 }
 
 // oneLine is the payload without line breaks, which JSON has between tokens only.
@@ -100,30 +115,6 @@ func appendQuoted(buf []byte, s string) []byte {
 	}
 	b, _ := message.Encode(s)
 	return append(buf, b...)
-}
-
-type lifecycleFrame struct {
-	V              string `json:"v"`
-	Kind           string `json:"kind"`
-	SubscriptionID string `json:"subscriptionId"`
-	Status         string `json:"status"`
-	Reason         string `json:"reason,omitempty"`
-}
-
-type markerFrame struct {
-	V              string `json:"v"`
-	Kind           string `json:"kind"`
-	SubscriptionID string `json:"subscriptionId"`
-	EventID        string `json:"eventId"`
-	DroppedCount   int    `json:"droppedCount"`
-}
-
-type errorFrame struct {
-	V              string `json:"v"`
-	Kind           string `json:"kind"`
-	Code           string `json:"code"`
-	Message        string `json:"message"`
-	SubscriptionID string `json:"subscriptionId,omitempty"`
 }
 
 // Frame is any frame, for documents.

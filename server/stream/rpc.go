@@ -91,8 +91,8 @@ var methods = map[string]method{
 	methodCancelled:   {params: func() any { return new(cancelledParams) }, action: audit.RunAbort},
 }
 
-// parseRequest reads a frame. What is wrong with it is an rpcError, with the id where that can be told. It costs what
-// [strict.Decode] does, for the frame and again for its parameters.
+// parseRequest reads a frame. Of a frame that is no request it returns what is wrong, with the id if that can be echoed.
+// It costs what [strict.Decode] does, for the frame and again for its parameters.
 func parseRequest(frame []byte) (*request, *rpcError) {
 	if !json.Valid(frame) {
 		return nil, &rpcError{Code: codeParse, Message: "Frame is not valid JSON."}
@@ -120,17 +120,16 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 		issues = append(issues, fault.At(fmt.Sprintf("is a string that is not empty, or a whole number, of at most %d bytes", maxID), "id"))
 	}
 	if known {
-		params := m.params()
-		r.params, r.action = params, m.action
+		r.params, r.action = m.params(), m.action
 		switch {
 		case envelope.Params != nil:
-			for _, issue := range strict.Decode(envelope.Params, params) {
+			for _, issue := range strict.Decode(envelope.Params, r.params) {
 				issues = append(issues, fault.At(issue.Message, append([]any{"params"}, issue.Path...)...))
 			}
 		case !m.optional:
 			issues = append(issues, fault.At("is required", "params"))
 		}
-		if p, ok := params.(*initializeParams); ok && p.Capabilities != nil && p.Capabilities[0] != '{' {
+		if p, ok := r.params.(*initializeParams); ok && p.Capabilities != nil && p.Capabilities[0] != '{' {
 			issues = append(issues, fault.At("is an object", "params", "capabilities"))
 		}
 	}
@@ -140,7 +139,7 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 		}
 	}
 	if issues != nil {
-		return r, &rpcError{Code: codeInvalidRequest, Message: "The frame is no valid request.", Data: issuesData{issues}}
+		return r, &rpcError{Code: codeInvalidRequest, Message: "The frame is no valid request.", Data: rpcData{Issues: issues}}
 	}
 	return r, nil
 }
@@ -162,18 +161,12 @@ func legalID(id json.RawMessage) bool {
 
 // Answers. The id stands as it was sent.
 
-type rpcResult struct {
+type rpcAnswer struct {
 	V       string          `json:"v"`
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
-	Result  any             `json:"result"`
-}
-
-type rpcFailure struct {
-	V       string          `json:"v"`
-	JSONRPC string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id"`
-	Error   *rpcError       `json:"error"`
+	Result  any             `json:"result,omitempty"` // always with members
+	Error   *rpcError       `json:"error,omitempty"`
 }
 
 type rpcError struct {
@@ -182,19 +175,17 @@ type rpcError struct {
 	Data    any    `json:"data,omitempty"`
 }
 
-type issuesData struct {
-	Issues []fault.Issue `json:"issues"`
-}
-
-type faultData struct {
-	Error string `json:"error"`
-	Hint  string `json:"hint,omitempty"`
+// rpcData is what of a fault has no member of its own in an RPC error.
+type rpcData struct {
+	Error  string        `json:"error,omitempty"`
+	Hint   string        `json:"hint,omitempty"`
+	Issues []fault.Issue `json:"issues,omitempty"`
 }
 
 // failed is the RPC error for a fault.
 func failed(err error) *rpcError {
 	f := fault.Of(err)
-	e := &rpcError{Code: codeInternal, Message: f.Message, Data: faultData{f.Kind.Code, f.NextStep()}}
+	e := &rpcError{Code: codeInternal, Message: f.Message, Data: rpcData{Error: f.Kind.Code, Hint: f.NextStep()}}
 	switch f.Kind {
 	case fault.RunNotFound:
 		e.Code = codeRunNotFound
@@ -217,13 +208,11 @@ func failed(err error) *rpcError {
 	return e
 }
 
-type serverInfo struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-}
-
 type initialized struct {
-	ServerInfo   serverInfo `json:"serverInfo"`
+	ServerInfo struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	} `json:"serverInfo"`
 	Capabilities struct {
 		Subscriptions bool `json:"subscriptions"`
 		ReplayBuffer  bool `json:"replayBuffer"`
@@ -238,35 +227,15 @@ type subscribed struct {
 	ReplayedCount   int    `json:"replayedCount"`
 }
 
-type subscribedFrame struct {
-	V               string `json:"v"`
-	Kind            string `json:"kind"`
-	SubscriptionID  string `json:"subscriptionId"`
-	Subject         string `json:"subject"`
-	SnapshotEventID string `json:"snapshotEventId,omitempty"`
-}
-
 type unsubscribed struct {
 	SubscriptionID string `json:"subscriptionId"`
 	Unsubscribed   bool   `json:"unsubscribed"`
-}
-
-type unsubscribedFrame struct {
-	V              string `json:"v"`
-	Kind           string `json:"kind"`
-	SubscriptionID string `json:"subscriptionId"`
 }
 
 type cancelled struct {
 	RunID                 string `json:"runId"`
 	Cancelled             bool   `json:"cancelled"`
 	PartialStateAvailable bool   `json:"partialStateAvailable"`
-}
-
-type pongFrame struct {
-	V     string `json:"v"`
-	Kind  string `json:"kind"`
-	Nonce string `json:"nonce,omitempty"`
 }
 
 type ponged struct {

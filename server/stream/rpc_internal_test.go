@@ -35,11 +35,11 @@ func FuzzRequest(f *testing.F) {
 		case refusal == nil && (r.params == nil || !json.Valid(frame)):
 			t.Errorf("parseRequest(%q) = %+v", frame, r)
 		case refusal == nil:
-			answer = rpcResult{"1", "2.0", r.id, ponged{true}}
+			answer = rpcAnswer{"1", "2.0", r.id, ponged{true}, nil}
 		case r == nil:
-			answer = rpcFailure{"1", "2.0", nil, refusal}
+			answer = rpcAnswer{"1", "2.0", nil, nil, refusal}
 		default:
-			answer = rpcFailure{"1", "2.0", r.id, refusal}
+			answer = rpcAnswer{"1", "2.0", r.id, nil, refusal}
 		}
 		if b, err := message.Encode(answer); err != nil || !json.Valid(b) {
 			t.Errorf("the answer to %q is %q, %v", frame, b, err)

@@ -79,12 +79,26 @@ func New(o Options) *Service {
 	return &Service{opts: o, clients: map[*client]struct{}{}}
 }
 
-// enter counts a client, whose reader calls leave.
+// draining returns the error that refuses new clients while the server stops.
+func (s *Service) draining() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drainingLocked()
+}
+
+func (s *Service) drainingLocked() error {
+	if !s.closing {
+		return nil
+	}
+	return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
+}
+
+// enter counts a client, whose reader calls close.
 func (s *Service) enter(c *client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
-		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
+	if err := s.drainingLocked(); err != nil {
+		return err
 	}
 	s.clients[c] = struct{}{}
 	s.group.Add(1)

@@ -4,19 +4,15 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"agentd/auth"
 	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/hub"
 	"agentd/ws"
 )
 
@@ -34,15 +30,19 @@ const (
 type socket struct {
 	c      *client
 	conn   *ws.Conn
-	prefix string  // of the ids of its subscriptions
-	ready  bool    // the reader's: initialize has come
-	out    *buffer // the writer's: encoded frames
-	pinged time.Time
+	prefix string    // of the ids of its subscriptions
+	last   int       // the reader's: number of the latest subscription
+	ready  bool      // the reader's: initialize has come
+	pinged time.Time // the writer's
+	ended  []string  // the latest subscriptions that the server has ended and the client may not know of yet; guarded by c.mu
+}
 
-	mu    sync.Mutex // guards the fields below
-	subs  map[string]*follower
-	last  int      // number of the latest subscription
-	ended []string // the latest subscriptions that the server has ended and the client may not know of yet
+func (s *Service) newSocket(p auth.Principal, conn *ws.Conn) *socket {
+	var unique [8]byte
+	rand.Read(unique[:]) //nolint:errcheck // it never fails
+	k := &socket{conn: conn, prefix: fmt.Sprintf("sub-conn-%x-", unique)}
+	k.c = s.newClient(p, k, "ws")
+	return k
 }
 
 // run reads until the connection has ended, and then gives up all of it. What a refused client sends means nothing, and is
@@ -54,12 +54,12 @@ func (k *socket) run(refused bool) {
 		k.quit()
 		return
 	}
-	typ, frame, err := k.conn.Read(context.Background())
+	typ, text, err := k.conn.Read(context.Background())
 	if err != nil {
 		k.quit()
 		return
 	}
-	ok := k.handle(typ, frame)
+	ok := k.handle(typ, text)
 	if !ok {
 		k.c.finish(endProtocol)
 	}
@@ -67,36 +67,28 @@ func (k *socket) run(refused bool) {
 	go k.run(!ok)
 }
 
-// parse reads a frame. A long one takes a multiple of its length in memory, so of these one is read at a time.
-func (k *socket) parse(frame []byte) (*request, *rpcError) {
-	if len(frame) > heavyFrame {
-		k.c.s.heavy.Lock()
-		defer k.c.s.heavy.Unlock()
-	}
-	return parseRequest(frame)
-}
-
 // quit gives up the connection.
 func (k *socket) quit() {
 	k.c.cancel()
 	k.conn.Close(context.Background(), ws.CodeNormal, "") //nolint:errcheck // it is over either way
-	k.c.close(k.followers())
-	k.c.s.leave(k.c)
+	k.c.close()
 }
 
-// followers are the subscriptions, oldest first.
-func (k *socket) followers() []*follower {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.SortedFunc(maps.Values(k.subs), func(a, b *follower) int { return cmp.Compare(a.id, b.id) })
-}
-
-// handle answers one frame. It returns false when the frame breaks the protocol, which ends the connection.
-func (k *socket) handle(typ ws.Type, frame []byte) bool {
-	if typ != ws.Text {
-		frame = nil
+// parse reads a request. A long one takes a multiple of its length in memory, so of these the service reads one at a time.
+func (k *socket) parse(text []byte) (*request, *rpcError) {
+	if len(text) > heavyFrame {
+		k.c.s.heavy.Lock()
+		defer k.c.s.heavy.Unlock()
 	}
-	r, refusal := k.parse(frame)
+	return parseRequest(text)
+}
+
+// handle answers one request. It returns false when the frame breaks the protocol, which ends the connection.
+func (k *socket) handle(typ ws.Type, text []byte) bool {
+	if typ != ws.Text {
+		text = nil
+	}
+	r, refusal := k.parse(text)
 	if refusal != nil {
 		k.refuse(r, refusal)
 		return false
@@ -107,17 +99,16 @@ func (k *socket) handle(typ ws.Type, frame []byte) bool {
 		}
 		return true
 	}
-	// The frame is only valid until the next read, and answers are written later.
-	r.id = slices.Clone(r.id)
+	r.id = slices.Clone(r.id) // the text is only valid until the next read, and answers are written later
 	switch p := r.params.(type) {
 	case *initializeParams:
 		k.ready = true
 		var a initialized
-		a.ServerInfo = serverInfo{"svc-server", k.c.s.opts.Version}
+		a.ServerInfo.Name, a.ServerInfo.Version = "svc-server", k.c.s.opts.Version
 		a.Capabilities.Subscriptions, a.Capabilities.ReplayBuffer, a.Capabilities.SSEFallback = true, true, true
-		k.reply(r, a)
+		k.send(nil, r.answer(a))
 	case *pingParams:
-		k.reply(r, ponged{true}, pongFrame{"1", "pong", p.Nonce})
+		k.send(nil, encode(frame{V: "1", Kind: "pong", Nonce: p.Nonce}), r.answer(ponged{true}))
 	case *subscribeParams:
 		k.subscribe(r, p)
 	case *unsubscribeParams:
@@ -131,37 +122,21 @@ func (k *socket) handle(typ ws.Type, frame []byte) bool {
 			k.fail(r, err)
 			break
 		}
-		k.reply(r, cancelled{p.RunID, stopped, true})
-	case *cancelledParams: // nobody is told what became of it
+		k.send(nil, r.answer(cancelled{p.RunID, stopped, true}))
+	case *cancelledParams: // a notification has no answer
 		k.c.s.opts.Cancel(k.c.ctx, k.c.principal, p.RequestID, Cancellation{Action: r.action, Reason: "mcp-cancel"}) //nolint:errcheck
 	}
 	return true
 }
 
-// reply answers a request, after the given frames.
-func (k *socket) reply(r *request, result any, before ...any) {
-	var frames [][]byte
-	for _, f := range before {
-		frames = append(frames, encode(f))
-	}
-	k.send(append(frames, encode(rpcResult{"1", "2.0", r.id, result}))...)
-}
+func (r *request) answer(result any) []byte { return encode(rpcAnswer{"1", "2.0", r.id, result, nil}) }
 
 func (k *socket) refuse(r *request, e *rpcError) {
 	id := json.RawMessage("0")
 	if r != nil && r.id != nil {
 		id = r.id
 	}
-	k.send(encode(rpcFailure{"1", "2.0", id, e}))
-}
-
-// send has the writer send frames.
-func (k *socket) send(frames ...[]byte) {
-	size := 0
-	for _, f := range frames {
-		size += len(f)
-	}
-	k.c.do(size, func() { k.add(frames...) })
+	k.send(nil, encode(rpcAnswer{"1", "2.0", id, nil, e}))
 }
 
 // fail refuses a request for a fault. What is ours goes to the log.
@@ -171,6 +146,22 @@ func (k *socket) fail(r *request, err error) {
 		k.c.s.opts.Logger.Error("request failed", "method", r.method, "error", err)
 	}
 	k.refuse(r, e)
+}
+
+// send lets the writer send frames and then, unless it is nil, call then.
+func (k *socket) send(then func(), frames ...[]byte) {
+	size := 0
+	for _, f := range frames {
+		size += len(f)
+	}
+	k.c.do(size, func() {
+		for _, f := range frames {
+			k.c.add("", "", f)
+		}
+		if then != nil {
+			then()
+		}
+	})
 }
 
 func (k *socket) subscribe(r *request, p *subscribeParams) {
@@ -183,8 +174,8 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		k.fail(r, k.record(r, subject, fault.New(fault.ScopeDenied, "The scope %s is needed.", subject.Scope())))
 		return
 	}
-	f := &follower{}
-	if k.enlist(f); f.id == "" { // it is not told: what goes on that way has no end
+	f := k.enlist()
+	if f == nil { // not recorded: a client could do so without end
 		k.refuse(r, &rpcError{Code: codeLimited, Message: fmt.Sprintf("A connection has at most %d subscriptions.", maxSubscriptions)})
 		return
 	}
@@ -196,20 +187,15 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		replayed, snapshot, err = f.begin(k.c.ctx, k.c.s.opts.Hub, k.c.queue, p.SinceEventID)
 	}
 	if err = k.record(r, subject, err); err != nil {
-		k.strike(f.id)
-		k.c.do(0, func() { k.c.release(f) })
+		k.c.do(0, func() { k.c.drop(f) })
 		k.fail(r, err)
 		return
 	}
 	if snapshot == "" && f.unknown {
 		snapshot = noEvent()
 	}
-	result := encode(rpcResult{"1", "2.0", r.id, subscribed{f.id, p.Subject, snapshot, replayed}})
-	frame := encode(subscribedFrame{"1", "subscribed", f.id, p.Subject, snapshot})
-	k.c.do(len(result)+len(frame), func() {
-		k.add(result, frame)
-		k.c.attach(f)
-	})
+	k.send(func() { k.c.attach(f) }, r.answer(subscribed{f.id, p.Subject, snapshot, replayed}),
+		encode(frame{V: "1", Kind: "subscribed", SubscriptionID: f.id, Subject: p.Subject, Snapshot: snapshot}))
 }
 
 // record writes the entry of a subscription. It returns the error to refuse it with: the one that refuses it anyway, or
@@ -222,90 +208,45 @@ func (k *socket) record(r *request, subject event.Subject, refused error) error 
 	return cmp.Or(k.c.s.opts.Record(k.c.ctx, k.c.principal, entry, refused), refused)
 }
 
-// enlist gives a follower its id, unless there are too many.
-func (k *socket) enlist(f *follower) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.subs) >= maxSubscriptions {
-		return
+// enlist makes a follower with an id; nil when there are too many.
+func (k *socket) enlist() *follower {
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	if len(k.c.subs) >= maxSubscriptions {
+		return nil
 	}
 	k.last++
-	f.id = fmt.Sprintf("%s%012x", k.prefix, k.last)
-	k.subs[f.id] = f
-}
-
-func (k *socket) strike(id string) *follower {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	f := k.subs[id]
-	delete(k.subs, id)
+	f := &follower{id: fmt.Sprintf("%s%012x", k.prefix, k.last)}
+	k.c.subs[f.id] = f
 	return f
 }
 
 func (k *socket) unsubscribe(r *request, id string) {
-	f := k.strike(id)
-	if f == nil && !k.hasEnded(id) {
+	k.c.mu.Lock()
+	f, at := k.c.subs[id], slices.Index(k.ended, id)
+	known := f != nil && !f.leaving || at >= 0
+	switch {
+	case f != nil:
+		f.leaving = true
+	case known: // the server has ended it, and the client did not know yet
+		k.ended = slices.Delete(k.ended, at, at+1)
+	}
+	k.c.mu.Unlock()
+	if !known {
 		k.refuse(r, &rpcError{Code: codeSubscriptionGone, Message: fmt.Sprintf("This connection has no subscription %.100q.", id)})
 		return
 	}
-	result := encode(rpcResult{"1", "2.0", r.id, unsubscribed{id, true}})
-	k.c.do(len(result), func() {
+	k.send(func() {
 		if f != nil {
-			k.c.release(f)
+			k.c.drop(f)
 		}
-		k.add(result, encode(unsubscribedFrame{"1", "unsubscribed", id}))
-	})
-}
-
-// hasEnded reports, once, whether the server has ended a subscription that a client wants to end.
-func (k *socket) hasEnded(id string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	at := slices.Index(k.ended, id)
-	if at >= 0 {
-		k.ended = slices.Delete(k.ended, at, at+1)
-	}
-	return at >= 0
-}
-
-// prefixOf makes the prefix of a connection's subscription ids, which are unique and all of one length.
-func prefixOf() string {
-	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails
-	return "sub-conn-" + hex.EncodeToString(b[:]) + "-"
+	}, r.answer(unsubscribed{id, true}), encode(frame{V: "1", Kind: "unsubscribed", SubscriptionID: id}))
 }
 
 // The wire of a socket.
 
-func (k *socket) output() *buffer {
-	if k.out == nil {
-		k.out = buffers.Get().(*buffer)
-	}
-	return k.out
-}
-
-func (k *socket) add(frames ...[]byte) {
-	out := k.output()
-	for _, f := range frames {
-		out.b = append(ws.AppendHead(out.b, ws.Text, len(f)), f...)
-	}
-}
-
-func (k *socket) event(f *follower, _ *hub.Entry, b *body) {
-	out := k.output()
-	out.b = b.append(ws.AppendHead(out.b, ws.Text, b.size(f.id)), f.id)
-}
-
-func (k *socket) lifecycle(f *follower, status, reason string) {
-	k.add(encode(lifecycleFrame{"1", "lifecycle", f.id, status, reason}))
-}
-
-func (k *socket) marker(f *follower, eventID string, missed int) {
-	k.add(encode(markerFrame{"1", "replay-marker", f.id, eventID, missed}))
-}
-
-func (k *socket) failure(f *follower, code, message string) {
-	k.add(encode(errorFrame{"1", "error", code, message, f.id}))
+func (k *socket) head(out []byte, _, _ string, size int) []byte {
+	return ws.AppendHead(out, ws.Text, size)
 }
 
 // idle pings a silent client, and gives up one that has not answered the ping before.
@@ -318,24 +259,14 @@ func (k *socket) idle() {
 	k.conn.Ping(context.Background()) //nolint:errcheck // the reader notices
 }
 
-func (k *socket) buffered() int {
-	if k.out == nil {
-		return 0
-	}
-	return len(k.out.b)
-}
-
-func (k *socket) flush() error {
-	out := k.out
-	k.out = nil
-	defer out.free()
-	return k.conn.WriteEncoded(context.Background(), out.b)
-}
+func (k *socket) write(out []byte) error { return k.conn.WriteEncoded(context.Background(), out) }
 
 func (k *socket) over(f *follower) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.subs, f.id)
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	if f.leaving {
+		return
+	}
 	if len(k.ended) == maxSubscriptions {
 		k.ended = slices.Delete(k.ended, 0, 1)
 	}
@@ -344,18 +275,15 @@ func (k *socket) over(f *follower) {
 
 func (k *socket) bye(e ending) {
 	if e == endShutdown {
-		for _, f := range k.followers() {
+		for _, f := range k.c.followers() {
 			if f.attached {
-				k.lifecycle(f, "paused", "server-shutdown") // its runs go on when the server is back
+				k.c.note(f, frame{Kind: "lifecycle", Status: "paused", Reason: "server-shutdown"}) // its runs continue when the server is back
 			}
 		}
 	}
-	if k.buffered() > 0 && k.flush() != nil {
-		return
+	if k.c.sendFrom(1); !k.c.gone {
+		k.conn.Close(context.Background(), ws.Code(e.code), e.reason) //nolint:errcheck // it is over either way
 	}
-	k.conn.Close(context.Background(), ws.Code(e.code), e.reason) //nolint:errcheck // it is over either way
 }
-
-func (k *socket) transport() string { return "ws" }
 
 func (k *socket) shut() { k.conn.CloseNow() }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentd/auth"
 	"agentd/server/hub"
 	"agentd/server/sse"
 )
@@ -22,17 +23,16 @@ func FuzzSSE(f *testing.F) {
 	f.Add(" a", ": b", "", []byte(`"data: x"`), "")
 	f.Fuzz(func(t *testing.T, typ, id, subject string, payload []byte, reason string) {
 		rec := httptest.NewRecorder()
-		o := &sseWire{w: rec, rc: http.NewResponseController(rec), done: make(chan struct{})}
-		sub := &follower{id: "sse", eventID: id}
-		e := &hub.Entry{ID: id, Type: typ, Payload: payload}
+		o := &sseWire{conn: &response{w: rec, rc: http.NewResponseController(rec)}}
+		o.c = New(Options{}).newClient(auth.Anonymous(), o, "sse")
+		o.c.tail = "\n\n"
+		sub := &follower{feed: &Feed{Subject: subject}, id: "sse", unknown: true}
 		o.idle()
-		o.event(sub, e, (&Service{}).encodeBody(subject, e, e.Payload))
-		o.marker(sub, id, 1)
-		o.failure(sub, "replay.failed", reason)
-		o.lifecycle(sub, "failed", reason)
-		if err := o.flush(); err != nil {
-			t.Fatal(err)
-		}
+		o.c.show(sub, &hub.Entry{Pos: hub.Position{Seq: 1}, ID: id, Type: typ, Payload: payload})
+		o.c.mark(sub)
+		o.c.note(sub, frame{Kind: "error", Code: "replay.failed", Message: reason})
+		o.c.note(sub, frame{Kind: "lifecycle", Status: "failed", Reason: reason})
+		o.c.sendFrom(1)
 		written := rec.Body.Bytes()
 		// A reader takes one space away, as a writer that writes one must expect.
 		field := func(value string) string {

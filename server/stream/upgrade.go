@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
-	"time"
 
 	"agentd/auth"
 	"agentd/server/fault"
@@ -31,38 +31,31 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	if err != nil {
 		return handshakeFault(w, err)
 	}
-	s.mu.Lock()
-	closing := s.closing
-	s.mu.Unlock()
-	if closing { // before a ticket is used up
-		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
+	if err := s.draining(); err != nil { // before a ticket is used up
+		return err
 	}
 	var principal auth.Principal
 	refused, protocol := endProtocol, ""
-	for _, p := range offered {
-		if p == Subprotocol {
-			protocol = Subprotocol
-			var by string
-			principal, by, err = s.recognise(r.Context(), ip, offered, bearer)
-			if rec, ok := w.(interface {
-				Recognised(p auth.Principal, by string, err error) error
-			}); ok {
-				if refused := rec.Recognised(principal, by, err); refused != nil {
-					return refused
-				}
-			}
-			if err == nil {
-				refused = ending{}
-				break
-			}
-			f := fault.Of(err)
-			if f.Kind.Close == 0 && !fault.Is(err, fault.AuthLockedOut) {
+	if slices.Contains(offered, Subprotocol) {
+		protocol = Subprotocol
+		var by string
+		principal, by, err = s.recognise(r.Context(), ip, offered, bearer)
+		if rec, ok := w.(interface {
+			Recognised(p auth.Principal, by string, err error) error
+		}); ok {
+			if err := rec.Recognised(principal, by, err); err != nil {
 				return err
 			}
-			if refused = endExpired; fault.Is(err, fault.AuthRequired) {
-				refused = ending{4001, "auth.required"}
-			}
-			break
+		}
+		switch f := fault.Of(err); {
+		case err == nil:
+			refused = ending{}
+		case fault.Is(err, fault.AuthRequired):
+			refused = endRequired
+		case f.Kind.Close != 0 || fault.Is(err, fault.AuthLockedOut):
+			refused = endExpired
+		default:
+			return err
 		}
 	}
 	h := w.Header().Clone()
@@ -81,11 +74,9 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 		}
 		return nil // the client has gone
 	}
-	k := &socket{conn: conn, prefix: prefixOf(), subs: map[string]*follower{}}
-	k.c = s.newClient(principal, k)
-	if s.enter(k.c) != nil { // it began to stop a moment ago
+	k := s.newSocket(principal, conn)
+	if s.enter(k.c) != nil { // the server began to stop a moment ago
 		conn.CloseNow()
-		k.c.close(nil)
 		return nil
 	}
 	if refused != (ending{}) {
@@ -96,8 +87,7 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	return nil
 }
 
-// recognise finds out who calls, and by what: ticket or bearer. A ticket that is no good is not made up for by a good
-// token.
+// recognise finds out who calls, and by what: ticket or bearer. A good token does not make up for a bad ticket.
 func (s *Service) recognise(ctx context.Context, ip netip.Addr, offered []string, bearer string) (p auth.Principal, by string, err error) {
 	if s.opts.Verifier == nil {
 		return auth.Anonymous(), "", nil
