@@ -44,8 +44,8 @@ const (
 )
 
 var catalogue = []Type{
-	{Name: AgentStart, Answer: true, Fields: "runId, agentId", When: "A run begins, goes on after an approval, or goes on after a restart."},
-	{Name: StepStart, Fields: "stepNumber:int", When: "A step begins: one model call and the tool calls it asks for."},
+	{Name: AgentStart, Answer: true, Fields: "runId, agentId", When: "A run begins, or continues after an approval or a restart."},
+	{Name: StepStart, Fields: "stepNumber:int", When: "A step begins: one model call and the tool calls that it requests."},
 	{Name: TextDelta, Transient: true, Answer: true, Fields: "delta", When: "A piece of the answer's text."},
 	{Name: ReasoningDelta, Transient: true, Fields: "delta", When: "A piece of the model's reasoning."},
 	{Name: ToolCallStart, Fields: "toolCallId, toolName", When: "The model begins to write a tool call."},
@@ -53,23 +53,23 @@ var catalogue = []Type{
 	{Name: ToolCallEnd, Fields: "toolCallId, finalArgs:any", When: "A tool call is complete."},
 	{Name: ToolCallIncomplete, Fields: "toolCallId, toolName, finishReason, argsPrefix", When: "The model's answer was cut off inside a tool call."},
 	{Name: TextComplete, Answer: true, Fields: "text", When: "The whole text of the step; it replaces its deltas."},
-	{Name: AgentFellback, Fields: "runId, sessionId, agentId, from, to, reason, stepNumber:int, attempt:int", When: "A model failed and the next one takes over; what the failed one streamed is void."},
-	{Name: ToolStart, Child: true, Fields: "toolCallId, toolName, childRunId?", When: "A tool call is about to run, or to wait for approval. One that is a run of another agent names it."},
-	{Name: ToolProgress, Transient: true, Child: true, Fields: "toolName, toolCallId, current:number, total?:number, message?, stepNumber:int, ts:int", When: "A tool reports how far it is."},
+	{Name: AgentFellback, Fields: "runId, sessionId, agentId, from, to, reason, stepNumber:int, attempt:int", When: "A model failed and the next one takes over. Text that the failed model streamed is void."},
+	{Name: ToolStart, Child: true, Fields: "toolCallId, toolName, childRunId?", When: "A tool call starts, or begins to wait for approval. childRunId names the run of a called agent."},
+	{Name: ToolProgress, Transient: true, Child: true, Fields: "toolName, toolCallId, current:number, total?:number, message?, stepNumber:int, ts:int", When: "A tool reports its progress."},
 	{Name: ToolPartial, Transient: true, Child: true, Fields: "toolName, toolCallId, chunk:object, chunkIndex:int, stepNumber:int, ts:int", When: "A piece of a tool's output."},
 	{Name: ToolEnd, Child: true, Fields: "toolCallId, toolName, result:any, durationMs:int, bufferTruncated?:bool", When: "A tool call succeeded."},
 	{Name: ToolError, Child: true, Fields: "toolCallId, toolName, error:CallError", When: "A tool call failed."},
 	{Name: ApprovalRequested, Child: true, Fields: "toolCallId, toolName, args?:any, argsDigest, reason?, subRunToolCallId?", When: "A tool call waits for a person's decision."},
 	{Name: ApprovalGranted, Child: true, Fields: "toolCallId, subRunToolCallId?, by?", When: "A person allowed a tool call."},
-	{Name: ApprovalDenied, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?, by?", When: "A tool call was refused, by a person or because of an abort."},
+	{Name: ApprovalDenied, Child: true, Fields: "toolCallId, reason?, subRunToolCallId?, by?", When: "A tool call was denied, by a person or because of an abort."},
 	{Name: Handoff, Fields: "fromAgentId, toAgentId", When: "The conversation goes to another agent, as a child run."},
-	{Name: SubagentEvent, Child: true, Fields: "toolCallId, agentName, event:Event", When: "A child run tells of something: its parent's tool call, its agent and the event. Grandchildren nest."},
-	{Name: FileGenerated, Fields: "mimeType, data:Bytes", When: "The agent made a file."},
+	{Name: SubagentEvent, Child: true, Fields: "toolCallId, agentName, event:Event", When: "An event of a child run, with the parent's tool call and the child's agent. Events of grandchildren nest."},
+	{Name: FileGenerated, Fields: "mimeType, data:Bytes", When: "The agent created a file."},
 	{Name: SourceCited, Fields: "uri, title?", When: "The agent names a source."},
 	{Name: StepEnd, Fields: "stepNumber:int, usage:Usage", When: "A step is complete."},
-	{Name: AgentCancelling, Answer: true, Fields: "runId, drain:bool, onPendingApprovals", When: "An abort has been asked for."},
-	{Name: AgentError, Child: true, Answer: true, Fields: "error:RunstateError", When: "The run failed; agent.end follows."},
-	{Name: AgentEnd, Answer: true, Fields: "runId, result:RunResult", When: "The run has ended or waits for approval. Always the last."},
+	{Name: AgentCancelling, Answer: true, Fields: "runId, drain:bool, onPendingApprovals", When: "Somebody requested an abort."},
+	{Name: AgentError, Child: true, Answer: true, Fields: "error:RunstateError", When: "The run failed. agent.end follows."},
+	{Name: AgentEnd, Answer: true, Fields: "runId, result:RunResult", When: "The run has ended or waits for approval. It is always the last event."},
 }
 
 var byName = func() map[string]Type {

@@ -89,17 +89,17 @@ func (a *API) agentRoutes() []Route {
 	}
 	starts := []*fault.Kind{fault.RouteHandlerMissing, fault.SessionBusy, fault.Overloaded}
 	return []Route{
-		{Method: "GET", Path: "/agents", Access: Scope("agents", "read"), Summary: "The registered agents.",
+		{Method: "GET", Path: "/agents", Access: Scope("agents", "read"), Summary: "List the registered agents.",
 			Endpoint: call(http.StatusOK, a.listAgents)},
-		{Method: "GET", Path: "/agents/{id}", Access: ScopeOf("agents", "read", "id"), Summary: "One agent.",
+		{Method: "GET", Path: "/agents/{id}", Access: ScopeOf("agents", "read", "id"), Summary: "Show an agent.",
 			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
 		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.runAgain,
-			Summary: "Run an agent and wait for its answer. The run goes on when the client leaves. The answer has the run's state only with agents:read for the agent.",
+			Summary: "Run an agent and wait for its answer. The run continues if the client disconnects. The answer holds the run's state only with agents:read for the agent.",
 			Errors:  append(starts, fault.RunAborted, fault.RunFailed), Endpoint: call(http.StatusOK, a.runAgent)},
 		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.streamAgain,
-			Summary: "Start an agent. With `Accept: text/event-stream` the run's events follow on the same connection; without agents:read for the agent, only those of the answer.",
+			Summary: "Start an agent. With `Accept: text/event-stream`, the answer streams the run's events; without agents:read for the agent, only those of the answer.",
 			Errors:  starts,
 			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and under way."},
 				{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`; the header X-Run-Id names the run."}},

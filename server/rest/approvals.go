@@ -45,10 +45,10 @@ type ApprovalList struct {
 func (a *API) approvalRoutes() []Route {
 	return []Route{
 		{Method: "GET", Path: "/approvals", Access: ScopeOfSome("agents", "read"),
-			Summary:  "Tool calls that wait for a decision, of the agents that the token may read, oldest run first.",
+			Summary:  "List the tool calls that wait for a decision, oldest run first, of the agents that the token may read.",
 			Endpoint: call(http.StatusOK, a.listApprovals)},
 		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Action: audit.RunResume, Target: "run:{runId}", Starts: true, Again: a.runAgain,
-			Summary: "Decide on the tool calls that a run waits for, and wait until it has ended or waits again. A decision on a call of a child run needs agents:approve for the child's agent, too.",
+			Summary: "Decide on the waiting tool calls of a run, and wait until the run ends or waits again. A decision on a call of a child run also requires agents:approve for the child's agent.",
 			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.CallAltered, fault.EditRefused, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
 				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))

@@ -47,7 +47,7 @@ func SessionImportOf(v session.Imported) SessionImport {
 func (a *API) archiveRoutes() []Route {
 	return []Route{
 		{Method: "POST", Path: "/sessions/{id}/export", Access: ScopeOf("sessions", "export", "id"), Effects: true, Action: audit.SessionExport, Target: "session:{id}",
-			Summary: "A whole session as JSON Lines, as a text in JSON or, with `Accept: " + ndjson + "`, as they are. Nothing is left out of a long one.",
+			Summary: "Export a whole session, of any length, as JSON Lines: as a text in JSON or, with `Accept: " + ndjson + "`, unwrapped.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[SessionExport](), Description: "The export as a text."},
 				{Status: 200, ContentType: ndjson, Description: "The export as it is. One that ends without a footer is not whole."}},
@@ -57,7 +57,7 @@ func (a *API) archiveRoutes() []Route {
 			},
 			Endpoint: streamed(a.exportSession)},
 		{Method: "POST", Path: "/sessions/import", Access: Scope("sessions", "write"), Effects: true, Action: audit.SessionImport, Target: "session",
-			Summary: "Make a session of an export. What it says is history for the runs that follow; ids of messages are new.",
+			Summary: "Create a session from an export. Its messages, with new ids, are the history of later runs.",
 			Errors: []*fault.Kind{fault.ExportFormat, fault.ExportTooNew, fault.ExportUnsupported, fault.ExportChecksum, fault.ExportEncrypted,
 				fault.SessionExists},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct {

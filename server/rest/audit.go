@@ -74,7 +74,7 @@ type AuditKey struct {
 
 func (a *API) auditRoutes() []Route {
 	return []Route{
-		{Method: "GET", Path: "/audit", Access: Scope("audit", "read"), Summary: "Entries of the audit chain. A page may end early when few of many entries match.",
+		{Method: "GET", Path: "/audit", Access: Scope("audit", "read"), Summary: "List entries of the audit chain. A page may end early if few of many entries match.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in AuditQuery) (AuditList, error) {
 				q, err := in.query()
 				if err != nil {
@@ -88,18 +88,18 @@ func (a *API) auditRoutes() []Route {
 				return list, err
 			})},
 		{Method: "GET", Path: "/audit/key", Access: Scope("audit", "read"),
-			Summary: "The public key that checkpoints are signed with. Keep it, or its fingerprint, where the server cannot write.",
+			Summary: "Show the public key that checkpoints are signed with. Keep it, or its fingerprint, where the server cannot write.",
 			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (AuditKey, error) {
 				return AuditKey{audit.KeyOf(a.Audit.PublicKey())}, nil
 			})},
 		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Effects: true, Action: audit.AuditVerify, Target: "audit",
-			Summary: "Walk the audit chain and tell whether it is whole. A broken chain is an answer like any other, with the first bad entry.",
+			Summary: "Check whether the audit chain is whole. For a broken chain, the answer has status 200 and names the first bad entry.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct{ Body AuditRange }) (AuditVerdict, error) {
 				v, err := a.Audit.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.to(), Checkpoints: a.AuditCheckpoints})
 				return AuditVerdict{v}, err
 			})},
 		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Effects: true, Action: audit.AuditExport, Target: "audit",
-			Summary: "How large an export would be. `GET /audit/export` has the entries themselves.",
+			Summary: "Measure an export of the audit chain. `GET /audit/export` returns the entries.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which comes first."`
 				Body   AuditRange
@@ -107,7 +107,7 @@ func (a *API) auditRoutes() []Route {
 				x, err := a.Audit.Export(ctx, nowhere{}, exportFormat(in.Body.Format, in.Format), in.Body.FromSeq, in.Body.to())
 				return AuditExport{x}, err
 			})},
-		{Method: "GET", Path: "/audit/export", Access: Scope("audit", "export"), Summary: "The entries of the audit chain as a file, as they are when it begins.",
+		{Method: "GET", Path: "/audit/export", Access: Scope("audit", "export"), Summary: "Export the entries of the audit chain at the time of the request, as a file.",
 			Answers: []openapi.Response{{Status: 200, ContentType: ndjson, Description: "Each entry as a line of canonical JSON (RFC 8785)."},
 				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a head. What a spreadsheet would take for a formula, and what begins with an apostrophe, has an apostrophe before it."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, in struct {

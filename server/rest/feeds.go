@@ -18,7 +18,7 @@ import (
 // eventsRoute streams any subject, to those who may subscribe to it over WebSocket.
 func (a *API) eventsRoute() Route {
 	return Route{Method: "GET", Path: "/events", Access: Anyone(),
-		Summary: "The events of a subject as Server-Sent Events, for a token that may subscribe to it. Resumes after `Last-Event-ID`, also after a restart.",
+		Summary: "Stream the events of a subject as Server-Sent Events, to a token that may subscribe to it. The stream resumes after `Last-Event-ID`, also after a restart.",
 		Errors:  []*fault.Kind{fault.ScopeDenied},
 		Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames; a lifecycle frame ends the stream of a run."},
 			{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}},

@@ -29,7 +29,7 @@ func (a *API) realtimeRoutes() []Route {
 	}
 	return []Route{
 		{Method: "GET", Path: a.WSPath, Access: Upgrade(), Starts: true,
-			Summary: "Upgrade to a WebSocket with the subprotocol `svc.protocol.v1`. A token or a ticket is checked after the handshake: a refusal is a close code.",
+			Summary: "Upgrade to a WebSocket with the subprotocol `svc.protocol.v1`. The server checks the token or ticket after the handshake, and refuses it with a close code.",
 			Errors:  []*fault.Kind{fault.HandshakeInvalid, fault.UpgradeRequired, fault.Overloaded},
 			Answers: []openapi.Response{{Status: 101, Description: "The connection speaks svc.protocol.v1."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
@@ -40,7 +40,7 @@ func (a *API) realtimeRoutes() []Route {
 				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
 			})},
 		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true, Action: audit.TicketIssue, Target: "ticket", Secret: true,
-			Summary: "A single-use ticket with which a browser opens a WebSocket or an event stream.",
+			Summary: "Issue a single-use ticket, with which a browser opens a WebSocket or an event stream.",
 			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
 				value, expires := a.Tickets.Issue(c.Principal)
 				return TicketAnswer{Ticket: value, ExpiresAt: expires.UnixMilli(), ExpiryISO: message.Time(expires), TTLMS: a.Tickets.TTL().Milliseconds()}, nil

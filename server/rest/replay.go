@@ -22,7 +22,7 @@ func (a *API) replayRoutes() []Route {
 	access := ScopeByFlag(ScopeTo("traces", "read", "sanitized"), "raw", ScopeTo("traces", "read", "raw"))
 	return []Route{
 		{Method: "POST", Path: "/runs/{runId}/replay", Access: access, Effects: true, Action: audit.ReplayGranted, Target: "run:{runId}", Refused: audit.ReplayDenied,
-			Summary: "Replay the recorded spans of a run and its descendants. Nothing is called or changed.",
+			Summary: "Replay the recorded spans of a run and its descendants. A replay calls and changes nothing.",
 			Errors:  []*fault.Kind{fault.RunNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
 				RunID string `path:"runId"`
@@ -31,7 +31,7 @@ func (a *API) replayRoutes() []Route {
 				return a.replay(ctx, c, trace.Target{RunID: in.RunID}, in.Body)
 			})},
 		{Method: "POST", Path: "/sessions/{id}/replay", Access: access, Effects: true, Action: audit.ReplayGranted, Target: "session:{id}", Refused: audit.ReplayDenied,
-			Summary: "Replay the recorded spans of all runs of a session. Nothing is called or changed.",
+			Summary: "Replay the recorded spans of all runs of a session. A replay calls and changes nothing.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
 				ID   string `path:"id"`

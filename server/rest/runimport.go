@@ -29,7 +29,7 @@ func RunImportOf(v agent.Imported) RunImport { return RunImport(v) }
 
 func (a *API) importRoute() Route {
 	return Route{Method: "POST", Path: "/runs/import", Access: Scope("runs", "import"), Effects: true, Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
-		Summary: "Take over a run from its state (`svc-run-state` 1.x), once it has ended or waits for approvals. The token needs agents:invoke, too: for the state's agent, for those of its child runs, and for those that waiting calls would call.",
+		Summary: "Take over a run that has ended or waits for approvals, from its state (`svc-run-state` 1.x). The token also needs agents:invoke for the state's agent, for the agents of its child runs, and for the agents that waiting calls would call.",
 		Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
 			fault.SessionBusy, fault.Overloaded},
 		Endpoint: call(http.StatusCreated, a.importRun)}

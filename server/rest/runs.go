@@ -61,9 +61,9 @@ type abortInput struct {
 
 func (a *API) runRoutes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "Runs, newest first: those of the agents that the token may read. Those that wait show for what.",
+		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "List the runs of the agents that the token may read, newest first. Waiting runs show what they wait for.",
 			Errors: []*fault.Kind{fault.RunNotFound}, Endpoint: call(http.StatusOK, a.listRuns)},
-		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "A run and its full state. The operator's system messages are withheld without traces:read:raw.",
+		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "Show a run and its full state. The operator's system messages are withheld without traces:read:raw.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in runInputID) (agent.Snapshot, error) {
 				s, err := a.Engine.Snapshot(ctx, in.RunID)
 				if err == nil && !may(c.Principal, "traces", "read", "raw") {
@@ -80,7 +80,7 @@ func (a *API) runRoutes() []Route {
 		return routes
 	}
 	return append(routes, a.eventsRoute(), Route{Method: "GET", Path: "/runs/{runId}/events", Access: Owner("read"),
-		Summary: "A run's events as Server-Sent Events: all durable ones, then what happens. Resumes after `Last-Event-ID`, also after a restart.",
+		Summary: "Stream a run's events as Server-Sent Events: first all durable ones, then new ones. The stream resumes after `Last-Event-ID`, also after a restart.",
 		Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames; a lifecycle frame ends the stream."},
 			{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}},
 		Endpoint: streamed(a.runEvents)})

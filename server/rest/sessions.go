@@ -66,7 +66,7 @@ type sessionInput struct {
 
 func (a *API) sessionRoutes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/sessions", Access: Scope("sessions", "read"), Summary: "Sessions, newest first, at most 1000.",
+		{Method: "GET", Path: "/sessions", Access: Scope("sessions", "read"), Summary: "List the sessions, newest first, at most 1000.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				UserID  string `query:"userId"`
 				AgentID string `query:"agentId"`
@@ -74,7 +74,7 @@ func (a *API) sessionRoutes() []Route {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
 				return SessionListOf(stored), err
 			})},
-		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Action: audit.SessionCreate, Target: "session", Summary: "Make a session.",
+		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Action: audit.SessionCreate, Target: "session", Summary: "Create a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
@@ -85,18 +85,18 @@ func (a *API) sessionRoutes() []Route {
 				c.createdSession(v.ID)
 				return SessionAnswer{SessionOf(v)}, err
 			})},
-		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "One session.",
+		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "Show a session.",
 			Errors: []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionAnswer, error) {
 				v, err := a.Sessions.Get(ctx, in.ID)
 				return SessionAnswer{SessionOf(v)}, err
 			})},
 		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true, Action: audit.SessionDelete, Target: "session:{id}",
-			Summary:  "Erase a session with its runs and all that was said in them.",
+			Summary:  "Erase a session with its runs and messages.",
 			Errors:   []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
 			Endpoint: call(http.StatusNoContent, a.eraseSession)},
 		{Method: "GET", Path: "/sessions/{id}/messages", Access: ScopeOf("sessions", "read", "id"),
-			Summary: "The newest messages of a session, oldest first; none when there is no such session.",
+			Summary: "List the newest messages of a session, oldest first. The list is empty for an unknown session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				ID    string `path:"id"`
 				Limit int    `query:"limit" min:"1" max:"1000" doc:"Default 1000."`
@@ -105,7 +105,7 @@ func (a *API) sessionRoutes() []Route {
 				return SessionMessages{SessionID: in.ID, Messages: msgs}, err
 			})},
 		{Method: "GET", Path: "/sessions/{id}/handoffs", Access: ScopeOf("sessions", "read", "id"),
-			Summary: "The newest hand-offs of a session, oldest first, at most 1000; none when there is no such session.",
+			Summary: "List the newest hand-offs of a session, oldest first, at most 1000. The list is empty for an unknown session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionHandoffs, error) {
 				list, err := a.Sessions.Handoffs(ctx, in.ID)
 				return SessionHandoffs{SessionID: in.ID, Handoffs: list}, err
@@ -116,7 +116,7 @@ func (a *API) sessionRoutes() []Route {
 		return routes
 	}
 	return append(routes, Route{Method: "GET", Path: a.SSESessions + "/{id}/events", Access: ScopeOf("sessions", "read", "id"),
-		Summary:  "The events of all runs of a session as Server-Sent Events. Resumes after `Last-Event-ID`, also after a restart.",
+		Summary:  "Stream the events of all runs of a session as Server-Sent Events. The stream resumes after `Last-Event-ID`, also after a restart.",
 		Errors:   []*fault.Kind{fault.SessionNotFound},
 		Answers:  []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames."}},
 		Endpoint: streamed(a.sessionEvents)})

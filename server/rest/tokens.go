@@ -65,7 +65,7 @@ type MintBody struct {
 
 func (a *API) tokenRoutes() []Route {
 	return []Route{
-		{Method: "GET", Path: "/tokens", Access: Scope("tokens", "list"), Summary: "The tokens that are not revoked, or all, in the order of their creation.",
+		{Method: "GET", Path: "/tokens", Access: Scope("tokens", "list"), Summary: "List the tokens that are not revoked, or all tokens, in the order of their creation.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				Revoked string `query:"revoked" enum:"include" doc:"include lists revoked tokens, too."`
 			}) (TokenList, error) {
@@ -77,7 +77,7 @@ func (a *API) tokenRoutes() []Route {
 				return list, err
 			})},
 		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true, Action: audit.TokenCreate, Target: "token", Secret: true,
-			Summary: "Make a token, with no more than the scopes and no later expiry than the one that asks.", Errors: []*fault.Kind{fault.ScopeEscalation},
+			Summary: "Create a token with no more scopes and no later expiry than the caller's token.", Errors: []*fault.Kind{fault.ScopeEscalation},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
 					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
@@ -87,7 +87,7 @@ func (a *API) tokenRoutes() []Route {
 				}
 				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
-		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, and with it all that descend from it by minting.",
+		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, with all tokens minted from it.",
 			Errors: []*fault.Kind{fault.TokenNotFound},
 			Endpoint: call(http.StatusNoContent, func(ctx context.Context, c Call, in struct {
 				ID string `path:"id"`
