@@ -1,12 +1,12 @@
 package tool
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/url"
-	"slices"
 	"strings"
 
 	"agentd/server/outbound"
@@ -15,83 +15,46 @@ import (
 // An address is the template of a URL. Scheme and host are fixed; arguments go into the path and the query only, and
 // cannot leave their place there.
 type address struct {
-	base  string // scheme://host[:port], as in the template
-	host  string // host:port
-	path  template
-	query []template // one for each pair
+	base  string   // scheme://host[:port], as in the template
+	host  string   // host:port
+	path  string   // a template
+	query []string // templates, one for each pair
 }
 
 // parseAddress reads an http or https template like https://host/v1/{id}?city={city}.
 func parseAddress(s string) (*address, error) {
-	scheme, rest, ok := strings.Cut(s, "://")
-	if !ok || scheme != "http" && scheme != "https" {
-		return nil, errors.New("want an address that begins with http:// or https://")
-	}
-	end := strings.IndexAny(rest, "/?#")
-	if end < 0 {
-		end = len(rest)
-	}
-	authority, rest := rest[:end], rest[end:]
-	if strings.ContainsAny(authority, "{}") {
-		return nil, errors.New("the host is fixed; arguments go into the path and the query only")
-	}
-	if strings.Contains(rest, "#") {
-		return nil, errors.New("a fragment is never sent")
-	}
-	a := &address{base: scheme + "://" + authority}
-	u, err := url.Parse(a.base)
-	if err != nil || u.Hostname() == "" {
-		return nil, errors.New("the host is not valid")
-	}
-	if u.User != nil {
-		return nil, errors.New("user and password belong into a header")
-	}
-	a.host = outbound.HostPort(u)
-	path, query, _ := strings.Cut(rest, "?")
-	if path == "" {
-		path = "/"
-	}
-	a.path = parseTemplate(path)
-	if query != "" {
-		for pair := range strings.SplitSeq(query, "&") {
-			a.query = append(a.query, parseTemplate(pair))
-		}
-	}
-	if climbs(path) {
-		return nil, errors.New("the path must have no . or .. in it")
-	}
-	// What is left of the template must be a URL as it is.
+	scheme, rest, _ := strings.Cut(s, "://")
+	end := strings.IndexAny(rest+"/", "/?#")
+	base := scheme + "://" + rest[:end]
+	path, query, _ := strings.Cut(rest[end:], "?")
+	u, err := url.Parse(base)
 	literal := slot.ReplaceAllString(s, "x")
-	if _, err := url.Parse(literal); err != nil || strings.ContainsAny(literal, "{} \t\r\n\"<>\\^`|") {
-		return nil, errors.New("characters that a URL cannot have must be escaped as %XX")
+	_, unfit := url.Parse(literal) // what is left of the template must be a URL as it is
+	switch {
+	case err != nil || scheme != "http" && scheme != "https" || u.Hostname() == "" || u.User != nil:
+		return nil, errors.New("want http:// or https:// and a fixed host, without user and password")
+	case climbs(path):
+		return nil, errors.New("the path must have no . or .. in it")
+	case unfit != nil || strings.ContainsAny(literal, "{}# \t\r\n\"<>\\^`|"):
+		return nil, errors.New("characters that a URL cannot have must be escaped as %XX, and a fragment is never sent")
+	}
+	a := &address{base: base, host: outbound.HostPort(u), path: cmp.Or(path, "/")}
+	if query != "" {
+		a.query = strings.Split(query, "&")
 	}
 	return a, nil
-}
-
-// args are the names of the slots.
-func (a *address) args() []string {
-	var names []string
-	for _, t := range append([]template{a.path}, a.query...) {
-		for _, p := range t {
-			if p.arg != "" && !slices.Contains(names, p.arg) {
-				names = append(names, p.arg)
-			}
-		}
-	}
-	return names
 }
 
 // fill makes the URL of a call. Every argument of the path must be there; it is one segment or a part of one, never a
 // step up. A pair of the query whose argument is absent is left out; a list in a pair like tag={tags} repeats the pair.
 func (a *address) fill(args arguments) (*url.URL, error) {
 	var missing string
-	path, ok := a.path.fill(func(arg string) (string, bool) {
-		text, ok := args.text(arg)
-		if !ok || text == "" {
-			missing = arg
-			return "", false
+	path, ok := fill(a.path, func(arg string) (string, bool) {
+		text, _ := args.text(arg)
+		if text == "" {
+			missing = cmp.Or(missing, arg)
 		}
-		return url.PathEscape(text), true
+		return url.PathEscape(text), text != ""
 	})
 	if !ok {
 		return nil, invalidInput(fmt.Sprintf("The argument %q must not be empty.", missing), "Give it a value.")
@@ -138,18 +101,17 @@ func climbs(path string) bool {
 // maxPairs bounds the query of a call: two lists in one pair make as many pairs as their lengths multiplied.
 const maxPairs = 1000
 
-// fillPair adds the pair for the arguments, repeated for each item of those that are lists. It reports false when there
-// are none left to be made.
-func fillPair(pairs []string, t template, args arguments, left *int) (all []string, ok bool) {
-	for _, p := range t {
+// fillPair adds the pair for the arguments, repeated for each item of those that are lists. It reports false when no more of
+// them may be made.
+func fillPair(pairs []string, template string, args arguments, left *int) (all []string, ok bool) {
+	for _, arg := range slots(template) {
 		var list []json.RawMessage
-		if p.arg == "" || json.Unmarshal(args[p.arg], &list) != nil {
+		if json.Unmarshal(args[arg], &list) != nil {
 			continue
 		}
 		one := maps.Clone(args)
-		for _, item := range list {
-			one[p.arg] = item
-			if pairs, ok = fillPair(pairs, t, one, left); !ok {
+		for _, one[arg] = range list {
+			if pairs, ok = fillPair(pairs, template, one, left); !ok {
 				return nil, false
 			}
 		}
@@ -158,10 +120,11 @@ func fillPair(pairs []string, t template, args arguments, left *int) (all []stri
 	if *left--; *left < 0 {
 		return nil, false
 	}
-	if pair, ok := t.fill(func(arg string) (string, bool) {
+	pair, ok := fill(template, func(arg string) (string, bool) {
 		text, ok := args.text(arg)
 		return url.QueryEscape(text), ok
-	}); ok {
+	})
+	if ok {
 		pairs = append(pairs, pair)
 	}
 	return pairs, true

@@ -78,14 +78,9 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 			continue
 		}
 		unknown := refused != nil && refused.Unknown
-		switch {
-		case over && known:
-		case parent.Err() != nil:
+		if ctx.Err() != nil && !(over && known) {
 			unknown = !known
-			err = e.aborted(unknown)
-		case ctx.Err() != nil:
-			unknown = !known
-			err = e.timedOut(unknown)
+			err = e.interrupted(parent, unknown)
 		}
 		settled := settleError(err)
 		settled.Unknown = unknown && !e.spec.Repeatable()
@@ -99,7 +94,7 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 
 func settleError(err error) Settled { return Settled{Outcome: *failed(err)} }
 
-// attempt runs the tool once, in a goroutine of its own, so that a deaf one can be given up.
+// attempt runs the tool once, in a goroutine that is given up when the tool does not stop in time.
 func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result, error) {
 	type reply struct {
 		res Result
@@ -107,9 +102,7 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 	}
 	call.Progress, call.Stream = l.reportProgress, l.reportChunk
 	replies := make(chan reply, 1)
-	s.calls.enter()
-	go func() {
-		defer s.calls.leave()
+	s.calls.Go(func() {
 		r := reply{err: &Error{Message: "The tool ended without an answer.", Unknown: true}} // what runtime.Goexit leaves
 		defer func() {
 			if p := recover(); p != nil {
@@ -120,7 +113,7 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 			replies <- r
 		}()
 		r.res, r.err = e.tool.Execute(ctx, call)
-	}()
+	})
 	select {
 	case r := <-replies:
 		return r.res, r.err
@@ -159,20 +152,35 @@ func (s *Set) again(ctx context.Context, e *entry, err error, attempt int, l *li
 	}
 }
 
-func (e *entry) aborted(unknown bool) *Error {
-	err := &Error{Kind: message.AbortedCall, Message: "The call was aborted."}
+// interrupted is the error for a call that its time-out or the end of its run has ended.
+func (e *entry) interrupted(run context.Context, unknown bool) *Error {
+	err := &Error{Kind: message.Timeout, Message: fmt.Sprintf("The tool did not answer within %v.", e.spec.Timeout)}
+	if run.Err() != nil {
+		err = &Error{Kind: message.AbortedCall, Message: "The call was aborted."}
+	}
 	if unknown && !e.spec.Repeatable() {
 		err.Hint = mayHaveHappened
+		if err.Kind == message.Timeout {
+			err.RecoveryHint = message.ReportToUser
+		}
 	}
 	return err
 }
 
-func (e *entry) timedOut(unknown bool) *Error {
-	err := &Error{Kind: message.Timeout, Message: fmt.Sprintf("The tool did not answer within %v.", e.spec.Timeout)}
-	if unknown && !e.spec.Repeatable() {
-		err.RecoveryHint, err.Hint = message.ReportToUser, mayHaveHappened
+// Wait blocks until no call is running, those that [Set.Execute] has given up included, or until ctx is done, and then
+// returns its cause. A shutdown calls it after the last Execute has returned.
+func (s *Set) Wait(ctx context.Context) error {
+	idle := make(chan struct{})
+	go func() { // lasts as long as the calls that were given up
+		s.calls.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return err
 }
 
 func (s *Set) logger() *slog.Logger { return cmp.Or(s.Logger, slog.Default()) }

@@ -1,8 +1,10 @@
 package tool
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,6 +13,11 @@ import (
 const (
 	maxExpression = 1000 // bytes
 	maxLevels     = 100  // of parentheses, signs and powers inside each other
+)
+
+var (
+	literal    = regexp.MustCompile(`^(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?(\d+))?`)
+	identifier = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*`)
 )
 
 // evaluate computes an expression:
@@ -27,24 +34,28 @@ func evaluate(s string) (number, error) {
 		return number{}, invalidInput(fmt.Sprintf("The expression has more than %d characters.", maxExpression), "")
 	}
 	p := expression{rest: s, all: s}
-	v, err := p.sum()
-	if err != nil {
-		return number{}, err
-	}
+	v := p.sum()
 	if p.next() != 0 {
-		return number{}, p.fail("an operator is expected")
+		p.fail(p.rest, "an operator is expected")
 	}
-	return v, nil
+	return v, p.err
 }
 
+// An expression is what of a text has not been read. After the first error nothing is left to read.
 type expression struct {
 	all, rest string
 	levels    int
+	err       error
 }
 
-func (p *expression) fail(format string, args ...any) error {
-	at := utf8.RuneCountInString(p.all[:len(p.all)-len(p.rest)]) + 1
-	return invalidInput(fmt.Sprintf("At character %d: %s.", at, fmt.Sprintf(format, args...)), "")
+// fail notes the first error, at the beginning of rest.
+func (p *expression) fail(rest, format string, args ...any) number {
+	if p.err == nil {
+		at := utf8.RuneCountInString(p.all[:len(p.all)-len(rest)]) + 1
+		p.err = invalidInput(fmt.Sprintf("At character %d: %s.", at, fmt.Sprintf(format, args...)), "")
+	}
+	p.rest = ""
+	return number{new(big.Rat), true}
 }
 
 // next is the first byte that is not space; 0 at the end.
@@ -57,158 +68,118 @@ func (p *expression) next() byte {
 }
 
 func (p *expression) take(c byte) bool {
-	if p.next() != c {
-		return false
+	taken := p.next() == c
+	if taken {
+		p.rest = p.rest[1:]
 	}
-	p.rest = p.rest[1:]
-	return true
+	return taken
 }
 
-func (p *expression) sum() (number, error)     { return p.chain("+-", p.product) }
-func (p *expression) product() (number, error) { return p.chain("*/%", p.sign) }
+func (p *expression) sum() number     { return p.chain("+-", p.product) }
+func (p *expression) product() number { return p.chain("*/%", p.sign) }
 
 // chain reads operands with operators between them, and computes from left to right.
-func (p *expression) chain(operators string, operand func() (number, error)) (number, error) {
-	v, err := operand()
-	for err == nil {
-		op := p.next()
-		if op == 0 || strings.IndexByte(operators, op) < 0 {
-			return v, nil
-		}
-		here := *p
-		p.rest = p.rest[1:]
-		var w number
-		if w, err = operand(); err != nil {
-			break
-		}
-		if v, err = binary(op, v, w); err != nil {
-			err = here.fail("%v", err)
-		}
+func (p *expression) chain(operators string, operand func() number) number {
+	v := operand()
+	for op := p.next(); op != 0 && strings.IndexByte(operators, op) >= 0; op = p.next() {
+		v = p.operate(op, v, operand)
 	}
-	return number{}, err
+	return v
 }
 
-func (p *expression) sign() (number, error) {
-	if p.levels++; p.levels > maxLevels {
-		return number{}, p.fail("more than %d levels inside each other", maxLevels)
+// operate computes v, the operator that stands next, and the operand after it.
+func (p *expression) operate(op byte, v number, operand func() number) number {
+	here := p.rest
+	p.rest = p.rest[1:]
+	w := operand()
+	if p.err != nil {
+		return v
 	}
+	v, err := binary(op, v, w)
+	if err != nil {
+		return p.fail(here, "%v", err)
+	}
+	return v
+}
+
+func (p *expression) sign() number {
+	if p.levels == maxLevels {
+		return p.fail(p.rest, "more than %d levels inside each other", maxLevels)
+	}
+	p.levels++
 	defer func() { p.levels-- }()
 	switch {
 	case p.take('-'):
-		v, err := p.sign()
-		if err == nil {
-			v.r = new(big.Rat).Neg(v.r)
-		}
-		return v, err
+		v := p.sign()
+		return number{new(big.Rat).Neg(v.r), v.exact}
 	case p.take('+'):
 		return p.sign()
 	}
-	v, err := p.atom()
-	here := *p
-	if err != nil || !p.take('^') {
-		return v, err
+	v := p.atom()
+	if p.next() == '^' {
+		v = p.operate('^', v, p.sign)
 	}
-	w, err := p.sign()
-	if err != nil {
-		return number{}, err
-	}
-	if v, err = power(v, w); err != nil {
-		err = here.fail("%v", err)
-	}
-	return v, err
+	return v
 }
 
-func (p *expression) atom() (number, error) {
-	switch c := p.next(); {
-	case c == 0:
-		return number{}, p.fail("the expression ends where a number is expected")
-	case c >= '0' && c <= '9' || c == '.':
-		return p.literal()
-	case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
-		return p.named()
-	case p.take('('):
-		v, err := p.sum()
-		if err == nil && !p.take(')') {
-			err = p.fail("a closing parenthesis is missing")
-		}
-		return v, err
+func (p *expression) atom() number {
+	if p.next() == 0 {
+		return p.fail(p.rest, "the expression ends where a number is expected")
 	}
-	return number{}, p.fail("a number is expected")
-}
-
-func (p *expression) literal() (number, error) {
-	digits := func(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
-	s := p.rest
-	n := digits(s)
-	if mantissa := n; n < len(s) && s[n] == '.' {
-		n += 1 + digits(s[n+1:])
-		if n == mantissa+1 && mantissa == 0 {
-			return number{}, p.fail("a number is expected")
+	if p.take('(') {
+		v := p.sum()
+		if !p.take(')') {
+			return p.fail(p.rest, "a closing parenthesis is missing")
 		}
+		return v
 	}
-	if n < len(s) && (s[n] == 'e' || s[n] == 'E') {
-		e := n + 1
-		if e < len(s) && (s[e] == '+' || s[e] == '-') {
-			e++
-		}
-		if d := digits(s[e:]); d > 0 { // else the e is something else
-			if x, err := strconv.Atoi(s[e : e+d]); err != nil || x > maxBits {
-				return number{}, p.fail("the exponent is too large")
-			}
-			n = e + d
-		}
+	if name := identifier.FindString(p.rest); name != "" {
+		return p.named(name)
 	}
-	r, ok := new(big.Rat).SetString(s[:n])
-	if !ok {
-		return number{}, p.fail("a number is expected")
+	m := literal.FindStringSubmatch(p.rest)
+	if m == nil {
+		return p.fail(p.rest, "a number is expected")
 	}
+	if exponent, err := strconv.Atoi(cmp.Or(m[1], "0")); err != nil || exponent > maxBits {
+		return p.fail(p.rest, "the exponent is too large")
+	}
+	r, _ := new(big.Rat).SetString(m[0])
 	v, err := number{r, true}.bounded()
 	if err != nil {
-		return number{}, p.fail("%v", err)
+		return p.fail(p.rest, "%v", err)
 	}
-	p.rest = s[n:]
-	return v, nil
+	p.rest = p.rest[len(m[0]):]
+	return v
 }
 
 // named reads a constant or a call of a function.
-func (p *expression) named() (number, error) {
-	here := *p
-	n := 0
-	for n < len(p.rest) && (p.rest[n]|0x20 >= 'a' && p.rest[n]|0x20 <= 'z' || p.rest[n] >= '0' && p.rest[n] <= '9') {
-		n++
-	}
-	name := strings.ToLower(p.rest[:n])
-	p.rest = p.rest[n:]
+func (p *expression) named(name string) number {
+	here := p.rest
+	p.rest = p.rest[len(name):]
+	name = strings.ToLower(name)
 	if c, ok := constants[name]; ok {
-		return float(c)
+		return number{new(big.Rat).SetFloat64(c), false}
 	}
 	f, ok := functions[name]
 	if !ok {
-		return number{}, here.fail("%.40q is neither a function nor a constant", name)
+		return p.fail(here, "%.40q is neither a function nor a constant", name)
 	}
 	if !p.take('(') {
-		return number{}, p.fail("%s needs its arguments in parentheses", name)
+		return p.fail(p.rest, "%s needs its arguments in parentheses", name)
 	}
-	var args []number
-	for {
-		v, err := p.sum()
-		if err != nil {
-			return number{}, err
-		}
-		args = append(args, v)
-		if p.take(')') {
-			break
-		}
-		if !p.take(',') {
-			return number{}, p.fail("a comma or a closing parenthesis is missing")
-		}
+	args := []number{p.sum()}
+	for p.take(',') {
+		args = append(args, p.sum())
+	}
+	if !p.take(')') {
+		return p.fail(p.rest, "a comma or a closing parenthesis is missing")
 	}
 	if len(args) < f.min || f.max > 0 && len(args) > f.max {
-		return number{}, here.fail("%s does not take %d arguments", name, len(args))
+		return p.fail(here, "%s does not take %d arguments", name, len(args))
 	}
 	v, err := f.apply(args)
 	if err != nil {
-		err = here.fail("%v", err)
+		return p.fail(here, "%v", err)
 	}
-	return v, err
+	return v
 }

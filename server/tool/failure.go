@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"unicode/utf8"
@@ -17,19 +18,16 @@ const (
 
 const mayHaveHappened = "Its effect may have happened; check before calling it again."
 
-// recovery is what a failure of the given kind allows: whether the same call may succeed later, and what to try.
-func recovery(kind message.ErrorKind) (recoverable bool, hint message.RecoveryHint) {
-	switch kind {
-	case message.RateLimited, message.Timeout:
-		return true, message.RetryLater
-	case message.InvalidInput:
-		return false, message.CheckInput
-	case message.InvalidOutput, message.UnknownTool, message.ExecutionFailed:
-		return false, message.TryAlternative
-	case message.ApprovalDenied, message.CapabilityBlocked:
-		return false, message.ReportToUser
-	}
-	return false, ""
+// recovery is what to try after a failure of a kind. The same call may succeed later where that is RetryLater.
+var recovery = map[message.ErrorKind]message.RecoveryHint{
+	message.RateLimited:       message.RetryLater,
+	message.Timeout:           message.RetryLater,
+	message.InvalidInput:      message.CheckInput,
+	message.InvalidOutput:     message.TryAlternative,
+	message.UnknownTool:       message.TryAlternative,
+	message.ExecutionFailed:   message.TryAlternative,
+	message.ApprovalDenied:    message.ReportToUser,
+	message.CapabilityBlocked: message.ReportToUser,
 }
 
 // Fail makes the outcome of a failed call, with the recovery that its kind allows. The texts are sentences; they are
@@ -49,17 +47,11 @@ func failed(err error) *message.Outcome {
 			e = &Error{Message: f.Message, Hint: f.NextStep()}
 		}
 	}
-	o := &message.Outcome{Kind: e.Kind, Message: clean(e.Message, maxMessage), Hint: clean(e.Hint, maxHint),
-		Recoverable: e.Recoverable, RecoveryHint: e.RecoveryHint}
-	if o.Kind == "" {
-		o.Kind = message.ExecutionFailed
-	}
-	if o.Message == "" {
-		o.Message = "The tool failed without saying why."
-	}
+	o := &message.Outcome{Kind: cmp.Or(e.Kind, message.ExecutionFailed), Message: cmp.Or(clean(e.Message, maxMessage), "The tool failed without saying why."),
+		Hint: clean(e.Hint, maxHint), Recoverable: e.Recoverable, RecoveryHint: e.RecoveryHint}
 	if o.RecoveryHint == "" {
-		recoverable, hint := recovery(o.Kind)
-		o.Recoverable, o.RecoveryHint = o.Recoverable || recoverable, hint
+		o.RecoveryHint = recovery[o.Kind]
+		o.Recoverable = o.Recoverable || o.RecoveryHint == message.RetryLater
 	}
 	return o
 }

@@ -41,10 +41,7 @@ func (e *entry) settle(call Call, res Result, l *live) Settled {
 	var s Settled
 	s.Outcome.Truncated = res.Truncated
 	if res.Output == nil && l.streamed {
-		body, err := l.body()
-		if err != nil {
-			return settleError(err)
-		}
+		body := l.body()
 		res = Result{Output: body.Output, Parts: slices.Concat(res.Parts, body.Parts)}
 		s.Outcome.Truncated = l.truncated
 	}

@@ -2,14 +2,11 @@ package tool_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,91 +60,6 @@ func FuzzResult(f *testing.F) {
 			t.Errorf("Settle() with %d tokens leaves %d characters", limit, utf8.RuneCountInString(text))
 		}
 	})
-}
-
-// FuzzDeltas puts together what a tool streams as changes, a path and a value on a line each.
-func FuzzDeltas(f *testing.F) {
-	f.Add("\n{}\n/a\n[]\n/a/-\n1\n/a/0\n{\"b\":null}\n/a/0/b\n\"x\"")
-	f.Add("/a~1b/~0\n1e400\n/-/-\n2\n/\n3\na\n4")
-	f.Add("/a\n1\n/a/b\n2")
-	f.Add(strings.Repeat("/a", 101) + "\n1\n/00\n[\n/1\n")
-	f.Fuzz(func(t *testing.T, script string) {
-		lines := strings.Split(script, "\n")
-		tools := one(t, tool.Spec{MaxResultTokens: -1}, func(_ context.Context, c tool.Call) (tool.Result, error) {
-			for i := 0; i+1 < len(lines); i += 2 {
-				c.Stream(tool.Chunk{Kind: tool.JSONDelta, Path: lines[i], Value: json.RawMessage(lines[i+1])})
-			}
-			return tool.Result{}, nil
-		})
-		o := tools.Execute(t.Context(), "t", call).Outcome
-		if len(lines) < 2 {
-			return
-		}
-		want, ok := assembled(lines)
-		if o.Failed() {
-			if ok || o.Kind != message.InvalidOutput || len(o.Message) > 1000 {
-				t.Errorf("the deltas %q make %s %q, want %v", lines, o.Kind, o.Message, want)
-			}
-			return
-		}
-		dec := json.NewDecoder(bytes.NewReader(o.Output))
-		dec.UseNumber()
-		var got any
-		if err := dec.Decode(&got); err != nil || !ok || !reflect.DeepEqual(got, want) {
-			t.Errorf("the deltas %q make %s, want %v, %v", lines, o.Output, want, ok)
-		}
-	})
-}
-
-// assembled is what deltas make, found in a second way: nodes that know their parents' slots. ok is false where nothing
-// sound comes out.
-func assembled(lines []string) (root any, ok bool) {
-	for i := 0; i+1 < len(lines); i += 2 {
-		dec := json.NewDecoder(strings.NewReader(lines[i+1]))
-		dec.UseNumber() // some are too large for a float64
-		var value any
-		if !json.Valid([]byte(lines[i+1])) || dec.Decode(&value) != nil {
-			return nil, false
-		}
-		set, get := func(v any) { root = v }, func() any { return root }
-		if path := lines[i]; path != "" {
-			if path[0] != '/' || strings.Count(path, "/") > 100 {
-				return nil, false
-			}
-			for token := range strings.SplitSeq(path[1:], "/") {
-				token = strings.ToValidUTF8(strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~"), "\uFFFD")
-				parent, put := get(), set
-				if parent == nil {
-					if parent = any(map[string]any{}); token == "-" {
-						parent = []any{}
-					}
-					put(parent)
-				}
-				switch p := parent.(type) {
-				case map[string]any:
-					set, get = func(v any) { p[token] = v }, func() any { return p[token] }
-				case []any:
-					at, err := strconv.Atoi(token)
-					if token == "-" {
-						at, err = len(p), nil
-					}
-					if err != nil || at < 0 || at > len(p) {
-						return nil, false
-					}
-					if at == len(p) {
-						p = append(p, nil)
-						put(p)
-					}
-					set, get = func(v any) { p[at] = v }, func() any { return p[at] }
-				default:
-					return nil, false
-				}
-			}
-		}
-		set(value)
-	}
-	b, err := message.Encode(root)
-	return root, err == nil && message.Depth(b) <= message.MaxDepth
 }
 
 // FuzzAnswer lets an HTTP tool read whatever a server answers.

@@ -30,7 +30,7 @@ func (t *httpTool) checkRedirect(req *http.Request, via []*http.Request) error {
 	case req.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
 		return t.badRedirect("The server redirects from https to http.")
 	case host != t.address.host && !slices.Contains(t.allowed, host):
-		t.outbound.Deny(outbound.Denial{Setting: t.setting(), Target: host, Reason: "a redirect leads there, and allowHosts does not name it"})
+		t.o.Outbound.Deny(outbound.Denial{Setting: t.setting(), Target: host, Reason: "a redirect leads there, and allowHosts does not name it"})
 		return t.badRedirect(fmt.Sprintf("The server redirects to %s, which is not allowed.", host))
 	}
 	req.URL.User = nil
@@ -53,7 +53,7 @@ func (t *httpTool) badRedirect(text string) *Error { return &Error{Message: text
 func (t *httpTool) refused(resp *http.Response) *Error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	text := fmt.Sprintf("The server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-	if said := strings.TrimSpace(t.known.Piece(strings.ToValidUTF8(string(body), ""))); said != "" {
+	if said := strings.TrimSpace(t.o.Known.Piece(strings.ToValidUTF8(string(body), ""))); said != "" {
 		text += ": " + said
 	} else {
 		text = strings.TrimSpace(text) + "."

@@ -60,71 +60,51 @@ const (
 //
 // The outcome is unknown once a request was begun and no whole answer came, or one of 408, 502 and 504, with which a
 // server or a proxy says that it does not know either. Nothing was done where no connection came about.
-func NewHTTP(opts HTTPOptions) (Tool, error) {
-	t := &httpTool{spec: opts.Spec, method: opts.Method, maxBytes: min(cmp.Or(opts.MaxBytes, defaultMaxBytes), maxOutput), known: opts.Known,
-		outbound: opts.Outbound}
-	var issues []fault.Issue
-	var err error
-	if t.address, err = parseAddress(opts.URL); err != nil {
-		issues = append(issues, fault.At(err.Error(), "url"))
-		t.address = &address{}
-	}
-	switch opts.Method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch:
-		t.sendArgs = len(opts.Body) == 0
-	case http.MethodDelete:
-	case http.MethodGet, http.MethodHead:
-		if len(opts.Body) > 0 {
-			issues = append(issues, fault.At(opts.Method+" has no body", "body"))
-		}
-	default:
-		issues = append(issues, fault.At("want GET, HEAD, POST, PUT, PATCH or DELETE", "method"))
-	}
-	if len(opts.Body) > 0 {
-		if t.body, err = decodeJSON(opts.Body); err != nil {
-			issues = append(issues, fault.At("not JSON: "+err.Error(), "body"))
-		}
-		t.hasBody = true
-	}
-	headers, unfit := outbound.Headers(opts.Headers, "Accept-Encoding")
-	issues = append(issues, unfit...)
+func NewHTTP(o HTTPOptions) (Tool, error) {
+	t := &httpTool{o: o, maxBytes: min(cmp.Or(o.MaxBytes, defaultMaxBytes), maxOutput)}
+	headers, issues := outbound.Headers(o.Headers, "Accept-Encoding")
 	t.headers = http.Header{"Accept": {"application/json, text/*;q=0.9, */*;q=0.5"}, "User-Agent": {"agentd"}}
 	maps.Copy(t.headers, headers)
-	issues = append(issues, undeclared(opts.Spec.Input, t.address.args(), "url")...)
-	issues = append(issues, undeclared(opts.Spec.Input, bodyArgs(t.body, nil), "body")...)
-	if opts.MaxBytes < 0 {
-		issues = append(issues, fault.At("want a positive number of bytes", "maxBytes"))
+	var err error
+	if t.address, err = parseAddress(o.URL); err != nil {
+		issues = append(issues, fault.At(err.Error(), "url"))
 	}
-	for _, h := range opts.AllowHosts {
+	if len(o.Body) > 0 {
+		if t.body, err = decodeJSON(o.Body); err != nil {
+			issues = append(issues, fault.At("not JSON: "+err.Error(), "body"))
+		}
+	}
+	issues = append(issues, undeclared(o.Spec.Input, o.URL, "url")...)
+	issues = append(issues, undeclared(o.Spec.Input, string(o.Body), "body")...)
+	if issues != nil {
+		return nil, fault.Invalid("The http tool is not valid.", issues...)
+	}
+	for _, h := range o.AllowHosts {
 		host := strings.ToLower(h)
 		if _, _, err := net.SplitHostPort(host); err != nil {
-			scheme, _, _ := strings.Cut(opts.URL, ":")
+			scheme, _, _ := strings.Cut(o.URL, ":")
 			host = outbound.HostPort(&url.URL{Scheme: scheme, Host: host})
 		}
 		t.allowed = append(t.allowed, host)
 	}
-	if issues != nil {
-		return nil, fault.Invalid("The http tool is not valid.", issues...)
-	}
-	transport := opts.Transport
-	if transport == nil {
-		own := opts.Outbound.Transport(t.setting(), append([]string{t.address.host}, t.allowed...)...)
+	t.client = &http.Client{Transport: o.Transport, CheckRedirect: t.checkRedirect}
+	if o.Transport == nil {
+		own := o.Outbound.Transport(t.setting(), append([]string{t.address.host}, t.allowed...)...)
 		own.DisableCompression = false
-		transport = own
+		t.client.Transport = own
 	}
-	t.client = &http.Client{Transport: transport, CheckRedirect: t.checkRedirect}
 	return t, nil
 }
 
-// undeclared reports slots that are no property of the schema, which is where typing errors show.
-func undeclared(input json.RawMessage, args []string, field string) (issues []fault.Issue) {
+// undeclared reports the slots of a template that are no property of the schema, which is where typing errors show.
+func undeclared(input json.RawMessage, template, field string) (issues []fault.Issue) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	if json.Unmarshal(input, &schema) != nil || schema.Properties == nil {
 		return nil
 	}
-	for _, arg := range args {
+	for _, arg := range slots(template) {
 		if _, ok := schema.Properties[arg]; !ok {
 			issues = append(issues, fault.At(fmt.Sprintf("{%s} is no property of the input", arg), field))
 		}
@@ -133,24 +113,19 @@ func undeclared(input json.RawMessage, args []string, field string) (issues []fa
 }
 
 type httpTool struct {
-	spec     Spec
-	method   string
+	o        HTTPOptions
 	address  *address
 	headers  http.Header
-	body     any // template
-	hasBody  bool
-	sendArgs bool
+	body     any      // template
 	allowed  []string // host:port
 	maxBytes int64
 	client   *http.Client
-	known    *secret.Redactor
-	outbound *outbound.Guard
 }
 
 // setting is what of the configuration names the tool's host.
-func (t *httpTool) setting() string { return "tools." + t.spec.Name + ".url" }
+func (t *httpTool) setting() string { return "tools." + t.o.Spec.Name + ".url" }
 
-func (t *httpTool) Spec() Spec { return t.spec }
+func (t *httpTool) Spec() Spec { return t.o.Spec }
 
 func (t *httpTool) Execute(ctx context.Context, call Call) (Result, error) {
 	p := &progress{}
@@ -188,30 +163,33 @@ func (t *httpTool) request(ctx context.Context, call Call) (*http.Request, error
 	if err != nil {
 		return nil, err
 	}
-	var body io.Reader
 	var sent any
+	hasBody := true
 	switch {
-	case t.hasBody:
+	case len(t.o.Body) > 0:
 		sent, _ = fillBody(t.body, args)
-	case t.sendArgs:
-		for _, name := range t.address.args() {
+	case t.o.Method == http.MethodPost, t.o.Method == http.MethodPut, t.o.Method == http.MethodPatch:
+		for _, name := range slots(t.o.URL) {
 			delete(args, name)
 		}
 		sent = args
+	default:
+		hasBody = false
 	}
-	if sent != nil || t.hasBody {
+	var body io.Reader
+	if hasBody {
 		b, err := message.Encode(sent)
 		if err != nil {
 			return nil, invalidInput("The arguments do not make a JSON body.", "")
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, t.method, u.String(), body)
+	req, err := http.NewRequestWithContext(ctx, t.o.Method, u.String(), body)
 	if err != nil {
 		return nil, invalidInput("The arguments do not make a valid request.", "")
 	}
 	req.Header = t.headers.Clone()
-	if body != nil && req.Header.Get("Content-Type") == "" {
+	if hasBody && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if call.Key != "" && req.Header.Get("Idempotency-Key") == "" {
@@ -224,7 +202,7 @@ func (t *httpTool) request(ctx context.Context, call Call) (*http.Request, error
 
 // warning is what a model must know after a failure on the way.
 func (t *httpTool) warning() string {
-	if t.spec.Repeatable() {
+	if t.o.Spec.Repeatable() {
 		return ""
 	}
 	return mayHaveHappened

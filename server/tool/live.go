@@ -22,7 +22,6 @@ type live struct {
 	size      int
 	truncated bool // a chunk did not fit; later ones are not kept either
 	text      strings.Builder
-	deltas    []Chunk
 	images    []message.Part
 }
 
@@ -47,31 +46,22 @@ func (l *live) reportChunk(c Chunk) {
 	}
 }
 
-// keep adds a chunk to the body. The text that crosses the limit is kept up to it; a delta or an image that does not
-// fit is not kept at all.
+// keep adds a text or an image to the body. The text that crosses the limit is kept up to it; an image that does not fit is not
+// kept at all.
 func (l *live) keep(c Chunk) {
 	l.streamed = true
-	if l.truncated {
+	if l.truncated || c.Kind == JSONDelta {
 		return
 	}
-	size := len(c.Text) + len(c.Path) + len(c.Value) + len(c.Data)
-	if room := maxBuffer - l.size; size > room {
-		l.truncated = true
-		if c.Kind != Text {
-			return
-		}
+	room := maxBuffer - l.size
+	l.truncated = len(c.Text)+len(c.Data) > room
+	if c.Kind == Text {
 		c.Text = cutBytes(c.Text, room)
-	}
-	l.size += size
-	switch c.Kind {
-	case Text:
 		l.text.WriteString(c.Text)
-	case JSONDelta:
-		l.deltas = append(l.deltas, c)
-	case Image:
-		l.images = append(l.images, message.Part{Type: "image", MimeType: c.MediaType,
-			Image: &message.Bytes{Enc: "base64", Data: c.Data}})
+	} else if !l.truncated {
+		l.images = append(l.images, message.Part{Type: "image", MimeType: c.MediaType, Image: &message.Bytes{Enc: "base64", Data: c.Data}})
 	}
+	l.size += len(c.Text) + len(c.Data)
 }
 
 // close ends it: nothing is passed on or kept when it has returned.
@@ -81,23 +71,11 @@ func (l *live) close() {
 	l.closed = true
 }
 
-// body is the result that the chunks make, once closed. Where there are both texts and deltas, the texts come first
-// and the JSON is a last line.
-func (l *live) body() (Result, error) {
+// body is the result that the texts and images make, once closed.
+func (l *live) body() Result {
 	r := Result{Parts: l.images}
-	var err error
-	switch {
-	case l.deltas == nil && l.text.Len() > 0:
-		r.Output, err = message.Encode(l.text.String())
-	case l.deltas != nil:
-		r.Output, err = assemble(l.deltas)
-		if err == nil && l.text.Len() > 0 {
-			text := l.text.String()
-			if !strings.HasSuffix(text, "\n") {
-				text += "\n"
-			}
-			r.Output, err = message.Encode(text + string(r.Output))
-		}
+	if l.text.Len() > 0 {
+		r.Output, _ = message.Encode(l.text.String())
 	}
-	return r, err
+	return r
 }

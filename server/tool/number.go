@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"slices"
 )
 
 // maxBits bounds the numerator and the denominator of a number, and so the work of every operation.
@@ -48,10 +49,10 @@ func (v number) float() float64 {
 }
 
 func binary(op byte, v, w number) (number, error) {
-	r := new(big.Rat)
 	if w.r.Sign() == 0 && (op == '/' || op == '%') {
 		return number{}, errZero
 	}
+	r := new(big.Rat)
 	switch op {
 	case '+':
 		r.Add(v.r, w.r)
@@ -62,9 +63,11 @@ func binary(op byte, v, w number) (number, error) {
 	case '/':
 		r.Quo(v.r, w.r)
 	case '%':
-		times := r.Quo(v.r, w.r)
+		times := new(big.Rat).Quo(v.r, w.r)
 		whole := new(big.Int).Quo(times.Num(), times.Denom()) // towards zero
-		r = new(big.Rat).Sub(v.r, new(big.Rat).Mul(w.r, new(big.Rat).SetInt(whole)))
+		r.Sub(v.r, r.Mul(w.r, times.SetInt(whole)))
+	case '^':
+		return power(v, w)
 	}
 	return number{r, v.exact && w.exact}.bounded()
 }
@@ -74,26 +77,20 @@ func power(v, w number) (number, error) {
 	if v.r.Sign() == 0 && w.r.Sign() < 0 {
 		return number{}, errZero
 	}
-	bits := max(v.r.Num().BitLen(), v.r.Denom().BitLen())
-	if !v.exact || !w.exact || !w.r.IsInt() || !w.r.Num().IsInt64() {
-		return float(math.Pow(v.float(), w.float()))
-	}
-	n := w.r.Num().Int64()
-	size := new(big.Int).Abs(w.r.Num())
-	if bits > 1 && size.Cmp(big.NewInt(int64(maxBits/(bits-1)+1))) > 0 {
-		return float(math.Pow(v.float(), w.float()))
-	}
-	if bits <= 1 { // 0, 1 and -1
-		size.And(size, big.NewInt(1))
-		if n != 0 && size.Sign() == 0 {
-			size.SetInt64(2)
+	if v.exact && w.exact && w.r.IsInt() {
+		bits, size := max(v.r.Num().BitLen(), v.r.Denom().BitLen()), new(big.Int).Abs(w.r.Num())
+		if bits <= 1 && size.BitLen() > 1 { // of 0, 1 and -1 it only matters whether the exponent is odd
+			size.SetInt64(2 - int64(size.Bit(0)))
+		}
+		if size.IsInt64() && size.Int64() <= int64(maxBits/max(1, bits-1)+1) {
+			r := new(big.Rat).SetFrac(new(big.Int).Exp(v.r.Num(), size, nil), new(big.Int).Exp(v.r.Denom(), size, nil))
+			if w.r.Sign() < 0 {
+				r.Inv(r)
+			}
+			return number{r, true}.bounded()
 		}
 	}
-	r := new(big.Rat).SetFrac(new(big.Int).Exp(v.r.Num(), size, nil), new(big.Int).Exp(v.r.Denom(), size, nil))
-	if n < 0 {
-		r.Inv(r)
-	}
-	return number{r, true}.bounded()
+	return float(math.Pow(v.float(), w.float()))
 }
 
 var constants = map[string]float64{"pi": math.Pi, "e": math.E}
@@ -105,16 +102,17 @@ var functions = map[string]struct {
 	"sqrt":  {1, 1, sqrt},
 	"abs":   {1, 1, func(a []number) (number, error) { return number{new(big.Rat).Abs(a[0].r), a[0].exact}, nil }},
 	"floor": {1, 1, func(a []number) (number, error) { return number{floor(a[0].r), a[0].exact}, nil }},
-	"ceil": {1, 1, func(a []number) (number, error) {
-		r := floor(new(big.Rat).Neg(a[0].r))
-		return number{r.Neg(r), a[0].exact}, nil
-	}},
+	"ceil":  {1, 1, func(a []number) (number, error) { return number{negative(floor(negative(a[0].r))), a[0].exact}, nil }},
 	"round": {1, 2, round},
-	"min":   {1, 0, func(a []number) (number, error) { return extreme(a, -1), nil }},
-	"max":   {1, 0, func(a []number) (number, error) { return extreme(a, 1), nil }},
+	"min":   {1, 0, func(a []number) (number, error) { return slices.MinFunc(a, compare), nil }},
+	"max":   {1, 0, func(a []number) (number, error) { return slices.MaxFunc(a, compare), nil }},
 	"ln":    {1, 1, func(a []number) (number, error) { return logarithm(math.Log, a[0]) }},
 	"log10": {1, 1, func(a []number) (number, error) { return logarithm(math.Log10, a[0]) }},
 }
+
+func compare(v, w number) int { return v.r.Cmp(w.r) }
+
+func negative(r *big.Rat) *big.Rat { return new(big.Rat).Neg(r) }
 
 func logarithm(log func(float64) float64, v number) (number, error) {
 	if v.r.Sign() <= 0 {
@@ -161,15 +159,4 @@ func round(args []number) (number, error) {
 		r.Neg(r)
 	}
 	return number{r, v.exact}.bounded()
-}
-
-// extreme is the least (sign -1) or the greatest (sign 1).
-func extreme(args []number, sign int) number {
-	best := args[0]
-	for _, v := range args[1:] {
-		if v.r.Cmp(best.r) == sign {
-			best = v
-		}
-	}
-	return best
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"agentd/server/canonical"
@@ -26,7 +27,7 @@ type Set struct {
 
 	order  []*entry
 	byName map[string]*entry
-	calls  calls
+	calls  sync.WaitGroup // the goroutines of calls that have not returned
 }
 
 // A RetryPolicy says how often a call that was refused as rate_limited is tried, if its tool is repeatable. The wait
@@ -78,26 +79,8 @@ func (e *entry) complete() (issues []fault.Issue) {
 	if len(s.Input) == 0 {
 		s.Input = json.RawMessage(`{"type":"object","properties":{}}`)
 	}
-	switch s.SideEffect {
-	case Pure, ReadOnly, SideEffecting, ExternalStateful:
-	default:
-		issues = append(issues, fault.At("want pure, read-only, side-effecting or external-stateful", s.Name, "sideEffect"))
-	}
-	switch s.OnUnknownOutcome {
-	case Ask, ReportError, Retry:
-	default:
-		issues = append(issues, fault.At("want ask, error or retry", s.Name, "onUnknownOutcome"))
-	}
 	if s.OnUnknownOutcome == Retry && !s.Idempotent {
 		issues = append(issues, fault.At("retry is for idempotent tools only", s.Name, "onUnknownOutcome"))
-	}
-	switch s.Truncation {
-	case Middle, Tail, Spill:
-	default:
-		issues = append(issues, fault.At("want middle, tail or spill", s.Name, "truncation"))
-	}
-	if s.Timeout < 0 {
-		issues = append(issues, fault.At("want a positive time", s.Name, "timeout"))
 	}
 	var err error
 	if e.args, err = schema.Compile(s.Input); err != nil {

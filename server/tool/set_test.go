@@ -34,8 +34,6 @@ func TestNewSetReportsEveryProblem(t *testing.T) {
 		{"duplicate", []tool.Spec{{Name: "a"}, {Name: "a"}}, []string{"[a] two tools"}},
 		{"schema", []tool.Spec{{Name: "a", Input: json.RawMessage(`{"type":"objekt","required":1}`)}},
 			[]string{"[a input] /required", "[a input] /type"}},
-		{"policies", []tool.Spec{{Name: "a", SideEffect: "none", OnUnknownOutcome: "x", Truncation: "head", Timeout: -1}},
-			[]string{"[a sideEffect]", "[a onUnknownOutcome]", "[a truncation]", "[a timeout]"}},
 		{"retry of what is not idempotent", []tool.Spec{{Name: "a", OnUnknownOutcome: tool.Retry}}, []string{"[a onUnknownOutcome] retry is for idempotent"}},
 		{"retry of what is idempotent", []tool.Spec{{Name: "a", OnUnknownOutcome: tool.Retry, Idempotent: true}}, nil},
 	} {

@@ -1,57 +1,80 @@
 package tool
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"regexp"
-	"strings"
+	"slices"
 )
 
-// A template is a text with slots: {name} stands for the argument of that name. Other braces are themselves.
-type template []piece
-
-// A piece is a literal text or, when arg is set, a slot.
-type piece struct{ literal, arg string }
-
+// slot is what a template has in the place of an argument: {name}. Other braces are themselves.
 var slot = regexp.MustCompile(`\{([A-Za-z0-9_.-]+)\}`)
 
-func parseTemplate(s string) template {
-	var t template
-	at := 0
-	for _, m := range slot.FindAllStringSubmatchIndex(s, -1) {
-		if m[0] > at {
-			t = append(t, piece{literal: s[at:m[0]]})
+// slots are the names of the arguments in a template, each once.
+func slots(template string) (names []string) {
+	for _, m := range slot.FindAllStringSubmatch(template, -1) {
+		if !slices.Contains(names, m[1]) {
+			names = append(names, m[1])
 		}
-		t = append(t, piece{arg: s[m[2]:m[3]]})
-		at = m[1]
 	}
-	if at < len(s) {
-		t = append(t, piece{literal: s[at:]})
-	}
-	return t
+	return names
 }
 
-// only is the argument that the template consists of, if it is nothing but one slot.
-func (t template) only() (arg string, ok bool) {
-	if len(t) == 1 && t[0].arg != "" {
-		return t[0].arg, true
-	}
-	return "", false
+// fill replaces the slots of a template by the texts that value gives. It reports false when value does so for any of them.
+func fill(template string, value func(arg string) (string, bool)) (string, bool) {
+	whole := true
+	filled := slot.ReplaceAllStringFunc(template, func(m string) string {
+		text, ok := value(m[1 : len(m)-1])
+		whole = whole && ok
+		return text
+	})
+	return filled, whole
 }
 
-// fill replaces the slots by the texts that value gives. It reports false when value does so for any of them.
-func (t template) fill(value func(arg string) (string, bool)) (string, bool) {
-	var b strings.Builder
-	for _, p := range t {
-		text, ok := p.literal, true
-		if p.arg != "" {
-			text, ok = value(p.arg)
+// fillBody is the template of a body with the arguments in place of its slots. It reports false for a text that is nothing
+// but the slot of an absent argument, which is then left out.
+func fillBody(node any, args arguments) (any, bool) {
+	switch n := node.(type) {
+	case string:
+		if m := slot.FindStringSubmatch(n); m != nil && m[0] == n {
+			v, ok := args[m[1]]
+			return v, ok
 		}
-		if !ok {
-			return "", false
+		s, _ := fill(n, args.text)
+		return s, true
+	case []any:
+		out := make([]any, 0, len(n))
+		for _, e := range n {
+			if v, ok := fillBody(e, args); ok {
+				out = append(out, v)
+			}
 		}
-		b.WriteString(text)
+		return out, true
+	case map[string]any:
+		out := make(map[string]any, len(n))
+		for k, e := range n {
+			if v, ok := fillBody(e, args); ok {
+				out[k] = v
+			}
+		}
+		return out, true
 	}
-	return b.String(), true
+	return node, true
+}
+
+// decodeJSON reads one value and keeps numbers as they are written.
+func decodeJSON(raw json.RawMessage) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err = d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("there is more after the value")
+	}
+	return v, nil
 }
 
 // arguments are the members of a call's arguments, as the model wrote them. A null counts as absent.
@@ -73,16 +96,9 @@ func parseArguments(raw json.RawMessage) (arguments, error) {
 // text is an argument as text: a string's value, or the JSON of anything else.
 func (a arguments) text(name string) (string, bool) {
 	v, ok := a[name]
-	if !ok {
-		return "", false
-	}
-	return plain(v), true
-}
-
-func plain(v json.RawMessage) string {
 	var s string
-	if json.Unmarshal(v, &s) == nil {
-		return s
+	if json.Unmarshal(v, &s) != nil {
+		s = string(v)
 	}
-	return string(v)
+	return s, ok
 }

@@ -117,8 +117,8 @@ type Tool interface {
 	Execute(ctx context.Context, call Call) (Result, error)
 }
 
-// A Result is what a successful call gives. With Output nil and chunks streamed, the output is assembled from them:
-// the texts joined, or the deltas applied, and the images as parts.
+// A Result is what a successful call gives. With Output nil and chunks streamed, the streamed texts together are the output,
+// and the images are parts of it. Deltas are for those who watch the call only.
 type Result struct {
 	Output json.RawMessage
 	Parts  []message.Part
