@@ -2,15 +2,18 @@
 //
 //	Publish --> ring of the subject --> queue of each subscriber --> Next
 //
-// A subject's ring holds at most so many events for so long and so many bytes; all rings together hold at most a
-// number of bytes, beyond which the subjects that have been silent longest are forgotten. Publish never waits: a
-// subscriber whose queue is full is cut off, and told so.
+// The number, the age and the bytes of a subject's events are bounded, and so are the bytes of all subjects together:
+// beyond them, the hub forgets the subjects that have been silent longest. Publish never waits: a subscriber whose queue
+// is full is cut off with an error.
 package hub
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"encoding/json"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,13 +29,7 @@ type Position struct {
 
 // After reports whether p comes after q.
 func (p Position) After(q Position) bool {
-	if p.Epoch != q.Epoch {
-		return p.Epoch > q.Epoch
-	}
-	if p.Seq != q.Seq {
-		return p.Seq > q.Seq
-	}
-	return p.Sub > q.Sub
+	return cmp.Or(cmp.Compare(p.Epoch, q.Epoch), cmp.Compare(p.Seq, q.Seq), cmp.Compare(p.Sub, q.Sub)) > 0
 }
 
 // An Entry is one event on one subject. Entries are shared and never changed.
@@ -41,13 +38,11 @@ type Entry struct {
 	ID      string // the event's id on this subject
 	Type    string
 	Payload json.RawMessage
-	Owner   string // the agent whose readers may see all of it; empty: nothing of it is for some readers only
-	// Before is how many transient events came between the durable event before and this one. A transient one's position
-	// has the same number.
-	Before int
-	// Lifecycle is the status that the run has reached with this event: completed, failed, aborted or paused.
-	// Empty: none.
-	Lifecycle string
+	Owner   string // the agent whose readers may see all of it; empty: every subscriber may
+	// Before is how many transient events came between the previous durable event and this one. A transient event has the
+	// number in its position.
+	Before    int
+	Lifecycle string // the status that the run reached with this event: completed, failed, aborted or paused; empty: none
 
 	at   time.Time
 	size int
@@ -55,8 +50,8 @@ type Entry struct {
 	memo atomic.Pointer[any]
 }
 
-// Memo returns the form in which all subscribers get the entry. The first call makes it; calls at the same time may make
-// it again, but all return the same.
+// Memo returns the form in which all subscribers get the entry. The first call makes it. Concurrent calls may make more,
+// but all return the same one.
 func (e *Entry) Memo(form func() any) any {
 	if m := e.memo.Load(); m != nil {
 		return *m
@@ -101,17 +96,10 @@ type subject struct {
 
 // New makes an empty hub.
 func New(o Options) *Hub {
-	def := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	def(&o.MaxEvents, 1000)
-	def(&o.MaxBytes, 8<<20)
-	def(&o.TotalBytes, 64<<20)
-	if o.TTL == 0 {
-		o.TTL = 5 * time.Minute
-	}
+	o.MaxEvents = cmp.Or(o.MaxEvents, 1000)
+	o.TTL = cmp.Or(o.TTL, 5*time.Minute)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
+	o.TotalBytes = cmp.Or(o.TotalBytes, 64<<20)
 	return &Hub{opts: o, subjects: map[string]*subject{}, silent: list.New()}
 }
 
@@ -131,8 +119,15 @@ func (h *Hub) Publish(name string, e *Entry) {
 	s.ring = append(s.ring, e)
 	s.bytes += e.size
 	h.bytes += e.size
-	h.bytes -= s.trimLocked(&h.opts, e.at)
-	h.evictLocked(s)
+	h.trimLocked(s, e.at)
+	for el := h.silent.Back(); h.bytes > h.opts.TotalBytes && el.Value != s; { // s is in front
+		oldest := el.Value.(*subject)
+		el = el.Prev()
+		oldest.mu.Lock()
+		h.clearLocked(oldest)
+		h.forgetLocked(oldest)
+		oldest.mu.Unlock()
+	}
 	h.mu.Unlock()
 	for _, sub := range s.subs {
 		sub.queue.offer(sub, e)
@@ -150,41 +145,24 @@ func (h *Hub) subjectLocked(name string) *subject {
 	return s
 }
 
-// trimLocked drops what is over the subject's bounds and returns how many bytes that freed.
-func (s *subject) trimLocked(o *Options, now time.Time) (freed int) {
-	drop := 0
-	for drop < len(s.ring) {
-		e := s.ring[drop]
-		over := len(s.ring)-drop > o.MaxEvents || s.bytes-freed > o.MaxBytes && len(s.ring)-drop > 1
-		if !over && now.Sub(e.at) <= o.TTL {
-			break
+// trimLocked drops what is over a subject's bounds.
+func (h *Hub) trimLocked(s *subject, now time.Time) {
+	for n := len(s.ring); n > 0; n = len(s.ring) {
+		e := s.ring[0]
+		if n <= h.opts.MaxEvents && (s.bytes <= h.opts.MaxBytes || n == 1) && now.Sub(e.at) <= h.opts.TTL {
+			return
 		}
-		freed += e.size
-		drop++
+		s.ring[0] = nil
+		s.ring = s.ring[1:]
+		s.bytes -= e.size
+		h.bytes -= e.size
 	}
-	if drop > 0 {
-		clear(s.ring[:drop])
-		s.ring = s.ring[drop:]
-		s.bytes -= freed
-	}
-	return freed
 }
 
-// evictLocked forgets the subjects that have been silent longest until the total is within bounds. The subject keep,
-// whose lock is held, stays.
-func (h *Hub) evictLocked(keep *subject) {
-	for el := h.silent.Back(); el != nil && h.bytes > h.opts.TotalBytes; {
-		s := el.Value.(*subject)
-		el = el.Prev()
-		if s == keep {
-			continue
-		}
-		s.mu.Lock()
-		h.bytes -= s.bytes
-		s.ring, s.bytes = nil, 0
-		h.forgetLocked(s)
-		s.mu.Unlock()
-	}
+// clearLocked drops all entries of a subject.
+func (h *Hub) clearLocked(s *subject) {
+	h.bytes -= s.bytes
+	s.ring, s.bytes = nil, 0
 }
 
 // forgetLocked removes a subject that holds nothing and that nobody watches.
@@ -195,15 +173,22 @@ func (h *Hub) forgetLocked(s *subject) {
 	}
 }
 
-// Subscribe attaches a subscriber with a queue of its own and returns it together with what the ring holds, oldest
-// first: no entry is missing between the two and none is in both. Limit bounds the queue; what the ring holds does not
-// count. Close must be called.
+// Subscribe attaches a subscriber with a queue of limit entries and returns it together with what the ring holds, oldest
+// first: no entry is missing between the two and none is in both. The caller must call Close.
 func (h *Hub) Subscribe(name string, limit int) (*Sub, []*Entry) {
-	return h.SubscribeTo(name, NewQueue(limit, 0, nil), nil)
+	wake := make(chan struct{}, 1)
+	sub, ring := h.SubscribeTo(name, NewQueue(limit, math.MaxInt, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}), nil)
+	sub.wake = wake
+	return sub, ring
 }
 
-// SubscribeTo is Subscribe for a queue that several subscriptions share. The owner is what the queue's owner knows the
-// subscription by.
+// SubscribeTo is Subscribe for a queue that several subscriptions share. The queue's owner finds its own word for the
+// subscription in Sub.Owner.
 func (h *Hub) SubscribeTo(name string, q *Queue, owner any) (*Sub, []*Entry) {
 	sub := &Sub{Owner: owner, hub: h, queue: q}
 	h.mu.Lock()
@@ -215,13 +200,13 @@ func (h *Hub) SubscribeTo(name string, q *Queue, owner any) (*Sub, []*Entry) {
 	s := h.subjectLocked(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.bytes -= s.trimLocked(&h.opts, time.Now())
+	h.trimLocked(s, time.Now())
 	sub.subject, sub.at = s, len(s.subs)
 	s.subs = append(s.subs, sub)
-	return sub, append([]*Entry(nil), s.ring...)
+	return sub, slices.Clone(s.ring)
 }
 
-// Drop forgets a subject's entries and cuts off its subscribers, because what it told of is erased.
+// Drop forgets a subject's entries and cuts off its subscribers with ErrErased.
 func (h *Hub) Drop(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -231,8 +216,7 @@ func (h *Hub) Drop(name string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.bytes -= s.bytes
-	s.ring, s.bytes = nil, 0
+	h.clearLocked(s)
 	for _, sub := range s.subs {
 		sub.queue.end(sub, ErrErased)
 	}
@@ -262,7 +246,7 @@ func (h *Hub) sweep(now time.Time) {
 		s := el.Value.(*subject)
 		el = el.Prev()
 		s.mu.Lock()
-		h.bytes -= s.trimLocked(&h.opts, now)
+		h.trimLocked(s, now)
 		h.forgetLocked(s)
 		s.mu.Unlock()
 	}
@@ -281,14 +265,14 @@ func (h *Hub) close() {
 	}
 }
 
-// Stats counts what the hub holds.
+// Stats are numbers over all subjects.
 type Stats struct {
 	Events        int
 	Bytes         int
 	Subscriptions int
 }
 
-// Stats counts buffered events and subscriptions over all subjects.
+// Stats counts what the hub holds.
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"errors"
-	"math"
 	"sync"
 )
 
@@ -12,7 +11,7 @@ var (
 	ErrOverflow = errors.New("hub: subscriber too slow")
 	// ErrClosed tells a subscriber that the hub has closed.
 	ErrClosed = errors.New("hub: closed")
-	// ErrErased tells a subscriber that what its subject told of is erased.
+	// ErrErased tells a subscriber that its subject's events have been erased.
 	ErrErased = errors.New("hub: subject erased")
 )
 
@@ -22,7 +21,7 @@ type Delivery struct {
 	Entry *Entry
 }
 
-// A Batch is deliveries that waited. A nil one has none.
+// A Batch is deliveries that waited. The nil Batch has none.
 type Batch struct{ all []Delivery }
 
 // All returns the deliveries in the order in which they were published.
@@ -33,13 +32,13 @@ func (b *Batch) All() []Delivery {
 	return b.all
 }
 
-// Batches are shared by all queues, so that one in which nothing waits holds no memory for what will.
+// Batches are shared by all queues, so that an empty queue holds no memory.
 var batches = sync.Pool{New: func() any { return &Batch{make([]Delivery, 0, 8)} }}
 
 // keepBatch is the capacity up to which a batch is worth keeping.
 const keepBatch = 1024
 
-// Free gives a batch back. Neither it nor its deliveries may be used any more.
+// Free gives a batch back. The caller may no longer use it or its deliveries.
 func (b *Batch) Free() {
 	if b == nil || cap(b.all) > keepBatch {
 		return
@@ -54,7 +53,6 @@ func (b *Batch) Free() {
 type Queue struct {
 	entries, bytes int
 	notify         func()
-	wake           chan struct{} // holds a token while something may wait; only without notify
 
 	mu    sync.Mutex // guards the fields below
 	batch *Batch     // nil when nothing waits
@@ -62,17 +60,10 @@ type Queue struct {
 	err   error
 }
 
-// NewQueue makes a queue for so many entries and bytes; no bound of bytes when 0. One entry is taken whatever its size.
-// When something begins to wait, notify is called, by a publisher who holds locks: it must not block, nor call the hub.
+// NewQueue makes a queue for so many entries and bytes. It takes one entry of any size. When something begins to wait, a
+// publisher, who holds locks, calls notify: it must not block, nor call the hub.
 func NewQueue(entries, bytes int, notify func()) *Queue {
-	q := &Queue{entries: entries, bytes: bytes, notify: notify}
-	if notify == nil {
-		q.wake = make(chan struct{}, 1)
-	}
-	if bytes == 0 {
-		q.bytes = math.MaxInt
-	}
-	return q
+	return &Queue{entries: entries, bytes: bytes, notify: notify}
 }
 
 func (q *Queue) offer(sub *Sub, e *Entry) {
@@ -91,11 +82,11 @@ func (q *Queue) offer(sub *Sub, e *Entry) {
 	}
 	q.mu.Unlock()
 	if waiting == 0 {
-		q.signal()
+		q.notify()
 	}
 }
 
-// Overflowed reports whether all was lost because the queue was full, as Take will tell.
+// Overflowed reports whether the queue was full, so that Take will return ErrOverflow.
 func (q *Queue) Overflowed() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,7 +100,7 @@ func (q *Queue) addLocked(d Delivery) {
 	q.batch.all = append(q.batch.all, d)
 }
 
-// end tells the queue's owner that a subscription gets no more. That fits always. The first reason counts.
+// end delivers the news that a subscription gets no more, also to a full queue. The first reason counts.
 func (q *Queue) end(sub *Sub, err error) {
 	q.mu.Lock()
 	if q.err == nil && sub.err == nil {
@@ -117,22 +108,11 @@ func (q *Queue) end(sub *Sub, err error) {
 		q.addLocked(Delivery{Sub: sub})
 	}
 	q.mu.Unlock()
-	q.signal()
+	q.notify()
 }
 
-func (q *Queue) signal() {
-	if q.notify != nil {
-		q.notify()
-		return
-	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Take returns what waits, nil when nothing does. The error is ErrOverflow: then all is lost and nothing comes any more.
-// The batch should be given back with Free.
+// Take returns what waits, nil when nothing does. After ErrOverflow, all is lost and nothing comes any more. The caller
+// should give the batch back with Free.
 func (q *Queue) Take() (*Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,26 +123,28 @@ func (q *Queue) Take() (*Batch, error) {
 
 // Sub is a subscription.
 type Sub struct {
-	Owner any // as SubscribeTo was given it
+	Owner any // from SubscribeTo
 
 	hub     *Hub
 	subject *subject
 	at      int // its place in the subject's subs; guarded by the subject's lock
 	queue   *Queue
 	err     error // why it gets no more; guarded by the queue's lock until that is delivered
-	rest    error // of a subscription with a queue of its own: why nothing comes any more
+
+	// For Next only.
+	wake <-chan struct{} // holds a token while something may wait
+	rest error           // why nothing comes any more
 }
 
-// Err tells why the subscription gets no more, ErrClosed or ErrErased, once a delivery without an entry has come for it.
+// Err returns why the subscription gets no more, ErrClosed or ErrErased, once a delivery without an entry has come for it.
 func (s *Sub) Err() error { return s.err }
 
 // Next returns all entries that wait, at least one, or blocks until there are some. After the last entry the error
-// is ErrOverflow, ErrClosed, ErrErased or the cause of ctx. It is for a subscription with a queue of its own; one
-// goroutine at a time may call it.
-func (s *Sub) Next(ctx context.Context) ([]*Entry, error) {
+// is ErrOverflow, ErrClosed, ErrErased or the cause of ctx. It is for subscriptions from Subscribe; one goroutine at a time
+// may call it.
+func (s *Sub) Next(ctx context.Context) (entries []*Entry, err error) {
 	for s.rest == nil {
 		batch, err := s.queue.Take()
-		var entries []*Entry
 		for _, d := range batch.All() {
 			if d.Entry == nil {
 				err = s.err
@@ -171,15 +153,14 @@ func (s *Sub) Next(ctx context.Context) ([]*Entry, error) {
 			entries = append(entries, d.Entry)
 		}
 		batch.Free()
-		s.rest = err
-		if len(entries) > 0 {
+		if s.rest = err; len(entries) > 0 {
 			return entries, nil
 		}
 		if err != nil {
 			break
 		}
 		select {
-		case <-s.queue.wake:
+		case <-s.wake:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
