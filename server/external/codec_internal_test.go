@@ -25,7 +25,8 @@ func all(next func() (frame, error)) (got []string, err error) {
 		if err != nil {
 			return got, err
 		}
-		got = append(got, fmt.Sprintf("%d %s %s", f.number, f.typ, f.data))
+		_, f.at, _ = strings.Cut(f.at, " ")
+		got = append(got, fmt.Sprintf("%s %s %s", f.at, f.typ, f.data))
 	}
 }
 
@@ -45,7 +46,7 @@ func TestLines(t *testing.T) {
 		{"too long at the end", long + "x", nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := all(newLines(strings.NewReader(tc.in)).next)
+			got, err := all(lines(strings.NewReader(tc.in)))
 			if fmt.Sprint(got) != fmt.Sprint(tc.want) || (err != nil) != tc.fails || err != nil && !fault.Is(err, fault.AgentProtocol) {
 				t.Errorf("lines(%.40q) = %.80q, %v; want %.80q, failing %v", tc.in, got, err, tc.want, tc.fails)
 			}
@@ -69,7 +70,7 @@ func TestEvents(t *testing.T) {
 		{"CRLF", "event: e\r\ndata: a\r\n\r\ndata: b\r\n\r\n", []string{"1 e a", "2  b"}, false},
 		{"CR", "event: e\rdata: a\r\rdata: b\r\r", []string{"1 e a", "2  b"}, false},
 		{"byte order mark", "\xEF\xBB\xBFdata: a\n\n", []string{"1  a"}, false},
-		{"without data", "event: e\n\ndata\n\ndata: a\n\n", []string{"1  a"}, false},
+		{"without data", "event: e\n\ndata\n\ndata: a\n\n", []string{"2  a"}, false},
 		{"cut off", "data: a\n\ndata: b\n", []string{"1  a"}, false},
 		{"cut off in a line", "data: a\n\ndata: b", []string{"1  a"}, false},
 		{"long", "data: " + half + "\n\n", []string{"1  " + half}, false},
@@ -78,7 +79,7 @@ func TestEvents(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, in := range []io.Reader{strings.NewReader(tc.in), iotest.OneByteReader(strings.NewReader(tc.in))} {
-				got, err := all(newEvents(in).next)
+				got, err := all(events(in))
 				if fmt.Sprint(got) != fmt.Sprint(tc.want) || (err != nil) != tc.fails || err != nil && !fault.Is(err, fault.AgentProtocol) {
 					t.Errorf("events(%.40q) = %.80q, %v; want %.80q, failing %v", tc.in, got, err, tc.want, tc.fails)
 				}
@@ -121,7 +122,7 @@ func TestParseRecord(t *testing.T) {
 		{"", `null`, `error is not a JSON object`},
 		{"", "{\"type\":\"x\",\"a\":\"\xff\"}", `error is not UTF-8`},
 	} {
-		rec, err := parseRecord(frame{1, tc.typ, []byte(tc.in)})
+		rec, err := parseRecord(frame{"line 1", tc.typ, []byte(tc.in)})
 		got := rec.event.Type + " " + string(rec.event.Payload)
 		switch {
 		case err != nil:
@@ -202,17 +203,17 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"type\":\"a\",\"Type\":\"b\"}\n[]\nnull\n"))
 	f.Add([]byte("{\"type\":\"approval.request\",\"toolCallId\":\"c\",\"toolName\":\"t\",\"args\":{}}\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		l := newLines(bytes.NewReader(in))
+		next := lines(bytes.NewReader(in))
 		seen := 0
-		recordCost.Check(t, len(in), func() { readAll(newLines(bytes.NewReader(in)).next) })
+		recordCost.Check(t, len(in), func() { readAll(lines(bytes.NewReader(in))) })
 		for {
-			fr, err := l.next()
+			fr, err := next()
 			if err != nil {
 				break
 			}
 			seen += len(fr.data)
-			if fr.number > bytes.Count(in, []byte("\n"))+1 || seen > len(in) || bytes.ContainsRune(fr.data, '\n') {
-				t.Fatalf("lines(%q) gave line %d: %q", in, fr.number, fr.data)
+			if seen > len(in) || bytes.ContainsRune(fr.data, '\n') {
+				t.Fatalf("lines(%q) gave %s: %q", in, fr.at, fr.data)
 			}
 			checkRecord(t, fr)
 		}
@@ -223,14 +224,14 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte("event: text.delta\r\ndata: {\"delta\":\"a\"}\r\n\r\n: c\n\ndata: {\ndata: \"type\":\"result\",\"output\":1}\n\n"))
 	f.Add([]byte("\xEF\xBB\xBFdata\rdata:x\r\r"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		recordCost.Check(t, len(in), func() { readAll(newEvents(bytes.NewReader(in)).next) })
-		whole, err := all(newEvents(bytes.NewReader(in)).next)
-		pieces, err2 := all(newEvents(iotest.OneByteReader(bytes.NewReader(in))).next)
+		recordCost.Check(t, len(in), func() { readAll(events(bytes.NewReader(in))) })
+		whole, err := all(events(bytes.NewReader(in)))
+		pieces, err2 := all(events(iotest.OneByteReader(bytes.NewReader(in))))
 		if fmt.Sprint(whole, err) != fmt.Sprint(pieces, err2) {
 			t.Errorf("events(%q) = %q, %v whole, but %q, %v byte by byte", in, whole, err, pieces, err2)
 		}
-		for e := newEvents(bytes.NewReader(in)); ; {
-			fr, err := e.next()
+		for next := events(bytes.NewReader(in)); ; {
+			fr, err := next()
 			if err != nil {
 				break
 			}
@@ -256,9 +257,9 @@ func TestRecordCost(t *testing.T) {
 	for name, text := range fuzztest.JSON() {
 		for _, form := range []string{`{"type":"result","output":%s}`, `{"type":"result","output":1,"usage":%s}`, `{"type":%s}`, `{"type":"approval.request","toolCallId":"c","toolName":"t","args":%s}`, `%s`} {
 			line := fmt.Appendf(nil, form, bytes.ReplaceAll(text, []byte("\n"), []byte(" ")))
-			recordCost.Check(t, len(line), func() { readAll(newLines(bytes.NewReader(line)).next) })
+			recordCost.Check(t, len(line), func() { readAll(lines(bytes.NewReader(line))) })
 			data := fmt.Appendf(nil, "data: %s\n\n", line)
-			recordCost.Check(t, len(data), func() { readAll(newEvents(bytes.NewReader(data)).next) })
+			recordCost.Check(t, len(data), func() { readAll(events(bytes.NewReader(data))) })
 			if t.Failed() {
 				t.Fatal(name, form)
 			}

@@ -84,7 +84,7 @@ func (p *program) startTimer(end context.CancelCauseFunc) *time.Timer {
 }
 
 // classify gives an error of reading from or waiting for a process its code.
-func (p *program) classify(err error) error {
+func classify(err error) error {
 	if over, ok := errors.AsType[*proc.OverflowError](err); ok {
 		return tooLarge(over.Limit)
 	}

@@ -138,7 +138,7 @@ func (a *HTTP) answer(resp *http.Response, out agent.Sink) (agent.Result, error)
 		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
 			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's answer is %q, not text/event-stream.", outbound.Line(media, 80))
 		}
-		result, err := relay("event", newEvents(in).next, out, false)
+		result, err := relay(events(in), out, false)
 		if err == errNoResult {
 			err = cutOff()
 		}

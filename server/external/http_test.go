@@ -150,7 +150,7 @@ func TestHTTPFailures(t *testing.T) {
 		{"bad event", 200, sse, "data: {\"type\":\"a\"}\n\ndata: {}\n\n", "sse", fault.AgentProtocol, []string{"event 2"}},
 		{"checkpoint", 200, sse, "data: {\"type\":\"checkpoint\",\"state\":1}\n\n", "sse", fault.AgentProtocol, []string{"checkpoint"}},
 		{"approval", 200, sse, "data: {\"type\":\"approval.request\",\"toolCallId\":\"c\",\"toolName\":\"t\",\"args\":{}}\n\n", "sse",
-			fault.AgentProtocol, []string{"event 1 asks for an approval, but a run of a server cannot go on after one"}},
+			fault.AgentProtocol, []string{"event 1 is of type approval.request, but a run of a server cannot be resumed"}},
 		{"stream too large", 200, sse, ":" + strings.Repeat("x", 1000) + "\n\n", "sse", fault.OutputTooLarge, []string{"1000 bytes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -78,7 +78,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	}()
 
 	hidden := newHider(out, a.o.Known)
-	result, err := relay("line", newLines(p).next, hidden, true)
+	result, err := relay(lines(p), hidden, true)
 	if failed := hidden.flush(); err == nil {
 		err = failed
 	}
@@ -104,7 +104,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	cancel(nil)
 	<-told
 	if err != errNoResult && err != errAsks {
-		return result, a.classify(err)
+		return result, classify(err)
 	}
 	switch {
 	case aborted != nil:

@@ -21,56 +21,44 @@ const (
 	sayApproval   = "approval.request"
 )
 
-// A frame is one JSON object as it came: a line of a program, or the data of a server-sent event.
-type frame struct {
-	number int    // from 1
-	typ    string // the type, should the object have none
-	data   []byte // valid until the next frame is read
-}
-
 // What relay returns when the agent has said all, but no result: with and without requests for approvals.
 var (
 	errNoResult = errors.New("no result")
 	errAsks     = errors.New("no result, but requests for approvals")
 )
 
-// relay gives to out what an agent says, until its result. unit is the word for one frame in messages. next returns
-// io.EOF at the end of what the agent says. resumes tells whether the agent can go on with a run, and so may have
+// relay gives what an agent says to out, until its result. next returns io.EOF at the end. An agent that resumes may have
 // checkpoints and ask for approvals.
-func relay(unit string, next func() (frame, error), out agent.Sink, resumes bool) (agent.Result, error) {
-	asked := 0 // the frame that last asked for an approval
+func relay(next func() (frame, error), out agent.Sink, resumes bool) (agent.Result, error) {
+	asked := "" // the frame that last asked for an approval
 	for {
 		f, err := next()
-		if err == io.EOF && asked > 0 {
+		switch {
+		case err == io.EOF && asked != "":
 			return agent.Result{}, errAsks
-		}
-		if err == io.EOF {
+		case err == io.EOF:
 			return agent.Result{}, errNoResult
-		}
-		if err != nil {
+		case err != nil:
 			return agent.Result{}, err
 		}
 		rec, err := parseRecord(f)
 		if err != nil {
-			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d %v.", unit, f.number, err)
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %v.", f.at, err)
 		}
 		switch typ := rec.event.Type; {
-		case typ == sayResult && asked > 0:
-			return agent.Result{}, fault.New(fault.AgentProtocol,
-				"The agent's %s %d is a result, but the approval that its %[1]s %[3]d asks for is pending.", unit, f.number, asked).
+		case typ == sayResult && asked != "":
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s is a result, but the approval that its %s asks for is pending.", f.at, asked).
 				Advise("End without a result after asking for approvals; the run goes on with `resume` when they are decided.")
 		case typ == sayResult:
 			return rec.result, nil
-		case typ == sayCheckpoint && !resumes:
-			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d is a checkpoint, but a run of a server cannot go on from one.", unit, f.number)
-		case typ == sayApproval && !resumes:
-			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s %d asks for an approval, but a run of a server cannot go on after one.", unit, f.number)
+		case !resumes && (typ == sayCheckpoint || typ == sayApproval):
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s is of type %s, but a run of a server cannot be resumed.", f.at, typ)
 		case typ == sayCheckpoint:
 			err = out.Checkpoint(rec.state)
 		case typ == sayApproval:
-			asked = f.number
+			asked = f.at
 			if err = out.RequestApproval(rec.approval); fault.Is(err, fault.AgentProtocol) {
-				err = fault.New(fault.AgentProtocol, "The agent's %s %d cannot ask for an approval: %s", unit, f.number, fault.Of(err).Message)
+				err = fault.New(fault.AgentProtocol, "The agent's %s cannot ask for an approval: %s", f.at, fault.Of(err).Message)
 			}
 		default:
 			err = out.Emit(rec.event)

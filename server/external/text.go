@@ -38,9 +38,9 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 	status, err := p.Wait()
 	switch {
 	case failure != nil:
-		return agent.Result{}, a.classify(failure)
+		return agent.Result{}, classify(failure)
 	case err != nil:
-		return agent.Result{}, a.classify(err)
+		return agent.Result{}, classify(err)
 	case !status.OK():
 		return agent.Result{}, a.exited(status)
 	}
