@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,10 +35,24 @@ func TestInventory(t *testing.T) {
 	})
 }
 
+// The format allows such names only, and each once; colons are left to recording rules.
 func TestInventoryNames(t *testing.T) {
+	help := regexp.MustCompile(`^# HELP (svc_[a-z0-9_]+) \S`)
+	seen := map[string]bool{}
 	for line := range strings.Lines(string(metrics.New("1").Text())) {
-		if !strings.HasPrefix(line, "svc_") && !strings.HasPrefix(line, "# HELP svc_") && !strings.HasPrefix(line, "# TYPE svc_") {
-			t.Errorf("line %q is of no svc_ family", line)
+		if !strings.HasPrefix(line, "# HELP ") {
+			continue
+		}
+		m := help.FindStringSubmatch(line)
+		if m == nil || seen[m[1]] || seen[strings.TrimSuffix(strings.TrimSuffix(m[1], "_sum"), "_count")] {
+			t.Fatalf("line %q is of no svc_ family with a help text, or its name is there twice", line)
+		}
+		seen[m[1]] = true
+	}
+	row := regexp.MustCompile("^\\| `[a-z0-9_]+` \\| (counter|gauge|summary) \\| (-|(`[a-z][a-z_]*`(, )?)+) \\| .+ \\|\n$")
+	for line := range strings.Lines(strings.SplitN(metrics.New("1").Markdown(), "\n", 3)[2]) {
+		if !row.MatchString(line) {
+			t.Errorf("row %q has a label that the format does not allow", line)
 		}
 	}
 }

@@ -43,8 +43,8 @@ func (g *Gauge) Set(v float64) {
 	g.Sample(func() (float64, error) { return v, nil })
 }
 
-// Sample makes each exposition ask f for the value. When f fails or panics, the gauge is left out of that
-// exposition. f may be called concurrently, and the scrape waits for it: it should read something that is at hand.
+// Sample makes each exposition ask f for the value. When f fails, the gauge is left out of that exposition. f may be called
+// concurrently, and the scrape waits for it: it should read something that is at hand.
 func (g *Gauge) Sample(f func() (float64, error)) {
 	g.mu.Lock()
 	g.sample = f
@@ -55,26 +55,17 @@ func (g *Gauge) appendTo(b []byte, name, labels string) []byte {
 	g.mu.Lock()
 	f := g.sample
 	g.mu.Unlock()
-	if v, ok := ask(f); ok {
-		b = appendSample(b, name, labels, v)
-	}
-	return b
-}
-
-func ask(f func() (float64, error)) (v float64, ok bool) {
 	if f == nil {
-		return 0, false
+		return b
 	}
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
 	v, err := f()
-	return v, err == nil
+	if err != nil {
+		return b
+	}
+	return appendSample(b, name, labels, v)
 }
 
-// A Summary tells the median and the 95th percentile of its last 1024 observations by the nearest-rank method, and
+// A Summary has the median and the 95th percentile of its last 1024 observations by the nearest-rank method, and
 // the sum and count of all of them. It has no quantiles before the first observation.
 type Summary struct {
 	mu    sync.Mutex // guards the fields below

@@ -1,11 +1,10 @@
-// Package health rolls named checks into one answer: ok, degraded or failing.
+// Package health combines named checks into one answer: ok, degraded or failing.
 //
-// The answer is for probes that may ask often and without a token. So a [Rollup] runs each check at most once at a
-// time and shares its result with everybody who asks meanwhile, and it answers within [Timeout] whatever the checks do.
+// Probes may ask often and without a token. So a [Rollup] runs each check at most once at a time and shares its result with
+// everybody who asks meanwhile, and it answers within [Timeout] whatever the checks do.
 package health
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -44,8 +43,8 @@ type Rollup struct {
 	start   time.Time
 	running sync.WaitGroup // checks that have not returned
 
-	mu     sync.Mutex // guards checks, sorted by rank, and what is in it
-	checks []*check
+	mu     sync.Mutex // guards checks and what is in it
+	checks []*check   // in the order of their registration
 }
 
 type check struct {
@@ -54,24 +53,11 @@ type check struct {
 	flight *flight // the latest; nil before the first
 }
 
-// A flight is one call of a check. Its result is readable once done is closed, which happens before its context ends
-// for any reason but time.
+// A flight is one call of a check, which probes share.
 type flight struct {
-	ctx    context.Context
-	done   chan struct{}
+	ctx    context.Context // ends after Timeout, or when the call has returned
+	done   chan struct{}   // closed when the call has returned; result is readable then
 	result answer
-}
-
-// order is how a report lists the checks that it knows; others follow in the order of their registration.
-var order = [...]string{
-	"storage", "embedder", "secrets", "encryption", "consolidator", "triggers", "workflowTimers", "replayBuffer",
-}
-
-func rank(name string) int {
-	if i := slices.Index(order[:], name); i >= 0 {
-		return i
-	}
-	return len(order)
 }
 
 // New returns a rollup without checks for a server of the given version that started at start.
@@ -87,11 +73,10 @@ func (r *Rollup) Register(name string, run Check) {
 		panic(fmt.Sprintf("health: check %q has no name or a name that is taken", name))
 	}
 	r.checks = append(r.checks, &check{name: name, run: run})
-	slices.SortStableFunc(r.checks, func(a, b *check) int { return cmp.Compare(rank(a.name), rank(b.name)) })
 }
 
-// Report runs the checks concurrently and rolls up what they found. The status is 200, or 503 when a check failed. A
-// check that has no result when ctx is done counts as failed, but goes on for others who ask.
+// Report runs the checks concurrently and combines what they found. The status is 200, or 503 when a check failed. A
+// check that has no result when ctx is done counts as failed, and continues for others who ask.
 func (r *Rollup) Report(ctx context.Context) (Report, int) {
 	r.mu.Lock()
 	flights := make([]*flight, len(r.checks))
@@ -101,7 +86,15 @@ func (r *Rollup) Report(ctx context.Context) (Report, int) {
 	}
 	r.mu.Unlock()
 	for i, f := range flights {
-		found[i].answer = f.wait(ctx)
+		select {
+		case <-f.done:
+		case <-f.ctx.Done():
+		case <-ctx.Done():
+		}
+		found[i].answer = late
+		if f.returned() {
+			found[i].answer = f.result
+		}
 	}
 	return rollUp(r.version, time.Since(r.start), found)
 }
@@ -135,18 +128,6 @@ func (f *flight) returned() bool {
 	default:
 		return false
 	}
-}
-
-func (f *flight) wait(ctx context.Context) answer {
-	select {
-	case <-f.done:
-	case <-f.ctx.Done():
-	case <-ctx.Done():
-	}
-	if !f.returned() {
-		return late
-	}
-	return f.result
 }
 
 var late = failed("The check did not answer in time.")

@@ -43,11 +43,11 @@ func TestReport(t *testing.T) {
 			WALSize   int64 `json:"walSizeBytes"`
 			Threshold int64 `json:"warnThresholdBytes"`
 		}
-		r.Register("later", always(health.Result{Status: health.OK}))
-		r.Register("replayBuffer", always(health.Result{Status: health.OK, Fields: map[string]any{"eventsBuffered": 0}}))
-		r.Register("also", always(health.Result{Status: health.OK, Fields: struct{}{}}))
-		r.Register("triggers", always(health.Result{Status: health.Warn, Message: `two "late"`, Fields: map[string]int{"active": 2}}))
 		r.Register("storage", always(health.Result{Status: health.OK, Fields: &storage{4152, 52428800}}))
+		r.Register("triggers", always(health.Result{Status: health.Warn, Message: `two "late"`, Fields: map[string]int{"active": 2}}))
+		r.Register("replayBuffer", always(health.Result{Status: health.OK, Fields: map[string]any{"eventsBuffered": 0}}))
+		r.Register("later", always(health.Result{Status: health.OK}))
+		r.Register("also", always(health.Result{Status: health.OK, Fields: struct{}{}}))
 		<-time.After(812*time.Second + 999*time.Millisecond)
 
 		got, code := r.Report(t.Context())
