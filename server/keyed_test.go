@@ -105,12 +105,12 @@ func keyedRows(t *testing.T, s *sweep) []*keyedRow {
 		switch {
 		case recipe != nil:
 			used++
-			if !rt.Effects || rt.Secret {
+			if !rt.Effects() || rt.Secret {
 				t.Errorf("there is a recipe for %s, which takes no key", pattern)
 			}
 			path, body := recipe(s)
 			rows = append(rows, &keyedRow{method: rt.Method, path: path, body: body, key: s.fresh("key-0000")})
-		case rt.Effects && !rt.Secret:
+		case rt.Effects() && !rt.Secret:
 			t.Errorf("%s takes an Idempotency-Key, but there is no recipe for it in keyedRecipes", pattern)
 		}
 	}
@@ -262,10 +262,14 @@ func TestKeysAreDocumented(t *testing.T) {
 	t.Parallel()
 	for _, enabled := range []bool{true, false} {
 		r := newRig(t, fmt.Sprintf(`{"server": {"idempotency": {"enabled": %v}}}`, enabled), nil)
-		for _, rt := range (&rest.API{}).Routes() {
-			op := r.contract.doc["paths"].(map[string]any)[rt.Path].(map[string]any)[strings.ToLower(rt.Method)]
+		for _, rt := range table() {
+			item, _ := r.contract.doc["paths"].(map[string]any)[rt.Path].(map[string]any)
+			op := item[strings.ToLower(rt.Method)]
+			if op == nil { // the server has no chain
+				continue
+			}
 			b, _ := json.Marshal(op)
-			if got, want := strings.Contains(string(b), "IdempotencyKey"), enabled && rt.Effects && !rt.Secret; got != want || strings.Contains(string(b), "idempotency-in-flight") != want {
+			if got, want := strings.Contains(string(b), "IdempotencyKey"), enabled && rt.Effects() && !rt.Secret; got != want || strings.Contains(string(b), "idempotency-in-flight") != want {
 				t.Errorf("%s documents a key: %v, want %v", rt.Pattern(""), got, want)
 			}
 		}

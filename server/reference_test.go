@@ -7,22 +7,19 @@ import (
 	"strings"
 	"testing"
 
-	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/idem"
 	"agentd/server/openapi"
-	"agentd/server/rest"
 )
 
 var updateReference = flag.Bool("update-reference", false, "write the tables of the manual")
 
 // TestReference compares the tables at the ends of pages in the manual with those that the program declares.
 func TestReference(t *testing.T) {
-	api := &rest.API{Issuer: &auth.Issuer{}, Keys: new(idem.Keys), Metrics: metrics.New(""), SSE: true, WSPath: "/ws", BasePath: "/v1", MetricsPath: "/metrics", SSESessions: "/sessions", Audit: new(audit.Log)}
+	api := api(false)
 	events := "| Type | Kept | Answer | Fields | When |\n|---|---|---|---|---|\n"
 	yes := map[bool]string{true: "yes", false: "no"}
 	for _, e := range event.Catalogue() {

@@ -14,7 +14,6 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
-	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/idem"
 	"agentd/server/rest"
@@ -24,12 +23,16 @@ import (
 // fail.
 const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureThreshold": 1000000}, "audit": {"enabled": true, "passphraseRef": "file:pepper"}}`
 
-// table is the route table of a server with that configuration. The endpoints are not called, so they need nothing to
-// work with.
-func table() []rest.Route {
-	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Keys: new(idem.Keys), Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: true,
-		SSE: true, SSESessions: "/sessions", Audit: new(audit.Log), WSPath: "/ws", BasePath: "/v1"}
-	return api.Routes()
+// table is the route table of a server with that configuration.
+func table() []rest.Route { return api(true).Routes }
+
+// api has every route. The endpoints are not called, so they need nothing to work with.
+func api(metricsScoped bool) *rest.API {
+	runs := &rest.Runs{SSE: true, Base: "/v1"}
+	api := &rest.API{Base: "/v1", Keys: new(idem.Keys)}
+	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{},
+		&rest.Realtime{Path: "/ws"}, &rest.Tokens{}, &rest.Audit{}, &rest.System{Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: metricsScoped})
+	return api
 }
 
 // need is what a row's access asks for.

@@ -113,20 +113,17 @@ func (s *Server) open(ctx context.Context) error {
 		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
 	rollup := s.health(p, kept)
 	p.closers = append(p.closers, rollup.Wait)
-	api := &rest.API{Agents: s.agents, Engine: p.engine, Sessions: sessions, Issuer: p.issuer, Health: rollup, Version: Version, Secrets: kept,
-		Traces: trace.New(p.db.Runs(), p.db.Sessions()), BasePath: cfg.Server.BasePath, MaxBody: int64(cfg.Server.MaxBodyBytes), MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth,
-		SSESessions: cfg.Server.SSE.Path, BufferTTL: ttl, Audit: p.audit, AuditCheckpoints: chain.Checkpoints.Path, Record: p.gate.Record}
+	feeds := &rest.Feeds{Engine: p.engine, Audit: p.audit, Keep: ttl}
+	runs := &rest.Runs{Engine: p.engine, Feeds: feeds, SSE: cfg.Server.SSE.Enabled, Base: cfg.Server.BasePath, Record: p.gate.Record}
+	api := &rest.API{Base: cfg.Server.BasePath, Version: Version, MaxBody: int64(cfg.Server.MaxBodyBytes), Engine: p.engine}
 	if keys := cfg.Server.Idempotency; keys.Enabled {
 		p.keys = idem.New(idem.Options{Records: p.db.Keys(), TTL: time.Duration(keys.TTLSeconds) * time.Second, Require: keys.RequireKey,
 			CheckBody: keys.CheckBodyFingerprint, CacheSize: keys.LRUCacheSize, Logger: s.log})
 		p.metrics.IdempotencyHits.Sample(func() (float64, error) { return p.keys.HitRatio(), nil })
 		api.Keys = p.keys
 	}
-	if cfg.Metrics.Enabled {
-		api.Metrics = p.metrics
-	}
 	redact := cfg.Server.WS.CommentarySanitization
-	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: api.Feed, Cancel: api.Cancel, Record: p.gate.Record,
+	p.streams = stream.New(stream.Options{Hub: p.hub, Verifier: p.verifier, Tickets: tickets, Feed: feeds.Of, Cancel: runs.Cancel, Record: p.gate.Record,
 		KeepAlive: cfg.Server.SSE.KeepAlive.Duration(), Queue: cfg.Server.Stream.PerConnectionQueueLimit, Version: Version,
 		Sanitiser: commentary.New(commentary.Policy(redact.Policy), redact.ApplyToEvents),
 		Redacted:  s.redacted(p), Logger: s.log})
@@ -135,11 +132,25 @@ func (s *Server) open(ctx context.Context) error {
 		p.verifier.OnRevoke(tickets.Revoke)
 		p.verifier.OnRevoke(p.streams.Revoked)
 	}
-	api.Streams, api.Tickets, api.SSE = p.streams, tickets, cfg.Server.SSE.Enabled
+	runs.Streams = p.streams
+	api.Add(&rest.Agents{Registry: s.agents, Runs: runs}, runs, &rest.Approvals{Runs: runs},
+		&rest.Sessions{Sessions: sessions, Runs: runs, Keys: p.keys, Events: cfg.Server.SSE.Path, Version: Version},
+		&rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions())})
 	if cfg.Server.WS.Enabled {
-		api.WSPath = cfg.Server.WS.Path
+		api.Add(&rest.Realtime{Path: cfg.Server.WS.Path, Streams: p.streams, Tickets: tickets})
 	}
-	api.Mount(p.gate, cfg.Server.BasePath)
+	if p.issuer != nil {
+		api.Add(&rest.Tokens{Issuer: p.issuer})
+	}
+	if p.audit != nil {
+		api.Add(&rest.Audit{Log: p.audit, Checkpoints: chain.Checkpoints.Path})
+	}
+	system := &rest.System{Health: rollup, Secrets: kept, MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth, Document: api.Document}
+	if cfg.Metrics.Enabled {
+		system.Metrics = p.metrics
+	}
+	api.Add(system)
+	api.Mount(p.gate)
 	p.http = &http.Server{Handler: p.gate, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ConnState: p.connections.state,
 		ErrorLog: errorLog(s.log)}
 	return nil

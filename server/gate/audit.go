@@ -48,6 +48,9 @@ func (q *Request) Fact(name string, value any) {
 // Details is the metadata of the entry of the route's action.
 func (q *Request) Details(all map[string]any) { q.entry.details = all }
 
+// On says what the route's action is about, where the path does not say it.
+func (q *Request) On(target string) { q.entry.target = target }
+
 // Did says that the route's action was taken, and on what: also when the answer turns out to be an error. A request with
 // an answer of 2xx has taken it in any case.
 func (q *Request) Did(target string) { q.entry.target, q.entry.done = target, true }

@@ -6,12 +6,9 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
-	"time"
 
-	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/audit"
-	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/idem"
@@ -80,9 +77,16 @@ type runInput struct {
 	Body RunBody
 }
 
-func (a *API) agentRoutes() []Route {
+// Agents is the routes of agents.
+type Agents struct {
+	Registry *agent.Registry
+	Runs     *Runs
+}
+
+// Routes are the rows of the table.
+func (a *Agents) Routes() []Route {
 	known := func(r *http.Request) error {
-		if a.Agents.Agent(r.PathValue("id")) == nil {
+		if a.Registry.Agent(r.PathValue("id")) == nil {
 			return fault.New(fault.RouteHandlerMissing, "No agent %q is registered.", r.PathValue("id"))
 		}
 		return nil
@@ -93,11 +97,11 @@ func (a *API) agentRoutes() []Route {
 			Endpoint: call(http.StatusOK, a.listAgents)},
 		{Method: "GET", Path: "/agents/{id}", Access: ScopeOf("agents", "read", "id"), Summary: "Show an agent.",
 			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
-		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
-			Again:   a.runAgain,
+		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
+			Again:   a.Runs.again,
 			Summary: "Run an agent and wait for its answer. The run continues if the client disconnects. The answer holds the run's state only with agents:read for the agent.",
 			Errors:  append(starts, fault.RunAborted, fault.RunFailed), Endpoint: call(http.StatusOK, a.runAgent)},
-		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Effects: true, Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
+		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.streamAgain,
 			Summary: "Start an agent. With `Accept: text/event-stream`, the answer streams the run's events; without agents:read for the agent, only those of the answer.",
 			Errors:  starts,
@@ -107,16 +111,16 @@ func (a *API) agentRoutes() []Route {
 	}
 }
 
-func (a *API) listAgents(context.Context, Call, struct{}) (AgentList, error) {
+func (a *Agents) listAgents(context.Context, Call, struct{}) (AgentList, error) {
 	list := AgentList{Agents: []AgentSummary{}}
-	for _, reg := range a.Agents.Agents() {
+	for _, reg := range a.Registry.Agents() {
 		list.Agents = append(list.Agents, summary(reg))
 	}
 	return list, nil
 }
 
-func (a *API) getAgent(_ context.Context, _ Call, in agentInput) (AgentSummary, error) {
-	reg := a.Agents.Agent(in.ID)
+func (a *Agents) getAgent(_ context.Context, _ Call, in agentInput) (AgentSummary, error) {
+	reg := a.Registry.Agent(in.ID)
 	if reg == nil {
 		return AgentSummary{}, fault.New(fault.AgentNotFound, "No agent %q is registered.", in.ID)
 	}
@@ -128,8 +132,8 @@ func summary(reg *agent.Registration) AgentSummary {
 }
 
 // start starts a run. The request's key is bound to it, and stands for what first tells of it, if that is given.
-func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
-	h, err := a.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
+func (a *Agents) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
+	h, err := a.Runs.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
 		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
 		Also: func(tx *store.Tx, runID string, status store.Status) error {
 			if first == nil {
@@ -146,7 +150,7 @@ func (a *API) start(ctx context.Context, c Call, in runInput, first func(runID s
 	return h, err
 }
 
-func (a *API) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, error) {
+func (a *Agents) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, error) {
 	h, err := a.start(ctx, c, in, nil)
 	if err != nil {
 		return RunAnswer{}, err
@@ -158,104 +162,32 @@ func (a *API) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, err
 	return answerOf(c.Principal, h.ID, res)
 }
 
-// runAgain tells how the run of a key has ended or that it waits, once it does; with what was told first beside that.
-func (a *API) runAgain(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
-	if first.Status != 0 {
-		writeFirst(w, first)
-		return nil
-	}
-	res, err := a.Engine.Wait(r.Context(), first.Run)
-	if err != nil {
-		return err
-	}
-	answer, err := answerOf(c.Principal, first.Run, res)
-	if err == nil && first.Body != nil {
-		err = json.Unmarshal(first.Body, &answer)
-	}
-	if err != nil {
-		return err
-	}
-	gate.JSON(w, http.StatusOK, answer)
-	return nil
-}
-
-// answerOf tells a principal how a run has ended or that it waits: as an answer or, where it was aborted or failed, as an error.
-func answerOf(p auth.Principal, runID string, res agent.RunResult) (RunAnswer, error) {
-	tell := func(kind *fault.Kind, fallback string) error {
-		e := fault.New(kind, "%s", fallback)
-		if res.Error != nil {
-			e.Message = res.Error.Message
-			e.With("code", res.Error.Code).Advise(res.Error.Hint)
-		}
-		return e.With("runId", runID).With("status", res.Status)
-	}
-	switch res.Status {
-	case store.Aborted:
-		return RunAnswer{}, tell(fault.RunAborted, "The run was aborted.")
-	case store.Failed:
-		return RunAnswer{}, tell(fault.RunFailed, "The run failed.")
-	case store.Running: // the server is stopping, and the run goes on after its restart
-		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", runID).With("status", res.Status).
-			After(5 * time.Second).Advise("Read what becomes of it with `GET /runs/{runId}/state`, after `Retry-After`; do not start it again.")
-	}
-	if !may(p, "agents", "read", res.State.AgentID) {
-		res = res.Reduced()
-	}
-	if !may(p, "traces", "read", "raw") {
-		res.State.Withhold()
-	}
-	return RunAnswer{RunID: runID, Status: res.Status, Result: res}, nil
-}
-
-// may reports whether a principal holds a scope.
-func may(p auth.Principal, resource, action, target string) bool {
-	return gate.Covered(p, auth.Scope{Resource: resource, Action: action, Target: target}) == nil
-}
-
-func (a *API) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in runInput) error {
-	started := func(runID string, status store.Status) RunStarted { return a.startedRun(in.ID, runID, status) }
+func (a *Agents) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in runInput) error {
+	started := func(runID string, status store.Status) RunStarted { return a.Runs.started(in.ID, runID, status) }
 	h, err := a.start(r.Context(), c, in, started)
 	if err != nil {
 		return err
 	}
 	c.Key.Done() // the run is what was asked for; telling of it may take as long as it runs
-	if a.SSE && wantsEvents(r) {
+	if a.Runs.SSE && wantsEvents(r) {
 		r.Header.Del("Last-Event-ID") // a new run has no event that could have been seen
-		return a.streamRun(w, r, c, in.ID, h.ID, h.Number())
+		return a.Runs.stream(w, r, c, in.ID, h.ID, h.Number())
 	}
 	gate.JSON(w, http.StatusAccepted, started(h.ID, h.Status()))
 	return nil
 }
 
 // streamAgain tells of the run of a key as its first request did or, when the client asks for that, with its events.
-func (a *API) streamAgain(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
-	if !a.SSE || !wantsEvents(r) {
+func (a *Agents) streamAgain(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
+	if !a.Runs.SSE || !wantsEvents(r) {
 		writeFirst(w, first)
 		return nil
 	}
-	run, err := a.Engine.Identify(r.Context(), first.Run)
+	run, err := a.Runs.Engine.Identify(r.Context(), first.Run)
 	if err != nil {
 		return err
 	}
-	return a.streamRun(w, r, c, run.Owner, run.ID, run.Number)
-}
-
-// startedRun tells of a run that an agent was started with.
-func (a *API) startedRun(agentID, runID string, status store.Status) RunStarted {
-	started := RunStarted{RunID: runID, Status: status, Subscribe: Subscribe{WebSocket: event.OfAgentRun(agentID, runID).String()}}
-	if a.SSE {
-		started.Subscribe.SSE = a.BasePath + "/runs/" + runID + "/events"
-	}
-	return started
-}
-
-// streamRun answers with the events of a run, until it ends or waits: all of them or, to one who may not read the agent,
-// those of the answer.
-func (a *API) streamRun(w http.ResponseWriter, r *http.Request, c Call, agentID, runID string, number int64) error {
-	w.Header().Set("X-Run-Id", runID)
-	feed := a.runFeed(event.OfAgentRun(agentID, runID), event.RunView, number)
-	feed.EndOnPause, feed.Answer = true, true
-	return a.Streams.ServeSSE(w, r, c.Principal, feed)
+	return a.Runs.stream(w, r, c, run.Owner, run.ID, run.Number)
 }
 
 // wantsEvents reports whether the client asks for an event stream.

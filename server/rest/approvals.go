@@ -42,28 +42,32 @@ type ApprovalList struct {
 	Approvals []agent.Waiting `json:"approvals"`
 }
 
-func (a *API) approvalRoutes() []Route {
+// Approvals is the routes of decisions on tool calls.
+type Approvals struct{ Runs *Runs }
+
+// Routes are the rows of the table.
+func (a *Approvals) Routes() []Route {
 	return []Route{
 		{Method: "GET", Path: "/approvals", Access: ScopeOfSome("agents", "read"),
 			Summary:  "List the tool calls that wait for a decision, oldest run first, of the agents that the token may read.",
 			Endpoint: call(http.StatusOK, a.listApprovals)},
-		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Effects: true, Action: audit.RunResume, Target: "run:{runId}", Starts: true, Again: a.runAgain,
+		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Action: audit.RunResume, Target: "run:{runId}", Starts: true, Again: a.Runs.again,
 			Summary: "Decide on the waiting tool calls of a run, and wait until the run ends or waits again. A decision on a call of a child run also requires agents:approve for the child's agent.",
 			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.CallAltered, fault.EditRefused, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
-				_, err := a.Engine.Suspended(r.Context(), r.PathValue("runId"))
+				_, err := a.Runs.Engine.Suspended(r.Context(), r.PathValue("runId"))
 				return err
 			},
 			Endpoint: call(http.StatusOK, a.resumeRun)},
 	}
 }
 
-func (a *API) listApprovals(ctx context.Context, c Call, _ struct{}) (ApprovalList, error) {
+func (a *Approvals) listApprovals(ctx context.Context, c Call, _ struct{}) (ApprovalList, error) {
 	var owners []string
 	if all, ids := c.Principal.Grant.Targets("agents", "read"); !all {
 		owners = append([]string{}, ids...) // never nil, which would be all
 	}
-	list, err := a.Engine.Approvals(ctx, owners)
+	list, err := a.Runs.Engine.Approvals(ctx, owners)
 	return ApprovalList{Approvals: list}, err
 }
 
@@ -72,7 +76,7 @@ type resumeInput struct {
 	Body  ResumeBody
 }
 
-func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer, error) {
+func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer, error) {
 	bodies := in.Body.Approvals
 	if in.Body.Directive != nil {
 		bodies = append(bodies, in.Body.Directive.Approvals...)
@@ -88,7 +92,7 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 		return RunAnswer{}, err
 	}
 	var decided []agent.Verdict
-	h, unmatched, err := a.Engine.ResumeAlso(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
+	h, unmatched, err := a.Runs.Engine.ResumeAlso(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
 		decided = made
 		return c.bind(tx, in.RunID, 0, unmatchedBody{decisionBodies(unmatched)})
 	})
@@ -100,7 +104,7 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 	c.Request.Did("run:" + in.RunID)
 	var res agent.RunResult
 	if h == nil {
-		res, err = a.Engine.Result(ctx, in.RunID)
+		res, err = a.Runs.Engine.Result(ctx, in.RunID)
 	} else {
 		res, err = h.Wait(ctx)
 	}
@@ -114,11 +118,11 @@ func (a *API) resumeRun(ctx context.Context, c Call, in resumeInput) (RunAnswer,
 
 // mayDecide checks that a principal may decide on calls of child runs: who may decide for the root run's agent may not thereby
 // decide for every agent that it calls.
-func (a *API) mayDecide(ctx context.Context, p auth.Principal, runID string, decisions []agent.Decision) error {
+func (a *Approvals) mayDecide(ctx context.Context, p auth.Principal, runID string, decisions []agent.Decision) error {
 	if !slices.ContainsFunc(decisions, func(d agent.Decision) bool { return d.SubRunToolCallID != "" }) {
 		return nil
 	}
-	owners, err := a.Engine.Askers(ctx, runID, decisions)
+	owners, err := a.Runs.Engine.Askers(ctx, runID, decisions)
 	if err != nil {
 		return err
 	}

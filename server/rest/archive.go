@@ -44,9 +44,9 @@ func SessionImportOf(v session.Imported) SessionImport {
 	return SessionImport{Session: SessionOf(v.Session), Messages: v.Messages, Handoffs: v.Handoffs, Warnings: v.Warnings}
 }
 
-func (a *API) archiveRoutes() []Route {
+func (a *Sessions) archiveRoutes() []Route {
 	return []Route{
-		{Method: "POST", Path: "/sessions/{id}/export", Access: ScopeOf("sessions", "export", "id"), Effects: true, Action: audit.SessionExport, Target: "session:{id}",
+		{Method: "POST", Path: "/sessions/{id}/export", Access: ScopeOf("sessions", "export", "id"), Action: audit.SessionExport, Target: "session:{id}",
 			Summary: "Export a whole session, of any length, as JSON Lines: as a text in JSON or, with `Accept: " + ndjson + "`, unwrapped.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[SessionExport](), Description: "The export as a text."},
@@ -56,7 +56,7 @@ func (a *API) archiveRoutes() []Route {
 				return err
 			},
 			Endpoint: streamed(a.exportSession)},
-		{Method: "POST", Path: "/sessions/import", Access: Scope("sessions", "write"), Effects: true, Action: audit.SessionImport, Target: "session",
+		{Method: "POST", Path: "/sessions/import", Access: Scope("sessions", "write"), Action: audit.SessionImport, Target: "session",
 			Summary: "Create a session from an export. Its messages, with new ids, are the history of later runs.",
 			Errors: []*fault.Kind{fault.ExportFormat, fault.ExportTooNew, fault.ExportUnsupported, fault.ExportChecksum, fault.ExportEncrypted,
 				fault.SessionExists},
@@ -74,7 +74,7 @@ func (a *API) archiveRoutes() []Route {
 	}
 }
 
-func (a *API) exportSession(w http.ResponseWriter, r *http.Request, _ Call, in struct {
+func (a *Sessions) exportSession(w http.ResponseWriter, r *http.Request, _ Call, in struct {
 	ID   string `path:"id"`
 	Body ExportBody
 }) error {

@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"agentd/server/audit"
-	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/message"
 	"agentd/server/openapi"
-	"agentd/server/stream"
 )
 
 // DatedEntry is an entry of the audit chain with its time as text, which the chain does not hold.
@@ -72,7 +70,14 @@ type AuditKey struct {
 	Key audit.Key `json:"key"`
 }
 
-func (a *API) auditRoutes() []Route {
+// Audit is the routes of the audit chain.
+type Audit struct {
+	Log         *audit.Log
+	Checkpoints string // their file
+}
+
+// Routes are the rows of the table.
+func (a *Audit) Routes() []Route {
 	return []Route{
 		{Method: "GET", Path: "/audit", Access: Scope("audit", "read"), Summary: "List entries of the audit chain. A page may end early if few of many entries match.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in AuditQuery) (AuditList, error) {
@@ -80,7 +85,7 @@ func (a *API) auditRoutes() []Route {
 				if err != nil {
 					return AuditList{}, err
 				}
-				page, more, err := a.Audit.List(ctx, q)
+				page, more, err := a.Log.List(ctx, q)
 				list := AuditList{Entries: make([]DatedEntry, len(page)), NextSeq: more}
 				for i, e := range page {
 					list.Entries[i] = DatedEntry{e, message.Millis(e.TS)}
@@ -90,21 +95,21 @@ func (a *API) auditRoutes() []Route {
 		{Method: "GET", Path: "/audit/key", Access: Scope("audit", "read"),
 			Summary: "Show the public key that checkpoints are signed with. Keep it, or its fingerprint, where the server cannot write.",
 			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (AuditKey, error) {
-				return AuditKey{audit.KeyOf(a.Audit.PublicKey())}, nil
+				return AuditKey{audit.KeyOf(a.Log.PublicKey())}, nil
 			})},
-		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Effects: true, Action: audit.AuditVerify, Target: "audit",
+		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Action: audit.AuditVerify, Target: "audit",
 			Summary: "Check whether the audit chain is whole. For a broken chain, the answer has status 200 and names the first bad entry.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct{ Body AuditRange }) (AuditVerdict, error) {
-				v, err := a.Audit.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.to(), Checkpoints: a.AuditCheckpoints})
+				v, err := a.Log.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.to(), Checkpoints: a.Checkpoints})
 				return AuditVerdict{v}, err
 			})},
-		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Effects: true, Action: audit.AuditExport, Target: "audit",
+		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Action: audit.AuditExport, Target: "audit",
 			Summary: "Measure an export of the audit chain. `GET /audit/export` returns the entries.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which comes first."`
 				Body   AuditRange
 			}) (AuditExport, error) {
-				x, err := a.Audit.Export(ctx, nowhere{}, exportFormat(in.Body.Format, in.Format), in.Body.FromSeq, in.Body.to())
+				x, err := a.Log.Export(ctx, nowhere{}, exportFormat(in.Body.Format, in.Format), in.Body.FromSeq, in.Body.to())
 				return AuditExport{x}, err
 			})},
 		{Method: "GET", Path: "/audit/export", Access: Scope("audit", "export"), Summary: "Export the entries of the audit chain at the time of the request, as a file.",
@@ -120,7 +125,7 @@ func (a *API) auditRoutes() []Route {
 					as = csvType
 				}
 				out := newDownload(w, as)
-				_, err := a.Audit.Export(r.Context(), out, format, in.FromSeq, in.ToSeq)
+				_, err := a.Log.Export(r.Context(), out, format, in.FromSeq, in.ToSeq)
 				if err == nil && !out.begun {
 					_, err = out.Write(nil)
 				}
@@ -199,47 +204,4 @@ func AuditEntry(seq int64, line []byte) *hub.Entry {
 	payload := make([]byte, 0, len(line)+40)
 	payload = append(append(append(payload, `{"type":"`+auditEvent+`","entry":`...), line...), '}')
 	return &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: int(seq)}, ID: strconv.FormatInt(seq, 10), Type: auditEvent, Payload: payload}
-}
-
-// auditFeed shows the entries as they come and, after a cursor, those since.
-func (a *API) auditFeed() stream.Feed {
-	return stream.Feed{
-		Subject: event.Subject{Kind: event.AuditEvents}.String(),
-		Resolve: func(_ context.Context, cursor string) (hub.Position, bool, error) {
-			seq, ok := place(cursor, 10)
-			if !ok || seq > a.Audit.Head().Size {
-				return hub.Position{}, false, nil
-			}
-			return hub.Position{Epoch: 1, Seq: int(seq)}, true, nil
-		},
-		Replay: func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
-			if after == (hub.Position{}) {
-				return nil
-			}
-			for next := int64(after.Seq) + 1; next > 0; {
-				page, more, err := a.Audit.List(ctx, audit.Query{From: next})
-				if err != nil {
-					return err
-				}
-				for i := range page {
-					if err := yield(AuditEntry(page[i].Seq, page[i].Line(nil))); err != nil {
-						return err
-					}
-				}
-				next = more
-			}
-			return nil
-		},
-		Backlog: func(_ context.Context, after hub.Position, before *hub.Entry) (int, string, error) {
-			last := int(a.Audit.Head().Size)
-			if before != nil {
-				last = before.Pos.Seq - 1
-			}
-			if after == (hub.Position{}) || last <= after.Seq {
-				return 0, "", nil
-			}
-			return last - after.Seq, strconv.Itoa(last), nil
-		},
-		Whole: func(*hub.Entry) bool { return true },
-	}
 }

@@ -7,7 +7,7 @@ import (
 	"agentd/server/openapi"
 )
 
-func (a *API) cassetteRoute() Route {
+func (a *Runs) cassetteRoute() Route {
 	return Route{Method: "GET", Path: "/runs/{runId}/cassette", Access: ScopeTo("traces", "read", "raw"),
 		Summary:  "Export a finished recorded run as a file for `agentd replay`: `svc-tool-cassette` 1.0. It holds everything that was said.",
 		Errors:   []*fault.Kind{fault.RunNotFound, fault.RunNotEnded, fault.RunNotRecorded},
@@ -15,6 +15,6 @@ func (a *API) cassetteRoute() Route {
 		Endpoint: streamed(a.runCassette)}
 }
 
-func (a *API) runCassette(w http.ResponseWriter, r *http.Request, _ Call, in runInputID) error {
+func (a *Runs) runCassette(w http.ResponseWriter, r *http.Request, _ Call, in runInputID) error {
 	return a.Engine.Cassette(r.Context(), in.RunID, newDownload(w, ndjson))
 }

@@ -2,65 +2,37 @@ package rest
 
 import (
 	"context"
-	"net/http"
-	"reflect"
+	"strconv"
 	"time"
 
-	"agentd/auth"
+	"agentd/server/agent"
+	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/gate"
 	"agentd/server/hub"
-	"agentd/server/openapi"
 	"agentd/server/stream"
 )
 
-// eventsRoute streams any subject, to those who may subscribe to it over WebSocket.
-func (a *API) eventsRoute() Route {
-	return Route{Method: "GET", Path: "/events", Access: Anyone(),
-		Summary: "Stream the events of a subject as Server-Sent Events, to a token that may subscribe to it. The stream resumes after `Last-Event-ID`, also after a restart.",
-		Errors:  []*fault.Kind{fault.ScopeDenied},
-		Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames; a lifecycle frame ends the stream of a run."},
-			{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}},
-		Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, c Call, in struct {
-			Subject     string `query:"subject" doc:"As for a subscription over WebSocket, such as session:ID/events."`
-			Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-			LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
-		}) error {
-			s, err := event.ParseSubject(in.Subject)
-			if err != nil {
-				return err
-			}
-			scope, err := auth.ParseScope(s.Scope())
-			if err == nil {
-				err = gate.Covered(c.Principal, scope)
-			}
-			if err != nil {
-				return err
-			}
-			c.Request.Fact("subject", s.String())
-			feed, err := a.Feed(r.Context(), s)
-			if err != nil {
-				return err
-			}
-			resumeAfter(r, in.LastEventID)
-			return a.Streams.ServeSSE(w, r, c.Principal, feed)
-		})}
+// Feeds are what subjects show.
+type Feeds struct {
+	Engine *agent.Engine
+	Audit  *audit.Log    // nil: there is none
+	Keep   time.Duration // for which the hub keeps events
 }
 
-// Feed is what a subject shows. A subject that names no run or session that exists here has only what will be
+// Of is what a subject shows. A subject that names no run or session that exists here has only what will be
 // published on it.
-func (a *API) Feed(ctx context.Context, s event.Subject) (stream.Feed, error) {
+func (f *Feeds) Of(ctx context.Context, s event.Subject) (stream.Feed, error) {
 	plain := stream.Feed{Subject: s.String()}
 	switch s.Kind {
 	case event.SessionEvents:
-		return a.sessionFeed(s.Owner), nil
+		return f.session(s.Owner), nil
 	case event.AuditEvents:
-		if a.Audit != nil {
-			return a.auditFeed(), nil
+		if f.Audit != nil {
+			return f.audit(), nil
 		}
 	case event.AgentRunEvents, event.SessionRunEvents:
-		row, err := a.Engine.Find(ctx, s.Run)
+		row, err := f.Engine.Find(ctx, s.Run)
 		if fault.Is(err, fault.RunNotFound) {
 			return plain, nil
 		}
@@ -75,15 +47,15 @@ func (a *API) Feed(ctx context.Context, s event.Subject) (stream.Feed, error) {
 		if owner != s.Owner || view == event.SessionRunView && row.Parent != 0 {
 			return plain, nil
 		}
-		return a.runFeed(s, view, row.N), nil
+		return f.run(s, view, row.N), nil
 	}
 	return plain, nil
 }
 
-// runFeed shows one run on a subject of its own.
-func (a *API) runFeed(s event.Subject, view event.View, number int64) stream.Feed {
+// run shows one run on a subject of its own.
+func (f *Feeds) run(s event.Subject, view event.View, number int64) stream.Feed {
 	events := func(ctx context.Context) (int, error) {
-		row, err := a.Engine.Find(ctx, s.Run)
+		row, err := f.Engine.Find(ctx, s.Run)
 		if err != nil {
 			return 0, err
 		}
@@ -91,13 +63,13 @@ func (a *API) runFeed(s event.Subject, view event.View, number int64) stream.Fee
 	}
 	return stream.OfRun(s, view, number, events, stream.Feed{
 		Replay: func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
-			return a.Engine.Replay(ctx, s.Run, view, after.Seq, yield)
+			return f.Engine.Replay(ctx, s.Run, view, after.Seq, yield)
 		},
 		Backlog: func(ctx context.Context, after hub.Position, before *hub.Entry) (int, string, error) {
-			return a.Engine.Backlog(ctx, s.Run, view, after.Seq, before)
+			return f.Engine.Backlog(ctx, s.Run, view, after.Seq, before)
 		},
 		Ended: func(ctx context.Context) (string, error) {
-			row, err := a.Engine.Find(ctx, s.Run)
+			row, err := f.Engine.Find(ctx, s.Run)
 			if err != nil || !row.Status.Terminal() {
 				return "", err
 			}
@@ -106,19 +78,19 @@ func (a *API) runFeed(s event.Subject, view event.View, number int64) stream.Fee
 	})
 }
 
-// sessionFeed shows all runs of a session; a client without a cursor gets those that were made within the time for
+// session shows all runs of a session; a client without a cursor gets those that were made within the time for
 // which the ring keeps events.
-func (a *API) sessionFeed(session string) stream.Feed {
-	since := time.Now().Add(-a.BufferTTL).UnixMilli()
+func (f *Feeds) session(id string) stream.Feed {
+	since := time.Now().Add(-f.Keep).UnixMilli()
 	return stream.Feed{
-		Subject: event.OfSession(session).String(),
+		Subject: event.OfSession(id).String(),
 		Resolve: func(ctx context.Context, text string) (hub.Position, bool, error) {
 			c, ok := event.ParseCursor(text)
 			if !ok || c.View != event.SessionView {
 				return hub.Position{}, false, nil
 			}
-			row, err := a.Engine.Find(ctx, c.Run)
-			if fault.Is(err, fault.RunNotFound) || err == nil && (row.Session != session || row.Parent != 0 || c.Seq > row.Events) {
+			row, err := f.Engine.Find(ctx, c.Run)
+			if fault.Is(err, fault.RunNotFound) || err == nil && (row.Session != id || row.Parent != 0 || c.Seq > row.Events) {
 				return hub.Position{}, false, nil
 			}
 			if err != nil {
@@ -127,11 +99,54 @@ func (a *API) sessionFeed(session string) stream.Feed {
 			return hub.Position{Epoch: row.N, Seq: c.Seq, Sub: c.Sub}, true, nil
 		},
 		Replay: func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
-			return a.Engine.ReplaySession(ctx, session, after, since, yield)
+			return f.Engine.ReplaySession(ctx, id, after, since, yield)
 		},
 		Backlog: func(ctx context.Context, after hub.Position, before *hub.Entry) (int, string, error) {
-			return a.Engine.SessionBacklog(ctx, session, after, since, before)
+			return f.Engine.SessionBacklog(ctx, id, after, since, before)
 		},
 		Whole: func(*hub.Entry) bool { return false },
+	}
+}
+
+// audit shows the entries as they come and, after a cursor, those since.
+func (f *Feeds) audit() stream.Feed {
+	return stream.Feed{
+		Subject: event.Subject{Kind: event.AuditEvents}.String(),
+		Resolve: func(_ context.Context, cursor string) (hub.Position, bool, error) {
+			seq, ok := place(cursor, 10)
+			if !ok || seq > f.Audit.Head().Size {
+				return hub.Position{}, false, nil
+			}
+			return hub.Position{Epoch: 1, Seq: int(seq)}, true, nil
+		},
+		Replay: func(ctx context.Context, after hub.Position, yield func(*hub.Entry) error) error {
+			if after == (hub.Position{}) {
+				return nil
+			}
+			for next := int64(after.Seq) + 1; next > 0; {
+				page, more, err := f.Audit.List(ctx, audit.Query{From: next})
+				if err != nil {
+					return err
+				}
+				for i := range page {
+					if err := yield(AuditEntry(page[i].Seq, page[i].Line(nil))); err != nil {
+						return err
+					}
+				}
+				next = more
+			}
+			return nil
+		},
+		Backlog: func(_ context.Context, after hub.Position, before *hub.Entry) (int, string, error) {
+			last := int(f.Audit.Head().Size)
+			if before != nil {
+				last = before.Pos.Seq - 1
+			}
+			if after == (hub.Position{}) || last <= after.Seq {
+				return 0, "", nil
+			}
+			return last - after.Seq, strconv.Itoa(last), nil
+		},
+		Whole: func(*hub.Entry) bool { return true },
 	}
 }

@@ -25,7 +25,7 @@ import (
 //	it can be made again         nothing: the stage saves a 2xx answer after it
 
 // takesKey reports whether a row honours Idempotency-Key.
-func (a *API) takesKey(rt Route) bool { return a.Keys != nil && rt.Effects && !rt.Secret }
+func (a *API) takesKey(rt Route) bool { return a.Keys != nil && rt.Effects() && !rt.Secret }
 
 // readKey is the key of a request for a row, empty when there is none.
 func (a *API) readKey(w http.ResponseWriter, r *http.Request, rt Route) (string, error) {

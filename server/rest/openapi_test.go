@@ -6,10 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/agent"
-	"agentd/server/audit"
 	"agentd/server/golden"
 	"agentd/server/idem"
 	"agentd/server/rest"
@@ -18,8 +16,10 @@ import (
 // TestDocument compares the document of all routes with the one that was last looked at: whoever changes a route
 // changes what others rely on.
 func TestDocument(t *testing.T) {
-	api := &rest.API{Agents: &agent.Registry{}, Issuer: new(auth.Issuer), Keys: new(idem.Keys), Metrics: metrics.New(""), MetricsPath: "/metrics",
-		SSE: true, WSPath: "/ws", SSESessions: "/sessions", Audit: new(audit.Log), Version: "0.0.0", BasePath: "/v1"}
+	runs := &rest.Runs{SSE: true, Base: "/v1"}
+	api := &rest.API{Base: "/v1", Version: "0.0.0", Keys: new(idem.Keys)}
+	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{},
+		&rest.Realtime{Path: "/ws"}, &rest.Tokens{}, &rest.Audit{}, &rest.System{Metrics: metrics.New(""), MetricsPath: "/metrics"})
 	got := string(api.Document())
 	if again := string(api.Document()); again != got {
 		t.Error("Document() gives other bytes the second time")

@@ -23,12 +23,17 @@ type TicketAnswer struct {
 	TTLMS     int64  `json:"ttlMs"`
 }
 
-func (a *API) realtimeRoutes() []Route {
-	if a.WSPath == "" {
-		return nil
-	}
+// Realtime is the routes of the WebSocket transport.
+type Realtime struct {
+	Path    string // of the upgrade
+	Streams *stream.Service
+	Tickets *auth.Tickets
+}
+
+// Routes are the rows of the table.
+func (a *Realtime) Routes() []Route {
 	return []Route{
-		{Method: "GET", Path: a.WSPath, Access: Upgrade(), Starts: true,
+		{Method: "GET", Path: a.Path, Access: Upgrade(), Starts: true,
 			Summary: "Upgrade to a WebSocket with the subprotocol `svc.protocol.v1`. The server checks the token or ticket after the handshake, and refuses it with a close code.",
 			Errors:  []*fault.Kind{fault.HandshakeInvalid, fault.UpgradeRequired, fault.Overloaded},
 			Answers: []openapi.Response{{Status: 101, Description: "The connection speaks svc.protocol.v1."}},
@@ -39,7 +44,7 @@ func (a *API) realtimeRoutes() []Route {
 				}
 				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
 			})},
-		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Effects: true, Action: audit.TicketIssue, Target: "ticket", Secret: true,
+		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Action: audit.TicketIssue, Target: "ticket", Secret: true,
 			Summary: "Issue a single-use ticket, with which a browser opens a WebSocket or an event stream.",
 			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
 				value, expires := a.Tickets.Issue(c.Principal)
@@ -50,7 +55,7 @@ func (a *API) realtimeRoutes() []Route {
 
 // Cancel aborts a run for a client of the realtime protocol, if the client may. It reports whether the run had not ended
 // yet. Only an abort, or the refusal of one, has an entry in the audit chain.
-func (a *API) Cancel(ctx context.Context, p auth.Principal, runID string, c stream.Cancellation) (bool, error) {
+func (a *Runs) Cancel(ctx context.Context, p auth.Principal, runID string, c stream.Cancellation) (bool, error) {
 	run, err := a.Engine.Identify(ctx, runID)
 	if err != nil {
 		return false, err

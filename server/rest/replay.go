@@ -18,10 +18,14 @@ type ReplayBody struct {
 	Limit         int    `json:"limit,omitempty" min:"1" max:"1000" doc:"Spans in the answer. Default 1000."`
 }
 
-func (a *API) replayRoutes() []Route {
+// Spans is the routes of recorded spans.
+type Spans struct{ Traces *trace.Service }
+
+// Routes are the rows of the table.
+func (a *Spans) Routes() []Route {
 	access := ScopeByFlag(ScopeTo("traces", "read", "sanitized"), "raw", ScopeTo("traces", "read", "raw"))
 	return []Route{
-		{Method: "POST", Path: "/runs/{runId}/replay", Access: access, Effects: true, Action: audit.ReplayGranted, Target: "run:{runId}", Refused: audit.ReplayDenied,
+		{Method: "POST", Path: "/runs/{runId}/replay", Access: access, Action: audit.ReplayGranted, Target: "run:{runId}", Refused: audit.ReplayDenied,
 			Summary: "Replay the recorded spans of a run and its descendants. A replay calls and changes nothing.",
 			Errors:  []*fault.Kind{fault.RunNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
@@ -30,7 +34,7 @@ func (a *API) replayRoutes() []Route {
 			}) (trace.Replay, error) {
 				return a.replay(ctx, c, trace.Target{RunID: in.RunID}, in.Body)
 			})},
-		{Method: "POST", Path: "/sessions/{id}/replay", Access: access, Effects: true, Action: audit.ReplayGranted, Target: "session:{id}", Refused: audit.ReplayDenied,
+		{Method: "POST", Path: "/sessions/{id}/replay", Access: access, Action: audit.ReplayGranted, Target: "session:{id}", Refused: audit.ReplayDenied,
 			Summary: "Replay the recorded spans of all runs of a session. A replay calls and changes nothing.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
@@ -43,7 +47,7 @@ func (a *API) replayRoutes() []Route {
 }
 
 // replay answers both routes.
-func (a *API) replay(ctx context.Context, c Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
+func (a *Spans) replay(ctx context.Context, c Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
 	got, err := a.Traces.Replay(ctx, target, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
 	c.Request.Details(map[string]any{"mode": got.Mode, "eventCount": len(got.Events)})
 	return got, err

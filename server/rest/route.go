@@ -143,7 +143,6 @@ type Route struct {
 	Method  string
 	Path    string // below the base path
 	Access  Access
-	Effects bool // changes something; false: only reads
 	Starts  bool // makes new work, and so is refused while the server drains
 	Probe   bool // is asked for by probes, and so is not limited in rate
 	Summary string
@@ -163,6 +162,9 @@ type Route struct {
 
 // Pattern is the route's pattern for http.ServeMux.
 func (rt Route) Pattern(base string) string { return rt.Method + " " + base + rt.Path }
+
+// Effects reports whether the route does something that an Idempotency-Key can keep from happening twice.
+func (rt Route) Effects() bool { return rt.Method != http.MethodGet }
 
 // Call is what an endpoint knows beside its input.
 type Call struct {
@@ -213,13 +215,13 @@ func streamed[In any](fn func(w http.ResponseWriter, r *http.Request, c Call, in
 
 // Mount puts the table's routes behind a gate, each with its checks. It panics on a row that is not sound, since that is
 // a programmer's mistake.
-func (a *API) Mount(g *gate.Gate, base string) {
+func (a *API) Mount(g *gate.Gate) {
 	a.bodies = newBodies()
-	for _, rt := range a.Routes() {
+	for _, rt := range a.Routes {
 		if err := rt.check(); err != nil {
 			panic(fmt.Sprintf("rest: %s %s: %v", rt.Method, rt.Path, err))
 		}
-		g.Handle(gate.Row{Pattern: rt.Pattern(base), Public: rt.Access.kind == public, Probe: rt.Probe, Upgrade: rt.Access.kind == upgrade,
+		g.Handle(gate.Row{Pattern: rt.Pattern(a.Base), Public: rt.Access.kind == public, Probe: rt.Probe, Upgrade: rt.Access.kind == upgrade,
 			Ticketed: slices.Contains(queryNames(rt.Endpoint.in), gate.TicketParameter), Late: rt.Access.kind == byFlag,
 			Action: rt.Action, Refused: rt.Refused, Target: rt.Target,
 			Serve: func(w http.ResponseWriter, r *http.Request) error { return a.serve(w, r, g, rt) }})
@@ -234,10 +236,8 @@ func (rt Route) check() error {
 		return fmt.Errorf("it has no endpoint")
 	case rt.Secret && rt.Again != nil:
 		return fmt.Errorf("what is never kept is not told again")
-	case rt.Effects && (rt.Action == "" || rt.Target == ""):
+	case rt.Effects() && (rt.Action == "" || rt.Target == ""):
 		return fmt.Errorf("it has an effect that the audit chain cannot name")
-	case rt.Effects != (rt.Method != http.MethodGet):
-		return fmt.Errorf("%s and Effects=%v do not go together", rt.Method, rt.Effects)
 	case rt.Access.param != "" && !strings.Contains(rt.Path, "{"+rt.Access.param+"}"):
 		return fmt.Errorf("its path has no {%s}", rt.Access.param)
 	case rt.Access.kind == byFlag && !flagOf(reflect.Zero(rt.Endpoint.in), rt.Access.flag).IsValid():

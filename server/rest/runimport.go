@@ -27,15 +27,15 @@ type RunImport struct {
 // RunImportOf is the wire form of what an import made.
 func RunImportOf(v agent.Imported) RunImport { return RunImport(v) }
 
-func (a *API) importRoute() Route {
-	return Route{Method: "POST", Path: "/runs/import", Access: Scope("runs", "import"), Effects: true, Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
+func (a *Runs) importRoute() Route {
+	return Route{Method: "POST", Path: "/runs/import", Access: Scope("runs", "import"), Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
 		Summary: "Take over a run that has ended or waits for approvals, from its state (`svc-run-state` 1.x). The token also needs agents:invoke for the state's agent, for the agents of its child runs, and for the agents that waiting calls would call.",
 		Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
 			fault.SessionBusy, fault.Overloaded},
 		Endpoint: call(http.StatusCreated, a.importRun)}
 }
 
-func (a *API) importRun(ctx context.Context, c Call, in struct {
+func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 	SessionID string `query:"sessionId" doc:"A session for the run, instead of the one in the state. Nothing may have been said in it."`
 	Body      []byte
 }) (RunImport, error) {

@@ -3,13 +3,11 @@ package rest
 import (
 	"context"
 	"net/http"
-	"reflect"
 
+	"agentd/auth"
 	"agentd/server/agent"
 	"agentd/server/audit"
-	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/openapi"
 	"agentd/server/stream"
 	"agentd/store"
 )
@@ -34,13 +32,6 @@ type runInputID struct {
 	RunID string `path:"runId"`
 }
 
-// A browser's EventSource can set no header: the query takes what else stands in headers.
-type watchRunInput struct {
-	RunID       string `path:"runId"`
-	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
-}
-
 // AbortBody says how to abort a run.
 type AbortBody struct {
 	Drain              bool   `json:"drain,omitempty" doc:"Let the current step finish."`
@@ -59,7 +50,19 @@ type abortInput struct {
 	Body  AbortBody
 }
 
-func (a *API) runRoutes() []Route {
+// Runs is the routes of runs, and what others need of them.
+type Runs struct {
+	Engine  *agent.Engine
+	Feeds   *Feeds
+	Streams *stream.Service
+	SSE     bool // there are event streams
+	Base    string
+
+	Record func(ctx context.Context, p auth.Principal, r audit.Record, refused error) error // what is done over a WebSocket
+}
+
+// Routes are the rows of the table.
+func (a *Runs) Routes() []Route {
 	routes := []Route{
 		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "List the runs of the agents that the token may read, newest first. Waiting runs show what they wait for.",
 			Errors: []*fault.Kind{fault.RunNotFound}, Endpoint: call(http.StatusOK, a.listRuns)},
@@ -71,22 +74,18 @@ func (a *API) runRoutes() []Route {
 				}
 				return s, err
 			})},
-		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Effects: true, Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
+		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
 		a.cassetteRoute(),
 		a.importRoute(),
 	}
-	if !a.SSE {
-		return routes
+	if a.SSE {
+		routes = append(routes, a.eventRoutes()...)
 	}
-	return append(routes, a.eventsRoute(), Route{Method: "GET", Path: "/runs/{runId}/events", Access: Owner("read"),
-		Summary: "Stream a run's events as Server-Sent Events: first all durable ones, then new ones. The stream resumes after `Last-Event-ID`, also after a restart.",
-		Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames; a lifecycle frame ends the stream."},
-			{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}},
-		Endpoint: streamed(a.runEvents)})
+	return routes
 }
 
-func (a *API) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, error) {
+func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, error) {
 	f := store.RunFilter{Status: store.Status(in.Status), Session: in.SessionID, Limit: in.Limit}
 	if f.Limit == 0 {
 		f.Limit = 100
@@ -134,20 +133,8 @@ func contains(ids []string, id string) bool {
 	return false
 }
 
-func (a *API) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer, error) {
+func (a *Runs) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer, error) {
 	c.Request.Details(abortDetails(in.Body.Drain, in.Body.OnPendingApprovals))
 	status, err := a.Engine.Abort(ctx, in.RunID, agent.AbortOptions{Drain: in.Body.Drain, OnPending: in.Body.OnPendingApprovals, Reason: in.Body.Reason})
 	return AbortAnswer{RunID: in.RunID, Status: status}, err
-}
-
-func (a *API) runEvents(w http.ResponseWriter, r *http.Request, c Call, in watchRunInput) error {
-	resumeAfter(r, in.LastEventID)
-	return a.Streams.ServeSSE(w, r, c.Principal, a.runFeed(event.OfAgentRun(c.Run.Owner, c.Run.ID), event.RunView, c.Run.Number))
-}
-
-// resumeAfter lets a stream begin after the event that the query names, unless a header names one.
-func resumeAfter(r *http.Request, lastEventID string) {
-	if lastEventID != "" && r.Header.Get("Last-Event-ID") == "" {
-		r.Header.Set("Last-Event-ID", lastEventID)
-	}
 }

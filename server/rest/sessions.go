@@ -3,14 +3,11 @@ package rest
 import (
 	"context"
 	"net/http"
-	"reflect"
 
 	"agentd/server/audit"
-	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/openapi"
+	"agentd/server/idem"
 	"agentd/server/session"
-	"agentd/server/stream"
 	"agentd/store"
 )
 
@@ -64,7 +61,17 @@ type sessionInput struct {
 	ID string `path:"id"`
 }
 
-func (a *API) sessionRoutes() []Route {
+// Sessions is the routes of sessions.
+type Sessions struct {
+	Sessions *session.Service
+	Runs     *Runs
+	Keys     *idem.Keys // nil: an Idempotency-Key is not looked at
+	Events   string     // the path of the event streams' parent, "/sessions"
+	Version  string
+}
+
+// Routes are the rows of the table.
+func (a *Sessions) Routes() []Route {
 	routes := []Route{
 		{Method: "GET", Path: "/sessions", Access: Scope("sessions", "read"), Summary: "List the sessions, newest first, at most 1000.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
@@ -74,7 +81,7 @@ func (a *API) sessionRoutes() []Route {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
 				return SessionListOf(stored), err
 			})},
-		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Effects: true, Action: audit.SessionCreate, Target: "session", Summary: "Create a session.",
+		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Action: audit.SessionCreate, Target: "session", Summary: "Create a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
@@ -91,7 +98,7 @@ func (a *API) sessionRoutes() []Route {
 				v, err := a.Sessions.Get(ctx, in.ID)
 				return SessionAnswer{SessionOf(v)}, err
 			})},
-		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Effects: true, Action: audit.SessionDelete, Target: "session:{id}",
+		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Action: audit.SessionDelete, Target: "session:{id}",
 			Summary:  "Erase a session with its runs and messages.",
 			Errors:   []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
 			Endpoint: call(http.StatusNoContent, a.eraseSession)},
@@ -112,14 +119,10 @@ func (a *API) sessionRoutes() []Route {
 			})},
 	}
 	routes = append(routes, a.archiveRoutes()...)
-	if !a.SSE {
-		return routes
+	if a.Runs.SSE {
+		routes = append(routes, a.eventRoute())
 	}
-	return append(routes, Route{Method: "GET", Path: a.SSESessions + "/{id}/events", Access: ScopeOf("sessions", "read", "id"),
-		Summary:  "Stream the events of all runs of a session as Server-Sent Events. The stream resumes after `Last-Event-ID`, also after a restart.",
-		Errors:   []*fault.Kind{fault.SessionNotFound},
-		Answers:  []openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames."}},
-		Endpoint: streamed(a.sessionEvents)})
+	return routes
 }
 
 // createdSession says in the audit chain which session a request has created.
@@ -130,24 +133,10 @@ func (c Call) createdSession(id string) {
 	}
 }
 
-func (a *API) eraseSession(ctx context.Context, c Call, in sessionInput) (none, error) {
-	err := a.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.keep(tx, "", "", http.StatusNoContent, nil) })
+func (a *Sessions) eraseSession(ctx context.Context, c Call, in sessionInput) (none, error) {
+	err := a.Runs.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.keep(tx, "", "", http.StatusNoContent, nil) })
 	if err == nil && a.Keys != nil {
 		a.Keys.Forget()
 	}
 	return none{}, err
-}
-
-type watchSessionInput struct {
-	ID          string `path:"id"`
-	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
-}
-
-func (a *API) sessionEvents(w http.ResponseWriter, r *http.Request, c Call, in watchSessionInput) error {
-	resumeAfter(r, in.LastEventID)
-	if !event.ValidID(in.ID) {
-		return fault.New(fault.SessionNotFound, "No session has such an id.")
-	}
-	return a.Streams.ServeSSE(w, r, c.Principal, a.sessionFeed(in.ID))
 }

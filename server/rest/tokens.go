@@ -63,7 +63,11 @@ type MintBody struct {
 	ExpiresInMS int64    `json:"expiresInMs,omitempty" min:"1" doc:"The token expires no later than the one that asks; expiresAt of the answer says when."`
 }
 
-func (a *API) tokenRoutes() []Route {
+// Tokens is the routes of tokens.
+type Tokens struct{ Issuer *auth.Issuer }
+
+// Routes are the rows of the table.
+func (a *Tokens) Routes() []Route {
 	return []Route{
 		{Method: "GET", Path: "/tokens", Access: Scope("tokens", "list"), Summary: "List the tokens that are not revoked, or all tokens, in the order of their creation.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
@@ -76,7 +80,7 @@ func (a *API) tokenRoutes() []Route {
 				}
 				return list, err
 			})},
-		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Effects: true, Action: audit.TokenCreate, Target: "token", Secret: true,
+		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Action: audit.TokenCreate, Target: "token", Secret: true,
 			Summary: "Create a token with no more scopes and no later expiry than the caller's token.", Errors: []*fault.Kind{fault.ScopeEscalation},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
@@ -87,7 +91,7 @@ func (a *API) tokenRoutes() []Route {
 				}
 				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
-		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Effects: true, Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, with all tokens minted from it.",
+		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, with all tokens minted from it.",
 			Errors: []*fault.Kind{fault.TokenNotFound},
 			Endpoint: call(http.StatusNoContent, func(ctx context.Context, c Call, in struct {
 				ID string `path:"id"`

@@ -1,0 +1,99 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"agentd/auth"
+	"agentd/server/audit"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/gate"
+	"agentd/server/openapi"
+	"agentd/server/stream"
+)
+
+// sse is a row whose answer is the events of a feed. A browser's EventSource can set no header: the query takes what
+// otherwise stands in headers.
+func sse[In any](streams *stream.Service, row Route, cursor func(In) string, feed func(context.Context, Call, In) (stream.Feed, error)) Route {
+	row.Method = "GET"
+	row.Summary += " The stream resumes after `Last-Event-ID`, also after a restart."
+	row.Answers = append([]openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames."}}, row.Answers...)
+	row.Endpoint = streamed(func(w http.ResponseWriter, r *http.Request, c Call, in In) error {
+		f, err := feed(r.Context(), c, in)
+		if err != nil {
+			return err
+		}
+		if last := cursor(in); last != "" && r.Header.Get("Last-Event-ID") == "" {
+			r.Header.Set("Last-Event-ID", last)
+		}
+		return streams.ServeSSE(w, r, c.Principal, f)
+	})
+	return row
+}
+
+// seenAll is the answer to a client that has seen the end of a run.
+var seenAll = []openapi.Response{{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}}
+
+type watchRun struct {
+	RunID       string `path:"runId"`
+	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+}
+
+type watchSession struct {
+	ID          string `path:"id"`
+	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+}
+
+type watchSubject struct {
+	Subject     string `query:"subject" doc:"As for a subscription over WebSocket, such as session:ID/events."`
+	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+}
+
+func (a *Runs) eventRoutes() []Route {
+	return []Route{
+		sse(a.Streams, Route{Path: "/events", Access: Anyone(), Action: audit.Subscribe, Target: "events", Answers: seenAll, Errors: []*fault.Kind{fault.ScopeDenied},
+			Summary: "Stream the events of a subject as Server-Sent Events, to a token that may subscribe to it."},
+			func(in watchSubject) string { return in.LastEventID }, a.watchSubject),
+		sse(a.Streams, Route{Path: "/runs/{runId}/events", Access: Owner("read"), Answers: seenAll,
+			Summary: "Stream a run's events as Server-Sent Events: first all durable ones, then new ones, until a lifecycle frame."},
+			func(in watchRun) string { return in.LastEventID },
+			func(_ context.Context, c Call, in watchRun) (stream.Feed, error) {
+				return a.Feeds.run(event.OfAgentRun(c.Run.Owner, c.Run.ID), event.RunView, c.Run.Number), nil
+			}),
+	}
+}
+
+// watchSubject finds the feed of a subject for those who may subscribe to it over WebSocket.
+func (a *Runs) watchSubject(ctx context.Context, c Call, in watchSubject) (stream.Feed, error) {
+	s, err := event.ParseSubject(in.Subject)
+	if err != nil {
+		return stream.Feed{}, err
+	}
+	c.Request.On(s.String())
+	c.Request.Details(map[string]any{"transport": "sse"})
+	scope, err := auth.ParseScope(s.Scope())
+	if err == nil {
+		err = gate.Covered(c.Principal, scope)
+	}
+	if err != nil {
+		return stream.Feed{}, err
+	}
+	return a.Feeds.Of(ctx, s)
+}
+
+func (a *Sessions) eventRoute() Route {
+	return sse(a.Runs.Streams, Route{Path: a.Events + "/{id}/events", Access: ScopeOf("sessions", "read", "id"), Errors: []*fault.Kind{fault.SessionNotFound},
+		Summary: "Stream the events of all runs of a session as Server-Sent Events."},
+		func(in watchSession) string { return in.LastEventID },
+		func(_ context.Context, _ Call, in watchSession) (stream.Feed, error) {
+			if !event.ValidID(in.ID) {
+				return stream.Feed{}, fault.New(fault.SessionNotFound, "No session has such an id.")
+			}
+			return a.Runs.Feeds.session(in.ID), nil
+		})
+}
