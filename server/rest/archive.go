@@ -78,7 +78,7 @@ func (a *Sessions) exportSession(w http.ResponseWriter, r *http.Request, _ Call,
 	ID   string `path:"id"`
 	Body ExportBody
 }) error {
-	o := session.ExportOptions{Version: a.Version, IncludeAudit: in.Body.IncludeAuditEntries, Hash: in.Body.Hash == nil || *in.Body.Hash}
+	o := session.ExportOptions{Version: a.Version, Hash: in.Body.Hash == nil || *in.Body.Hash}
 	lines := accepts(r, ndjson)
 	out := newDownload(w, ndjson)
 	if !lines {

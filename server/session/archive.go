@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -18,19 +19,19 @@ import (
 )
 
 const (
-	// MaxImport is how many bytes an export may have to be imported. All of it is held in memory and stored in one
-	// transaction, and other writers wait meanwhile.
+	// MaxImport is how many bytes an imported file may have. An import holds all of it in memory and stores it in one
+	// transaction, for which other writers wait.
 	MaxImport = 64 << 20
 
 	maxLine     = 16 << 20
 	maxProblems = 20
 	maxSequence = 1 << 53 // JSON numbers are exact up to there
 
-	// What is deeper than arguments and results may be cannot be read later either; the record adds a few levels.
+	// Arguments and results may be so deep; the record adds a few levels.
 	maxNesting = message.MaxDepth + 10
 )
 
-// An archive is an export that was read whole and found sound.
+// An archive is a whole and sound export.
 type archive struct {
 	session  store.Session
 	messages []store.Message
@@ -43,37 +44,42 @@ type archiveReader struct {
 	archive
 	line     int
 	sum      checksum
-	body     int // lines
+	body     int // its lines
 	found    counts
 	footer   *footerLine
 	problems []fault.Issue
-	notes    map[string]int // how often something is not as it is in the file, by what that is
+	notes    map[string]int // warnings, and how often each is due
 
 	sequence int64              // of the latest message
 	at       int64              // its time
-	leftOut  store.Status       // its mark
+	leftOut  store.Status       // and how its run ended, if later runs leave it out
 	calls    []message.ToolCall // of the latest assistant message
-	open     map[string][]int   // where in calls those without an answer so far are, by their ids
-	left     int                // how many these are
+	open     map[string][]int   // indices of the unanswered ones in calls, by id
+	left     int                // how many those are
 }
 
 func readArchive(r io.Reader) (*archive, error) {
 	a := &archiveReader{sum: newChecksum(), notes: map[string]int{}}
-	for lines := newLineReader(r); ; {
-		line, err := lines.next()
-		if err == io.EOF {
-			break
-		}
+	limited := &io.LimitedReader{R: r, N: MaxImport + 1}
+	lines := bufio.NewScanner(limited)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine+1)
+	lines.Split(wholeLines)
+	for lines.Scan() {
 		a.line++
-		if err == nil {
-			err = a.take(line)
-		}
-		if err != nil {
+		if err := a.take(lines.Bytes()); err != nil {
 			return nil, err
 		}
 		if len(a.problems) >= maxProblems {
 			return nil, a.invalid()
 		}
+	}
+	switch err := lines.Err(); {
+	case limited.N <= 0:
+		return nil, tooLarge("The session export has more than %d MiB.", MaxImport>>20)
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, tooLarge("A line of the session export has more than %d MiB.", maxLine>>20)
+	case err != nil:
+		return nil, err
 	}
 	if err := a.finish(); err != nil {
 		return nil, err
@@ -81,7 +87,23 @@ func readArchive(r io.Reader) (*archive, error) {
 	return &a.archive, nil
 }
 
-// problem notes what is wrong with the present line.
+// wholeLines splits a file into lines with their ends, which the last one may lack: the checksum covers them.
+func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	n := bytes.IndexByte(data, '\n') + 1
+	if n == 0 && atEOF {
+		n = len(data)
+	}
+	if n == 0 {
+		return 0, nil, nil
+	}
+	return n, data[:n], nil
+}
+
+func tooLarge(format string, args ...any) error {
+	return fault.New(fault.BodyTooLarge, format, args...).Advise("Keep the file as it is; a session of this size cannot be imported.")
+}
+
+// problem notes what is wrong with the current line.
 func (a *archiveReader) problem(format string, args ...any) {
 	if len(a.problems) >= maxProblems {
 		return
@@ -90,13 +112,13 @@ func (a *archiveReader) problem(format string, args ...any) {
 }
 
 func (a *archiveReader) invalid() error {
-	e := fault.New(fault.ExportFormat, "This is no session export that can be imported.")
+	e := fault.New(fault.ExportFormat, "The file is not a session export that can be imported.")
 	e.Issues = a.problems
 	return e
 }
 
-// take takes one line with its end. Its error is one that no other line can make better or worse; what is wrong with
-// the line itself is noted.
+// take takes one line with its end. It returns an error that makes the other lines irrelevant, and notes what else is
+// wrong with the line.
 func (a *archiveReader) take(line []byte) error {
 	if a.footer != nil {
 		if len(bytes.TrimSpace(line)) > 0 {
@@ -143,13 +165,13 @@ func (a *archiveReader) take(line []byte) error {
 		a.found.Handoffs++
 		record(a, line, a.takeHandoff)
 	case "audit":
-		a.notes["Audit entries left out, since this version keeps none"]++
+		a.notes["Audit entries left out, which this version does not keep in a session"]++
 	case "":
 		a.problem("has no kind")
 	default:
-		reason := fmt.Sprintf("Records left out of the unknown kind %.40q", head.Kind)
+		reason := fmt.Sprintf("Records of the unknown kind %.40q left out", head.Kind)
 		if len(a.notes) >= maxProblems && a.notes[reason] == 0 {
-			reason = "Records left out of more unknown kinds"
+			reason = "Records of more unknown kinds left out"
 		}
 		a.notes[reason]++
 	}
@@ -166,19 +188,19 @@ func record[T any](a *archiveReader, line []byte, take func(T)) {
 	take(v)
 }
 
-// misread tells what keeps a line from being a record of its kind.
+// misread describes the error of decoding a line.
 func misread(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
 	case ok && wrong.Field == "":
-		return "is no JSON object"
+		return "is not a JSON object"
 	case ok:
 		return fmt.Sprintf("has a wrong type in %q: %s", wrong.Field, wrong.Value)
 	}
 	return "is not a record of its kind: " + err.Error()
 }
 
-// meta takes the first line. Without it, nothing else is worth reading.
+// meta takes the first line. No other line counts if it is wrong.
 func (a *archiveReader) meta(line []byte, kind string) error {
 	var m metaLine
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -214,7 +236,7 @@ func (a *archiveReader) end(line []byte) error {
 	return nil
 }
 
-// finish checks what only the whole file tells.
+// finish checks what only the whole file shows.
 func (a *archiveReader) finish() error {
 	if a.footer == nil {
 		a.line++
@@ -224,14 +246,14 @@ func (a *archiveReader) finish() error {
 	if a.session.ID == "" {
 		a.problem("ends a file without a session")
 	}
-	if a.problems != nil { // counts differ then, which tells nothing more
+	if a.problems != nil { // counts differ then, too
 		return a.invalid()
 	}
 	f := a.footer
 	for _, n := range []struct {
-		name string
-		told *int
-		want []int
+		name  string
+		given *int
+		want  []int
 	}{
 		{"recordCount", f.RecordCount, []int{a.body + 2, a.body}}, // some writers count the body only
 		{"messageCount", f.MessageCount, []int{a.found.Messages}},
@@ -239,17 +261,17 @@ func (a *archiveReader) finish() error {
 		{"agentCount", f.AgentCount, []int{a.found.Agents}},
 	} {
 		switch {
-		case n.told == nil:
+		case n.given == nil:
 			a.problem("has no %s", n.name)
-		case !slices.Contains(n.want, *n.told):
-			a.problem("has the %s %d, but the file holds %d", n.name, *n.told, n.want[0])
+		case !slices.Contains(n.want, *n.given):
+			a.problem("has the %s %d, but the file holds %d", n.name, *n.given, n.want[0])
 		}
 	}
 	if a.problems != nil {
 		return a.invalid()
 	}
 	if f.Checksum != "" && f.Checksum != a.sum.String() {
-		return fault.New(fault.ExportChecksum, "The records of the session export have another checksum than its footer tells.")
+		return fault.New(fault.ExportChecksum, "The records of the session export do not have the checksum in its footer.")
 	}
 	a.settle()
 	a.warnings = []string{}

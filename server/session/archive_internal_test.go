@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"strings"
@@ -57,12 +58,14 @@ func FuzzArchive(f *testing.F) {
 	})
 }
 
-func TestLineReader(t *testing.T) {
+func TestWholeLines(t *testing.T) {
 	long := strings.Repeat("x", 200<<10)
-	l := newLineReader(strings.NewReader("a\n\n" + long + "\nend"))
-	for _, want := range []string{"a\n", "\n", long + "\n", "end"} {
-		if got, err := l.next(); err != nil || string(got) != want {
-			t.Errorf("next() = %.20q (%d bytes), %v; want %.20q", got, len(got), err, want)
+	s := bufio.NewScanner(strings.NewReader("a\r\n\n" + long + "\nend"))
+	s.Buffer(nil, 1<<20)
+	s.Split(wholeLines)
+	for _, want := range []string{"a\r\n", "\n", long + "\n", "end"} {
+		if !s.Scan() || s.Text() != want {
+			t.Errorf("Text() = %.20q (%d bytes), %v; want %.20q", s.Text(), len(s.Text()), s.Err(), want)
 		}
 	}
 }

@@ -4,43 +4,37 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"time"
 
-	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/transcript"
 	"agentd/store"
 )
 
-// ExportOptions say what is written of a session.
+// ExportOptions say what Export writes.
 type ExportOptions struct {
-	Version      string // of this program, which the file names as its writer
-	Hash         bool   // with a checksum in the footer
-	IncludeAudit bool   // with the session's audit entries; no session has any so far, so there is nothing to add
+	Version string // of this program, which the file names as its writer
+	Hash    bool   // with a checksum in the footer
 }
 
-// Export writes a whole session as JSON Lines of the format svc-session-export 1.0. System prompts are the agents' and
-// not part of a session, and results that are kept beside the transcript stay behind; their beginnings are in it.
+// Export writes a whole session as JSON Lines of the format svc-session-export 1.0. System prompts belong to agents and
+// are left out, and so is the rest of results that the transcript holds only the beginning of.
 //
-// What is said after Export has begun is not in the file. Messages never change, so this needs no transaction for
-// longer than a page takes: a slow w keeps neither a connection of the store nor its log. Memory is bounded too.
+// The file has what was said before Export began. Messages never change, so a transaction lasts no longer than a page: a
+// slow w blocks neither the store's connections nor its log. Memory is bounded too.
 //
 // Errors: session-not-found before anything is written; afterwards those of w and of the store, and session-not-found
-// when the session is erased meanwhile. A file that ends without a footer is not whole.
+// when the session is erased meanwhile. A file without a footer is not whole.
 func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o ExportOptions) error {
 	var head store.Outline
 	err := s.sessions.Snapshot(ctx, func(tx *store.Tx) (err error) {
 		head, err = s.sessions.Outline(tx, sessionID)
 		return err
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return fault.New(fault.SessionNotFound, "No session %q.", sessionID)
-	}
 	if err != nil {
-		return err
+		return notFound(err, "No session %q.", sessionID)
 	}
 	out := &lineWriter{w: bufio.NewWriterSize(w, 32<<10), sum: newChecksum()}
 	number := counts{Messages: head.Messages, Handoffs: len(head.Handoffs), Agents: len(head.Agents)}
@@ -66,18 +60,13 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 }
 
 func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *lineWriter) error {
-	id, written := head.Session.ID, 0
-	for after := int64(0); written < head.Messages; {
-		var page []store.Message
-		err := s.still(ctx, head, func(tx *store.Tx) (err error) {
-			page, err = s.sessions.MessagePage(tx, id, after, head.To)
-			return err
+	id, after := head.Session.ID, int64(0)
+	for left := head.Messages; left > 0 && out.err == nil; {
+		page, err := still(ctx, s, head, func(tx *store.Tx) ([]store.Message, error) {
+			return s.sessions.MessagePage(tx, id, after, head.To)
 		})
 		if err != nil {
 			return err
-		}
-		if len(page) == 0 {
-			return erased(id)
 		}
 		for _, m := range page {
 			msg, outcome, err := transcript.Decode(m)
@@ -88,26 +77,18 @@ func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *
 				Role: msg.Role, AgentID: msg.AgentID, TokenCount: m.Tokens, Message: msg, Outcome: outcome, LeftOut: m.LeftOut})
 			after = m.Sequence
 		}
-		written += len(page)
-		if out.err != nil {
-			return out.err
-		}
+		left -= len(page)
 	}
 	return nil
 }
 
 func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *lineWriter) error {
 	id := head.Session.ID
-	for left := head.Handoffs; len(left) > 0; {
-		var page []store.Handoff
-		err := s.still(ctx, head, func(tx *store.Tx) (err error) {
-			page, err = s.sessions.HandoffPage(tx, id, left[0])
-			return err
-		})
+	for left := head.Handoffs; len(left) > 0 && out.err == nil; {
+		page, err := still(ctx, s, head, func(tx *store.Tx) ([]store.Handoff, error) { return s.sessions.HandoffPage(tx, id, left[0]) })
 		if err != nil {
 			return err
 		}
-		before := len(left)
 		for _, h := range page {
 			at, known := slices.BinarySearch(left, h.Key())
 			if !known {
@@ -120,36 +101,23 @@ func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *
 			out.body(handoffLine{Kind: "handoff", Handoff: v})
 			left = left[at+1:]
 		}
-		if len(left) == before {
-			return erased(id)
-		}
-		if out.err != nil {
-			return out.err
-		}
 	}
 	return nil
 }
 
-// still reads a page of the session, unless it was erased meanwhile. Another may have its id by then.
-func (s *Service) still(ctx context.Context, head *store.Outline, read func(*store.Tx) error) error {
-	err := s.sessions.Snapshot(ctx, func(tx *store.Tx) error {
+// still reads a page of the session, which fails if it was erased meanwhile. Another may have its id by then.
+func still[T any](ctx context.Context, s *Service, head *store.Outline, read func(*store.Tx) ([]T, error)) (page []T, err error) {
+	err = s.sessions.Snapshot(ctx, func(tx *store.Tx) error {
 		now, err := s.sessions.Find(tx, head.Session.ID)
-		if err == nil && now.Created != head.Session.Created {
+		if err == nil {
+			page, err = read(tx)
+		}
+		if err == nil && (now.Created != head.Session.Created || len(page) == 0) {
 			err = store.ErrNotFound
 		}
-		if err != nil {
-			return err
-		}
-		return read(tx)
+		return err
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return erased(head.Session.ID)
-	}
-	return err
-}
-
-func erased(id string) error {
-	return fault.New(fault.SessionNotFound, "The session %q was erased while it was exported.", id)
+	return page, notFound(err, "The session %q was erased while it was exported.", head.Session.ID)
 }
 
 // A lineWriter writes records and counts those of the body. After an error it writes nothing more.
@@ -176,7 +144,7 @@ func (l *lineWriter) line(record any) []byte {
 		l.err = err
 		return nil
 	}
-	// What programs and models wrote as raw JSON may hold bytes that are no text, and they must not change on the way.
+	// Raw JSON of programs and models may hold bytes that are not UTF-8, which readers would change each in its own way.
 	b = append(bytes.ToValidUTF8(b, []byte("\uFFFD")), '\n')
 	_, l.err = l.w.Write(b)
 	return b

@@ -104,7 +104,7 @@ func TestExportOfNothing(t *testing.T) {
 		t.Errorf("Export(none) = %v and %q, want session-not-found and nothing", err, out.String())
 	}
 	r.create(store.Session{ID: "empty", User: "u", Agent: "a"})
-	if err := r.svc.Export(t.Context(), "empty", &out, session.ExportOptions{IncludeAudit: true}); err != nil || len(lines(out.String())) != 4 ||
+	if err := r.svc.Export(t.Context(), "empty", &out, session.ExportOptions{}); err != nil || len(lines(out.String())) != 4 ||
 		strings.Contains(out.String(), "checksum") {
 		t.Errorf("Export(empty) = %v:\n%s\nwant meta, session, agent and footer, without checksum", err, out.String())
 	}

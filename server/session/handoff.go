@@ -31,11 +31,7 @@ type Handoff struct {
 
 // Handoffs returns the newest hand-offs of a session, oldest first, at most 1000; none when there is no such session.
 func (s *Service) Handoffs(ctx context.Context, sessionID string) ([]Handoff, error) {
-	var stored []store.Handoff
-	err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
-		stored, err = s.sessions.Handoffs(tx, sessionID)
-		return err
-	})
+	stored, err := view(ctx, s, func(tx *store.Tx) ([]store.Handoff, error) { return s.sessions.Handoffs(tx, sessionID) })
 	out := []Handoff{}
 	for _, h := range stored {
 		v, err := handoffOf(sessionID, h)
@@ -48,14 +44,9 @@ func (s *Service) Handoffs(ctx context.Context, sessionID string) ([]Handoff, er
 }
 
 func handoffOf(sessionID string, h store.Handoff) (Handoff, error) {
-	v := Handoff{ID: "handoff-" + place(h.Run, h.Index), SessionID: sessionID}
+	v := Handoff{ID: fmt.Sprintf("handoff-%s-%d", strconv.FormatInt(h.Run, 36), h.Index), SessionID: sessionID}
 	if err := json.Unmarshal(h.Body, &v.Transfer); err != nil {
 		return v, fmt.Errorf("hand-off %s: %w", v.ID, err)
 	}
 	return v, nil
-}
-
-// place names a row of a run.
-func place(run int64, index int) string {
-	return strconv.FormatInt(run, 36) + "-" + strconv.Itoa(index)
 }

@@ -12,11 +12,11 @@ import (
 	"agentd/store"
 )
 
-// ImportOptions say what becomes of a file that is imported.
+// ImportOptions say what Import makes of a file.
 type ImportOptions struct {
 	As    string // the session's new id; empty: the one in the file
-	Maker string // whom the principal that imports counts as
-	// Also is written in the transaction that makes the session; its error keeps the session from being made.
+	Maker string // whom the importing principal counts as
+	// Also is called in the transaction that makes the session. If it fails, there is no session.
 	Also func(*store.Tx, Imported) error
 }
 
@@ -25,17 +25,17 @@ type Imported struct {
 	Session  store.Session
 	Messages int
 	Handoffs int
-	Warnings []string // what of the file is not in the session, and why; not nil
+	Warnings []string // what Import left out or changed; not nil
 }
 
-// Import makes a session of a file that [Service.Export] or a program like it wrote, of at most [MaxImport] bytes. The
-// whole file is checked before anything is stored, and all of it is stored in one transaction. Times and sequences stay
-// as they are; ids of messages and hand-offs are made anew. The messages belong to a run of kind import, which has
-// ended; later runs of the session have them as history.
+// Import makes a session of a file that [Service.Export] or a compatible program wrote, of at most [MaxImport] bytes. It
+// checks the whole file before it stores anything, and stores all of it in one transaction. Times and sequences stay as
+// they are; messages and hand-offs get new ids. The messages belong to a run of kind import, which has ended; later runs
+// of the session see them as history.
 //
-// Calls that the file leaves unanswered in the end, because their run had not ended, are told as aborted.
+// Import records calls that are unanswered at the end of the file as aborted.
 //
-// Memory is at most five hundred bytes for each byte of the file, of which parts of messages that hold nothing need most.
+// Memory is at most five hundred bytes for each byte of the file; empty parts of messages need most.
 //
 // Errors: config-invalid for As; session-exists; session-export-format-invalid with every problem, up to 20, and the
 // line that it is in; session-export-schema-too-new, -schema-unsupported, -checksum-mismatch, -encryption-required;

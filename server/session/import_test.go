@@ -28,7 +28,7 @@ func TestImportRefuses(t *testing.T) {
 	}{
 		"nothing":           {file: "", want: fault.ExportFormat, issues: []string{"1 is missing"}},
 		"no JSON":           {file: "hello\n", want: fault.ExportFormat, issues: []string{"1 is not a record"}},
-		"an array":          {file: "[1]\n", want: fault.ExportFormat, issues: []string{"1 is no JSON object"}},
+		"an array":          {file: "[1]\n", want: fault.ExportFormat, issues: []string{"1 is not a JSON object"}},
 		"another file":      {file: `{"a":1}`, want: fault.ExportFormat, issues: []string{"1 is not the meta record"}},
 		"meta later":        {file: theFile + "\n" + meta, want: fault.ExportFormat, issues: []string{"1 is not the meta record"}},
 		"other format":      {file: strings.Replace(file(theFile), "svc-session-export", "svc-tool-cassette", 1), want: fault.ExportFormat, issues: []string{`1 names the format "svc-tool-cassette"`}},
@@ -55,15 +55,15 @@ func TestImportRefuses(t *testing.T) {
 		"no session":        {file: file(), want: fault.ExportFormat, issues: []string{"2 ends a file without a session"}},
 		"late session":      {file: file(line(1, user), theFile), want: fault.ExportFormat, issues: []string{"2 comes before the session"}},
 		"two sessions":      {file: file(theFile, theFile), want: fault.ExportFormat, issues: []string{"3 is a second session"}},
-		"odd session":       {file: file(`{"kind":"session","id":"a/b","createdAt":"then","closedAt":"1969-12-31T00:00:00Z"}`), want: fault.ExportFormat, issues: []string{"2 has an id that is none", "2 has no userId", "2 has a createdAt", "2 has a closedAt"}},
+		"odd session":       {file: file(`{"kind":"session","id":"a/b","createdAt":"then","closedAt":"1969-12-31T00:00:00Z"}`), want: fault.ExportFormat, issues: []string{"2 has an invalid id", "2 has no userId", "2 has an invalid time in createdAt", "2 has an invalid time in closedAt"}},
 		"other session":     {file: file(theFile, strings.Replace(line(1, user), `"s"`, `"z"`, 1)), want: fault.ExportFormat, issues: []string{"3 belongs to another session"}},
 		"odd agent":         {file: file(theFile, `{"kind":"agent"}`), want: fault.ExportFormat, issues: []string{"3 has no id"}},
 		"order":             {file: file(theFile, line(2, user), line(2, user), line(1, user)), want: fault.ExportFormat, issues: []string{"4 has the sequence 2 after 2", "5 has the sequence 1 after 2"}},
 		"no sequence":       {file: file(theFile, line(0, user)), want: fault.ExportFormat, issues: []string{"3 has the sequence 0 after 0"}},
 		"huge sequence":     {file: file(theFile, line(1<<53, user)), want: fault.ExportFormat, issues: []string{"3 has the sequence 9007199254740992"}},
 		"half sequence":     {file: file(theFile, strings.Replace(line(1, user), `"sequence":1`, `"sequence":1.5`, 1)), want: fault.ExportFormat, issues: []string{`3 has a wrong type in "sequence": number 1.5`}},
-		"no time":           {file: file(theFile, strings.Replace(line(1, user), `2026-01-01T00:00:00Z`, ``, 1)), want: fault.ExportFormat, issues: []string{"3 has a createdAt"}},
-		"no time in UTC":    {file: file(theFile, strings.Replace(line(1, user), `2026-01-01T00:00:00Z`, `1970-01-01T00:00:00+01:00`, 1), strings.Replace(line(2, user), `2026-01-01T00:00:00Z`, `9999-12-31T23:00:00-01:00`, 1)), want: fault.ExportFormat, issues: []string{"3 has a createdAt", "4 has a createdAt"}},
+		"no time":           {file: file(theFile, strings.Replace(line(1, user), `2026-01-01T00:00:00Z`, ``, 1)), want: fault.ExportFormat, issues: []string{"3 has an invalid time in createdAt"}},
+		"no time in UTC":    {file: file(theFile, strings.Replace(line(1, user), `2026-01-01T00:00:00Z`, `1970-01-01T00:00:00+01:00`, 1), strings.Replace(line(2, user), `2026-01-01T00:00:00Z`, `9999-12-31T23:00:00-01:00`, 1)), want: fault.ExportFormat, issues: []string{"3 has an invalid time in createdAt", "4 has an invalid time in createdAt"}},
 		"deep":              {file: file(theFile, line(1, `{"role":"user","content":[{"type":"text","text":"x","meta":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`}]}`)), want: fault.ExportFormat, issues: []string{"3 is nested more than 510 levels deep"}},
 		"odd role":          {file: file(theFile, line(1, `{"role":"ghost","content":"x"}`), line(2, `{}`)), want: fault.ExportFormat, issues: []string{`3 has a message of the role "ghost"`, `4 has a message of the role ""`}},
 		"two roles":         {file: file(theFile, strings.Replace(line(1, user), `"sequence"`, `"role":"assistant","sequence"`, 1)), want: fault.ExportFormat, issues: []string{`3 has the role "assistant", but`}},
@@ -73,7 +73,7 @@ func TestImportRefuses(t *testing.T) {
 		"nameless call":     {file: file(theFile, line(1, `{"role":"assistant","content":"","toolCalls":[{"toolCallId":"c"}]}`)), want: fault.ExportFormat, issues: []string{"3 has a tool call without"}},
 		"nameless answer":   {file: file(theFile, line(1, `{"role":"tool","content":"x"}`)), want: fault.ExportFormat, issues: []string{"3 has a tool message without"}},
 		"other outcome":     {file: file(theFile, strings.TrimSuffix(line(1, `{"role":"tool","content":"x","toolCallId":"c"}`), "}")+`,"outcome":{"toolCallId":"d"}}`), want: fault.ExportFormat, issues: []string{"3 has a tool message without"}},
-		"odd handoff":       {file: file(theFile, `{"kind":"handoff","sessionId":"s","at":"x"}`), want: fault.ExportFormat, issues: []string{"3 has no fromAgentId", "3 has a at"}},
+		"odd handoff":       {file: file(theFile, `{"kind":"handoff","sessionId":"s","at":"x"}`), want: fault.ExportFormat, issues: []string{"3 has no fromAgentId", "3 has an invalid time in at"}},
 		"too many problems": {file: file(slices.Repeat([]string{"{}"}, 100)...), want: fault.ExportFormat, issues: slices.Repeat([]string{" has no kind"}, 20)},
 		"a long line":       {file: meta + "\n" + strings.Repeat("x", 16<<20+1), want: fault.BodyTooLarge},
 		"taken":             {file: whole, want: fault.SessionExists},
@@ -164,13 +164,13 @@ func TestImportOfOtherWriters(t *testing.T) {
 		t.Errorf("Import = %+v, want session s, closed, updated when it was, with 10 messages", got)
 	}
 	want := []string{
-		"Answers of tools without a call before them, from where a model may refuse to go on: 1.",
-		"Audit entries left out, since this version keeps none: 2.",
-		"Messages left out, since they were deleted: 1.",
-		`Records left out of the unknown kind "weather": 1.`,
-		"System messages left out, since they belong to agents and not to sessions: 1.",
-		"Tool calls without an answer before the next message, from where a model may refuse to go on: 1.",
-		"Tool calls without an answer in the end, which are told as aborted: 1.",
+		"Answers of tools without a call before them, which a model may refuse to continue from: 1.",
+		"Audit entries left out, which this version does not keep in a session: 2.",
+		"Deleted messages left out: 1.",
+		`Records of the unknown kind "weather" left out: 1.`,
+		"System messages left out, which belong to agents and not to sessions: 1.",
+		"Tool calls without an answer at the end, recorded as aborted: 1.",
+		"Tool calls without an answer before the next message, which a model may refuse to continue from: 1.",
 	}
 	if !slices.Equal(got.Warnings, want) {
 		t.Errorf("warnings\n  %s\nwant\n  %s", strings.Join(got.Warnings, "\n  "), strings.Join(want, "\n  "))

@@ -10,7 +10,7 @@ import (
 	"agentd/store"
 )
 
-// An export is JSON Lines: one record a line, told apart by kind, each line ended by a line feed.
+// An export is JSON Lines: one record a line, each with its kind and a line feed at its end.
 //
 //	meta      what kind of file it is
 //	session   the session's record                                     --+
@@ -22,7 +22,7 @@ const (
 	exportFormat  = "svc-session-export"
 	exportVersion = "1.0"
 	exportMajor   = 1
-	oldestMajor   = 0       // files of two major versions back are read
+	oldestMajor   = 0       // Import reads files of two major versions back
 	oldestReader  = "0.1.0" // the first version of the program that reads this format
 )
 
@@ -47,7 +47,7 @@ type sessionLine struct {
 	Record
 }
 
-// agentLine names an agent. Agents are declared, not registered one by one, so it is of the session's own time.
+// agentLine names an agent. Agents are declared, not registered one by one, so its time is that of the session.
 type agentLine struct {
 	Kind         string `json:"kind"`
 	ID           string `json:"id"`
@@ -70,7 +70,7 @@ type messageLine struct {
 	TokenCount  int              `json:"tokenCount,omitempty"` // an estimate
 	Message     message.Message  `json:"message"`
 	Outcome     *message.Outcome `json:"outcome,omitempty"`
-	LeftOut     store.Status     `json:"leftOut,omitempty"` // failed or aborted: how its run ended, which later runs are not shown
+	LeftOut     store.Status     `json:"leftOut,omitempty"` // failed or aborted: its run ended so, and later runs leave the message out
 }
 
 type handoffLine struct {
@@ -89,7 +89,7 @@ type footerLine struct {
 	Cipher       json.RawMessage `json:"cipher,omitempty"` // of encrypted files
 }
 
-// checksum is that of the body so far.
+// checksum is the SHA-256 of the body so far.
 type checksum struct{ hash.Hash }
 
 func newChecksum() checksum { return checksum{sha256.New()} }

@@ -16,7 +16,7 @@ func (a *archiveReader) takeSession(l sessionLine) {
 		return
 	}
 	if !event.ValidID(l.ID) {
-		a.problem("has an id that is none: want 1 to 128 characters of A-Z a-z 0-9 _ -")
+		a.problem("has an invalid id: want 1 to 128 characters of A-Z a-z 0-9 _ -")
 	}
 	if l.UserID == "" || l.AgentID == "" {
 		a.problem("has no userId or no agentId")
@@ -54,11 +54,11 @@ func (a *archiveReader) of(sessionID string) {
 	}
 }
 
-// time reads a time. What is none, and a time before 1970 or after 9999, is a problem.
+// time reads a time from 1970 to 9999. Anything else is a problem.
 func (a *archiveReader) time(name, text string) int64 {
 	t, err := time.Parse(time.RFC3339, text)
 	if t = t.UTC(); err != nil || t.Year() < 1970 || t.Year() > 9999 {
-		a.problem("has a %s that is no time: %.40q", name, text)
+		a.problem("has an invalid time in %s: %.40q", name, text)
 		return 0
 	}
 	return t.UnixMilli()
@@ -88,10 +88,10 @@ func (a *archiveReader) takeMessage(l messageLine) {
 	}
 	switch {
 	case l.DeletedAt != "":
-		a.notes["Messages left out, since they were deleted"]++
+		a.notes["Deleted messages left out"]++
 		return
 	case msg.Role == message.System:
-		a.notes["System messages left out, since they belong to agents and not to sessions"]++
+		a.notes["System messages left out, which belong to agents and not to sessions"]++
 		return
 	case msg.Role == message.Tool:
 		a.takeAnswer(l)
@@ -101,7 +101,7 @@ func (a *archiveReader) takeMessage(l messageLine) {
 		return
 	}
 	a.checkParts(msg.Content.Parts)
-	a.unanswered("without an answer before the next message, from where a model may refuse to go on")
+	a.unanswered("without an answer before the next message, which a model may refuse to continue from")
 	for i := range msg.ToolCalls {
 		c := &msg.ToolCalls[i]
 		if c.ID == "" || c.Name == "" {
@@ -116,7 +116,7 @@ func (a *archiveReader) takeMessage(l messageLine) {
 	a.keep(msg, nil)
 }
 
-// ask remembers calls that want an answer.
+// ask remembers calls, which need an answer each.
 func (a *archiveReader) ask(calls []message.ToolCall) {
 	a.calls, a.open, a.left = calls, map[string][]int{}, len(calls)
 	for i, c := range calls {
@@ -124,7 +124,7 @@ func (a *archiveReader) ask(calls []message.ToolCall) {
 	}
 }
 
-// answered finds the first call with an id that wants an answer, which it has now; nil: there is none.
+// answered marks the first open call with an id as answered and returns it; nil: there is none.
 func (a *archiveReader) answered(id string) *message.ToolCall {
 	places := a.open[id]
 	if len(places) == 0 {
@@ -140,7 +140,7 @@ func (a *archiveReader) takeAnswer(l messageLine) {
 	id := l.Message.ToolCallID
 	asked := a.answered(id)
 	if asked == nil {
-		a.notes["Answers of tools without a call before them, from where a model may refuse to go on"]++
+		a.notes["Answers of tools without a call before them, which a model may refuse to continue from"]++
 	}
 	o := l.Outcome
 	if o == nil {
@@ -158,7 +158,7 @@ func (a *archiveReader) takeAnswer(l messageLine) {
 	a.keep(message.Message{Role: message.Tool, ToolCallID: id, Content: l.Message.Content}, o)
 }
 
-// keep adds a message, a tool message with the outcome that it tells.
+// keep adds a message; o is the outcome that a tool message is made from.
 func (a *archiveReader) keep(msg message.Message, o *message.Outcome) {
 	b, err := transcript.Body(msg, o)
 	if err != nil {
@@ -169,7 +169,7 @@ func (a *archiveReader) keep(msg message.Message, o *message.Outcome) {
 		Tokens: transcript.Tokens(msg), At: a.at, Body: b, LeftOut: a.leftOut})
 }
 
-// settle answers the calls that are open in the end: a model wants an answer to each, and no run is there to give it.
+// settle answers the calls that are open at the end: a model needs an answer to each, and no run will give it.
 func (a *archiveReader) settle() {
 	for i, c := range a.calls {
 		places := a.open[c.ID]
@@ -181,10 +181,10 @@ func (a *archiveReader) settle() {
 		o := &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.AbortedCall, Message: "The run had not ended when its session was exported."}
 		a.keep(transcript.Answer(o), o)
 	}
-	a.unanswered("without an answer in the end, which are told as aborted")
+	a.unanswered("without an answer at the end, recorded as aborted")
 }
 
-// unanswered notes what becomes of the calls that are open.
+// unanswered notes a warning about the calls that are open.
 func (a *archiveReader) unanswered(what string) {
 	if a.left > 0 {
 		a.notes["Tool calls "+what] += a.left

@@ -1,5 +1,5 @@
-// Package session is the conversations of users with agents: their records, transcripts and search, and files that hold
-// a whole one.
+// Package session holds the conversations of users with agents: records, transcripts, search, and files with a whole
+// session.
 package session
 
 import (
@@ -49,7 +49,7 @@ func RecordOf(v store.Session) Record {
 	return r
 }
 
-// Create makes a session. An empty ID gets one. With also, that is written in the same transaction. Errors:
+// Create makes a session, with a new id if ID is empty. It calls also, unless nil, in the same transaction. Errors:
 // config-invalid, session-exists.
 func (s *Service) Create(ctx context.Context, v store.Session, also func(*store.Tx, store.Session) error) (store.Session, error) {
 	if v.ID == "" {
@@ -72,24 +72,31 @@ func (s *Service) Create(ctx context.Context, v store.Session, also func(*store.
 }
 
 // Get returns a session; session-not-found when there is none.
-func (s *Service) Get(ctx context.Context, sessionID string) (v store.Session, err error) {
-	err = s.sessions.View(ctx, func(tx *store.Tx) error {
-		v, err = s.sessions.Find(tx, sessionID)
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return v, fault.New(fault.SessionNotFound, "No session %q.", sessionID)
-	}
-	return v, err
+func (s *Service) Get(ctx context.Context, sessionID string) (store.Session, error) {
+	v, err := view(ctx, s, func(tx *store.Tx) (store.Session, error) { return s.sessions.Find(tx, sessionID) })
+	return v, notFound(err, "No session %q.", sessionID)
 }
 
 // List returns sessions, newest first; an empty user or agent selects all.
-func (s *Service) List(ctx context.Context, user, agentID string) (out []store.Session, err error) {
-	err = s.sessions.View(ctx, func(tx *store.Tx) error {
-		out, err = s.sessions.List(tx, user, agentID)
+func (s *Service) List(ctx context.Context, user, agentID string) ([]store.Session, error) {
+	return view(ctx, s, func(tx *store.Tx) ([]store.Session, error) { return s.sessions.List(tx, user, agentID) })
+}
+
+// view reads from the store.
+func view[T any](ctx context.Context, s *Service, read func(*store.Tx) (T, error)) (v T, err error) {
+	err = s.sessions.View(ctx, func(tx *store.Tx) (err error) {
+		v, err = read(tx)
 		return err
 	})
-	return out, err
+	return v, err
+}
+
+// notFound makes the store's ErrNotFound a fault. Other errors, and nil, stay as they are.
+func notFound(err error, format, sessionID string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return fault.New(fault.SessionNotFound, format, sessionID)
+	}
+	return err
 }
 
 // Message is an entry of a session's transcript.
@@ -103,11 +110,7 @@ type Message struct {
 
 // Messages returns the newest messages of a session, oldest first. Limit 0 means 1000, which is the most.
 func (s *Service) Messages(ctx context.Context, sessionID string, limit int) ([]Message, error) {
-	var stored []store.Message
-	err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
-		stored, err = s.sessions.Messages(tx, sessionID, limit)
-		return err
-	})
+	stored, err := view(ctx, s, func(tx *store.Tx) ([]store.Message, error) { return s.sessions.Messages(tx, sessionID, limit) })
 	out := []Message{}
 	for _, m := range stored {
 		msg, _, err := transcript.Decode(m)
@@ -126,11 +129,7 @@ func (s *Service) SearchSession(ctx context.Context, sessionID, query string, li
 	var hits []tool.SessionHit
 	query = strings.ToLower(query)
 	for before := int64(math.MaxInt64); len(hits) < limit; {
-		var page []store.Message
-		err := s.sessions.View(ctx, func(tx *store.Tx) (err error) {
-			page, err = s.sessions.MessagesBefore(tx, sessionID, before)
-			return err
-		})
+		page, err := view(ctx, s, func(tx *store.Tx) ([]store.Message, error) { return s.sessions.MessagesBefore(tx, sessionID, before) })
 		if err != nil || len(page) == 0 {
 			return hits, err
 		}
