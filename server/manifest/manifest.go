@@ -152,8 +152,7 @@ func (b *builder) providers() {
 		c := b.Config.Providers[id]
 		prices := provider.Prices{}
 		for model, p := range c.Prices {
-			prices[model] = provider.Price{InputPerMTok: p.Input, OutputPerMTok: p.Output, CachedReadPerMTok: p.CachedRead,
-				CacheWritePerMTok: p.CacheWrite, ReasoningPerMTok: p.Reasoning}
+			prices[model] = provider.Price(p)
 		}
 		var p provider.Provider
 		var err error
