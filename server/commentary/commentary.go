@@ -8,36 +8,35 @@
 //	as few characters as possible, and the marker of the pattern, if it has one
 //	as few characters as possible, and }
 //
-// So "type" has to be the first key, and the match ends at the first brace, though that may be one of an inner object.
-// All matches of the first pattern are treated, then all of the second, and so on. What becomes of a match:
+// So "type" has to be the first key, and the match ends at the first brace, even if that ends an inner object. The
+// Sanitiser treats all matches of the first pattern, then all of the second, and so on:
 //
-//	wrap   it is put in an envelope: between <<<commentary>>> and <<</commentary>>>. What was in an envelope before is
-//	       left as it is, and no match reaches across an envelope or a closing mark. So what is wrapped has no closing
+//	wrap   puts each in an envelope: between <<<commentary>>> and <<</commentary>>>. It leaves envelopes that are there
+//	       already as they are, and no match reaches across an envelope or a closing mark. So a match has no closing
 //	       mark in it, and nobody can break out of an envelope by writing one.
-//	strip  it is removed. Envelopes are text like any other, so that nobody can hide behind one. Where the removal
-//	       joins the halves of another match, that one is removed too; a string that still has matches after that was
-//	       done eight times over is emptied.
+//	strip  removes them. Envelopes are text like any other, so that nobody can hide behind one. Where the removal
+//	       joins the halves of another match, strip removes that one too; it empties a string that still has matches
+//	       after eight passes.
 //
-// Both are done when they are done once: a second time changes nothing. Each takes time and memory in proportion to the
-// payload: at most 32 bytes for each byte.
+// Both are idempotent. Each takes time and memory in proportion to the payload: at most 32 bytes for each byte.
 package commentary
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 )
 
-// A Policy says what becomes of commentary. The zero Policy is Wrap.
+// A Policy is what a Sanitiser does with commentary. The zero Policy is Wrap.
 type Policy string
 
 // The policies.
 const (
 	Wrap        Policy = "wrap"
 	Strip       Policy = "strip"
-	PassThrough Policy = "pass-through" // nothing: it stays as it is
+	PassThrough Policy = "pass-through" // nothing
 )
 
 // A Sanitiser treats the payloads of some types of events. It is safe for concurrent use.
@@ -46,18 +45,15 @@ type Sanitiser struct {
 	types  map[string]bool
 }
 
-// New makes a Sanitiser for events of the types in applyTo; with none, it treats nothing. It panics on a policy that
-// is none.
+// New makes a Sanitiser for events of the types in applyTo; with none, it treats nothing. It panics on an unknown policy.
 func New(policy Policy, applyTo []string) *Sanitiser {
-	s := &Sanitiser{policy: policy, types: map[string]bool{}}
-	switch policy {
+	s := &Sanitiser{policy: cmp.Or(policy, Wrap), types: map[string]bool{}}
+	switch s.policy {
 	case PassThrough:
 		return s
-	case "":
-		s.policy = Wrap
 	case Wrap, Strip:
 	default:
-		panic(fmt.Sprintf("commentary: %q is no policy", policy))
+		panic(fmt.Sprintf("commentary: unknown policy %q", policy))
 	}
 	for _, typ := range applyTo {
 		s.types[typ] = true
@@ -65,7 +61,7 @@ func New(policy Policy, applyTo []string) *Sanitiser {
 	return s
 }
 
-// A Decision tells that a payload was changed, and why.
+// A Decision describes why and how a payload was changed.
 type Decision struct {
 	EventType      string
 	Policy         Policy
@@ -88,15 +84,10 @@ func (s *Sanitiser) Payload(eventType string, payload json.RawMessage) (json.Raw
 	}
 	d := &Decision{
 		EventType: eventType, Policy: s.policy, Reasons: found.reasons(),
-		SHA256Before: digest(payload), SHA256After: digest(after),
+		SHA256Before: fmt.Sprintf("%x", sha256.Sum256(payload)), SHA256After: fmt.Sprintf("%x", sha256.Sum256(after)),
 	}
 	d.MatchedPattern = d.Reasons[0]
 	return after, d
-}
-
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
 }
 
 // suspicious reports whether a string of the JSON text raw can hold "type" with its quotes, as every match does. There,
@@ -153,20 +144,15 @@ func (s *Sanitiser) rewrite(payload []byte) (after []byte, found matched) {
 
 // bodyLength is the length of a string's body, up to its closing quote; -1 where there is none.
 func bodyLength(raw []byte) int {
-	for at := 0; ; at++ {
-		quote := bytes.IndexByte(raw[at:], '"')
-		if quote < 0 {
-			return -1
-		}
-		at += quote
-		escapes := at
-		for escapes > 0 && raw[escapes-1] == '\\' {
-			escapes--
-		}
-		if (at-escapes)%2 == 0 {
+	for at := 0; at < len(raw); at++ {
+		switch raw[at] {
+		case '"':
 			return at
+		case '\\':
+			at++
 		}
 	}
+	return -1
 }
 
 // isKey reports whether the string before rest is the key of a member.

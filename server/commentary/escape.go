@@ -21,6 +21,31 @@ func unescape(body []byte) []byte {
 	}
 }
 
+// splice copies the body of a JSON string, but for the matches in its text, which put appends to the copy in its own
+// way. They are sorted and do not overlap.
+func splice(body []byte, matches []span, put func(out, match []byte) []byte) []byte {
+	out := make([]byte, 0, len(body)+len(matches)*(len(opener)+len(closer)))
+	raw, text := 0, 0 // the same place in the body and in its text
+	to := func(place int) int {
+		for text < place {
+			n, size := 1, 1
+			if body[raw] == '\\' {
+				var r rune
+				r, n = escape(body[raw:])
+				size = utf8.RuneLen(r)
+			}
+			raw, text = raw+n, text+size
+		}
+		return raw
+	}
+	for _, m := range matches {
+		from := raw
+		start, end := to(m.start), to(m.end)
+		out = put(append(out, body[from:start]...), body[start:end])
+	}
+	return append(out, body[raw:]...)
+}
+
 // escape returns the character for which the escape at the beginning of raw stands, and the escape's length.
 func escape(raw []byte) (r rune, n int) {
 	if len(raw) < 2 {
@@ -53,43 +78,4 @@ func escape(raw []byte) (r rune, n int) {
 		return r, 6
 	}
 	return '\\', 1
-}
-
-// splice copies the body of a JSON string, but for the matches in its text, which put appends to the copy in its own
-// way. They are sorted and do not overlap.
-func splice(body []byte, matches []span, put func(out, match []byte) []byte) []byte {
-	out := make([]byte, 0, len(body)+len(matches)*(len(opener)+len(closer)))
-	c := cursor{body: body}
-	for _, m := range matches {
-		from := c.raw
-		start := c.to(m.start)
-		end := c.to(m.end)
-		out = put(append(out, body[from:start]...), body[start:end])
-	}
-	return append(out, body[c.raw:]...)
-}
-
-// A cursor is at one place of the body of a JSON string and of its text.
-type cursor struct {
-	body []byte
-	raw  int // in the body
-	text int // in the text
-}
-
-// to moves the cursor on to a place of the text and returns the one of the body.
-func (c *cursor) to(text int) int {
-	for c.text < text {
-		left := text - c.text
-		plain := bytes.IndexByte(c.body[c.raw:min(c.raw+left, len(c.body))], '\\')
-		if plain != 0 {
-			if plain < 0 {
-				plain = left
-			}
-			c.raw, c.text = c.raw+plain, c.text+plain
-			continue
-		}
-		r, n := escape(c.body[c.raw:])
-		c.raw, c.text = c.raw+n, c.text+utf8.RuneLen(r)
-	}
-	return c.raw
 }

@@ -2,17 +2,17 @@ package commentary
 
 import (
 	"bytes"
+	"slices"
 	"unicode"
-	"unicode/utf8"
 )
 
-// A pattern finds one kind of event. The search is written by hand, because a regular expression starts anew at each
-// head of a match that has no end: its time would be quadratic.
+// A pattern finds one kind of event. The search is written by hand: it skips what no match begins with faster than a
+// regular expression.
 type pattern struct {
 	reason string
 	names  []string // of the event, in quotes
 	marker string   // in quotes; empty: none
-	behind string   // the marker: "", ":" or `:"`, the latter for a colon and a string that is not empty
+	behind string   // what follows the marker: "", ":" or `:"`, the latter for a colon and a string that is not empty
 }
 
 var patterns = [...]pattern{
@@ -44,7 +44,7 @@ type span struct{ start, end int }
 // matches adds to all the matches of the pattern within a part of a text, leftmost first, none overlapping another.
 func (p *pattern) matches(all []span, text []byte, part span) []span {
 	text = text[:part.end]
-	if !p.named(text[part.start:]) {
+	if !slices.ContainsFunc(p.names, func(name string) bool { return bytes.Contains(text[part.start:], []byte(name)) }) {
 		return all
 	}
 	for at := part.start; ; {
@@ -53,107 +53,67 @@ func (p *pattern) matches(all []span, text []byte, part span) []span {
 			return all
 		}
 		at += open
-		head := p.head(text, at)
-		if head < 0 {
+		rest, found := p.head(text[at+1:])
+		if !found {
 			at++
 			continue
 		}
-		end := p.end(text, head)
-		if end < 0 { // nor has a head further on an end
+		if rest, found = p.end(rest); !found { // nor has a later head an end
 			return all
 		}
-		all = append(all, span{at, end})
-		at = end
+		all = append(all, span{at, len(text) - len(rest)})
+		at = len(text) - len(rest)
 	}
 }
 
-// named reports whether a text has the name of the event, without which it has no match.
-func (p *pattern) named(text []byte) bool {
-	for _, name := range p.names {
-		if bytes.Contains(text, []byte(name)) {
-			return true
+// head returns what follows the head of a match, of which text follows the brace.
+func (p *pattern) head(text []byte) (rest []byte, found bool) {
+	if text, found = skip(text, `"type"`); found {
+		text, found = skip(text, ":")
+	}
+	for i := 0; found && i < len(p.names); i++ {
+		if rest, found := skip(text, p.names[i]); found {
+			return rest, true
 		}
 	}
-	return false
+	return nil, false
 }
 
-// head returns where the head of a match that begins at a brace ends, or -1.
-func (p *pattern) head(text []byte, at int) int {
-	at = token(text, skipSpace(text, at+1), `"type"`)
-	at = token(text, skipSpace(text, at), ":")
-	at = skipSpace(text, at)
-	for _, name := range p.names {
-		if end := token(text, at, name); end >= 0 {
-			return end
-		}
-	}
-	return -1
-}
-
-// end returns where a match ends whose head ended at a place, or -1.
-func (p *pattern) end(text []byte, at int) int {
-	if at = p.pastMarker(text, at); at < 0 {
-		return -1
-	}
-	if i := bytes.IndexByte(text[at:], '}'); i >= 0 {
-		return at + i + 1
-	}
-	return -1
-}
-
-// pastMarker returns where the first marker ends that is at a place or later, with what is behind it, or -1.
-func (p *pattern) pastMarker(text []byte, at int) int {
-	for p.marker != "" {
-		i := bytes.Index(text[at:], []byte(p.marker))
+// end returns what follows a match, of which text follows the head.
+func (p *pattern) end(text []byte) (rest []byte, found bool) {
+	for found = p.marker == ""; !found; {
+		i := bytes.Index(text, []byte(p.marker))
 		if i < 0 {
-			return -1
+			return nil, false
 		}
-		at += i
-		if end := p.tail(text, at+len(p.marker)); end >= 0 {
-			return end
+		if rest, found = p.tail(text[i+len(p.marker):]); found {
+			text = rest
+		} else {
+			text = text[i+1:] // the quote that ends this marker may begin the next
 		}
-		at++ // only, for the quote that ends this marker may begin the next
 	}
-	return at
+	i := bytes.IndexByte(text, '}')
+	return text[i+1:], i >= 0
 }
 
-// tail returns where what has to be behind the marker ends, or -1.
-func (p *pattern) tail(text []byte, at int) int {
+// tail returns what follows that which has to follow the marker.
+func (p *pattern) tail(text []byte) (rest []byte, found bool) {
 	if p.behind == "" {
-		return at
+		return text, true
 	}
-	at = token(text, skipSpace(text, at), ":")
-	at = skipSpace(text, at)
-	if p.behind == ":" || at < 0 {
-		return at
+	if text, found = skip(text, ":"); !found || p.behind == ":" {
+		return text, found
 	}
-	if at = token(text, at, `"`); at < 0 {
-		return -1
+	if text, found = skip(text, `"`); !found {
+		return nil, false
 	}
-	if n := bytes.IndexByte(text[at:], '"'); n > 0 {
-		return at + n + 1
-	}
-	return -1
+	n := bytes.IndexByte(text, '"')
+	return text[n+1:], n > 0
 }
 
-// token returns the place behind a token that is at a place, or -1; also where the place is negative.
-func token(text []byte, at int, tok string) int {
-	if at < 0 || len(text)-at < len(tok) || string(text[at:at+len(tok)]) != tok {
-		return -1
-	}
-	return at + len(tok)
-}
-
-// skipSpace returns the place behind the white space that is at a place, if any; -1 where the place is negative.
-func skipSpace(text []byte, at int) int {
-	for at >= 0 && at < len(text) {
-		r, n := utf8.DecodeRune(text[at:])
-		if !isSpace(r) {
-			break
-		}
-		at += n
-	}
-	return at
+// skip returns what follows a token, which white space may precede.
+func skip(text []byte, token string) (rest []byte, found bool) {
+	return bytes.CutPrefix(bytes.TrimLeftFunc(text, isSpace), []byte(token))
 }
 
 // isSpace is the class \s of JavaScript's regular expressions (ECMA-262, CharacterClassEscape): WhiteSpace and

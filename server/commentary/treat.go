@@ -60,15 +60,14 @@ func outside(text []byte) []span {
 			break
 		}
 		at += i
-		end := token(text, at, closer)
-		if token(text, at, opener) >= 0 {
+		end := at + len(closer)
+		if bytes.HasPrefix(text[at:], []byte(opener)) {
 			i := bytes.Index(text[at:], []byte(closer))
 			if i < 0 {
 				break
 			}
-			end = at + i + len(closer)
-		}
-		if end < 0 {
+			end += i
+		} else if !bytes.HasPrefix(text[at:], []byte(closer)) {
 			at++
 			continue
 		}
@@ -78,24 +77,23 @@ func outside(text []byte) []span {
 	return append(parts, span{start, len(text)})
 }
 
-// maxPasses bounds how often strip goes through a string. In the last one it finds nothing.
+// maxPasses bounds how often strip searches a string. In the last pass it finds nothing.
 const maxPasses = 9
 
 // strip removes the matches from the body of a JSON string, and those that their removal makes.
 func strip(body []byte) ([]byte, matched) {
 	var m matched
+	var all []span
 	text := unescape(body)
 	for range maxPasses {
 		clean := true
 		for i := range patterns {
-			all := patterns[i].matches(nil, text, span{0, len(text)})
-			if len(all) == 0 {
-				continue
+			if all = patterns[i].matches(all[:0], text, span{0, len(text)}); len(all) > 0 {
+				clean = false
+				m |= 1 << i
+				body = splice(body, all, func(out, _ []byte) []byte { return out })
+				text = unescape(body)
 			}
-			clean = false
-			m |= 1 << i
-			body = splice(body, all, func(out, _ []byte) []byte { return out })
-			text = unescape(body)
 		}
 		if clean {
 			return body, m
