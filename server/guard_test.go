@@ -1,8 +1,8 @@
 package server_test
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +11,6 @@ import (
 	"testing/fstest"
 
 	"agentd/server"
-	"agentd/server/agent"
 	"agentd/server/config"
 )
 
@@ -36,14 +35,15 @@ func TestRefusedConnectionsAreLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer local.Close()
-	h, err := local.Engine().Start(t.Context(), agent.StartRequest{AgentID: "user", Input: json.RawMessage(`"go"`)})
+	inside := &http.Client{Transport: &http.Transport{DialContext: local.Dial}}
+	res, err := inside.Post("http://inside/v1/agents/user/run", "application/json", strings.NewReader(`{"input":"go"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := h.Wait(t.Context())
-	if err != nil || !strings.Contains(string(res.Output), "which is not allowed") {
-		t.Errorf("the run ended with %s, %v, want the refusal", res.Output, err)
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "which is not allowed") {
+		t.Errorf("the run ended with %d %s, %v, want the refusal", res.StatusCode, text, err)
 	}
+	inside.CloseIdleConnections()
 	if said := log.String(); !strings.Contains(said, `msg="outbound connection refused" setting=tools.web.url target=`+strings.TrimPrefix(beyond.URL, "http://")) {
 		t.Errorf("the log tells %q, want the refusal", said)
 	}

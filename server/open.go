@@ -9,10 +9,7 @@ import (
 	"sync"
 
 	"agentd/auth"
-	"agentd/server/agent"
-	"agentd/server/audit"
 	"agentd/server/gate"
-	"agentd/server/hub"
 )
 
 // An Access is what a process that serves nobody does with the database.
@@ -46,8 +43,8 @@ func Open(ctx context.Context, o Options, access Access, tokens bool) (*Local, e
 		return nil, err
 	}
 	cfg := *s.cfg // valid as it was given: terms of approvals ask for tokens, and stay in force
-	if cfg.Auth.Kind = "none"; tokens {
-		cfg.Auth.Kind = "token"
+	if cfg.Auth.Kind = "token"; !tokens {
+		cfg.Auth.Kind, cfg.Auth.PepperRef = "none", ""
 	}
 	cfg.Server.Idempotency.Enabled = false // a request that does not leave the process is not sent twice
 	cfg.Server.MaxBodyBytes = max(cfg.Server.MaxBodyBytes, mostBody)
@@ -89,15 +86,6 @@ func (l *Local) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 }
-
-// Engine runs the agents.
-func (l *Local) Engine() *agent.Engine { return l.parts.engine }
-
-// Hub has the events of the runs.
-func (l *Local) Hub() *hub.Hub { return l.parts.hub }
-
-// Audit is the audit chain; nil: there is none.
-func (l *Local) Audit() *audit.Log { return l.parts.audit }
 
 // Close cancels the runs that still move and closes the database. Those that can go on are left on disk, and the next
 // Start takes them up.

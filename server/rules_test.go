@@ -39,13 +39,13 @@ var rulesRooms = map[string]string{
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
-	"server/config":   "server/fault server/secret server/shape",
+	"server/config":   "server/fault server/secret",
 	"server/event":    "server/fault server/message",
-	"server/openapi":  "server/fault server/shape",
+	"server/openapi":  "server/fault",
 	"server/outbound": "server/fault",
 	"server/runstate": "server/fault server/message",
 	"server/secret":   "server/fault",
-	"server/shape":    "server/fault",
+	"server/strict":   "server/fault server/message",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
@@ -67,19 +67,19 @@ var rulesRooms = map[string]string{
 
 	// Transport.
 	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
-	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
+	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/strict",
 	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
-		"server/runstate server/secret server/session server/shape server/stream server/trace",
+		"server/runstate server/secret server/session server/stream server/strict server/trace",
 
-	// The other end of server/stream.
-	"server/client": "ws server/fault server/message",
+	// The other end of server/rest.
+	"server/client": "server/fault server/id server/message server/sse",
 
 	// Wiring.
-	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/shape server/tool",
+	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/proc server/rest " +
 		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/hub server/id server/manifest server/manual server/message " +
-		"server/outbound server/proc server/replay server/rest server/runstate server/secret server/session server/sse",
+	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/manifest server/manual server/message " +
+		"server/outbound server/proc server/replay server/rest server/secret server/session",
 	"main": "server/cli",
 
 	// Help for tests.
@@ -284,9 +284,9 @@ func rulesStrings(path string, src []byte) iter.Seq2[string, string] {
 	}
 }
 
-// rulesDialers are the packages that may open connections: the guard; the command line, to the server that holds its
-// database; and the client half of the WebSocket package, which the server itself does not use.
-var rulesDialers = []string{"server/outbound", "server/cli", "ws", "ws/wstest"}
+// rulesDialers are the packages that may open connections: the guard; the client of the API, to the server that it is given;
+// the command line, to the socket of the service manager; and the clients of tests.
+var rulesDialers = []string{"server/outbound", "server/client", "server/cli", "ws", "ws/wstest"}
 
 // rulesDial finds code that opens connections past the guard.
 var rulesDial = regexp.MustCompile(`\bnet\.(Dial\w*|Dialer\b|Lookup\w+)|\bhttp\.(Get|Head|Post|PostForm|DefaultClient|DefaultTransport|ProxyFromEnvironment)\b|\btls\.Dial`)

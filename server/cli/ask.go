@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"agentd/server/agent"
+	"agentd/server/rest"
 )
 
 // An asker asks the person at the terminal about tool calls that wait.
@@ -29,14 +30,14 @@ func (c *call) newAsker() *asker {
 
 // ask asks about each call and returns what was decided; abort says that the whole run is to end. When ctx ends or no
 // more can be read, nothing is decided.
-func (a *asker) ask(ctx context.Context, pending []agent.Approval) (decisions []agent.Decision, abort bool) {
+func (a *asker) ask(ctx context.Context, pending []agent.Approval) (decisions []rest.DecisionBody, abort bool) {
 	for _, p := range pending {
 		if a.left[callName(p)] {
 			continue
 		}
 		fmt.Fprintf(a.out, "\n%s waits for your approval:\n%s", printable(p.ToolName), details(p, columns(a.out)))
 		answer, err := a.choose(ctx, p)
-		word := agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID}
+		word := rest.DecisionBody{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID}
 		if answer == refuse && err == nil {
 			word.Reason, err = a.line(ctx, "Why? The agent is told (empty: no reason): ")
 		}

@@ -217,17 +217,13 @@ func (c *call) exportAudit(ctx context.Context) error {
 	default:
 		return c.cmd.misused("--format is %q, want jsonl or csv.", c.flags.format)
 	}
-	write := func(ctx context.Context, w io.Writer) error {
+	_, err := c.output(ctx, func(ctx context.Context, w io.Writer) error {
 		return c.chain(ctx, func(l *audit.Log) error {
 			_, err := l.Export(ctx, w, c.flags.format, c.flags.fromSeq, c.flags.toSeq)
 			return err
 		})
-	}
-	if c.flags.output == "" {
-		defer surviveClosedPipe()()
-		return write(ctx, c.stdout)
-	}
-	return c.writeFile(ctx, c.flags.output, func(ctx context.Context, f *os.File) error { return write(ctx, f) })
+	})
+	return err
 }
 
 func (c *call) acceptAudit(ctx context.Context) error {

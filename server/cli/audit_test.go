@@ -67,7 +67,7 @@ func TestAuditCommands(t *testing.T) {
 	}
 	here(t, "audit", "list", "--limit", "2", "--action", "http:request").want(t, 0, "/v1/agents", "")
 	here(t, "token", "create", "--scope", "agents:read", "--json").want(t, 0, `"raw"`, "")
-	here(t, "audit", "list", "--limit", "1").want(t, 0, "token:create", "")
+	here(t, "audit", "list", "--limit", "1", "--action", "token:create").want(t, 0, "token:", "")
 	here(t, "audit", "prune", "--before", "1h", "--json").want(t, 0, `"deleted": 0`, "")
 	here(t, "audit", "prune", "--before", time.Now().Add(time.Hour).Format(time.RFC3339), "--retain", "20").want(t, 0, "Deleted ", "")
 	agents() // the server goes on after what the others appended

@@ -4,9 +4,7 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"io"
@@ -15,7 +13,6 @@ import (
 	"strings"
 
 	"agentd/server/fault"
-	"agentd/server/message"
 )
 
 // Exit codes, the same for every command.
@@ -86,21 +83,6 @@ func (c *call) getenv(name string) string {
 // log is the log of commands that serve nothing: warnings and worse, for people.
 func (c *call) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-}
-
-// printJSON writes one indented document to stdout.
-func (c *call) printJSON(v any) error {
-	b, err := message.Encode(v)
-	if err != nil {
-		return err
-	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, b, "", "  "); err != nil {
-		return err
-	}
-	out.WriteByte('\n')
-	_, err = c.stdout.Write(out.Bytes())
-	return err
 }
 
 func usage(format string, args ...any) *fault.Error { return fault.New(fault.Usage, format, args...) }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -22,33 +21,18 @@ import (
 
 // evidence writes a bundle. Nothing is written before all of it is there.
 func (c *call) evidence(ctx context.Context) error {
-	name := c.flags.output
-	if name == "" {
+	size, err := c.output(ctx, func(ctx context.Context, w io.Writer) error {
 		bundle, err := c.collect(ctx)
 		if err != nil {
 			return err
 		}
-		defer surviveClosedPipe()()
-		return bundle.Write(c.stdout)
-	}
-	var size int64
-	if err := c.writeFile(ctx, name, func(ctx context.Context, f *os.File) error {
-		bundle, err := c.collect(ctx)
-		if err == nil {
-			err = bundle.Write(f)
-		}
-		if err == nil {
-			size, err = f.Seek(0, io.SeekCurrent)
-		}
-		return err
-	}); err != nil {
+		return bundle.Write(w)
+	})
+	name := c.flags.output
+	if err != nil || name == "" {
 		return err
 	}
-	if c.flags.json {
-		return c.printJSON(map[string]any{"runId": c.args[0], "file": name, "bytes": size})
-	}
-	_, err := fmt.Fprintf(c.stdout, "Wrote the evidence about run %s to %s (%d bytes).\n", c.args[0], name, size)
-	return err
+	return c.report(map[string]any{"runId": c.args[0], "file": name, "bytes": size}, "Wrote the evidence about run %s to %s (%d bytes).\n", c.args[0], name, size)
 }
 
 // collect reads the files of the database and of the chain, which a server that holds them does not notice: the journal
@@ -73,7 +57,10 @@ func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error)
 			Chain: l, Every: cfg.Audit.Checkpoint.Interval.Duration(), Version: server.Version}, c.args[0])
 		return err
 	})
-	return bundle, runHint(errors.Join(err, db.Close()))
+	if fault.Is(err, fault.RunNotFound) || fault.Is(err, fault.RunNotEnded) {
+		err = advised(err, hints[fault.Of(err).Kind])
+	}
+	return bundle, errors.Join(err, db.Close())
 }
 
 func (c *call) verifyEvidence(context.Context) error {

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"net/netip"
-	"net/url"
 	"os"
 	"reflect"
 	"strconv"
@@ -124,36 +122,6 @@ func FuzzAge(f *testing.F) {
 			if same, err := instant(at.Format(time.RFC3339), now); err != nil || !same.Equal(at.Truncate(time.Second)) && at.Year() < 10000 {
 				t.Errorf("instant(%q) = %v, and of that %v, %v", text, at, same, err)
 			}
-		}
-	})
-}
-
-// FuzzReachable reads the address in the lock file of a server.
-func FuzzReachable(f *testing.F) {
-	for _, s := range []string{"http://127.0.0.1:8080/v1", "https://[::]:80", "http://0.0.0.0:1/", "unix:/run/x.sock#/v1", "unix:#", "ftp://h", "http://", "//h", "http://[::%25x]:1", "http://u:p@h/?q#f"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, address string) {
-		fuzztest.Cost{PerByte: 16}.Check(t, len(address), func() { reachable(address) }) //nolint:errcheck // it is looked at below
-		base, socket, err := reachable(address)
-		if err != nil {
-			if !fault.Is(err, fault.ServerUnreachable) || base+socket != "" {
-				t.Errorf("reachable(%q) = %q, %q, %v, want server-unreachable", address, base, socket, err)
-			}
-			return
-		}
-		if rest, isSocket := strings.CutPrefix(address, "unix:"); isSocket {
-			if path, after, _ := strings.Cut(rest, "#"); socket != path || base != "http://localhost"+after {
-				t.Errorf("reachable(%q) = %q, %q", address, base, socket)
-			}
-			return
-		}
-		u, err := url.Parse(base)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || socket != "" || strings.HasSuffix(base, "/") && u.Path != "" && !strings.HasSuffix(address, "//") && !strings.ContainsAny(address, "?#") {
-			t.Fatalf("reachable(%q) = %q, %q, %v", address, base, socket, err)
-		}
-		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
-			t.Errorf("reachable(%q) = %q, which is nowhere", address, base)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func (c *call) migrate(ctx context.Context) error {
 	}
 	behind := fault.Is(err, fault.SchemaBehind)
 	if behind {
-		_, db, err = c.own(ctx)
+		db, err = store.Open(ctx, c.storeOptions(cfg, store.Options{}))
 	}
 	if err == nil {
 		err = db.Close()

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"agentd/server/agent"
+	"agentd/server/client"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/hub"
 	"agentd/store"
 )
 
@@ -30,9 +30,9 @@ type printer struct {
 
 	shown strings.Builder // of the text that is not complete yet
 	gap   bool            // a delta of it is missing
-	last  hub.Position
-	any   bool // some text was written
-	open  bool // the last line of stdout has no end
+	last  event.Cursor    // of the latest event
+	any   bool            // some text was written
+	open  bool            // the last line of stdout has no end
 
 	calls map[string]string // arguments by tool call id
 	end   ending
@@ -55,7 +55,7 @@ func newPrinter(c *call) *printer {
 }
 
 // show takes the next event.
-func (p *printer) show(e *hub.Entry) {
+func (p *printer) show(e *client.Frame) {
 	if p.lines {
 		p.line(e.Payload)
 	}
@@ -76,8 +76,9 @@ func (p *printer) show(e *hub.Entry) {
 	if p.lines {
 		return
 	}
-	p.gap = p.gap || event.Transient(e.Type) && e.Pos != hub.Position{Epoch: e.Pos.Epoch, Seq: p.last.Seq, Sub: p.last.Sub + 1}
-	p.last = e.Pos
+	at, _ := event.ParseCursor(e.EventID)
+	p.gap = p.gap || event.Transient(e.Type) && (at.Seq != p.last.Seq || at.Sub != p.last.Sub+1)
+	p.last = at
 	if json.Unmarshal(e.Payload, &body) != nil { // an agent's own event may have members of other types
 		return
 	}
@@ -118,7 +119,7 @@ func (p *printer) another() {
 	if p.open {
 		p.write("\n")
 	}
-	p.any, p.last, p.end = false, hub.Position{}, ending{}
+	p.any, p.last, p.end = false, event.Cursor{}, ending{}
 	clear(p.calls)
 }
 

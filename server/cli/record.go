@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/user"
-	"strconv"
 
+	"agentd/server"
 	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/fault"
@@ -59,17 +57,6 @@ func (s *scribe) refuse(ctx context.Context, r audit.Record, why error) error {
 	return s.log.Append(context.WithoutCancel(ctx), r)
 }
 
-// try is refuse where the error of the attempt matters more than that it cannot be recorded.
-func (s *scribe) try(ctx context.Context, c *call, r audit.Record, why error) {
-	if err := s.refuse(ctx, r, why); err != nil {
-		c.unwritten(err)
-	}
-}
-
-func (c *call) unwritten(err error) {
-	fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", innermost(err))
-}
-
 // end records the error with which something ended that had begun.
 func (s *scribe) end(ctx context.Context, c *call, err error) error {
 	if err != nil && s.begun != nil {
@@ -104,7 +91,7 @@ func (c *call) chronicle(ctx context.Context, cfg *config.Config, fn func(*scrib
 // refused records an attempt that failed before anything was done, and returns its error.
 func (c *call) refused(ctx context.Context, cfg *config.Config, r audit.Record, why error) error {
 	if err := c.chronicle(ctx, cfg, func(s *scribe) error { return s.refuse(ctx, r, why) }); err != nil {
-		c.unwritten(err)
+		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", innermost(err))
 	}
 	return why
 }
@@ -143,9 +130,5 @@ func (c *call) appending(ctx context.Context, fn func(*audit.Log) error) error {
 
 // operator is who gives commands.
 func operator() audit.Actor {
-	id := strconv.Itoa(os.Getuid())
-	if u, err := user.LookupId(id); err == nil {
-		id = u.Username
-	}
-	return audit.Actor{Kind: audit.ActorCLI, ID: id}
+	return audit.Actor{Kind: audit.ActorCLI, ID: server.Operator()}
 }

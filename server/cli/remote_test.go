@@ -52,7 +52,7 @@ func TestRunOfOtherServers(t *testing.T) {
 		"another model takes over": {streams: map[string]string{start: frame("1", `{"type":"agent.start","runId":"run1"}`) + frame("1.1", `{"type":"text.delta","delta":"hal"}`) +
 			frame("2", `{"type":"agent.model.fellback","from":"x","to":"y"}`) + frame("3", `{"type":"text.complete","text":"hello"}`) + end(`{"status":"completed"}`) + lifecycle("completed", "")},
 			stdout: "hal\nhello"},
-		"cut off and resumed": {streams: map[string]string{start: hello, again: hello + frame("3", `{"type":"text.complete","text":"bye"}`) + end(`{"status":"completed"}`) + lifecycle("completed", "")},
+		"cut off and resumed": {streams: map[string]string{start: hello, again: frame("3", `{"type":"text.complete","text":"bye"}`) + end(`{"status":"completed"}`) + lifecycle("completed", "")},
 			stdout: "hello\nbye"},
 		"cut off for good": {streams: map[string]string{start: hello, again: ""}, code: 1, stdout: "hello", stderr: "run run1 goes on there"},
 		"cut off, and not ours any more": {streams: map[string]string{start: hello}, status: 403, answer: `{"error":"scope-denied","message":"No."}`,

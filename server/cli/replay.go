@@ -72,7 +72,7 @@ func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *cassett
 	}
 	i := slices.IndexFunc(regs, func(r agent.Registration) bool { return r.ID == id })
 	if i < 0 {
-		return agent.Registration{}, localHint(fault.New(fault.RouteHandlerMissing, "No agent %q.", id), cfg, agent.StartRequest{AgentID: id})
+		return agent.Registration{}, undeclared(cfg, id)
 	}
 	return regs[i], nil
 }

@@ -1,16 +1,20 @@
 package cli
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
+	"agentd/server"
 	"agentd/server/agent"
+	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/rest"
 	"agentd/store"
 )
 
@@ -18,32 +22,35 @@ import (
 var statuses = []store.Status{store.Pending, store.Running, store.Awaiting, store.Completed, store.Failed, store.Aborted}
 
 func (c *call) listRuns(ctx context.Context) error {
-	f := store.RunFilter{Status: store.Status(c.flags.status), Limit: c.flags.limit}
-	if f.Status != "" && !slices.Contains(statuses, f.Status) {
-		return c.cmd.misused("there is no status %q.", c.flags.status)
+	if s := c.flags.status; s != "" && !slices.Contains(statuses, store.Status(s)) {
+		return c.cmd.misused("there is no status %q.", s)
 	}
-	if f.Limit < 1 || f.Limit > 1000 {
-		return c.cmd.misused("--limit is %d, want 1 to 1000.", f.Limit)
+	if err := c.checkLimit(); err != nil {
+		return err
 	}
-	if c.flags.agent != "" {
-		f.Owners = []string{c.flags.agent}
-	}
-	return c.reading(ctx, func(from records) error {
-		runs, err := from.list(ctx, f)
-		if err != nil {
+	query := url.Values{"limit": {strconv.Itoa(c.flags.limit)}, "status": {c.flags.status}, "agentId": {c.flags.agent}}
+	return c.through(ctx, server.Read, func(d *door) error {
+		var list rest.RunList
+		if err := d.Call(ctx, "GET", "/runs?"+query.Encode(), nil, &list); err != nil {
 			return err
 		}
 		if c.flags.json {
-			return c.printJSON(map[string][]agent.Snapshot{"runs": runs})
+			return c.printJSON(map[string][]agent.Snapshot{"runs": list.Runs})
 		}
-		w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "RUN\tAGENT\tSTATUS\tSESSION\tSTARTED\tENDED\tTOKENS")
-		for _, r := range runs {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", r.RunID, r.AgentID, r.Status, cmp.Or(r.SessionID, "-"), moment(r.StartedAt),
-				moment(r.CompletedAt), r.Usage.TotalTokens)
+		w := c.table("RUN", "AGENT", "STATUS", "SESSION", "STARTED", "ENDED", "TOKENS")
+		for _, r := range list.Runs {
+			w.row(r.RunID, r.AgentID, string(r.Status), r.SessionID, moment(r.StartedAt), moment(r.CompletedAt), strconv.FormatInt(r.Usage.TotalTokens, 10))
 		}
 		return w.Flush()
 	})
+}
+
+// checkLimit checks the flag --limit.
+func (c *call) checkLimit() error {
+	if n := c.flags.limit; n < 1 || n > 1000 {
+		return c.cmd.misused("--limit is %d, want 1 to 1000.", n)
+	}
+	return nil
 }
 
 // moment is a time in milliseconds since 1970 for people; - when there is none.
@@ -55,8 +62,8 @@ func moment(ms int64) string {
 }
 
 func (c *call) showRun(ctx context.Context) error {
-	return c.reading(ctx, func(from records) error {
-		s, err := from.show(ctx, c.args[0])
+	return c.through(ctx, server.Read, func(d *door) error {
+		s, err := d.state(ctx, c.args[0])
 		if err != nil {
 			return err
 		}
@@ -70,32 +77,26 @@ func (c *call) showRun(ctx context.Context) error {
 	})
 }
 
+// state is how a run stands.
+func (d *door) state(ctx context.Context, runID string) (s agent.Snapshot, err error) {
+	err = d.Call(ctx, "GET", at("/runs", runID, "/state"), nil, &s)
+	return s, err
+}
+
 // describe writes what a person wants to know about a run.
 func (c *call) describe(s agent.Snapshot) error {
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s:\t%s\n", name, value)
-		}
-	}
-	row("run", s.RunID)
-	row("status", string(s.Status))
-	row("agent", s.AgentID)
+	imported, problem, hint := "", "", ""
 	if s.Imported {
-		row("imported", "yes")
+		imported = "yes"
 	}
-	row("session", s.SessionID)
-	row("user", printable(s.UserID))
-	row("started", moment(s.StartedAt))
-	row("ended", moment(s.CompletedAt))
-	row("steps", fmt.Sprint(s.StepNumber))
-	row("tokens", fmt.Sprintf("%d (%d in, %d out)", s.Usage.TotalTokens, s.Usage.PromptTokens, s.Usage.CompletionTokens))
 	if s.Error != nil {
-		row("error", s.Error.Code+": "+printable(s.Error.Message))
-		row("hint", printable(s.Error.Hint))
+		problem, hint = s.Error.Code+": "+s.Error.Message, s.Error.Hint
 	}
-	w.Flush()
+	facts(&b, "run", s.RunID, "status", string(s.Status), "agent", s.AgentID, "imported", imported, "session", s.SessionID, "user", s.UserID,
+		"started", moment(s.StartedAt), "ended", moment(s.CompletedAt), "steps", strconv.Itoa(s.StepNumber),
+		"tokens", fmt.Sprintf("%d (%d in, %d out)", s.Usage.TotalTokens, s.Usage.PromptTokens, s.Usage.CompletionTokens),
+		"error", problem, "hint", hint)
 	for _, a := range s.PendingApprovals {
 		fmt.Fprintf(&b, "\n%s waits for approval since %s:\n%s", printable(a.ToolName), a.RequestedAt, details(a, columns(c.stdout)))
 	}
@@ -120,16 +121,16 @@ func lastText(s *agent.State) string {
 }
 
 func (c *call) approvals(ctx context.Context) error {
-	return c.reading(ctx, func(from records) error {
-		list, err := from.waiting(ctx)
-		if err != nil {
+	return c.through(ctx, server.Read, func(d *door) error {
+		var list rest.ApprovalList
+		if err := d.Call(ctx, "GET", "/approvals", nil, &list); err != nil {
 			return err
 		}
 		if c.flags.json {
-			return c.printJSON(map[string][]agent.Waiting{"approvals": list})
+			return c.printJSON(list)
 		}
 		var b strings.Builder
-		for i, a := range list {
+		for i, a := range list.Approvals {
 			if i > 0 {
 				b.WriteByte('\n')
 			}
@@ -138,10 +139,112 @@ func (c *call) approvals(ctx context.Context) error {
 				fmt.Fprintf(&b, "  CHANGED SINCE IT WAS ASKED FOR: %s\n", printable(a.Mismatch))
 			}
 		}
-		if len(list) == 0 {
+		if len(list.Approvals) == 0 {
 			fmt.Fprintln(c.stderr, "agentd: nothing waits for approval")
 		}
-		_, err = io.WriteString(c.stdout, b.String())
+		_, err := io.WriteString(c.stdout, b.String())
 		return err
 	})
+}
+
+func (c *call) abortRun(ctx context.Context) error {
+	body := rest.AbortBody{Drain: c.flags.drain, OnPendingApprovals: c.flags.onPending, Reason: "agentd runs abort"}
+	if !slices.Contains([]string{"deny", "hold", "fail"}, body.OnPendingApprovals) {
+		return c.cmd.misused("--on-pending is %q, want deny, hold or fail.", body.OnPendingApprovals)
+	}
+	return c.through(ctx, server.Hold, func(d *door) error {
+		var answer rest.AbortAnswer
+		if err := d.Call(ctx, "POST", at("/runs", c.args[0], "/abort"), body, &answer); err != nil {
+			return err
+		}
+		return c.tellAborted(answer, d.local == nil)
+	})
+}
+
+// tellAborted reports the outcome of an abort. It is an error when the run had ended otherwise, or no process is there to
+// end it.
+func (c *call) tellAborted(answer rest.AbortAnswer, server bool) error {
+	text := fmt.Sprintf("Run %s is %s.", answer.RunID, answer.Status)
+	switch {
+	case answer.Status == store.Aborted, answer.Status == store.Failed && c.flags.onPending == "fail":
+	case answer.Status == store.Running && server:
+		text = fmt.Sprintf("Run %s ends after its current step.", answer.RunID)
+	case answer.Status == store.Running:
+		return fault.New(fault.RunConflict, "Run %s was left behind by a process that was killed.", answer.RunID).
+			Advise("Run `agentd start`, which takes it up, and abort it there.")
+	default:
+		return fault.New(fault.RunConflict, "Run %s has ended already: it is %s.", answer.RunID, answer.Status).
+			Advise("Read what became of it with `agentd runs show " + answer.RunID + "`.")
+	}
+	if c.flags.json {
+		return c.printJSON(answer)
+	}
+	_, err := fmt.Fprintln(c.stdout, text)
+	return err
+}
+
+func (c *call) importRun(ctx context.Context) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	limit := int64(cfg.Server.MaxBodyBytes)
+	file, err := c.readFile(c.args[0], limit)
+	if err != nil {
+		return err
+	}
+	if int64(len(file)) > limit {
+		return fault.New(fault.BodyTooLarge, "The run state is larger than %d bytes.", limit)
+	}
+	var made rest.RunImport
+	err = c.through(ctx, server.Run, func(d *door) error {
+		return d.Post(ctx, "POST", "/runs/import"+query("sessionId", c.flags.session), "application/json", stateIn(file), &made)
+	})
+	switch {
+	case fault.Is(err, fault.SessionExists), fault.Is(err, fault.SessionBusy):
+		return advised(err, "Give the run another session with --session.")
+	case err != nil:
+		return err
+	case c.flags.json:
+		return c.printJSON(made)
+	}
+	c.warn(made.Warnings)
+	text := fmt.Sprintf("Took over run %s, which is %s.\n", made.RunID, made.Status)
+	if made.Status == store.Awaiting {
+		text = fmt.Sprintf("Took over run %s, which waits for approval; decide with `agentd runs approve %s`.\n", made.RunID, made.RunID)
+	}
+	_, err = io.WriteString(c.stdout, text)
+	return err
+}
+
+// stateIn is the state in what `agentd runs show --json` and the API say about a run, or the document itself.
+func stateIn(doc []byte) []byte {
+	var about struct{ Version, State json.RawMessage }
+	if json.Unmarshal(doc, &about) == nil && about.Version == nil && about.State != nil {
+		return about.State
+	}
+	return doc
+}
+
+// query is the query with a parameter, unless that is empty.
+func query(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return "?" + url.Values{name: {value}}.Encode()
+}
+
+// warn writes what a server warns of.
+func (c *call) warn(texts []string) {
+	for _, text := range texts {
+		fmt.Fprintf(c.stderr, "agentd: %s\n", printable(text))
+	}
+}
+
+func (c *call) cassette(ctx context.Context) error {
+	write := func(ctx context.Context, w io.Writer) error {
+		return c.through(ctx, server.Read, func(d *door) error { return d.Download(ctx, "GET", at("/runs", c.args[0], "/cassette"), w) })
+	}
+	_, err := c.output(ctx, write)
+	return err
 }

@@ -61,7 +61,6 @@ func text(t *testing.T, all []seen) string {
 }
 
 func TestDemo(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, dir, "--dev")
 	if log := s.stderr.String(); strings.Count(log, "level=INFO msg=listening") != 1 || !strings.Contains(log, "curl -N "+s.url+"/agents/assistant/stream") {
@@ -111,7 +110,6 @@ func TestDemo(t *testing.T) {
 }
 
 func TestRunThroughServer(t *testing.T) {
-	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)
@@ -152,7 +150,6 @@ func TestRunThroughServer(t *testing.T) {
 }
 
 func TestTokensWhileServerRuns(t *testing.T) {
-	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)
@@ -175,7 +172,6 @@ func TestTokensWhileServerRuns(t *testing.T) {
 }
 
 func TestKilledServerLosesNoRun(t *testing.T) {
-	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)
@@ -216,7 +212,6 @@ func TestKilledServerLosesNoRun(t *testing.T) {
 }
 
 func TestStartRefuses(t *testing.T) {
-	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	ready := write(t, filepath.Join(t.TempDir(), "ready.json"), "left behind")
@@ -243,7 +238,6 @@ func TestStartRefuses(t *testing.T) {
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
-	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)

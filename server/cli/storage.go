@@ -12,6 +12,12 @@ import (
 	"agentd/store"
 )
 
+func (c *call) storeOptions(cfg *config.Config, o store.Options) store.Options {
+	o.Path, o.Durability, o.Logger = cfg.Resolve(cfg.Storage.Path), cfg.Storage.Durability, c.log()
+	o.Holder = store.Holder{Command: c.cmd.name}
+	return o
+}
+
 // A soundness is what a look at one file of the storage came to.
 type soundness struct {
 	File   string         `json:"file"`

@@ -29,6 +29,9 @@ const (
 		"AGENTD_TOKEN or in the variable that --token-env names."
 )
 
+const onFiles = "\n\nThe command works on the files of the server and needs no token, also while the server runs. With --url, it goes\n" +
+	"through that server, with the token in AGENTD_TOKEN or in the variable that --token-env names."
+
 const doctorExits = "0 nothing fails; 1 a check fails; 2 wrong usage"
 
 // maxWords is how many words of a command line can be completed.
@@ -170,19 +173,19 @@ func commands() []command {
 			examples: []string{"agentd sessions delete SESSION", "agentd sessions delete SESSION --yes"}},
 		{name: "token create", summary: "Create a token, and print it once.",
 			about: "Creates a bearer token and prints it on stdout. stderr shows its scopes. agentd keeps only a hash, so it\n" +
-				"cannot show the token again. The command works while a server runs. A scope is resource:action or\n" +
-				"resource:action:target, such as agents:invoke:assistant; admin:* covers everything.\n" +
-				agentVerbs,
-			flags: []flagDecl{configFlag, mintFlags, jsonFlag}, run: (*call).createToken,
+				"cannot show the token again. A scope is resource:action or resource:action:target, such as\n" +
+				"agents:invoke:assistant; admin:* covers everything.\n" +
+				agentVerbs + onFiles,
+			flags: []flagDecl{configFlag, serverFlags, mintFlags, jsonFlag}, run: (*call).createToken,
 			examples: []string{"agentd token create --scope agents:invoke --label ci --expires 30d",
 				"AGENTD_TOKEN=$(agentd token create --scope 'admin:*')"}},
 		{name: "token list", summary: "List the tokens, without their secrets.",
-			about: "Lists the tokens in the order of their creation. The command works while a server runs.",
-			flags: []flagDecl{configFlag, allFlag, jsonFlag}, run: (*call).listTokens,
+			about: "Lists the tokens in the order of their creation." + onFiles,
+			flags: []flagDecl{configFlag, serverFlags, allFlag, jsonFlag}, run: (*call).listTokens,
 			examples: []string{"agentd token list", "agentd token list --all --json"}},
 		{name: "token revoke", args: "ID", least: 1, most: 1, summary: "Revoke a token for good.",
-			about: "Revokes a token. A running server notices within 5 seconds.",
-			flags: []flagDecl{configFlag, jsonFlag}, run: (*call).revokeToken,
+			about: "Revokes a token. A running server notices within 5 seconds." + onFiles,
+			flags: []flagDecl{configFlag, serverFlags, jsonFlag}, run: (*call).revokeToken,
 			examples: []string{"agentd token revoke 0198c0de-6a3b-7c1d-8e2f-001122334455", "agentd token revoke ID --json"}},
 		{name: "secrets set", args: "KEY", least: 1, most: 1, summary: "Keep a secret in the active store.",
 			about: "Stores a value that the configuration refers to as ref:KEY. The store is an encrypted file. Its passphrase\n" +

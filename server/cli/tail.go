@@ -2,18 +2,13 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 
-	"agentd/server"
+	"agentd/server/agent"
 	"agentd/server/client"
 	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/hub"
-	"agentd/store"
 )
 
 // tail watches a subject of a server.
@@ -33,9 +28,11 @@ func (c *call) tail(ctx context.Context) error {
 	return interruptible(ctx, func(ctx context.Context) error {
 		w := &tailer{call: c, cfg: cfg, printer: newPrinter(c)}
 		if subject == nil {
-			if subject, err = w.subjectOf(ctx, c.args[0]); err != nil {
+			s, err := w.state(ctx, c.args[0])
+			if err != nil {
 				return err
 			}
+			subject = new(event.OfAgentRun(s.AgentID, s.RunID))
 		}
 		return w.watch(ctx, *subject)
 	})
@@ -61,12 +58,11 @@ type tailer struct {
 
 	last    string // id of the latest event
 	run     string // of which that was
-	status  string // the run's last, once it has ended
 	problem string // the latest that was told of the connection
 }
 
 // api is the API of the server as it is now.
-func (t *tailer) api() (*api, error) {
+func (t *tailer) api() (*client.Client, error) {
 	a, err := t.holder(t.cfg)
 	if a == nil && err == nil {
 		err = fault.New(fault.ServerUnreachable, "No server holds the database %s.", t.cfg.Resolve(t.cfg.Storage.Path)).
@@ -75,45 +71,30 @@ func (t *tailer) api() (*api, error) {
 	return a, err
 }
 
-// subjectOf is the subject of a run.
-func (t *tailer) subjectOf(ctx context.Context, runID string) (*event.Subject, error) {
+// state is how a run of the server stands.
+func (t *tailer) state(ctx context.Context, runID string) (s agent.Snapshot, err error) {
 	a, err := t.api()
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	s, err := a.show(ctx, runID)
-	if err := errors.Join(err, a.close()); err != nil {
-		return nil, runHint(err)
-	}
-	return new(event.OfAgentRun(s.AgentID, s.RunID)), nil
-}
-
-// socket is where to dial, now.
-func (t *tailer) socket() (client.Place, error) {
-	a, err := t.api()
-	if err != nil {
-		return client.Place{}, err
-	}
-	return client.Place{URL: "ws" + strings.TrimPrefix(a.base, "http") + t.cfg.Server.WS.Path, Dial: a.transport.DialContext, TLS: a.transport.TLSClientConfig}, nil
+	defer a.Close()
+	d := door{Client: a}
+	return d.state(ctx, runID)
 }
 
 func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
-	token, err := t.token()
-	if err != nil {
-		return err
+	w := client.Watch{Client: t.api, Path: "/events" + query("subject", subject.String()), Cursor: t.flags.since, Lost: t.lost}
+	err := w.Run(ctx, t.show)
+	if err == nil && t.printer.end.Result.Status == "" { // its end lies before the cursor
+		var s agent.Snapshot
+		s, err = t.state(ctx, subject.Run)
+		t.printer.end.Result.Status = s.Status
 	}
-	header := http.Header{}
-	if token != "" {
-		header.Set("Authorization", "Bearer "+token)
-	}
-	err = client.Watch(ctx, client.Options{Server: t.socket, Header: header, Subject: subject.String(), Since: t.flags.since, Version: server.Version,
-		MaxFrame: maxAnswer, Lost: t.lost}, t.show)
 	if err != nil && t.last != "" && t.printer.broken == nil {
 		fmt.Fprintf(t.stderr, "agentd: go on after this with --since %s\n", t.last)
 	}
 	switch {
 	case err == nil:
-		t.printer.end.Result.Status = store.Status(t.status) // its own event may lie before the cursor
 		return t.verdict(t.printer, subject.Run)
 	case t.printer.broken != nil:
 		return exitCode(exitFailed) // nobody reads what could be said
@@ -121,18 +102,17 @@ func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
 		return nil
 	case ctx.Err() != nil:
 		return exitCode(exitFailed) // the run has not ended
-	case fault.Is(err, fault.AuthRequired):
-		return advised(err, needsToken)
 	}
 	return err
 }
 
 // lost tells of a lost connection, once.
-func (t *tailer) lost(err error) {
+func (t *tailer) lost(err error) error {
 	if text := fault.Of(err).Message; text != t.problem {
 		t.problem = text
 		fmt.Fprintf(t.stderr, "agentd: %s Trying again.\n", printable(text))
 	}
+	return nil
 }
 
 // show prints a frame.
@@ -143,9 +123,6 @@ func (t *tailer) show(f *client.Frame) error {
 	}
 	if f.Kind == "event" {
 		t.last = f.EventID
-	}
-	if f.Ended() {
-		t.status = f.Status
 	}
 	switch {
 	case t.flags.json:
@@ -164,7 +141,7 @@ func (t *tailer) event(f *client.Frame) {
 		t.run = at.Run
 		t.printer.tell("run %s", at.Run)
 	}
-	t.printer.show(&hub.Entry{Pos: hub.Position{Seq: at.Seq, Sub: at.Sub}, ID: f.EventID, Type: f.Type, Payload: f.Payload})
+	t.printer.show(f)
 	if f.Type == event.AgentEnd && t.printer.waits() {
 		t.tellPending(t.run, t.printer.end.Result.State.PendingApprovals)
 	}

@@ -1,113 +1,275 @@
-// Package client watches a subject of a server over svc.protocol.v1, and goes on where it was when a connection is lost.
-//
-//	         .----------------- wait <---------------- lost --.
-//	         v                                                |
-//	dial -> open -> initialize -> subscribe after the cursor -> frames -> the run has ended, a refusal, ctx: close 1000
-//
-// The cursor is the id of the latest event that was handed over. The server goes on behind it, so a durable event is
-// neither missed nor doubled, also when the server was killed meanwhile.
+// Package client calls the API of a server: requests, downloads, and streams of events that go on after a lost connection.
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"math/rand/v2"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/id"
+	"agentd/server/message"
 )
 
 const (
-	firstWait = 500 * time.Millisecond // before the first attempt to connect again, at most; each one more doubles it
-	lastWait  = 30 * time.Second       // and so far
+	dialPatience   = 5 * time.Second
+	answerPatience = 60 * time.Second // until the first byte of an answer
+	maxRefusal     = 1 << 20          // of an answer that is an error
+	maxAnswer      = 256 << 20        // of another, or of one event: it may hold the whole state of a run
 )
 
-// Options say what to watch, and where.
+// Options say which API to call, and how.
 type Options struct {
-	// Server tells where to dial. It is asked before each attempt: a server that was started again may listen elsewhere.
-	Server func() (Place, error)
-	// Header goes with the upgrade, such as Authorization.
-	Header  http.Header
-	Subject string
-	Since   string // the id of the event after which to begin; empty: all that is kept
-	Version string // of this program
-	// MaxFrame is how many bytes a frame may have. Default 1 MiB.
-	MaxFrame int
-	// Lost is told why a connection was lost, before the next attempt is waited for. It may be nil.
-	Lost func(err error)
+	URL   string // of the API, such as https://host/v1
+	Token string // empty: none is sent
+	// Dial makes the connections; nil: by the URL's host and port.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Certificate is the PEM file of the only certificate that is accepted, whatever name it is for; empty: the system's trust.
+	Certificate string
+	// Keyed sends an Idempotency-Key with each request that changes something.
+	Keyed bool
+	// Hints are what to do about errors of the server, by their kind, in the place of what the server advises.
+	Hints map[*fault.Kind]string
+	// Again sends a request with a key again when its connection is lost: the server is known to carry it out once.
+	Again bool
 }
 
-// A Place is where a server is to be met.
-type Place struct {
-	URL  string                                                               // ws or wss
-	Dial func(ctx context.Context, network, address string) (net.Conn, error) // nil: by the URL's host and port
-	TLS  *tls.Config                                                          // nil: the system's trust
+// Client is the API of one server. It is safe for concurrent use.
+type Client struct {
+	http http.Client
+	o    Options
 }
 
-// A Frame is what the server sends about the subject. Members that its kind does not have are empty.
-type Frame struct {
-	Kind    string          `json:"kind"` // event, lifecycle or replay-marker
-	EventID string          `json:"eventId"`
-	Subject string          `json:"subject"`
-	Type    string          `json:"type"`
-	Payload json.RawMessage `json:"payload"`
-	Status  string          `json:"status"`
-	Reason  string          `json:"reason"`
-
-	Raw []byte `json:"-"` // the whole frame; valid until the next one
-}
-
-// Ended reports whether nothing comes after the frame, because the run is over.
-func (f *Frame) Ended() bool {
-	return f.Kind == "lifecycle" && (f.Status == "completed" || f.Status == "failed" || f.Status == "aborted")
-}
-
-// Watch hands over the frames of a subject until a run's has ended (nil), yield fails (its error), ctx ends (its cause),
-// or the server refuses (a *fault.Error, with the server's code where it told one). A connection that is lost is replaced
-// for as long as ctx lasts, once there has been one on which the server took the subscription.
-func Watch(ctx context.Context, o Options, yield func(*Frame) error) error {
-	w := &watcher{o: o, yield: yield, cursor: o.Since}
-	for attempt := 0; ; attempt++ {
-		began, cursor := time.Now(), w.cursor
-		err := w.connect(ctx)
-		lost, again := err.(lostError)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !again:
-			return err
-		case !w.subscribed:
-			return lost.error
-		case w.cursor != cursor, time.Since(began) > lastWait:
-			attempt = 0 // it was of some use
+// New prepares to call a server. It dials nothing.
+func New(o Options) (*Client, error) {
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: dialPatience}).DialContext
+	}
+	transport := &http.Transport{DialContext: o.Dial, ResponseHeaderTimeout: answerPatience} // no proxy: it would get the token
+	if o.Certificate != "" {
+		only, err := trust(o.Certificate)
+		if err != nil {
+			return nil, fault.New(fault.ServerUnreachable, "The server's certificate cannot be read: %v.", err).Because(err)
 		}
-		if o.Lost != nil {
-			o.Lost(lost.error)
+		transport.TLSClientConfig = only
+	}
+	return &Client{o: o, http: http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+// Locate returns the options for a server by the address in its lock file. A server that listens on all addresses is
+// called on loopback, and one that listens on a Unix socket through that.
+func Locate(address string) (Options, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		socket, base, _ := strings.Cut(path, "#")
+		return Options{URL: "http://localhost" + base, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: dialPatience}).DialContext(ctx, "unix", socket)
+		}}, nil
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return Options{}, fault.New(fault.ServerUnreachable, "The lock file names %q, which is no address of a server.", address)
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
+		loopback := "127.0.0.1"
+		if ip.Is6() {
+			loopback = "::1"
+		}
+		u.Host = net.JoinHostPort(loopback, u.Port())
+	}
+	return Options{URL: strings.TrimSuffix(u.String(), "/")}, nil
+}
+
+// trust accepts the certificate of a file, and no other.
+func trust(file string) (*tls.Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s is not PEM", file)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // replaced by the comparison below
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 || !bytes.Equal(s.PeerCertificates[0].Raw, block.Bytes) {
+				return errors.New("the certificate is not the one that server.tls.certFile names")
+			}
+			return nil
+		},
+	}, nil
+}
+
+// URL is the URL of the API.
+func (c *Client) URL() string { return c.o.URL }
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Call sends a document, or none when body is nil, and reads the answer into another, unless that is nil.
+func (c *Client) Call(ctx context.Context, method, path string, body, to any) error {
+	var sent []byte
+	if body != nil {
+		var err error
+		if sent, err = message.Encode(body); err != nil {
+			return err
+		}
+	}
+	return c.Post(ctx, method, path, "application/json", sent, to)
+}
+
+// Post is [Client.Call] for a body that is encoded already.
+func (c *Client) Post(ctx context.Context, method, path, mediaType string, body []byte, to any) error {
+	res, err := c.Send(ctx, method, path, body, http.Header{"Accept": {"application/json"}, "Content-Type": {mediaType}})
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if to == nil {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return c.unreachable(err)
+	}
+	if err := json.Unmarshal(b, to); err != nil {
+		return fault.New(fault.ServerUnreachable, "The answer from %s is not that of an agentd server.", c.o.URL).Because(err)
+	}
+	return nil
+}
+
+// Download writes an answer of JSON Lines as it comes.
+func (c *Client) Download(ctx context.Context, method, path string, w io.Writer) error {
+	res, err := c.Send(ctx, method, path, nil, http.Header{"Accept": {"application/x-ndjson"}})
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	from := &sourceReader{r: res.Body}
+	if _, err = io.Copy(w, from); from.err != nil {
+		return fault.New(fault.ServerUnreachable, "The server at %s broke off in the middle of its answer: %v.", c.o.URL, innermost(from.err)).
+			Because(err).Advise("Run it again; what was written is not whole.")
+	}
+	return err
+}
+
+// sourceReader remembers why it could not be read any further.
+type sourceReader struct {
+	r   io.Reader
+	err error
+}
+
+func (s *sourceReader) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// A request whose connection is lost is sent again after so long, each time twice as long.
+const (
+	lostWait     = 100 * time.Millisecond
+	lostWaitMost = 3 * time.Second
+)
+
+// Send sends a request with a header, which it keeps, and returns an answer with a status below 300. The error is the
+// server's own, server-unreachable, or the cause of ctx.
+func (c *Client) Send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	effect := method != http.MethodGet
+	if effect && c.o.Keyed {
+		header.Set("Idempotency-Key", id.New())
+	}
+	lost := false
+	for wait := lostWait; ; wait *= 2 {
+		res, err := c.once(ctx, method, path, body, header)
+		lost = lost || wasLost(err)
+		again := effect && c.o.Again && lost && (fault.Is(err, fault.ServerUnreachable) || fault.Is(err, fault.IdempotencyInFlight))
+		if !again || wait > lostWaitMost {
+			return res, err
 		}
 		select {
-		case <-time.After(wait(attempt)):
+		case <-time.After(wait):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// wait is how long to wait before the next attempt: exponential, with full jitter, so that clients that were lost
-// together do not come back together.
-func wait(attempt int) time.Duration {
-	return rand.N(min(lastWait, firstWait<<min(attempt, 16)))
+// wasLost reports whether a connection broke after it had been made, so that the server may have got the request.
+func wasLost(err error) bool {
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Kind != fault.ServerUnreachable || f.Cause == nil {
+		return false
+	}
+	op, ok := errors.AsType[*net.OpError](f.Cause)
+	timed, isTimed := errors.AsType[net.Error](f.Cause)
+	return !(ok && op.Op == "dial") && !(isTimed && timed.Timeout())
 }
 
-// A lostError is one after which another attempt may do better.
-type lostError struct{ error }
+func (c *Client) once(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.o.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	if c.o.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.o.Token)
+	}
+	res, err := c.http.Do(req)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, c.unreachable(err)
+	case res.StatusCode >= 300:
+		defer res.Body.Close()
+		return nil, c.refusal(res)
+	}
+	return res, nil
+}
 
-func lost(err error) error { return lostError{err} }
+// refusal is the error that the server has answered with.
+func (c *Client) refusal(res *http.Response) error {
+	var doc struct {
+		Error, Message, Hint string
+		Issues               []fault.Issue
+	}
+	b, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	if json.Unmarshal(b, &doc) != nil || doc.Error == "" {
+		return fault.New(fault.ServerUnreachable, "What answers at %s is no agentd: status %d.", c.o.URL, res.StatusCode).
+			Advise("Check which process listens there.")
+	}
+	e := fault.Told(doc.Error, doc.Message, doc.Hint)
+	e.Issues = doc.Issues
+	if hint := c.o.Hints[e.Kind]; hint != "" {
+		e.Advise(hint)
+	}
+	return e
+}
 
-func unreachable(format string, args ...any) *fault.Error {
-	return fault.New(fault.ServerUnreachable, format, args...)
+func (c *Client) unreachable(err error) error {
+	return fault.New(fault.ServerUnreachable, "The server at %s does not answer: %v.", c.o.URL, innermost(err)).Because(err)
+}
+
+// innermost is the last part of a network error, without the address that the message has already.
+func innermost(err error) error {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return err
 }

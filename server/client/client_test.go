@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,92 +17,58 @@ import (
 
 	"agentd/server/client"
 	"agentd/server/fault"
-	"agentd/ws"
+	"agentd/server/fuzztest"
 )
-
-// A peer is the server's end of one connection.
-type peer struct {
-	t    *testing.T
-	conn *ws.Conn
-}
-
-// expect reads a frame.
-func (p *peer) expect(want string) {
-	p.t.Helper()
-	if _, got, err := p.conn.Read(p.t.Context()); err != nil || string(got) != want {
-		p.t.Errorf("the client sends %s, %v; want %s", got, err, want)
-	}
-}
-
-func (p *peer) send(frames ...string) {
-	for _, f := range frames {
-		p.conn.Write(p.t.Context(), ws.Text, []byte(f)) //nolint:errcheck // the client may be gone
-	}
-}
-
-const (
-	initialize  = `{"v":"1","jsonrpc":"2.0","id":"initialize","method":"initialize","params":{"clientInfo":{"name":"agentd","version":"9"}}}`
-	initialized = `{"v":"1","jsonrpc":"2.0","id":"initialize","result":{"serverInfo":{"name":"svc-server","version":"1"},"capabilities":{}}}`
-	subscribed  = `{"v":"1","jsonrpc":"2.0","id":"subscribe","result":{"subscriptionId":"sub1","subject":"s","replayedCount":0}}`
-)
-
-// greet takes a subscription after a cursor.
-func (p *peer) greet(cursor string) {
-	p.t.Helper()
-	p.expect(initialize)
-	p.send(initialized)
-	since := ""
-	if cursor != "" {
-		since = fmt.Sprintf(`"sinceEventId":%q,`, cursor)
-	}
-	p.expect(`{"v":"1","jsonrpc":"2.0","id":"subscribe","method":"subscription.subscribe","params":{` + since + `"subject":"s"}}`)
-	p.send(subscribed, `{"v":"1","kind":"subscribed","subscriptionId":"sub1","subject":"s"}`)
-}
 
 func event(id string) string {
-	return fmt.Sprintf(`{"v":"1","kind":"event","subscriptionId":"sub1","eventId":%q,"subject":"s","type":"t","payload":{"type":"t"}}`, id)
+	return fmt.Sprintf("event: t\nid: %s\ndata: {\"v\":\"1\",\"kind\":\"event\",\"eventId\":%q,\"type\":\"t\",\"payload\":{\"type\":\"t\"}}\n\n", id, id)
 }
 
-func lifecycle(status string) string {
-	return fmt.Sprintf(`{"v":"1","kind":"lifecycle","subscriptionId":"sub1","status":%q}`, status)
+func lifecycle(status, reason string) string {
+	return fmt.Sprintf("event: lifecycle\ndata: {\"v\":\"1\",\"kind\":\"lifecycle\",\"status\":%q,\"reason\":%q}\n\n", status, reason)
 }
 
-func (p *peer) close(code ws.Code, reason string) { p.conn.Close(p.t.Context(), code, reason) } //nolint:errcheck
+func data(text string) string { return "data: " + text + "\n\n" }
 
-// watch watches a server that does one thing after the other, a connection each, and returns what was handed over.
-func watch(t *testing.T, ctx context.Context, o client.Options, conns ...func(*peer)) (got string, err error) {
+// An answer is what a server says to one request: after a cursor, a status and a body, which it may cut off.
+type answer struct {
+	after  string
+	status int // 0: 200
+	body   string
+	cut    bool
+}
+
+// watch watches a server that gives one answer after the other, and returns what was handed over.
+func watch(t *testing.T, w client.Watch, answers ...answer) (got string, err error) {
 	t.Helper()
-	next := make(chan func(*peer), len(conns))
-	for _, c := range conns {
-		next <- c
-	}
-	close(next)
-	done := make(chan struct{}, len(conns))
+	asked := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act, ok := <-next
-		if !ok {
+		if asked++; asked > len(answers) {
 			t.Error("the client connects once more")
 			return
 		}
-		if got := r.Header.Get("Authorization"); got != "Bearer x" {
-			t.Errorf("Authorization %q", got)
+		a := answers[asked-1]
+		if r.URL.Path != "/v1/events" || r.Header.Get("Authorization") != "Bearer x" || r.Header.Get("Last-Event-ID") != a.after {
+			t.Errorf("the client asks for %s after %q with %q, want what comes after %q", r.URL, r.Header.Get("Last-Event-ID"), r.Header.Get("Authorization"), a.after)
 		}
-		conn, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: "svc.protocol.v1"})
-		if err != nil {
-			t.Error(err)
-			return
+		if a.status != 0 && a.status != 200 {
+			w.WriteHeader(a.status)
+		} else {
+			w.Header().Set("Content-Type", "text/event-stream")
 		}
-		defer func() { done <- struct{}{} }()
-		act(&peer{t, conn})
-		conn.CloseNow()
+		io.WriteString(w, a.body)
+		if a.cut {
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
 	}))
 	defer srv.Close()
 	var frames []string
-	o.Server = func() (client.Place, error) {
-		return client.Place{URL: "ws" + strings.TrimPrefix(srv.URL, "http")}, nil
+	w.Client = func() (*client.Client, error) { return client.New(client.Options{URL: srv.URL + "/v1", Token: "x"}) }
+	if w.Path = "/events"; w.Lost == nil {
+		w.Lost = func(error) error { return nil }
 	}
-	o.Header, o.Subject, o.Version = http.Header{"Authorization": {"Bearer x"}}, "s", "9"
-	err = client.Watch(ctx, o, func(f *client.Frame) error {
+	err = w.Run(t.Context(), func(f *client.Frame) error {
 		text := f.Kind
 		switch f.Kind {
 		case "event":
@@ -114,260 +81,166 @@ func watch(t *testing.T, ctx context.Context, o client.Options, conns ...func(*p
 		frames = append(frames, text)
 		return nil
 	})
-	for range len(conns) - len(next) {
-		<-done
-	}
 	return strings.Join(frames, " "), err
 }
 
-func TestWatchGoesOnAfterTheLastEvent(t *testing.T) {
-	var told []string
-	got, err := watch(t, t.Context(), client.Options{Since: "e0", Lost: func(err error) { told = append(told, fault.Of(err).Message) }},
-		func(p *peer) { // stops
-			p.greet("e0")
-			p.send(event("e1"), event("e2"), `{"v":"1","kind":"lifecycle","subscriptionId":"sub1","status":"paused","reason":"server-shutdown"}`)
-			p.close(4007, "server.shutdown")
-		},
-		func(p *peer) { p.conn.CloseNow() }, // is killed before it has answered
-		func(p *peer) { // has too much to do
-			p.expect(initialize)
-			p.send(initialized)
-			p.expect(`{"v":"1","jsonrpc":"2.0","id":"subscribe","method":"subscription.subscribe","params":{"sinceEventId":"e2","subject":"s"}}`)
-			p.send(`{"v":"1","jsonrpc":"2.0","id":"subscribe","error":{"code":-32603,"message":"Busy.","data":{"error":"storage-failed"}}}`)
-		},
-		func(p *peer) { // is too fast for the client
-			p.greet("e2")
-			p.send(`{"v":"1","kind":"replay-marker","subscriptionId":"sub1","eventId":"evt-replay-1","droppedCount":1}`, event("e3"))
-			p.close(4006, "flow.throttled")
-		},
-		func(p *peer) { // cannot read its store
-			p.greet("e3")
-			p.send(`{"v":"1","kind":"error","code":"replay.failed","message":"Again.","subscriptionId":"sub1"}`)
-		},
-		func(p *peer) { // sends also what is of no interest
-			p.greet("e3")
-			p.send(strings.ReplaceAll(event("e9"), "sub1", "sub2"), `{"v":"1","kind":"news"}`, `{"v":"1","kind":"news","subscriptionId":"sub1"}`,
-				lifecycle("paused"), event("e4"), lifecycle("completed"), event("e5"))
-			for {
-				if _, _, err := p.conn.Read(t.Context()); err != nil {
-					if e, ok := err.(*ws.CloseError); !ok || e.Code != 1000 || e.Reason != "client-disconnect" {
-						t.Errorf("the client leaves with %v, want close 1000 client-disconnect", err)
-					}
-					break
-				}
-			}
-		})
-	if want := "e1 e2 paused replay-marker e3 paused e4 completed"; got != want || err != nil {
-		t.Errorf("Watch() = %v with %s, want %s", err, got, want)
+func TestWatchContinuesAfterTheLastEvent(t *testing.T) {
+	var said []string
+	got, err := watch(t, client.Watch{Cursor: "e0", Lost: func(err error) error { said = append(said, fault.Of(err).Message); return nil }},
+		answer{after: "e0", body: ": hello\n\n" + event("e1") + event("e2") + lifecycle("paused", "server-shutdown")},
+		answer{after: "e2", status: 503, body: `{"error":"storage-failed","message":"Busy."}`},
+		answer{after: "e2", cut: true},
+		answer{after: "e2", body: data(`{"v":"1","kind":"replay-marker","eventId":"e2"}`) + event("e3") + lifecycle("paused", "flow.throttled")},
+		answer{after: "e3", body: data(`{"kind":"error","code":"replay.failed","message":"Again."}`)},
+		answer{after: "e3", body: lifecycle("paused", "")}, // the run waits, and this stream ends
+		answer{after: "e3", body: data(`{"kind":"news"}`) + event("e4") + lifecycle("completed", "") + event("e5")})
+	if want := "e1 e2 replay-marker e3 paused e4 completed"; got != want || err != nil {
+		t.Errorf("Run() = %v with %s, want %s", err, got, want)
 	}
-	want := []string{"The server has closed the connection (4007: server.shutdown).", "The connection is lost: ", "Busy.",
-		"The server has closed the connection (4006: flow.throttled).", "Again."}
-	if len(told) != len(want) {
-		t.Fatalf("Lost was told %q, want %q", told, want)
+	want := []string{"The server stops.", "Busy.", "The connection is lost: ", "The server has closed the stream (flow.throttled).", "Again."}
+	if len(said) != len(want) {
+		t.Fatalf("Lost got %q, want %q", said, want)
 	}
 	for i := range want {
-		if !strings.HasPrefix(told[i], want[i]) {
-			t.Errorf("Lost was told %q, want %q", told[i], want[i])
+		if !strings.HasPrefix(said[i], want[i]) {
+			t.Errorf("Lost got %q, want %q", said[i], want[i])
 		}
 	}
 }
 
 // What no other attempt could mend ends the watch, also after a connection that was good.
 func TestWatchEndsWhenRefused(t *testing.T) {
-	refuse := func(code ws.Code, reason string) func(*peer) { return func(p *peer) { p.close(code, reason) } }
-	answer := func(frame string) func(*peer) {
-		return func(p *peer) {
-			p.expect(initialize)
-			p.send(frame)
-		}
-	}
 	for name, tc := range map[string]struct {
-		act  func(*peer)
+		answer
 		code string
-		hint string
 	}{
-		"auth.required":      {refuse(4001, "auth.required"), "auth-required", fault.AuthRequired.Hint},
-		"auth.invalid":       {refuse(4002, "auth.invalid"), "auth-invalid", fault.AuthInvalid.Hint},
-		"auth.revoked":       {refuse(4003, "auth.revoked"), "auth-revoked", fault.AuthRevoked.Hint},
-		"protocol.violation": {refuse(4008, "protocol.violation"), "server-unreachable", "Use the program in the server's version."},
-		"scope": {answer(`{"v":"1","jsonrpc":"2.0","id":"subscribe","error":{"code":-32003,"message":"No.","data":{"error":"scope-denied","hint":"Ask."}}}`),
-			"scope-denied", "Ask."},
-		"an error of a later version": {answer(`{"v":"1","jsonrpc":"2.0","id":"subscribe","error":{"code":-1,"message":"No.","data":{"error":"moon-phase","hint":"Wait."}}}`),
-			"moon-phase", "Wait."},
-		"an error without data": {answer(`{"v":"1","jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"No."}}`), "server-unreachable", fault.ServerUnreachable.Hint},
-		"no frame":              {answer(`{`), "server-unreachable", fault.ServerUnreachable.Hint},
-		"erased": {func(p *peer) {
-			p.expect(initialize)
-			p.send(subscribed, `{"v":"1","kind":"error","code":"subject.erased","message":"Gone.","subscriptionId":"sub1"}`)
-		}, "subject.erased", ""},
+		"revoked": {answer{status: 401, body: `{"error":"auth-revoked","message":"No."}`}, "auth-revoked"},
+		"scope":   {answer{status: 403, body: `{"error":"scope-denied","message":"No."}`}, "scope-denied"},
+		"erased":  {answer{body: data(`{"kind":"error","code":"subject.erased","message":"Gone."}`)}, "subject.erased"},
+		"no JSON": {answer{body: data("{")}, "server-unreachable"},
+		"no SSE":  {answer{status: 202, body: `{}`}, "server-unreachable"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, first := range []bool{true, false} {
-				conns := []func(*peer){tc.act}
-				if !first {
-					conns = []func(*peer){func(p *peer) { p.greet("") }, tc.act}
-				}
-				_, err := watch(t, t.Context(), client.Options{}, conns...)
-				f, ok := errors.AsType[*fault.Error](err)
-				if !ok || f.Kind.Code != tc.code || f.NextStep() != tc.hint {
-					t.Errorf("Watch() at the first connection (%v) = %v, want %s with hint %q", first, err, tc.code, tc.hint)
-				}
+		for _, before := range [][]answer{nil, {{cut: true}}} {
+			_, err := watch(t, client.Watch{}, append(before, tc.answer)...)
+			if f, ok := errors.AsType[*fault.Error](err); !ok || f.Kind.Code != tc.code {
+				t.Errorf("%s: Run() = %v, want %s", name, err, tc.code)
 			}
-		})
+		}
+	}
+	if got, err := watch(t, client.Watch{Cursor: "e9"}, answer{after: "e9", status: 204}); got != "" || err != nil {
+		t.Errorf("Run() of what is over = %s, %v, want nothing", got, err)
 	}
 }
 
-// Before a server has taken the subscription, nothing is tried twice.
-func TestWatchTellsThatNobodyAnswers(t *testing.T) {
-	for name, act := range map[string]func(*peer){
-		"4007": func(p *peer) { p.close(4007, "server.shutdown") },
-		"cut":  func(p *peer) { p.conn.CloseNow() },
+// Before a server has accepted the stream, nothing is tried twice.
+func TestWatchDoesNotInsist(t *testing.T) {
+	for code, a := range map[string]answer{
+		"server-draining":    {status: 503, body: `{"error":"server-draining","message":"No."}`},
+		"rate-limited":       {status: 429, body: `{"error":"rate-limited","message":"No."}`},
+		"not-found":          {status: 404, body: `{"error":"not-found","message":"No."}`},
+		"server-unreachable": {status: 500, body: `<html>`},
 	} {
-		if _, err := watch(t, t.Context(), client.Options{}, act); !fault.Is(err, fault.ServerUnreachable) {
-			t.Errorf("Watch() with %s = %v, want server-unreachable", name, err)
+		if _, err := watch(t, client.Watch{}, a); err == nil || fault.Of(err).Kind.Code != code {
+			t.Errorf("Run() of %d %s = %v, want %s", a.status, a.body, err, code)
 		}
 	}
-	for _, tc := range []struct {
-		status       int
-		answer, code string
-	}{
-		{404, `{"error":"not-found","message":"No."}`, "not-found"},
-		{403, `{"error":"origin-denied","message":"No."}`, "origin-denied"},
-		{503, `{"error":"server-draining","message":"No."}`, "server-draining"},
-		{429, `{"error":"rate-limited","message":"No."}`, "rate-limited"},
-		{200, `<html>`, "server-unreachable"},
-	} {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(tc.status)
-			io.WriteString(w, tc.answer)
-		}))
-		url := "ws" + strings.TrimPrefix(srv.URL, "http")
-		err := client.Watch(t.Context(), client.Options{Server: func() (client.Place, error) { return client.Place{URL: url}, nil }}, nil)
-		if f, ok := errors.AsType[*fault.Error](err); !ok || f.Kind.Code != tc.code {
-			t.Errorf("Watch() of %d %s = %v, want %s", tc.status, tc.answer, err, tc.code)
-		}
-		srv.Close()
+	nowhere, broken := errors.New("nowhere"), errors.New("broken")
+	w := client.Watch{Client: func() (*client.Client, error) { return nil, nowhere }}
+	if err := w.Run(t.Context(), nil); err != nowhere {
+		t.Errorf("Run() without a server = %v, want the error of Client", err)
 	}
-	nowhere := errors.New("nowhere")
-	if err := client.Watch(t.Context(), client.Options{Server: func() (client.Place, error) { return client.Place{}, nowhere }}, nil); err != nowhere {
-		t.Errorf("Watch() without a place = %v, want the error of Server", err)
+	if _, err := watch(t, client.Watch{Lost: func(error) error { return broken }}, answer{cut: true}); err != broken {
+		t.Errorf("Run() = %v, want the error of Lost", err)
 	}
 }
 
-// A reading that ends closes the connection properly, while frames come and while none do.
-func TestWatchEndsWithItsContext(t *testing.T) {
-	for _, busy := range []bool{false, true} {
+// A watch ends with its context, with yield, and does not wait for ever for a server that says nothing.
+func TestWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connect := func(say string) func() (*client.Client, error) {
+			return func() (*client.Client, error) {
+				return client.New(client.Options{URL: "http://inside", Dial: func(context.Context, string, string) (net.Conn, error) {
+					near, far := net.Pipe()
+					go func() {
+						far.Read(make([]byte, 4096))
+						io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+say)
+						far.Read(make([]byte, 1)) // until the client has left
+						far.Close()
+					}()
+					return near, nil
+				}})
+			}
+		}
+		cause, lost := errors.New("cause"), errors.New("lost")
+		w := client.Watch{Client: connect(event("e1")), Path: "/", Lost: func(error) error { return lost }}
+		if err := w.Run(t.Context(), func(*client.Frame) error { return cause }); err != cause {
+			t.Errorf("Run() = %v, want the error of yield", err)
+		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cause := errors.New("cause")
-		_, err := watch(t, ctx, client.Options{MaxFrame: 1 << 10}, func(p *peer) {
-			p.greet("")
-			cancel(cause)
-			flood, stop := context.WithCancel(t.Context())
-			defer stop()
-			if busy {
-				go func() {
-					for flood.Err() == nil && p.conn.Write(flood, ws.Text, []byte(event("e"))) == nil {
-					}
-				}()
-			}
-			if _, _, err := p.conn.Read(t.Context()); ws.CodeOf(err) != 1000 {
-				t.Errorf("the client leaves with %v, want close 1000", err)
-			}
-		})
-		if err != cause {
-			t.Errorf("Watch() = %v, want the cause of its context", err)
+		if err := w.Run(ctx, func(*client.Frame) error { cancel(cause); return nil }); err != cause {
+			t.Errorf("Run() = %v, want the cause of its context", err)
 		}
-	}
+		began := time.Now()
+		if err := w.Run(t.Context(), func(*client.Frame) error { return nil }); err != lost || time.Since(began) > 3*time.Minute {
+			t.Errorf("Run() of a silent server = %v after %v, want it lost", err, time.Since(began))
+		}
+	})
 }
 
-func TestWatchEndsWithYield(t *testing.T) {
-	broken := errors.New("broken")
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: "svc.protocol.v1"})
+// FuzzFrames is a server that sends lines as data.
+func FuzzFrames(f *testing.F) {
+	f.Add(`{"kind":"event","eventId":"e1","payload":{}}` + "\n" + `{"kind":"lifecycle","status":"paused"}` + "\n" + `{"kind":"lifecycle","status":"completed"}`)
+	f.Add(`{"kind":"error","code":"subject.erased","message":"Gone."}`)
+	f.Add(`{"kind":"event","kind":"lifecycle","Status":"failed","payload":[1e999]}` + "\n[]\nnull\n7")
+	f.Fuzz(func(t *testing.T, lines string) {
+		body := ""
+		for line := range strings.SplitSeq(lines, "\n") {
+			body += data(line)
+		}
+		gone, over := errors.New("gone"), false
+		res := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(body))}
+		w := client.Watch{Open: res, Lost: func(error) error { return gone }, Client: func() (*client.Client, error) { return nil, gone }}
+		var err error
+		fuzztest.Cost{PerByte: 32, Base: 512 << 10}.Check(t, len(body), func() {
+			err = w.Run(t.Context(), func(f *client.Frame) error {
+				if over || f.Kind != "event" && f.Kind != "lifecycle" && f.Kind != "replay-marker" {
+					t.Errorf("Run() of %q hands over %+v", body, f)
+				}
+				over = f.Ended()
+				return nil
+			})
+		})
+		if _, told := errors.AsType[*fault.Error](err); over != (err == nil) || err != nil && err != gone && !told {
+			t.Errorf("Run() of %q = %v, though the run has ended: %v", body, err, over)
+		}
+	})
+}
+
+// FuzzLocate reads the address in the lock file of a server.
+func FuzzLocate(f *testing.F) {
+	for _, s := range []string{"http://127.0.0.1:8080/v1", "https://[::]:80", "http://0.0.0.0:1/", "unix:/run/x.sock#/v1", "unix:#", "ftp://h", "http://", "//h", "http://[::%25x]:1", "http://u:p@h/?q#f"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		o, err := client.Locate(address)
 		if err != nil {
-			t.Error(err)
+			if !fault.Is(err, fault.ServerUnreachable) || o.URL != "" {
+				t.Errorf("Locate(%q) = %q, %v, want server-unreachable", address, o.URL, err)
+			}
 			return
 		}
-		defer conn.CloseNow()
-		p := &peer{t, conn}
-		p.send(subscribed, event("e1"), event("e2"))
-		for err == nil {
-			_, _, err = conn.Read(t.Context())
-		}
-	}))
-	defer srv.Close()
-	calls := 0
-	err := client.Watch(t.Context(), client.Options{Server: func() (client.Place, error) {
-		return client.Place{URL: "ws" + strings.TrimPrefix(srv.URL, "http")}, nil
-	}},
-		func(*client.Frame) error { calls++; return broken })
-	if err != broken || calls != 1 {
-		t.Errorf("Watch() = %v after %d frames, want the error of yield after 1", err, calls)
-	}
-}
-
-func TestWait(t *testing.T) {
-	for attempt, most := range map[int]time.Duration{0: 500 * time.Millisecond, 1: time.Second, 5: 16 * time.Second, 6: 30 * time.Second, 1 << 40: 30 * time.Second} {
-		longest := time.Duration(0)
-		for range 1000 {
-			d := client.Wait(attempt)
-			if longest = max(longest, d); d < 0 || d >= most {
-				t.Fatalf("wait(%d) = %v, want less than %v", attempt, d, most)
+		if rest, isSocket := strings.CutPrefix(address, "unix:"); isSocket {
+			if _, after, _ := strings.Cut(rest, "#"); o.Dial == nil || o.URL != "http://localhost"+after {
+				t.Errorf("Locate(%q) = %q", address, o.URL)
 			}
+			return
 		}
-		if longest < most/2 {
-			t.Errorf("wait(%d) is %v at most, want nearly %v", attempt, longest, most)
+		u, err := url.Parse(o.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || o.Dial != nil {
+			t.Fatalf("Locate(%q) = %q, %v", address, o.URL, err)
 		}
-	}
-}
-
-// hijacked is a response whose connection can be taken over, as that of net/http.
-type hijacked struct {
-	http.ResponseWriter
-	nc net.Conn
-}
-
-func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return h.nc, bufio.NewReadWriter(bufio.NewReader(h.nc), bufio.NewWriter(h.nc)), nil
-}
-
-// A peer that answers no ping is given up, one that does is not.
-func TestKeepAlive(t *testing.T) {
-	for _, answers := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			near, far := net.Pipe()
-			defer far.Close()
-			go func() {
-				r, err := http.ReadRequest(bufio.NewReader(far))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				other, err := ws.Accept(hijacked{httptest.NewRecorder(), far}, r, nil)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if answers {
-					other.Read(context.Background()) //nolint:errcheck // it answers pings meanwhile
-					other.CloseNow()
-				}
-				io.Copy(io.Discard, far) //nolint:errcheck // its end is what is waited for
-			}()
-			conn, err := ws.Dial(t.Context(), "ws://server", &ws.DialOptions{Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			go conn.Read(context.Background()) //nolint:errcheck // it takes the pongs meanwhile
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			began := time.Now()
-			client.KeepAlive(ctx, conn)
-			if took := time.Since(began); answers != (took == time.Hour) || !answers && took > 3*time.Minute {
-				t.Errorf("keepAlive of a peer that answers (%v) took %v", answers, took)
-			}
-			conn.CloseNow()
-		})
-	}
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
+			t.Errorf("Locate(%q) = %q, which is nowhere", address, o.URL)
+		}
+	})
 }

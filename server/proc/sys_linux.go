@@ -71,13 +71,13 @@ func waited(by int, id uintptr, options int) (bool, error) {
 	}
 }
 
-// userLimit is RLIMIT_NPROC, which does not bind root.
-func userLimit() int {
+// userLimit is RLIMIT_NPROC, which root is free of.
+func userLimit() (int, bool) {
 	var l syscall.Rlimit
 	if os.Getuid() == 0 || syscall.Getrlimit(resTasks, &l) != nil {
-		return math.MaxInt32
+		return 0, false
 	}
-	return int(min(l.Cur, math.MaxInt32))
+	return int(min(l.Cur, 1<<30)), true
 }
 
 // memoryFile makes a file that is nowhere but in memory and that nobody can change, memfd_create(2).

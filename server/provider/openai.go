@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/outbound"
+	"agentd/server/secret"
 )
 
 // OpenAI is a [Provider] that talks to a server with the chat completions protocol.
@@ -21,10 +21,18 @@ import (
 //	        -> failed in passing before the first delta: wait, attempt again, as often as Retries says
 //	        -> anything else: error
 type OpenAI struct {
-	o       OpenAIOptions // with defaults
-	url     string
-	headers http.Header
-	client  http.Client
+	name          string
+	url           string
+	apiKey        func(context.Context) (string, error)
+	headers       http.Header
+	timeout, idle time.Duration
+	retries       int
+	prices        Prices
+	whole         bool
+	client        http.Client
+	own           *http.Transport // nil when the transport is the caller's
+	log           *slog.Logger
+	known         *secret.Redactor
 
 	mu      sync.Mutex          // guards refused
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
@@ -47,30 +55,52 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	if issues != nil {
 		return nil, fault.Invalid("The provider's options are not valid.", issues...)
 	}
-	o.Timeout, o.IdleTimeout = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
-	o.Retries = cmp.Or(o.Retries, new(DefaultRetries))
-	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	p := &OpenAI{o: o, url: endpoint.String(), headers: headers, refused: map[string]omission{}}
+	p := &OpenAI{
+		name:    o.Name,
+		url:     endpoint.String(),
+		apiKey:  o.APIKey,
+		headers: headers,
+		timeout: o.Timeout,
+		idle:    o.IdleTimeout,
+		retries: DefaultRetries,
+		prices:  o.Prices,
+		whole:   o.Whole,
+		log:     o.Logger,
+		known:   o.Known,
+		refused: map[string]omission{},
+	}
+	if p.timeout <= 0 {
+		p.timeout = DefaultTimeout
+	}
+	if p.idle <= 0 {
+		p.idle = DefaultIdleTimeout
+	}
+	if o.Retries != nil {
+		p.retries = *o.Retries
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
 	p.client = http.Client{
 		Transport: o.Transport,
 		// A redirect would carry the transcript and the key to an address that nobody configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if o.Transport == nil {
-		own := o.Outbound.Transport("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint))
-		own.DisableKeepAlives, own.MaxIdleConnsPerHost, own.IdleConnTimeout = false, 16, 90*time.Second
-		p.client.Transport = own
+		p.own = o.Outbound.Transport("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint))
+		p.own.DisableKeepAlives, p.own.MaxIdleConnsPerHost, p.own.IdleConnTimeout = false, 16, 90*time.Second
+		p.client.Transport = p.own
 	}
 	return p, nil
 }
 
 // Name is the id under which the configuration declares the provider.
-func (p *OpenAI) Name() string { return p.o.Name }
+func (p *OpenAI) Name() string { return p.name }
 
 // Close gives back the idle connections of the provider's own transport. Calls in flight are not disturbed.
 func (p *OpenAI) Close() {
-	if p.o.Transport == nil {
-		p.client.CloseIdleConnections()
+	if p.own != nil {
+		p.own.CloseIdleConnections()
 	}
 }
 
@@ -78,11 +108,9 @@ func (p *OpenAI) Close() {
 func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
 	spoke := false
 	emit := func(d Delta) { spoke = true; sink(d) }
-	log := p.o.Logger.With("provider", p.o.Name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber)
+	log := p.log.With("provider", p.name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber)
 
-	p.mu.Lock()
-	known := p.refused[req.Model]
-	p.mu.Unlock()
+	known := p.omissions(req.Model)
 	omit := known
 	failures := 0
 	for attempts := 1; ; attempts++ {
@@ -100,7 +128,7 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			omit |= refused
 			log.Info("model refused a parameter, trying without it", "parameter", refused, "error", err)
 			continue
-		case spoke || !slices.Contains(passing, err.Kind) || failures >= *p.o.Retries:
+		case spoke || !slices.Contains(passing, err.Kind) || failures >= p.retries:
 			return nil, err
 		}
 		wait := backoff(failures, err.RetryAfter)
@@ -110,6 +138,13 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// omissions is what the model is known to refuse.
+func (p *OpenAI) omissions(model string) omission {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused[model]
 }
 
 func (p *OpenAI) remember(model string, o omission) {

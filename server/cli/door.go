@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"strings"
+
+	"agentd/server"
+	"agentd/server/client"
+	"agentd/server/config"
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// A door is the API that a command talks to: that of a server or, where no server holds the database, this process's own.
+type door struct {
+	*client.Client
+	local *server.Local // nil: the API is that of a server
+}
+
+func (d *door) close() error {
+	d.Client.Close()
+	if d.local == nil {
+		return nil
+	}
+	return d.local.Close()
+}
+
+// hints are what to do on a command line about errors of the API, whose own hints name routes.
+var hints = map[*fault.Kind]string{
+	fault.AuthRequired:    "Set AGENTD_TOKEN, or the variable that --token-env names, to a token of that server; `agentd token create` makes one.",
+	fault.AgentNotFound:   "List the agents with `agentd agents list`.",
+	fault.RunNotFound:     "List the runs with `agentd runs list`.",
+	fault.RunNotSuspended: runState,
+	fault.RunConflict:     runState,
+	fault.RunNotEnded:     runState,
+	fault.SessionNotFound: "List the sessions with `agentd sessions list`.",
+	fault.SessionExists:   "Give the session another id with --as.",
+	fault.TokenNotFound:   "List the tokens with `agentd token list`.",
+}
+
+const runState = "Ask how it stands with `agentd runs show RUN`."
+
+// through gives fn the API, and closes it afterwards.
+func (c *call) through(ctx context.Context, access server.Access, fn func(*door) error) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	d, err := c.open(ctx, cfg, access)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(d), d.close())
+}
+
+// open finds the API of the server that --url names or that holds the database. Where there is none, it opens the
+// database with an access.
+func (c *call) open(ctx context.Context, cfg *config.Config, access server.Access) (*door, error) {
+	if remote, err := c.holder(cfg); remote != nil || err != nil {
+		return &door{Client: remote}, err
+	}
+	d, err := c.inside(ctx, cfg, access, false)
+	if fault.Is(err, fault.StoreLocked) {
+		return nil, advised(err, "Wait for that process to end, or start a server: commands then go through it.")
+	}
+	return d, err
+}
+
+// inside is the API of this process. With tokens, it can make them.
+func (c *call) inside(ctx context.Context, cfg *config.Config, access server.Access, tokens bool) (*door, error) {
+	if access != server.Read {
+		if err := shut(cfg.Hardening); err != nil {
+			return nil, err
+		}
+	}
+	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name}, access, tokens)
+	if access == server.Read && errors.Is(err, fs.ErrNotExist) {
+		return nil, advised(err, "Make the database with `agentd run` or `agentd start`.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.New(client.Options{URL: "http://localhost" + cfg.Server.BasePath, Dial: local.Dial, Hints: hints})
+	return &door{api, local}, err
+}
+
+// holder is the API of the server that --url names or that holds the database; nil when there is neither.
+func (c *call) holder(cfg *config.Config) (*client.Client, error) {
+	if c.flags.url != "" {
+		return c.named()
+	}
+	holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
+	if holder.Address == "" {
+		return nil, nil
+	}
+	o, err := client.Locate(holder.Address)
+	if err != nil {
+		return nil, err
+	}
+	o.Keyed, o.Again = cfg.Server.Idempotency.Enabled, cfg.Server.Idempotency.Enabled
+	if file := cfg.Server.TLS.CertFile; file != "" {
+		o.Certificate = cfg.Resolve(file)
+	}
+	return c.authorised(o)
+}
+
+// named is the API of the server that --url names.
+func (c *call) named() (*client.Client, error) {
+	u, err := url.Parse(c.flags.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, c.cmd.misused("--url wants the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
+	}
+	return c.authorised(client.Options{URL: strings.TrimSuffix(u.String(), "/"), Keyed: true})
+}
+
+// authorised is the API of a server, called with the token of the environment if there is one.
+func (c *call) authorised(o client.Options) (*client.Client, error) {
+	name := cmp.Or(c.flags.tokenEnv, "AGENTD_TOKEN")
+	if o.Token = c.getenv(name); o.Token == "" && c.flags.tokenEnv != "" {
+		return nil, c.cmd.misused("the environment has no variable %.80q.", name)
+	}
+	o.Hints = hints
+	return client.New(o)
+}
+
+// at is a path of the API below an element, such as /runs/ID/state.
+func at(parent, id, child string) string { return parent + "/" + url.PathEscape(id) + child }

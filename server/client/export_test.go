@@ -1,6 +1,0 @@
-package client
-
-var (
-	Wait      = wait
-	KeepAlive = keepAlive
-)
