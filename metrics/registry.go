@@ -59,7 +59,7 @@ func declare[M metric](r *Registry, kind, name, help string, labels []string, fr
 }
 
 // Text is the exposition: the families in the order of declaration, each with its help and type lines even when it
-// has no samples, the series of a family in the order of their labels. Sampled gauges are asked as it is written.
+// has no samples, the series of a family in the order of their labels. Text asks sampled gauges while it writes.
 func (r *Registry) Text() []byte {
 	var b []byte
 	for _, f := range r.families {

@@ -31,20 +31,20 @@ type ExecOptions struct {
 // agent-unreachable, or with overloaded where the system or the queue for a place is full: then nothing has happened.
 //
 // With protocol "text" the program gets the input's text on stdin. Its stdout becomes text.delta events, a final
-// text.complete when there is any text, and the output, a string, as it was written but for secrets.
+// text.complete when there is any text, and the output, a string: what was written, without secrets.
 //
 // With protocol "jsonl" the agent is an [agent.Resumer]. The program gets a line of type "run" or "resume", and when
 // the run is aborted one of type "abort". It answers lines of at most 1 MiB with one JSON object each: events,
 // "checkpoint" with a state, and at last "result" with an output and an optional usage. What it writes after that is
-// ignored, its stdin ends, and it has two seconds to exit. The first line is in its stdin before it starts, as far as a pipe
-// holds it; the rest is cut when the server dies, so a line that ends without a line feed is not to be acted on.
+// ignored, its stdin ends, and it has two seconds to exit. Before it starts, its stdin has as much of the first line as a pipe
+// holds. The rest is cut when the server dies, so a program must not act on a line without a line feed.
 //
 // In place of a result, the program can write "approval.request", with toolCallId, toolName, args and perhaps a reason,
 // as often as [agent.ApprovalRequest] allows, and exit with 0. Arguments that can be read in more than one way, such as
-// those with a name that is there twice, end the run. It must not wait for the answer: once all is decided, the program is
+// those with a duplicate name, end the run. The program must not wait for the answer: when all is decided, it is
 // started again with a line of type "resume", the state of its last checkpoint, null if it has none, and approvals, a list
-// of {toolCallId, granted, reason?} in the order of the requests. They are told until the program's next checkpoint,
-// request or result; a grant is told no second time without a person's word, see [agent.Resumption].
+// of {toolCallId, granted, reason?} in the order of the requests. The program gets them until its next checkpoint, request or
+// result; it gets a grant a second time only when a person says so, see [agent.Resumption].
 func NewExec(opts ExecOptions) agent.Streamer {
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	if opts.Protocol == "text" {

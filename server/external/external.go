@@ -1,13 +1,12 @@
 // Package external is agents that live outside the process: programs in any language and HTTP servers.
 //
-// A program is told its input on stdin and answers on stdout, as text or as JSON lines; a server gets a POST and
-// answers JSON or a stream of server-sent events. What they say in JSON is the same in both worlds: events of the
-// catalogue, and a last object of type "result". Programs that speak JSON lines can also leave checkpoints and ask for
-// approvals.
+// A program gets its input on stdin and answers on stdout, as text or as JSON lines; a server gets a POST and answers JSON or a
+// stream of server-sent events. Both use the same JSON: events of the catalogue, and a last object of type "result". Programs
+// with JSON lines can also save checkpoints and ask for approvals.
 //
-// Whatever a program or server does wrong fails its run with a code of its own: agent-unreachable (it could not be
-// started or dialled, or the connection broke), agent-timeout, agent-exited, agent-protocol and output-too-large.
-// When the run's context ends first, the error is the context's cause.
+// A failure of the program or server fails its run with one of these codes: agent-unreachable (it could not be started or
+// dialled, or the connection broke), agent-timeout, agent-exited, agent-protocol and output-too-large. When the run's
+// context ends first, the error is the context's cause.
 package external
 
 import (
@@ -38,7 +37,7 @@ func tooLarge(limit int64) error {
 	return fault.New(fault.OutputTooLarge, "The agent wrote more than %d bytes.", limit)
 }
 
-// A request is what an agent is told: the body of a POST, or with a type the first line to a program.
+// A request is what an agent gets: the body of a POST or, with a type, the first line to a program.
 type request struct {
 	Type      string            `json:"type,omitempty"`
 	RunID     string            `json:"runId"`
@@ -50,7 +49,7 @@ type request struct {
 	*resumption
 }
 
-// A resumption is what a request to go on has besides. State is null when the run never reached a checkpoint.
+// A resumption is what a request to resume has in addition. State is null when the run never reached a checkpoint.
 type resumption struct {
 	State     json.RawMessage `json:"state"`
 	Approvals []decision      `json:"approvals"`

@@ -13,7 +13,7 @@ import (
 )
 
 // A hider takes known secrets out of the events that a program reports: out of the deltas of one type together, wherever
-// the text is cut, and out of each other event by itself.
+// the text is cut, and out of every other event.
 type hider struct {
 	agent.Sink
 	known *secret.Redactor
@@ -58,7 +58,7 @@ func (h *hider) delta(ev event.Event) error {
 	return h.Sink.Emit(ev)
 }
 
-// flush reports what of the deltas is held back.
+// flush reports the part of the deltas that is held back.
 func (h *hider) flush() error {
 	for _, typ := range slices.Sorted(maps.Keys(h.flows)) {
 		if rest := h.flows[typ].Rest(true); rest != "" {
@@ -70,7 +70,7 @@ func (h *hider) flush() error {
 	return nil
 }
 
-// hideJSON takes known secrets out of the texts of a JSON document. A number that is one becomes a text.
+// hideJSON takes known secrets out of the texts of a JSON document. A number that is a secret becomes a text.
 func hideJSON(known *secret.Redactor, raw json.RawMessage) json.RawMessage {
 	if known.Text(string(raw)) == string(raw) {
 		return raw

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	linger    = 2 * time.Second        // how long a program may run on after it has said all
-	abortWait = 200 * time.Millisecond // how long it may take to accept the abort line
+	linger    = 2 * time.Second        // the time that a program has to exit after its last line
+	abortWait = 200 * time.Millisecond // the time that it has to accept the abort line
 )
 
 // A lineAgent is a program with protocol "jsonl".
@@ -43,16 +43,16 @@ func (a *lineAgent) Resume(ctx context.Context, in agent.Input, from agent.Resum
 	first.Type = "resume"
 	first.resumption = &resumption{State: from.State, Approvals: []decision{}}
 	for _, d := range from.Approvals {
-		told := decision{ToolCallID: d.ToolCallID, Granted: d.Granted}
+		answer := decision{ToolCallID: d.ToolCallID, Granted: d.Granted}
 		if !d.Granted {
-			told.Reason = d.Reason
+			answer.Reason = d.Reason
 		}
-		first.resumption.Approvals = append(first.resumption.Approvals, told)
+		first.resumption.Approvals = append(first.resumption.Approvals, answer)
 	}
 	return a.converse(ctx, in, first, out)
 }
 
-// converse starts the program, tells it the first line and relays what it says until it has gone.
+// converse starts the program, sends the first line and relays what the program says until it has exited.
 func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request, out agent.Sink) (agent.Result, error) {
 	line, err := first.encode()
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// The process outlives ctx by the time it takes to tell it of the abort, but does not start after its end.
+	// The process outlives ctx by the time that the abort line takes, but does not start after the end of ctx.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	running := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
@@ -70,10 +70,10 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 		return agent.Result{}, err
 	}
 	defer a.startTimer(cancel).Stop()
-	told := make(chan struct{})
+	sent := make(chan struct{})
 	go func() {
-		defer close(told)
-		tell(ctx, p.Stdin, p.Unsent)
+		defer close(sent)
+		send(ctx, p.Stdin, p.Unsent)
 		end(context.Cause(ctx))
 	}()
 
@@ -86,7 +86,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 		result.Output = hideJSON(a.o.Known, output)
 	}
 	switch {
-	case ctx.Err() != nil: // tell ends the program; what it answered to the abort is no result
+	case ctx.Err() != nil: // send ends the program; what it answered to the abort is no result
 		asked := err == errAsks
 		result, err = agent.Result{}, context.Cause(ctx)
 		if asked && fault.Is(err, fault.AgentTimeout) {
@@ -102,7 +102,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	status, failure := p.Wait()
 	aborted := context.Cause(ctx) // before cancel, which is a cause too
 	cancel(nil)
-	<-told
+	<-sent
 	if err != errNoResult && err != errAsks {
 		return result, classify(err)
 	}
@@ -121,9 +121,9 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 
 var errLingers = errors.New("the agent's program did not exit")
 
-// tell writes what is left of the first line, and when ctx ends the abort. It returns soon after the end of ctx. What
-// fails is left out: a program may answer without reading.
-func tell(ctx context.Context, stdin *os.File, rest []byte) {
+// send writes what is left of the first line, and the abort when ctx ends. It returns soon after the end of ctx. It ignores
+// errors: a program may answer without reading.
+func send(ctx context.Context, stdin *os.File, rest []byte) {
 	defer context.AfterFunc(ctx, func() { stdin.SetWriteDeadline(time.Now().Add(abortWait)) })()
 	_, err := stdin.Write(rest)
 	<-ctx.Done()

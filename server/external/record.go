@@ -21,7 +21,7 @@ const (
 	sayApproval   = "approval.request"
 )
 
-// What relay returns when the agent has said all, but no result: with and without requests for approvals.
+// What relay returns when the agent has ended without a result: with and without requests for approvals.
 var (
 	errNoResult = errors.New("no result")
 	errAsks     = errors.New("no result, but requests for approvals")
@@ -48,7 +48,7 @@ func relay(next func() (frame, error), out agent.Sink, resumes bool) (agent.Resu
 		switch typ := rec.event.Type; {
 		case typ == sayResult && asked != "":
 			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s is a result, but the approval that its %s asks for is pending.", f.at, asked).
-				Advise("End without a result after asking for approvals; the run goes on with `resume` when they are decided.")
+				Advise("End without a result after asking for approvals; the run continues with `resume` when they are decided.")
 		case typ == sayResult:
 			return rec.result, nil
 		case !resumes && (typ == sayCheckpoint || typ == sayApproval):
@@ -69,8 +69,7 @@ func relay(next func() (frame, error), out agent.Sink, resumes bool) (agent.Resu
 	}
 }
 
-// A record is what a frame means. Its event's type tells which: state belongs to sayCheckpoint, result to sayResult,
-// approval to sayApproval.
+// A record is what a frame means. Of type sayCheckpoint it has a state, of sayResult a result, of sayApproval an approval.
 type record struct {
 	event    event.Event
 	state    json.RawMessage
@@ -78,8 +77,8 @@ type record struct {
 	approval agent.ApprovalRequest
 }
 
-// parseRecord reads a frame, which has at most maxFrame bytes. It takes it apart, writes it anew and reads that as an
-// event, with up to a hundred bytes of memory for each byte. Its errors go on after "line 7 ".
+// parseRecord reads a frame, which has at most maxFrame bytes. It takes it apart, encodes it again and reads that as an
+// event, with up to a hundred bytes of memory for each byte. Its errors complete "line 7 ".
 func parseRecord(f frame) (record, error) {
 	members, err := object(f.data)
 	if err != nil {
@@ -144,7 +143,7 @@ func approvalOf(members map[string]json.RawMessage) (q agent.ApprovalRequest, er
 	return q, err
 }
 
-// object splits a JSON object into its members. Its errors go on after "line 7 ".
+// object splits a JSON object into its members. Its errors complete "line 7 ".
 func object(data []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("is not UTF-8")

@@ -43,8 +43,8 @@ func New(kind *Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }
 
-// Told returns an error that another process told of. Its code may be one that this version does not know; an empty hint
-// leaves the kind's.
+// Told returns an error that another process reported. This version may not know its code. With an empty hint, the kind's
+// holds.
 func Told(code, message, hint string) *Error {
 	kind := ByCode(code)
 	if kind == nil {
@@ -73,7 +73,7 @@ func (e *Error) With(key string, value any) *Error {
 // Because returns e with a cause, which goes to the log only.
 func (e *Error) Because(cause error) *Error { e.Cause = cause; return e }
 
-// Advise returns e with a hint of its own instead of its kind's.
+// Advise returns e with another hint than its kind's.
 func (e *Error) Advise(hint string) *Error { e.Hint = hint; return e }
 
 // After returns e with the time a caller should wait before it tries again.

@@ -1,5 +1,5 @@
-// Package message is what people, agents and models say to each other: messages, their parts, tool calls, results
-// and the usage they cost. It is the vocabulary of transcripts, of run states and of providers; it does nothing.
+// Package message has the types of transcripts, run states and providers: messages, their parts, tool calls, results and
+// usage.
 //
 // The JSON forms are those of the run state `svc-run-state/1.2`. Times in this vocabulary are ISO-8601 UTC with
 // milliseconds; see [Time].
@@ -140,7 +140,7 @@ func (p *Part) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// OpenAPIFields tells the generator of the OpenAPI document that the fields describe the JSON, in spite of UnmarshalJSON.
+// OpenAPIFields says to the generator of the OpenAPI document that the fields describe the JSON, in spite of UnmarshalJSON.
 func (Part) OpenAPIFields() {}
 
 // fromURL is what a URL holds, or the URL itself where that is not a data URL in base64.
@@ -158,7 +158,7 @@ func fromURL(url, mimeType string) (*Bytes, string) {
 	return &Bytes{Enc: "base64", Data: raw}, cmp.Or(mimeType, kind)
 }
 
-// Media is what a part of a media type holds, nil where that is missing. ok tells whether the type is one.
+// Media is what a part of a media type holds, nil where that is missing. ok reports whether the type is a media type.
 func (p *Part) Media() (b *Bytes, ok bool) {
 	switch p.Type {
 	case "image":
@@ -196,7 +196,7 @@ func (b Bytes) MarshalJSON() ([]byte, error) {
 	}{cmp.Or(b.Enc, "base64"), b.Data})
 }
 
-// OpenAPIFields tells the generator of the OpenAPI document that the fields describe the JSON, in spite of MarshalJSON.
+// OpenAPIFields says to the generator of the OpenAPI document that the fields describe the JSON, in spite of MarshalJSON.
 func (Bytes) OpenAPIFields() {}
 
 // A ToolCall is a model's wish to call a tool. Args is the JSON that the model wrote; where it wrote none or broken
@@ -208,9 +208,9 @@ type ToolCall struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// MaxDepth is how many arrays and objects of what a model or a tool wrote may lie inside each other. Transcripts hold
-// it as it is, inside more of them, and what reads transcripts has limits of its own: SQLite 1000 levels, encoding/json
-// 10000. What is deeper would make its run unreadable for ever.
+// MaxDepth is how many arrays and objects in the JSON of a model or a tool may lie inside each other. Transcripts hold that
+// JSON inside more of them, and the readers of transcripts have limits: SQLite 1000 levels, encoding/json 10000. Deeper
+// JSON would make its run unreadable for ever.
 const MaxDepth = 500
 
 // Depth is how many arrays and objects lie inside each other in valid JSON.
@@ -262,7 +262,7 @@ func Args(raw string) json.RawMessage {
 	return b
 }
 
-// An Outcome is what became of a tool call: a result, or an error when Kind is not empty.
+// An Outcome is how a tool call ended: with a result, or with an error when Kind is not empty.
 type Outcome struct {
 	ToolCallID   string          `json:"toolCallId"`
 	ToolName     string          `json:"toolName"`
@@ -306,7 +306,7 @@ const (
 	RateLimited       ErrorKind = "rate_limited"
 )
 
-// A RecoveryHint tells a model what to try after a failed call.
+// A RecoveryHint is what a model should try after a failed call.
 type RecoveryHint string
 
 const (

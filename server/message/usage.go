@@ -26,7 +26,7 @@ type ModelUsage struct {
 }
 
 // Plus returns the sum. Optional counts are present when either side has them. Costs are summed when their
-// currencies match and dropped when they differ; a side without cost leaves the other's as it is.
+// currencies match and dropped when they differ; a side without cost does not change the other's.
 func (u Usage) Plus(v Usage) Usage {
 	u.PromptTokens += v.PromptTokens
 	u.Estimated = u.Estimated || v.Estimated

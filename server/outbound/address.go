@@ -10,7 +10,7 @@ import (
 type Place int
 
 const (
-	Never  Place = iota // no name is to have it: link-local, metadata of a cloud, reserved
+	Never  Place = iota // no name may have it: link-local, metadata of a cloud, reserved
 	Inside              // of this machine or network: for names that may be inside
 	Public
 )
@@ -58,7 +58,7 @@ var blocks = parse(`
 	ff00::/8           never  a multicast address
 `)
 
-// carriers are blocks of addresses of IPv6 that carry one of IPv4, from the given byte on. What that is counts.
+// carriers are blocks of IPv6 addresses that contain an IPv4 address, from the given byte on. That address counts.
 var carriers = []struct {
 	prefix netip.Prefix
 	from   int
@@ -84,7 +84,7 @@ func parse(table string) (all []block) {
 	return all
 }
 
-// Classify tells what an address is, in words with an article, and from where it can be reached.
+// Classify returns what an address is, in words with an article, and from where it can be reached.
 func Classify(a netip.Addr) (kind string, place Place) {
 	a = a.Unmap().WithZone("")
 	for _, b := range blocks {

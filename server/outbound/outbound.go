@@ -3,8 +3,8 @@
 //
 //	dial host:port ── not one of the setting's ─────────────── refused
 //	  ├ an IP address: the configuration names it itself ───── connect
-//	  ├ localhost: a loopback address, without asking anybody ─ connect
-//	  └ a name: asked for once; each address is checked when its socket is about to connect
+//	  ├ localhost: a loopback address, without a look-up ───── connect
+//	  └ a name: resolved once; each address is checked when its socket is about to connect
 //	      ├ public ─────────────────────────────────────────── connect
 //	      ├ inside, and the name may be: allowPrivate ──────── connect
 //	      └ inside, or never to be reached by a name ───────── refused
@@ -27,7 +27,7 @@ import (
 	"agentd/server/fault"
 )
 
-// Timeout is how long one connection may take to come about, the look-up of its name included.
+// Timeout is how long it may take to open one connection, the look-up of its name included.
 const Timeout = 10 * time.Second
 
 // Options are what a guard is made with. Every field is optional.
@@ -35,14 +35,14 @@ type Options struct {
 	AllowPrivate []string      // names of hosts that may have addresses inside; see [Inside]
 	Resolver     *net.Resolver // nil: the system's
 	Logger       *slog.Logger  // takes refusals; nil: silence
-	Denied       func(Denial)  // is told of each refusal, maybe from several goroutines at once; must return soon
+	Denied       func(Denial)  // gets each refusal, maybe from several goroutines at once; must return soon
 }
 
 // A Denial is a connection that was refused.
 type Denial struct {
 	Setting string     // of the configuration, because of which it was tried: providers.local.baseUrl
 	Target  string     // host:port
-	Address netip.Addr // that the host has; invalid where it was not asked for
+	Address netip.Addr // of the host; invalid where it was not looked up
 	Reason  string     // in words, for people
 }
 
@@ -71,7 +71,7 @@ func (g *Guard) Dialer(setting string, targets ...string) func(ctx context.Conte
 	return d.dial
 }
 
-// Deny refuses a connection that was not even tried, a redirect for instance: it tells the log and the hook, and returns
+// Deny refuses a connection that was not even tried, a redirect for instance: it writes to the log, calls the hook, and returns
 // the error.
 func (g *Guard) Deny(d Denial) *fault.Error {
 	err := fault.New(fault.OutboundDenied, "The connection to %s was refused: %s.", d.Target, d.Reason)
@@ -104,7 +104,7 @@ func HostPort(u *url.URL) string {
 	return net.JoinHostPort(name(u.Hostname()), port)
 }
 
-// name is a host's name as it is compared.
+// name is a host's name in the form that is compared.
 func name(host string) string {
 	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 }
@@ -152,7 +152,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if _, err := netip.ParseAddr(host); err == nil {
 		return plain.DialContext(ctx, network, target)
 	}
-	if isLocalhost(host) { // nobody is asked
+	if isLocalhost(host) { // without a look-up
 		conn, err := plain.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
 			if six, err := plain.DialContext(ctx, network, net.JoinHostPort("::1", port)); err == nil {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Reason tells the common reasons for which a server could not be reached apart, as ": connection refused" does, and is empty
-// for others. It is for messages that anybody may see: errors of the network tell addresses, also those of name servers.
+// Reason is why a server could not be reached, such as ": connection refused", and empty for rare reasons. It is for messages
+// that anybody may see: errors of the network show addresses, also those of name servers.
 func Reason(err error) string {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, nameless := errors.AsType[*net.DNSError](err)

@@ -9,8 +9,8 @@ import (
 	"agentd/server/message"
 )
 
-// An answer is put together from the chunks of a stream, or from the one object that a server sends instead.
-// Whatever is added to it is given to sink at once.
+// An answer collects the chunks of a stream, or the one object that a server sends instead. Whatever it gets it gives to sink
+// at once.
 type answer struct {
 	messages []message.Message // the request's, whose call ids are taken
 	sink     func(Delta)
@@ -32,8 +32,8 @@ type call struct {
 	args     strings.Builder
 }
 
-// add takes the JSON of a chunk. It reports a problem that the server tells of in the chunk, and an error for what
-// is no chunk.
+// add takes the JSON of a chunk. It returns a problem that the server reports in the chunk, or an error for anything that is
+// not a chunk.
 func (a *answer) add(data []byte) (*problem, error) {
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -120,8 +120,8 @@ func (a *answer) extend(f fragment) {
 	}
 }
 
-// callOf finds the call of a fragment, or begins one. Calls are told apart by index; but there are servers that
-// send parallel calls all under index 0, each whole and with an id of its own, and servers that send no index.
+// callOf finds the call of a fragment, or begins one. The index distinguishes calls; but some servers send parallel calls all
+// under index 0, each complete and with a different id, and some send no index.
 func (a *answer) callOf(f fragment) *call {
 	fresh := func(c *call) bool {
 		return f.Function.Name != "" && f.ID != "" && c.wireID != "" && string(f.ID) != c.wireID
@@ -146,8 +146,8 @@ func (a *answer) callOf(f fragment) *call {
 	return c
 }
 
-// callID is the server's id, or a new one where that cannot serve: when it is missing or used before, since a call
-// is found by its id in the whole run, and when it could not stand in a path.
+// callID is the server's id, or a new one where that cannot be used: it is missing, could not stand in a path, or was used
+// before, since the whole run finds a call by its id.
 func (a *answer) callID(wire string) string {
 	if a.ids == nil {
 		a.ids = map[string]bool{}

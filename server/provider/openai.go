@@ -18,7 +18,7 @@ import (
 //
 //	attempt -> answered: response
 //	        -> refused a parameter (400, 422): leave it out, attempt again, remember it for the model
-//	        -> failed in passing before the first delta: wait, attempt again, as often as Retries says
+//	        -> failed in a way that may pass before the first delta: wait, attempt again, as often as Retries allows
 //	        -> anything else: error
 type OpenAI struct {
 	name          string
@@ -38,14 +38,13 @@ type OpenAI struct {
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
 }
 
-// maxModels bounds what is remembered per model. Above it everything is forgotten, and learnt again.
+// maxModels bounds what the provider remembers per model. Above it, it forgets everything and learns again.
 const maxModels = 1000
 
 // NewOpenAI makes a provider. It dials nothing. The error is a *fault.Error of kind config-invalid that lists every
 // problem of the options.
 //
-// Of what a server answers, each event is read once, for which up to 450 bytes of memory are needed for each byte, by
-// choices and parts that hold nothing.
+// Reading an event takes up to 450 bytes of memory for each byte, which is for choices and parts that hold nothing.
 func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	headers, issues := outbound.Headers(o.Headers)
 	endpoint, err := endpointOf(o.BaseURL)

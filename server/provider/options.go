@@ -24,7 +24,7 @@ const (
 type OpenAIOptions struct {
 	Name string
 	// BaseURL is where the protocol begins: a path that ends in /v1 gets /chat/completions, one that ends in
-	// /chat/completions is taken as it is, any other gets /v1/chat/completions. A query is kept.
+	// /chat/completions stays, any other gets /v1/chat/completions. A query is kept.
 	BaseURL string
 	// APIKey is asked once per attempt; nil or an empty key sends no Authorization header.
 	APIKey      func(context.Context) (string, error)
@@ -33,11 +33,11 @@ type OpenAIOptions struct {
 	IdleTimeout time.Duration     // between bytes of the answer; 0 = DefaultIdleTimeout
 	Retries     *int              // further attempts after one that failed in passing; nil = DefaultRetries
 	Prices      Prices            // nil = nothing is priced
-	// Whole asks for each answer in one piece, for servers whose streams lack something, such as tool calls. Timeout then
-	// bounds the whole answer.
+	// Whole asks for each answer in one piece, for servers whose streams lack something, such as tool calls. Timeout is then
+	// the limit for the complete answer.
 	Whole bool
-	// Transport makes the connections and stays the caller's; nil = one of the provider's own, which dials what
-	// BaseURL names, asks no proxy and is given back by Close.
+	// Transport makes the connections and belongs to the caller; nil = the provider makes one, which dials what BaseURL
+	// names, uses no proxy and is released by Close.
 	Transport http.RoundTripper
 	Outbound  *outbound.Guard // of the provider's own transport; nil = one without options
 	Logger    *slog.Logger    // nil = silence

@@ -6,7 +6,7 @@ import (
 	"agentd/server/message"
 )
 
-// Prices maps a model's name to its price. The name "*" prices every model that has no price of its own.
+// Prices maps a model's name to its price. The name "*" is for every other model.
 type Prices map[string]Price
 
 // A Price is what a model costs, in US dollars per million tokens.

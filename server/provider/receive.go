@@ -15,7 +15,7 @@ import (
 const (
 	maxAnswer = 16 << 20 // bytes of an answer
 
-	// tailWait is the time that a server has, once the model finished, to tell the usage and end the stream.
+	// tailWait is the time that a server has, once the model finished, to report the usage and end the stream.
 	tailWait = 5 * time.Second
 	// closeWait is the time that it then has to end the body, so that the connection can be used again.
 	closeWait = 100 * time.Millisecond
@@ -30,7 +30,7 @@ var (
 )
 
 // receive reads an answer until the model finished and the server has nothing to add. The server answers with an
-// event stream, or with one object where it does not stream; the first byte tells, the content type is not reliable.
+// event stream, or with one object where it does not stream. The first byte shows which; the content type is not reliable.
 func receive(ctx context.Context, in *meter, a *answer) (*problem, error) {
 	r := bufio.NewReader(in)
 	if first, err := firstByte(r); err != nil {

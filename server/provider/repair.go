@@ -17,8 +17,8 @@ const (
 var repairs = [...]struct {
 	omission omission
 	member   string   // of the body
-	named    []string // the refusal speaks of the parameter: it holds one of these
-	because  []string // and, where not empty, one of these, so that a bad value is not taken for a bad parameter
+	named    []string // a refusal of the parameter holds one of these
+	because  []string // and, where not empty, one of these; without them the value is bad and not the parameter
 }{
 	{omission: maxTokens, member: "max_tokens", named: []string{"max_tokens"}},
 	{omission: temperature, member: "temperature", named: []string{"temperature"},
@@ -39,8 +39,8 @@ func (o omission) String() string {
 	return strings.Join(names, ",")
 }
 
-// refusedBy finds the first parameter of the body that a refusal speaks of; 0 if there is none. The refusal's text is
-// in lower case. A parameter that was taken out cannot be found again, which bounds the number of repairs.
+// refusedBy finds the first parameter of the body that a refusal names; 0 if there is none. The refusal's text is in lower
+// case. A parameter that was taken out is not found again, which bounds the number of repairs.
 func refusedBy(refusal string, body map[string]any) omission {
 	for _, r := range repairs {
 		if _, sent := body[r.member]; sent && containsAny(refusal, r.named) && (r.because == nil || containsAny(refusal, r.because)) {
@@ -50,7 +50,7 @@ func refusedBy(refusal string, body map[string]any) omission {
 	return 0
 }
 
-// apply takes the parameters out of a body. The limit on tokens goes on under its newer name.
+// apply takes the parameters out of a body. The limit on tokens stays under its newer name.
 func (o omission) apply(body map[string]any) {
 	for _, r := range repairs {
 		value, sent := body[r.member]

@@ -9,9 +9,8 @@ import (
 	"agentd/server/message"
 )
 
-// Scripted is a [Provider] that plays a script, without network and without model. It retries nothing. It takes
-// part in no conversation: which turn it plays depends on the request alone, so a run that goes on after a crash
-// gets the answers it would have got.
+// Scripted is a [Provider] that plays a script, without network and without model. It retries nothing and has no state: which
+// turn it plays depends on the request alone, so a run that continues after a crash gets the answers that it would have got.
 type Scripted struct {
 	name  string
 	turns []turn

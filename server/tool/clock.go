@@ -12,7 +12,7 @@ import (
 // ClockName is the name of the tool that [NewClock] makes.
 const ClockName = "clock"
 
-// NewClock makes a tool that tells the time: {zone?} gives {time, weekday, unix, zone}. Zones are those that the host
+// NewClock makes a tool that returns the current time: {zone?} gives {time, weekday, unix, zone}. Zones are those that the host
 // has; UTC always works.
 func NewClock() Tool {
 	return Func(Spec{
@@ -21,10 +21,10 @@ func NewClock() Tool {
 		Input: json.RawMessage(`{"type":"object","properties":{"zone":{"type":"string","maxLength":64,` +
 			`"description":"IANA name of a time zone; UTC when absent"}},"additionalProperties":false}`),
 		SideEffect: ReadOnly,
-	}, tellTime)
+	}, now)
 }
 
-func tellTime(_ context.Context, call Call) (Result, error) {
+func now(_ context.Context, call Call) (Result, error) {
 	var args struct{ Zone string }
 	if err := json.Unmarshal(call.Args, &args); err != nil {
 		return Result{}, invalidInput(err.Error(), "")
@@ -34,13 +34,13 @@ func tellTime(_ context.Context, call Call) (Result, error) {
 		return Result{}, invalidInput(fmt.Sprintf("There is no time zone %.80q.", args.Zone),
 			"Use an IANA name such as America/New_York, or UTC.")
 	}
-	now := time.Now().In(zone)
+	at := time.Now().In(zone)
 	return JSON(struct {
 		Time    string `json:"time"` // RFC 3339
 		Weekday string `json:"weekday"`
 		Unix    int64  `json:"unix"`
 		Zone    string `json:"zone"`
-	}{now.Format(time.RFC3339), now.Weekday().String(), now.Unix(), zone.String()})
+	}{at.Format(time.RFC3339), at.Weekday().String(), at.Unix(), zone.String()})
 }
 
 func invalidInput(text, hint string) *Error {

@@ -18,9 +18,9 @@ const grace = 50 * time.Millisecond
 
 var errTimeout = errors.New("the tool's time is up")
 
-// Settled is how a call ended. Spill, where there is one, is what Outcome.ResultHandle names; it is to be stored in
-// the same transaction as the outcome. With Unknown, the call must not run twice and may have had its effect: Outcome
-// says what is known, and OnUnknownOutcome what becomes of the call.
+// Settled is how a call ended. Outcome.ResultHandle names Spill, where there is one; the caller stores it in the same
+// transaction as the outcome. With Unknown, the call must not run twice and may have had its effect: Outcome holds what is
+// known, and OnUnknownOutcome decides what happens next.
 type Settled struct {
 	Outcome message.Outcome
 	Spill   *Blob
@@ -34,9 +34,9 @@ type Blob struct {
 }
 
 // Execute makes one call and returns how it ended: with a result, cut or spilled where it is too long, or with an
-// error. It returns when the tool has, or 50 ms after the tool's timeout or the end of ctx. A tool that has not
-// returned by then is given up: its goroutine stays the Set's (see [Set.Wait]), and what it still reports is dropped.
-// Panics of the tool are errors; their stack goes to the log.
+// error. It returns when the tool has returned, or 50 ms after the tool's timeout or the end of ctx. It gives up a tool that has
+// not returned by then: the goroutine still counts for [Set.Wait], and what it reports is dropped. A panic of the tool is an
+// error; its stack goes to the log.
 func (s *Set) Execute(ctx context.Context, name string, call Call) Settled {
 	start := time.Now()
 	var settled Settled
@@ -130,8 +130,8 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 	}
 }
 
-// again waits for the next attempt and reports whether there is one. What has streamed output is not tried again:
-// whoever watches has seen it already.
+// again waits for the next attempt and reports whether there is one. A call that has streamed output is not tried again,
+// because whoever watches has seen that output.
 func (s *Set) again(ctx context.Context, e *entry, err error, attempt int, l *live) bool {
 	refused, ok := errors.AsType[*Error](err)
 	refusal := ok && refused.Kind == message.RateLimited && (e.spec.Repeatable() || refused.NotBegun)

@@ -22,8 +22,8 @@ const (
 	spillScheme = "svc-spill:"
 )
 
-// Settle makes the outcome of a call that somebody else made, as Execute does of a result: cut, or spilled, where it is
-// too large to show. A name that is none of the set's is that of a tool with the defaults.
+// Settle makes the outcome of a call that somebody else made. Like Execute, it cuts or spills a result that is too large to
+// show. For a name that is not in the set, the defaults of a tool hold.
 func (s *Set) Settle(name string, call Call, res Result) Settled {
 	e := s.byName[name]
 	if e == nil {
@@ -69,7 +69,7 @@ func (e *entry) settle(call Call, res Result, l *live) Settled {
 	return s
 }
 
-// badOutput is the error for a result that cannot be used, though the call has had its effect.
+// badOutput is the error for a result that cannot be used. The call has had its effect.
 func (e *entry) badOutput(text string) *Error {
 	err := &Error{Kind: message.InvalidOutput, Message: text}
 	if !e.spec.Repeatable() {
@@ -88,7 +88,7 @@ func partSize(p message.Part) int {
 	return n
 }
 
-// normal is the output as transcripts hold it: compact JSON in valid UTF-8; null where there is none.
+// normal is the output in the form of transcripts: compact JSON in valid UTF-8; null where there is none.
 func normal(output json.RawMessage) (json.RawMessage, error) {
 	if len(output) == 0 {
 		return json.RawMessage("null"), nil

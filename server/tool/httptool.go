@@ -33,12 +33,12 @@ type HTTPOptions struct {
 	// repeated for each item of a list.
 	URL     string
 	Headers map[string]string // with secrets filled in; they go to the URL's own host only
-	// Body is a template of a JSON body: a text that is nothing but {name} becomes the argument itself (without it, the
-	// member or item is left out), {name} inside a text its text. Absent, POST, PUT and PATCH send the arguments that the
-	// URL does not use as an object, and the other methods send no body.
+	// Body is a template of a JSON body. A text that consists of {name} becomes the argument itself; if the argument is absent,
+	// the member or item is left out. {name} inside a text becomes the argument as text. Without a Body, POST, PUT and PATCH
+	// send an object of the arguments that the URL does not use, and the other methods send no body.
 	Body       json.RawMessage
 	AllowHosts []string          // host or host:port, besides the URL's own, that redirects may lead to
-	MaxBytes   int64             // of the answer, unpacked; 0 is 1 MiB, more than 32 MiB is of no use
+	MaxBytes   int64             // of the answer, unpacked; 0 is 1 MiB, and 32 MiB is the most
 	Transport  http.RoundTripper // nil: a connection for each call, without proxy
 	Known      *secret.Redactor  // secrets that are taken out of the part of an answer that an error shows; nil: there are none
 	Outbound   *outbound.Guard   // makes the connections, where Transport is nil; nil: one without options
@@ -51,15 +51,14 @@ const (
 	maxRetryAfter   = time.Hour
 )
 
-// NewHTTP makes a tool of an HTTP request, or returns config-invalid with everything that is wrong. It connects to
-// nothing.
+// NewHTTP makes a tool of an HTTP request, or returns config-invalid with all problems. It connects to nothing.
 //
 // The answer is JSON if it parses, an image if it says so, else text. A status other than 2xx is an error with up to
 // 2 KiB of the answer; 429 is rate_limited and honours Retry-After. Up to five redirects are followed, to the same
 // host and port or to AllowHosts, never from https to http. Each request has the call's Key as its Idempotency-Key.
 //
-// The outcome is unknown once a request was begun and no whole answer came, or one of 408, 502 and 504, with which a
-// server or a proxy says that it does not know either. Nothing was done where no connection came about.
+// The outcome is unknown when a request was begun and no complete answer came, or an answer of 408, 502 or 504, with which a
+// server or a proxy says that it does not know either. Without a connection, nothing was done.
 func NewHTTP(o HTTPOptions) (Tool, error) {
 	t := &httpTool{o: o, maxBytes: min(cmp.Or(o.MaxBytes, defaultMaxBytes), maxOutput)}
 	headers, issues := outbound.Headers(o.Headers, "Accept-Encoding")
@@ -96,7 +95,7 @@ func NewHTTP(o HTTPOptions) (Tool, error) {
 	return t, nil
 }
 
-// undeclared reports the slots of a template that are no property of the schema, which is where typing errors show.
+// undeclared reports the slots of a template that are no property of the schema: they are typing errors.
 func undeclared(input json.RawMessage, template, field string) (issues []fault.Issue) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -122,7 +121,7 @@ type httpTool struct {
 	client   *http.Client
 }
 
-// setting is what of the configuration names the tool's host.
+// setting is the field of the configuration that names the tool's host.
 func (t *httpTool) setting() string { return "tools." + t.o.Spec.Name + ".url" }
 
 func (t *httpTool) Spec() Spec { return t.o.Spec }
@@ -200,7 +199,7 @@ func (t *httpTool) request(ctx context.Context, call Call) (*http.Request, error
 	return req, nil
 }
 
-// warning is what a model must know after a failure on the way.
+// warning is the hint after a failure that may have come too late.
 func (t *httpTool) warning() string {
 	if t.o.Spec.Repeatable() {
 		return ""
@@ -208,15 +207,15 @@ func (t *httpTool) warning() string {
 	return mayHaveHappened
 }
 
-// progress is how far the requests of a call have come. Redirects make several.
+// progress is how far the requests of a call have got. Redirects make several requests.
 type progress struct {
-	begun atomic.Bool // a request has got a connection, over which it is sent
-	any   atomic.Bool // one of them had
+	begun atomic.Bool // the latest request has a connection, over which it is sent
+	any   atomic.Bool // one of the requests had
 }
 
 type progressKey struct{}
 
-// watch returns a context that has the progress noted of the requests that are made with it.
+// watch returns a context; p follows the requests that are made with it.
 func (p *progress) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(context.WithValue(ctx, progressKey{}, p), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
 		p.begun.Store(true)
@@ -229,7 +228,7 @@ func (t *httpTool) unreached(ctx context.Context, err error, p *progress) error 
 	if refused, ok := errors.AsType[*Error](err); ok { // a redirect
 		return refused
 	}
-	_, traced := t.client.Transport.(*http.Transport) // another one notes no progress
+	_, traced := t.client.Transport.(*http.Transport) // any other reports no progress
 	e := &Error{NotBegun: traced && !p.any.Load()}
 	if refused, ok := errors.AsType[*fault.Error](err); ok {
 		e.Kind, e.Message, e.Hint = message.CapabilityBlocked, refused.Message, refused.Hint
@@ -250,7 +249,7 @@ func (t *httpTool) unreached(ctx context.Context, err error, p *progress) error 
 	case untrusted:
 		e.Message = "The server's certificate is not trusted: " + cert.Err.Error() + "."
 	case !begun:
-		e.Message = "No connection to the server came about."
+		e.Message = "The server could not be connected to."
 	default:
 		e.Message, e.Hint, e.Unknown = "The server did not answer, or not in HTTP.", t.warning(), true
 	}

@@ -25,8 +25,7 @@ const (
 // NewReadResult makes a tool that reads results which were too long for the transcript, of the same run only:
 // {handle, offset?, length?, startLine?, endLine?, maxBytes?} gives {content, offset, bytes, totalBytes, eof}. Offsets
 // and lengths are bytes, moved to the nearest earlier boundary of a character; lines count from 1, both ends included.
-// One call reads at most maxBytes, 64 KiB unless it says otherwise and never more than 1 MiB; the next one goes on at
-// offset + bytes.
+// One call reads at most maxBytes, which is 64 KiB by default and at most 1 MiB. The next call continues at offset + bytes.
 func NewReadResult(spills SpillReader) Tool {
 	return Func(Spec{
 		Name: ReadResultName,
@@ -80,7 +79,7 @@ func readResult(ctx context.Context, spills SpillReader, call Call) (Result, err
 		to = boundary(text, int64(from)+count(args.Length, int64(len(text))))
 	}
 	to = min(to, boundary(text, int64(from)+min(count(args.MaxBytes, defaultRead), maxRead)))
-	if to == from { // not even one character fits, but whoever reads on must get on
+	if to == from { // not even one character fits, but the next call must get further
 		_, size := utf8.DecodeRuneInString(text[from:])
 		to += size
 	}
@@ -93,7 +92,7 @@ func readResult(ctx context.Context, spills SpillReader, call Call) (Result, err
 	}{text[from:to], from, to - from, len(text), to == len(text)})
 }
 
-// count is a whole number that the schema has checked, 1e3 and 5.0 included; large ones are as good as 1<<40.
+// count is a whole number that the schema has checked, such as 1e3 or 5.0; it is at most 1<<40.
 func count(n *json.Number, absent int64) int64 {
 	const large = 1 << 40
 	if n == nil {

@@ -7,8 +7,8 @@ import (
 	"agentd/server/message"
 )
 
-// Recorded makes a tool that runs nothing: its calls end as outcome tells, which is taken as it is, neither cut nor
-// spilled. It stands for the tool of that spec where a recorded run is replayed. outcome may be called concurrently.
+// Recorded makes a tool that runs nothing: its calls end with what outcome returns, which is neither cut nor spilled. The
+// replay of a recorded run uses it in place of the tool of that spec. outcome may be called concurrently.
 func Recorded(spec Spec, outcome func(Call) message.Outcome) Tool {
 	return recorded{spec, outcome}
 }

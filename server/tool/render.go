@@ -8,10 +8,9 @@ import (
 	"agentd/server/message"
 )
 
-// Render is the text of the message that tells a model of an outcome. It is never blank, and depends on nothing but
-// the outcome.
+// Render is the text of the message that shows an outcome to a model. It is never blank, and depends on the outcome only.
 //
-//	a text         as it is
+//	a text         unchanged
 //	other JSON     as JSON
 //	nothing        a note that the tool succeeded
 //	a handle       the preview, a blank line, and a note on how to read on

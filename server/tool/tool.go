@@ -28,24 +28,24 @@ const (
 	ExternalStateful SideEffect = "external-stateful"
 )
 
-// An OnUnknown says what becomes of a call that must not run twice and whose outcome nobody knows: a crash or a time-out
-// interrupted it, or no whole answer came. The zero value counts as Ask.
+// An OnUnknown says what happens after a call that must not run twice and whose outcome is unknown: a crash or a time-out
+// interrupted it, or no complete answer came. The zero value counts as Ask.
 type OnUnknown string
 
 const (
 	Ask         OnUnknown = "ask"   // a person decides
-	ReportError OnUnknown = "error" // the model is told
-	Retry       OnUnknown = "retry" // it runs again, as often as RetryPolicy says; only for idempotent tools
+	ReportError OnUnknown = "error" // the model gets an error
+	Retry       OnUnknown = "retry" // it runs again, as often as RetryPolicy allows; only for idempotent tools
 )
 
-// A Truncation says what becomes of a text that is longer than its tool's MaxResultTokens. Other JSON is always
-// spilled, since a piece of it would not be JSON.
+// A Truncation says what happens to a text that is longer than its tool's MaxResultTokens. Other JSON is always spilled,
+// because a piece of it would not be JSON.
 type Truncation string
 
 const (
 	Middle Truncation = "middle" // beginning and end stay; the zero value counts as this
 	Tail   Truncation = "tail"   // the end stays
-	Spill  Truncation = "spill"  // all of it is kept beside the transcript, which gets a preview and a handle
+	Spill  Truncation = "spill"  // it is stored beside the transcript, which gets a preview and a handle
 )
 
 const (
@@ -70,7 +70,7 @@ type Spec struct {
 	Final            bool // a call that succeeds is the last of its run, and its result is what the run answers
 }
 
-// Repeatable reports whether a call may run again when nobody knows whether it ran: the tool is pure, read-only or
+// Repeatable reports whether a call may run again when it is unknown whether it ran: the tool is pure, read-only or
 // idempotent.
 func (s Spec) Repeatable() bool {
 	return s.SideEffect == Pure || s.SideEffect == ReadOnly || s.Idempotent
