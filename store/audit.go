@@ -1,16 +1,18 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// Audit is the file of an audit chain: rows that are added at its end, and a few named values. It has a schema, a lock
-// and a writer of its own, and knows nothing of what the rows mean.
+// Audit is the file of an audit chain: rows that are added at its end, and a few named values. Its schema, its lock and its
+// writer are not those of the database. It knows nothing of what the rows mean.
 type Audit struct{ db *DB }
 
 // AuditRow is a row of the chain.
@@ -19,17 +21,19 @@ type AuditRow struct {
 	Prev, Hash, Seal []byte
 }
 
-// OpenAudit opens the file of a chain as [Open] opens a database, with the same errors.
-func OpenAudit(ctx context.Context, o Options) (*Audit, error) {
+// OpenAudit opens the file of a chain as [Open] opens a database, with the same errors. The batch takes part in its
+// transactions.
+func OpenAudit(ctx context.Context, o Options, batch Batch) (*Audit, error) {
 	o.schema = chainSchema
 	db, err := Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+	db.writer.batch = batch
 	return &Audit{db}, nil
 }
 
-// Close ends the use of the file.
+// Close makes durable what was posted, and ends the use of the file.
 func (a *Audit) Close() error { return a.db.Close() }
 
 // Path is the absolute path of the file.
@@ -38,16 +42,27 @@ func (a *Audit) Path() string { return a.db.Path() }
 // Ping is [DB.Ping].
 func (a *Audit) Ping(ctx context.Context) error { return a.db.Ping(ctx) }
 
+// Failed is the error of the last commit; nil after one that succeeded.
+func (a *Audit) Failed() error { return a.db.writer.broken() }
+
 // Verify is [DB.Verify].
 func (a *Audit) Verify(ctx context.Context) ([]Damage, error) { return a.db.Verify(ctx) }
 
-// Update is [DB.Update].
-func (a *Audit) Update(ctx context.Context, fn func(*Tx) error) error { return a.db.Update(ctx, fn) }
-
-// Snapshot is [DB.Snapshot].
-func (a *Audit) Snapshot(ctx context.Context, fn func(*Tx) error) error {
-	return a.db.Snapshot(ctx, fn)
+// Update is [DB.Update], but a closure that has its place in the queue runs even when ctx is done.
+func (a *Audit) Update(ctx context.Context, fn func(*Tx) error) error {
+	if a.db.opts.ReadOnly {
+		return a.db.Update(ctx, fn)
+	}
+	cmd := &command{fn: fn, done: make(chan struct{})}
+	if err := a.db.writer.enqueue(ctx, cmd); err != nil {
+		return err
+	}
+	return a.db.writer.await(context.WithoutCancel(ctx), cmd)
 }
+
+// Post is Update that does not wait: fn runs in the first transaction that begins from now on, or in a later one if that
+// fails. While commits fail, and while too many wait, Post does wait.
+func (a *Audit) Post(ctx context.Context, fn func(*Tx) error) error { return a.db.writer.post(ctx, fn) }
 
 // Sync makes durable what was committed before. With durability "full" each commit is that by itself.
 func (a *Audit) Sync() error {
@@ -96,81 +111,107 @@ func (a *Audit) Append(tx *Tx, rows []AuditRow) error {
 	return nil
 }
 
-// Tail is the last row without its sealed part; ok is false when there is none.
-func (a *Audit) Tail(tx *Tx) (r AuditRow, ok bool, err error) {
+// AuditState is what the file of a chain holds beside its rows, and the end of these.
+type AuditState struct {
+	Values map[string][]byte
+	Tail   *AuditRow // the last row without its sealed part; nil: there are no rows
+}
+
+// State reads the state at one moment.
+func (a *Audit) State(ctx context.Context) (s AuditState, err error) {
+	err = a.db.Snapshot(ctx, func(tx *Tx) error {
+		s, err = a.StateIn(tx)
+		return err
+	})
+	return s, err
+}
+
+// StateIn reads the state in a transaction.
+func (a *Audit) StateIn(tx *Tx) (s AuditState, err error) {
+	s.Values = map[string][]byte{}
+	err = tx.collect(func(row scanner) error {
+		var name string
+		var value []byte
+		err := row.Scan(&name, &value)
+		s.Values[name] = value
+		return err
+	}, "SELECT key, value FROM audit_meta")
+	if err != nil {
+		return s, translate(err)
+	}
+	var r AuditRow
 	err = translate(tx.row("SELECT seq, ts, prev_hash, hash FROM audit_log ORDER BY seq DESC LIMIT 1").Scan(&r.Seq, &r.TS, &r.Prev, &r.Hash))
 	if errors.Is(err, ErrNotFound) {
-		return r, false, nil
+		return s, nil
 	}
-	return r, err == nil, err
+	s.Tail = &r
+	return s, err
 }
 
-// Scan calls fn for at most limit rows from one sequence number to another, both included, in ascending order or, with
-// desc, beginning at the end. What a row refers to is valid until fn returns. It reports how many rows there were.
-func (a *Audit) Scan(ctx context.Context, from, to int64, limit int, desc bool, fn func(*AuditRow) error) (n int, err error) {
+// A Span selects rows of a chain.
+type Span struct {
+	From, To int64 // sequence numbers, both included; To 0: to the end
+	Limit    int   // at most so many rows; 0: all
+	Newest   bool  // begin at the end
+	Bare     bool  // without the sealed parts
+}
+
+// auditPage is how many rows one statement reads: a longer one would keep the log of the file from being truncated.
+const auditPage = 4096
+
+// Scan calls fn for each row of a span, in ascending order unless the newest are wanted first, and reports how many there
+// were. What a row refers to is valid until fn returns; its hash is never nil.
+func (a *Audit) Scan(ctx context.Context, s Span, fn func(*AuditRow) error) (n int, err error) {
 	query := "SELECT seq, ts, prev_hash, hash, sealed FROM audit_log WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?"
-	if desc {
+	if s.Newest {
 		query = strings.Replace(query, "ORDER BY seq", "ORDER BY seq DESC", 1)
 	}
+	if s.Bare {
+		query = strings.Replace(query, "sealed", "x''", 1)
+	}
+	s.To, s.Limit = cmp.Or(s.To, math.MaxInt64), cmp.Or(s.Limit, math.MaxInt)
 	var prev, hash, seal sql.RawBytes
-	err = a.db.View(ctx, func(tx *Tx) error {
-		rows, err := tx.query(query, from, to, limit)
-		if err != nil {
-			return err
+	for page := auditPage; page == auditPage && n < s.Limit; {
+		if err := context.Cause(ctx); err != nil {
+			return n, err
 		}
-		defer rows.Close()
-		var r AuditRow
-		for rows.Next() {
-			if err := (checked{rows}).Scan(&r.Seq, &r.TS, &prev, &hash, &seal); err != nil {
+		page = 0
+		if err := a.db.View(ctx, func(tx *Tx) error {
+			rows, err := tx.query(query, s.From, s.To, min(auditPage, s.Limit-n))
+			if err != nil {
 				return err
 			}
-			r.Prev, r.Hash, r.Seal = prev, hash, seal
-			n++
-			if err := fn(&r); err != nil {
-				return err
+			defer rows.Close()
+			var r AuditRow
+			for rows.Next() {
+				if err := (checked{rows}).Scan(&r.Seq, &r.TS, &prev, &hash, &seal); err != nil {
+					return err
+				}
+				if r.Prev, r.Hash, r.Seal = prev, hash, seal; hash == nil {
+					r.Hash = []byte{}
+				}
+				page++
+				if err := fn(&r); err != nil {
+					return err
+				}
 			}
-		}
-		return rows.Err()
-	})
-	return n, err
-}
-
-// Hashes calls fn with the sequence number and the hash of at most limit rows, in ascending order.
-func (a *Audit) Hashes(ctx context.Context, from, to int64, limit int, fn func(seq int64, hash []byte) error) (n int, err error) {
-	err = a.db.View(ctx, func(tx *Tx) error {
-		rows, err := tx.query("SELECT seq, hash FROM audit_log WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?", from, to, limit)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		var seq int64
-		var hash sql.RawBytes
-		for rows.Next() {
-			if err := (checked{rows}).Scan(&seq, &hash); err != nil {
-				return err
+			if s.Newest {
+				s.To = r.Seq - 1
+			} else {
+				s.From = r.Seq + 1
 			}
-			n++
-			if err := fn(seq, hash); err != nil {
-				return err
-			}
+			return rows.Err()
+		}); err != nil {
+			return n, err
 		}
-		return rows.Err()
-	})
-	return n, err
+		n += page
+	}
+	return n, nil
 }
 
 // Prune deletes the rows up to a sequence number, and reports how many there were.
 func (a *Audit) Prune(tx *Tx, through int64) (int64, error) {
 	return tx.exec("DELETE FROM audit_log WHERE seq <= ?", through)
-}
-
-// Value is a named value; nil when there is none.
-func (a *Audit) Value(tx *Tx, name string) (v []byte, err error) {
-	err = translate(tx.row("SELECT value FROM audit_meta WHERE key = ?", name).Scan(&v))
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil
-	}
-	return v, err
 }
 
 // SetValue sets a named value.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,23 +24,36 @@ const (
 // runs the batch for all. Nothing has to be started or stopped, and a lone caller pays no hand-over.
 type writer struct {
 	db     *DB
+	batch  Batch         // nil: none
 	places chan struct{} // one token per closure that waits or runs
-	lead   chan struct{} // holds a token while somebody leads; guards c
+	lead   chan struct{} // holds a token while somebody leads; guards c and batch
 
 	c *conn // owned by the leader
 
 	mu     sync.Mutex // guards the fields below
 	queue  []*command
+	posted int // commands of the queue that nobody waits for
 	closed bool
 	failed error // of the last COMMIT or reopening; nil after one that succeeded
+
+	work sync.WaitGroup // of goroutines that lead for posted commands
+}
+
+// A Batch takes part in each transaction of a writer. Closures can leave with it what is written once for all of them. Its
+// methods are called by one goroutine at a time.
+type Batch interface {
+	Begin()          // a transaction begins; its closures may have run before, in one that was rolled back
+	Flush(*Tx) error // its closures have run; an error rolls it back, and after ErrConflict it is tried again
+	End(error)       // it is durable, or it has failed for all of its closures
 }
 
 type command struct {
-	fn    func(*Tx) error
-	taken bool // by a leader, under writer.mu: it can no longer be withdrawn
-	err   error
-	panic any
-	done  chan struct{}
+	fn     func(*Tx) error
+	posted bool // nobody waits for it: it stays queued until it is committed
+	taken  bool // by a leader, under writer.mu: it can no longer be withdrawn
+	err    error
+	panic  any
+	done   chan struct{}
 }
 
 func (w *writer) init(db *DB, c *conn) {
@@ -63,29 +77,59 @@ func (db *DB) Update(ctx context.Context, fn func(*Tx) error) error {
 }
 
 func (w *writer) update(ctx context.Context, fn func(*Tx) error) error {
+	cmd := &command{fn: fn, done: make(chan struct{})}
+	if err := w.enqueue(ctx, cmd); err != nil {
+		return err
+	}
+	return w.await(ctx, cmd)
+}
+
+// post queues a closure that nobody waits for. While commits fail, it waits like update.
+func (w *writer) post(ctx context.Context, fn func(*Tx) error) error {
+	if w.broken() != nil {
+		return w.update(ctx, fn)
+	}
+	err := w.enqueue(ctx, &command{fn: fn, posted: true})
+	w.kick()
+	return err
+}
+
+// enqueue waits for a place in the queue and takes it.
+func (w *writer) enqueue(ctx context.Context, cmd *command) error {
 	select {
 	case w.places <- struct{}{}:
-		defer func() { <-w.places }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	cmd := &command{fn: fn, done: make(chan struct{})}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.closed {
-		w.mu.Unlock()
+		<-w.places
 		return fault.New(fault.StorageFailed, "The store is closed.")
 	}
 	w.queue = append(w.queue, cmd)
-	w.mu.Unlock()
+	if cmd.posted {
+		w.posted++
+	}
+	return nil
+}
 
+// await returns when a command of the queue is done, or ctx is before somebody has taken it. Whoever finds no leader leads.
+func (w *writer) await(ctx context.Context, cmd *command) error {
+	defer func() { <-w.places }()
 	select {
 	case <-cmd.done:
 	case w.lead <- struct{}{}:
 		for !cmd.finished() {
 			runtime.Gosched() // lets callers that are about to queue join this batch
-			w.commit(w.take())
+			batch := w.take()
+			if err := w.commit(batch); err != nil && batch[0].posted && w.withdraw(cmd) {
+				cmd.err = translate(err) // posted commands stay ahead of it
+				break
+			}
 		}
 		<-w.lead
+		w.kick()
 	case <-ctx.Done():
 		if w.withdraw(cmd) {
 			return context.Cause(ctx)
@@ -96,6 +140,30 @@ func (w *writer) update(ctx context.Context, fn func(*Tx) error) error {
 		panic(cmd.panic)
 	}
 	return w.db.met(cmd.err)
+}
+
+// kick has a goroutine lead while there are posted commands. Each leader kicks when it has released the lead; commands that
+// somebody waits for need no kick.
+func (w *writer) kick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.posted == 0 || w.closed || w.failed != nil {
+		return
+	}
+	select {
+	case w.lead <- struct{}{}:
+	default:
+		return
+	}
+	w.work.Go(func() {
+		for batch := w.take(); len(batch) > 0; batch = w.take() {
+			if w.commit(batch) != nil {
+				break
+			}
+		}
+		<-w.lead
+		w.kick()
+	})
 }
 
 func (c *command) finished() bool {
@@ -118,6 +186,9 @@ func (w *writer) take() []*command {
 	}
 	for _, cmd := range batch {
 		cmd.taken = true
+		if cmd.posted {
+			w.posted--
+		}
 	}
 	return batch
 }
@@ -138,10 +209,11 @@ func (w *writer) withdraw(cmd *command) bool {
 }
 
 // commit runs a batch to its end. Closures run without savepoints first, which is what nearly always succeeds; when
-// one fails after it has written, the transaction is rolled back and the batch runs again with a savepoint each.
-func (w *writer) commit(batch []*command) {
+// one fails after it has written, the transaction is rolled back and the batch runs again with a savepoint each. The error
+// is that of the whole batch; posted commands then go back to the queue, unless the writer is being closed.
+func (w *writer) commit(batch []*command) error {
 	if len(batch) == 0 {
-		return
+		return nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -151,9 +223,14 @@ func (w *writer) commit(batch []*command) {
 			select {}
 		}
 	}()
-	err := w.attempt(batch, false)
-	if errors.Is(err, errMixed) {
-		err = w.attempt(batch, true)
+	var err error
+	savepoints := false
+	for range 4 {
+		if err = w.attempt(batch, savepoints); errors.Is(err, errMixed) {
+			savepoints = true
+		} else if !errors.Is(err, ErrConflict) {
+			break
+		}
 	}
 	if err != nil {
 		w.db.opts.Logger.Error("commit failed", "error", err, "closures", len(batch))
@@ -162,18 +239,39 @@ func (w *writer) commit(batch []*command) {
 		}
 		w.recover(err)
 	}
+	if w.batch != nil {
+		w.batch.End(err)
+	}
+	var kept []*command
 	w.mu.Lock()
 	w.failed = translate(err)
+	for _, cmd := range batch {
+		switch {
+		case !cmd.posted:
+		case err != nil && !w.closed:
+			kept = append(kept, cmd)
+		default:
+			<-w.places
+		}
+	}
+	w.queue = append(kept, w.queue...)
+	w.posted += len(kept)
 	w.mu.Unlock()
 	for _, cmd := range batch {
-		close(cmd.done)
+		if !cmd.posted {
+			close(cmd.done)
+		}
 	}
+	return err
 }
 
 // errMixed says that a closure failed after it had written and others share its transaction.
 var errMixed = errors.New("a closure of the batch failed")
 
 func (w *writer) attempt(batch []*command, savepoints bool) error {
+	if w.batch != nil {
+		w.batch.Begin()
+	}
 	if w.c == nil {
 		if err := w.reopen(); err != nil {
 			return err
@@ -215,6 +313,13 @@ func (w *writer) attempt(batch []*command, savepoints bool) error {
 				return errors.Join(err, w.rollback())
 			}
 		}
+	}
+	if w.batch != nil {
+		tx := &Tx{c: w.c, now: now}
+		if err := w.batch.Flush(tx); err != nil {
+			return errors.Join(err, w.rollback())
+		}
+		wrote = wrote || tx.wrote
 	}
 	if !wrote {
 		return w.rollback()
@@ -270,7 +375,7 @@ func (db *DB) Checkpoint(ctx context.Context) (ok bool, err error) {
 	w := &db.writer
 	select {
 	case w.lead <- struct{}{}:
-		defer func() { <-w.lead }()
+		defer func() { <-w.lead; w.kick() }()
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
@@ -291,7 +396,8 @@ func (w *writer) broken() error {
 	return w.failed
 }
 
-// close refuses new closures, waits for those that wait, and truncates the log if that is ours.
+// close refuses new closures, waits for those that wait, and truncates the log if that is ours. The error says, too, that
+// posted closures were lost.
 func (w *writer) close() error {
 	w.mu.Lock()
 	if w.closed || w.lead == nil {
@@ -301,18 +407,22 @@ func (w *writer) close() error {
 	w.closed = true
 	w.mu.Unlock()
 	w.lead <- struct{}{}
+	w.work.Wait()
+	var lost error
 	for batch := w.take(); len(batch) > 0; batch = w.take() {
-		w.commit(batch)
+		if err := w.commit(batch); err != nil && slices.ContainsFunc(batch, func(c *command) bool { return c.posted }) {
+			lost = err
+		}
 	}
 	if w.c == nil {
-		return nil
+		return lost
 	}
 	if w.db.opts.Beside {
-		return w.c.close() // truncating the log would make the holder's writers wait
+		return errors.Join(lost, w.c.close()) // truncating the log would make the holder's writers wait
 	}
 	_, err := w.c.c.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)")
 	if err != nil {
 		err = fmt.Errorf("truncating the log: %w", err)
 	}
-	return errors.Join(err, w.c.close())
+	return errors.Join(lost, err, w.c.close())
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
-	"math"
 	"strings"
 	"time"
 
@@ -64,7 +63,8 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 	if found.OK {
 		return a, fault.New(fault.AuditWhole, "The audit chain is whole: there is nothing to accept.")
 	}
-	a.First = Break{Seq: found.BrokenAt, Reason: found.Reason, Expected: found.Expected, Actual: found.Actual, Found: a.At}
+	a.First = found.breach()
+	a.First.Found = a.At
 	if before != nil { // entries that came since may look as if the break were elsewhere
 		a.First = *before
 	}
@@ -79,11 +79,9 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 	if err != nil {
 		return a, err
 	}
-	l.mu.Lock()
-	head, tree := l.seen, l.seenTree
-	l.mu.Unlock()
-	a.Seq = head.LastSeq
-	if err := l.cover(ctx, head, tree, &a); err != nil {
+	tree := l.tree()
+	a.Seq = tree.size
+	if err := l.cover(ctx, tree, &a); err != nil {
 		return a, err
 	}
 	l.mu.Lock()
@@ -113,33 +111,26 @@ func lostEntry(r *store.AuditRow) Entry {
 
 // rebase takes the entries as they are for the chain, and returns what is wrong with them.
 func (l *Log) rebase(ctx context.Context) ([]AcceptedBreak, error) {
-	var k known
-	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) { k, err = l.known(tx, l.public); return err }); err != nil {
+	k, err := l.read(ctx, l.public)
+	if err != nil {
 		return nil, err
 	}
-	w := &verifier{l: l, key: l.public, whole: true, to: math.MaxInt64, next: 1, prev: make([]byte, sha256.Size), collecting: true}
-	if k.stub != nil {
-		if !k.stub.verify(l.public) {
-			return nil, unusable("the record of its pruning is not signed, so nothing tells where it begins")
-		}
-		w.next, w.prev, w.tree = k.stub.Through+1, k.stub.node[:], k.stub.edge.clone()
+	w := l.verifier(l.public, &k)
+	w.collecting = true
+	if w.begin(k.stub) != nil {
+		return nil, unusable("the record of its pruning is not signed, so nothing says where it begins")
 	}
-	w.accept(k.accepted)
 	if err := w.walk(ctx); err != nil {
 		return nil, err
 	}
 	if len(w.prev) != sha256.Size {
 		return nil, unusable("the hash of entry %d is damaged", w.next-1)
 	}
-	select {
-	case l.lead <- struct{}{}:
-		defer func() { <-l.lead }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	l.last, l.hash, l.tree, l.stale = w.next-1, node(w.prev), w.tree, false
-	l.see()
-	return w.breaks, nil
+	return w.breaks, l.file.Update(ctx, func(*store.Tx) error { // where nobody appends
+		l.batch.tip, l.batch.stale = tip{w.tree, node(w.prev)}, false
+		l.see(w.tree)
+		return nil
+	})
 }
 
 // iso is a time in milliseconds since 1970 as answers have it; empty for none.

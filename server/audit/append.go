@@ -1,286 +1,169 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"runtime"
-	"runtime/debug"
-	"slices"
 	"time"
 
 	"agentd/store"
 )
 
-// waiting is what one caller wants to have in the chain.
-type waiting struct {
-	records []contents
-	done    chan struct{} // nil: nobody waits for it
-	err     error
-}
-
-// maxBatch is how many callers' records one transaction takes.
-const maxBatch = 256
-
 // Append returns when the records are durable, all or none of them, or with an error, which is audit-unavailable unless
 // a record itself is wrong. They follow each other in the chain. Those of other callers may share their transaction.
 func (l *Log) Append(ctx context.Context, records ...Record) error {
-	w, err := l.prepare(records)
-	if err != nil || len(records) == 0 {
-		return err
-	}
-	return l.await(ctx, w)
+	return l.add(ctx, l.file.Update, records)
 }
 
 // Note is [Log.Append] that does not wait: the records are in the first transaction that begins from now on. While the
 // chain cannot be written, and while too many wait, it does wait.
 func (l *Log) Note(ctx context.Context, records ...Record) error {
-	w, err := l.prepare(records)
-	if err != nil || len(records) == 0 {
-		return err
-	}
-	l.mu.Lock()
-	failed := l.failed
-	l.mu.Unlock()
-	if failed != nil {
-		return l.await(ctx, w)
-	}
-	if err := l.enqueue(ctx, w); err != nil {
-		return err
-	}
-	l.kick()
-	return nil
+	return l.add(ctx, l.file.Post, records)
 }
 
-func (l *Log) prepare(records []Record) (*waiting, error) {
+func (l *Log) add(ctx context.Context, write func(context.Context, func(*store.Tx) error) error, records []Record) error {
 	if l.keys == nil || l.opts.ReadOnly {
-		return nil, unavailable(errors.New("it is open for reading only"))
+		return unavailable(errors.New("it is open for reading only"))
 	}
 	now := time.Now()
-	w := &waiting{records: make([]contents, len(records))}
+	all := make([]contents, len(records))
 	for i := range records {
 		c, err := contentsOf(&records[i])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if c.ts = now.UnixMilli(); !records[i].At.IsZero() {
 			c.ts = records[i].At.UnixMilli()
 		}
-		w.records[i] = c
+		all[i] = c
 	}
-	return w, nil
+	if len(all) == 0 {
+		return nil
+	}
+	return unavailable(write(ctx, func(*store.Tx) error {
+		l.batch.pending = append(l.batch.pending, all...)
+		return nil
+	}))
 }
 
-// enqueue takes a place and a position in the queue.
-func (l *Log) enqueue(ctx context.Context, w *waiting) error {
-	select {
-	case l.places <- struct{}{}:
-	case <-ctx.Done():
-		return unavailable(context.Cause(ctx))
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		<-l.places
-		return unavailable(errors.New("it is closed"))
-	}
-	l.queue = append(l.queue, w)
-	return nil
+// A tip is the end of the chain: the tree over all entries, whose size is the last sequence number, and the last hash.
+type tip struct {
+	tree edge
+	hash node
 }
 
-// await queues a record and returns when it is durable. Whoever finds no leader leads.
-func (l *Log) await(ctx context.Context, w *waiting) error {
-	w.done = make(chan struct{})
-	if err := l.enqueue(ctx, w); err != nil {
-		return err
-	}
-	select {
-	case <-w.done:
-	case l.lead <- struct{}{}:
-		for !w.finished() {
-			runtime.Gosched()  // lets callers that are about to queue join this batch
-			l.commit(l.take()) //nolint:errcheck // everybody is told
-		}
-		<-l.lead
-		l.kick()
-	}
-	return w.err
+// batch chains and inserts the entries of a transaction together. Only the one who commits uses it; see [store.Batch].
+type batch struct {
+	log   *Log
+	tip   tip  // as of the last commit
+	stale bool // it must be read again: a commit failed, or another process has appended
+
+	begun   time.Time // the transaction, as the fields below
+	pending []contents
+	rows    []store.AuditRow
+	next    tip // once it is committed
 }
 
-func (w *waiting) finished() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
-}
+// Begin is that of [store.Batch].
+func (b *batch) Begin() { b.begun, b.pending = time.Now(), b.pending[:0] }
 
-// kick sees to it that somebody leads while something is queued. Who waits leads himself; this is for the others.
-func (l *Log) kick() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || len(l.queue) == 0 {
-		return
+// Flush chains, seals and inserts what is pending. Beside a process that holds the file, another may have appended: then the
+// transaction is tried again, builds on that, and keeps others from appending meanwhile.
+func (b *batch) Flush(tx *store.Tx) error {
+	if len(b.pending) == 0 {
+		return nil
 	}
-	select {
-	case l.lead <- struct{}{}:
-	default:
-		return // that one kicks when he is through
-	}
-	l.work.Go(func() {
-		err := l.drain()
-		<-l.lead
-		if err == nil {
-			l.kick()
-		}
-	})
-}
-
-// drain commits until nothing is queued or a commit fails. The caller leads.
-func (l *Log) drain() error {
-	for {
-		batch := l.take()
-		if len(batch) == 0 {
-			return nil
-		}
-		if err := l.commit(batch); err != nil {
+	if b.stale {
+		if err := b.reload(tx); err != nil {
 			return err
 		}
 	}
-}
-
-func (l *Log) take() []*waiting {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(len(l.queue), maxBatch)
-	batch := l.queue[:n:n]
-	if l.queue = l.queue[n:]; len(l.queue) == 0 {
-		l.queue = nil
+	b.rows, b.next = make([]store.AuditRow, len(b.pending)), tip{b.tip.tree.clone(), b.tip.hash}
+	prev := b.tip.hash[:]
+	var text, bound []byte
+	for i := range b.pending {
+		c, seq := &b.pending[i], b.next.tree.size+1
+		text = c.appendEntry(text[:0], seq, c.ts, prev)
+		hash := sha256.Sum256(text)
+		bound = appendBound(bound[:0], seq, hash[:])
+		b.rows[i] = store.AuditRow{Seq: seq, TS: c.ts, Prev: prev, Hash: hash[:], Seal: seal(b.log.keys.contents, c.whole(), bound)}
+		b.next.tree.add(hash[:])
+		b.next.hash, prev = hash, b.rows[i].Hash
 	}
-	return batch
-}
-
-// commit makes a batch durable. What nobody waits for goes back to the queue when that fails. The caller leads.
-func (l *Log) commit(batch []*waiting) error {
-	if len(batch) == 0 {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			// The process must not live on with half a leader.
-			go panic(fmt.Sprintf("audit: appending failed: %v\n%s", p, debug.Stack()))
-			select {}
-		}
-	}()
-	begun := time.Now()
-	var err error
-	for range 3 {
-		// Beside a process that holds the file, another may have appended: then this one builds on that, and keeps others from
-		// appending meanwhile.
-		if err = l.write(batch); !errors.Is(err, store.ErrConflict) {
-			break
-		}
-	}
-	if err != nil {
-		err = unavailable(err)
-		l.log.Error("audit append failed", "error", err, "callers", len(batch))
-	}
-	n := 0
-	for _, w := range batch {
-		n += len(w.records)
-	}
-	l.meter.appended(n, begun, err)
-	var kept []*waiting
-	l.mu.Lock()
-	l.failed = err
-	for _, w := range batch {
-		if err != nil && w.done == nil {
-			kept = append(kept, w)
-		}
-	}
-	l.queue = append(kept, l.queue...)
-	l.mu.Unlock()
-	for range len(batch) - len(kept) {
-		<-l.places
-	}
-	for _, w := range batch {
-		if w.done != nil {
-			w.err = err
-			close(w.done)
-		}
-	}
+	err := b.log.file.Append(tx, b.rows)
+	b.stale = err != nil
 	return err
 }
 
-// write chains, seals and inserts a batch in one transaction, and then advances the head.
-func (l *Log) write(batch []*waiting) error {
-	rows := make([]store.AuditRow, 0, len(batch))
-	var seq int64
-	var prev node
-	var tree edge
-	chain := func() {
-		rows, seq, prev, tree = rows[:0], l.last, l.hash, l.tree.clone()
-		var text, ad []byte
-		for _, w := range batch {
-			for _, c := range w.records {
-				seq++
-				text = c.appendEntry(text[:0], seq, c.ts, prev[:])
-				hash := node(sha256.Sum256(text))
-				ad = bound(ad[:0], seq, hash[:])
-				rows = append(rows, store.AuditRow{Seq: seq, TS: c.ts, Prev: slices.Clone(prev[:]), Hash: hash[:], Seal: seal(l.keys.contents, c.whole(), ad)})
-				tree.grow(leafOf(hash[:]))
-				prev = hash
+// End is that of [store.Batch].
+func (b *batch) End(err error) {
+	l, n := b.log, len(b.pending)
+	switch {
+	case err != nil:
+		b.stale = true
+		l.log.Error("audit entries were not written", "error", err)
+	case n > 0:
+		for i := range b.rows {
+			if r := &b.rows[i]; l.opts.Committed != nil {
+				l.opts.Committed(r.Seq, b.pending[i].line(r.Seq, r.TS, r.Prev, r.Hash))
 			}
 		}
-	}
-	if !l.stale {
-		chain()
-	}
-	err := l.file.Update(context.Background(), func(tx *store.Tx) error {
-		if l.stale {
-			if err := l.reload(context.Background()); err != nil {
-				return err
+		b.tip = b.next
+		l.see(b.tip.tree)
+		if l.heads.due(b.tip.tree.size) {
+			select {
+			case l.due <- struct{}{}:
+			default:
 			}
-			chain()
 		}
-		return l.file.Append(tx, rows)
-	})
+	default:
+		return
+	}
+	l.meter.appended(n, b.begun, err)
+	clear(b.pending)
+	b.pending, b.rows = b.pending[:0], nil
+}
+
+// reload reads the tip from the file. tx is the transaction that must begin there; nil: nobody else knows the log yet.
+func (b *batch) reload(tx *store.Tx) error {
+	ctx, l := context.Background(), b.log
+	k, err := l.read(ctx, l.public)
 	if err != nil {
-		l.stale = true
 		return err
 	}
-	l.last, l.hash, l.tree = seq, prev, tree
-	l.see()
-	if l.heads.due(seq) {
-		select {
-		case l.due <- struct{}{}:
-		default:
+	if k.tail != nil && len(k.tail.Hash) != sha256.Size {
+		return unusable("the hash of entry %d is damaged", k.tail.Seq)
+	}
+	from := k.edge()
+	if size := b.tip.tree.size; size > 0 { // the tree that this process has grown itself, if the entries are still there
+		same := k.stub != nil && k.stub.Through >= size
+		if _, err := l.file.Scan(ctx, store.Span{From: size, To: size, Bare: true}, func(r *store.AuditRow) error {
+			same = same || bytes.Equal(r.Hash, b.tip.hash[:])
+			return nil
+		}); err != nil {
+			return err
+		}
+		if same {
+			from = b.tip.tree.clone()
+		} else {
+			l.distrust(tx, Break{Seq: size, Reason: BrokenTruncated, Expected: hex.EncodeToString(b.tip.hash[:])})
 		}
 	}
-	if l.opts.Committed != nil {
-		for _, w := range batch {
-			for _, c := range w.records {
-				r := &rows[0]
-				l.opts.Committed(r.Seq, c.line(r.Seq, r.TS, r.Prev, r.Hash))
-				rows = rows[1:]
-			}
-		}
+	next := tip{tree: from}
+	if k.stub != nil {
+		next.hash = k.stub.node
 	}
+	if k.tail != nil {
+		// For entries that are missing, which a verification finds, the tree has leaves to which no checkpoint that was
+		// signed before will ever fit.
+		if err := l.grow(ctx, &next.tree, k.tail.Seq, true); err != nil {
+			return err
+		}
+		next.hash = node(k.tail.Hash)
+	}
+	b.tip, b.stale = next, false
+	l.see(b.tip.tree)
 	return nil
-}
-
-// see lets others see the head of the chain. The caller leads.
-func (l *Log) see() {
-	head := headOf(&l.tree)
-	l.mu.Lock()
-	l.seen, l.seenTree = head, l.tree
-	l.mu.Unlock()
-}
-
-func headOf(e *edge) Head {
-	root := e.root()
-	return Head{Size: e.size, RootHash: hex.EncodeToString(root[:]), LastSeq: e.size}
 }

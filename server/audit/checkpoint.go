@@ -262,23 +262,21 @@ func (h *heads) close() error { return h.file.Close() }
 // made durable before the file has it, and the file has it before the chain: so after a power cut neither a head without
 // its entries is left, nor a file that lacks the chain's latest.
 func (l *Log) checkpoint(ctx context.Context) error {
-	l.mu.Lock()
-	head, tree, broken := l.seen, l.seenTree, l.broken
-	l.mu.Unlock()
-	if l.heads == nil || broken != nil || head.Size <= l.heads.last.Load() {
+	tree := l.tree()
+	if l.heads == nil || l.Broken() != nil || tree.size <= l.heads.last.Load() {
 		return nil
 	}
-	return l.cover(ctx, head, tree, nil)
+	return l.cover(ctx, tree, nil)
 }
 
-// cover signs a head. With an acceptance, the chain counts as whole from then on.
-func (l *Log) cover(ctx context.Context, head Head, tree edge, accepted *Acceptance) error {
+// cover signs the head of a tree. With an acceptance, the chain counts as whole from then on.
+func (l *Log) cover(ctx context.Context, tree edge, accepted *Acceptance) error {
 	if err := l.file.Sync(); err != nil {
 		return err
 	}
 	now := time.Now()
-	line := sign(l.keys.private, head, now, accepted)
-	if err := l.heads.write(line, head.Size, now); err != nil {
+	line := sign(l.keys.private, tree.head(), now, accepted)
+	if err := l.heads.write(line, tree.size, now); err != nil {
 		return err
 	}
 	l.meter.uncovered.Store(now.UnixMilli()) // what comes from now on
@@ -290,9 +288,9 @@ func (l *Log) cover(ctx context.Context, head Head, tree edge, accepted *Accepta
 		if err != nil || accepted == nil {
 			return err
 		}
-		all, err := l.file.Value(tx, valueAccepts)
+		s, err := l.file.StateIn(tx)
 		if err == nil {
-			err = l.file.SetValue(tx, valueAccepts, append(all, line...))
+			err = l.file.SetValue(tx, valueAccepts, append(s.Values[valueAccepts], line...))
 		}
 		if err == nil {
 			err = l.file.SetValue(tx, valueBroken, []byte{})
@@ -302,20 +300,13 @@ func (l *Log) cover(ctx context.Context, head Head, tree edge, accepted *Accepta
 }
 
 // mend gives a checkpoint file that is new the chain's latest checkpoint.
-func (l *Log) mend(ctx context.Context) error {
-	var line []byte
-	err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		line, err = l.file.Value(tx, valueHead)
-		return err
-	})
-	if err != nil || line == nil {
-		return err
+func (l *Log) mend(line []byte) error {
+	c, err := ParseCheckpoint(line)
+	if err != nil || !c.Verify(l.public) || l.heads.latest != nil || l.heads.damaged {
+		return nil
 	}
-	if c, err := ParseCheckpoint(line); err == nil && c.Verify(l.public) && l.heads.latest == nil && !l.heads.damaged {
-		l.heads.latest = &c
-		return l.heads.write(line, c.Head.Size, time.UnixMilli(c.SignedAt))
-	}
-	return nil
+	l.heads.latest = &c
+	return l.heads.write(line, c.Head.Size, time.UnixMilli(c.SignedAt))
 }
 
 // Covering is the first checkpoint of the chain's checkpoint file whose tree has an entry; ok is false when none has.
@@ -326,8 +317,8 @@ func (l *Log) Covering(seq int64) (c Checkpoint, ok bool, err error) {
 		return c, false, err
 	}
 	defer h.close()
-	var k known
-	if err := l.file.Snapshot(context.Background(), func(tx *store.Tx) (err error) { k, err = l.known(tx, l.public); return err }); err != nil {
+	k, err := l.read(context.Background(), l.public)
+	if err != nil {
 		return c, false, err
 	}
 	if err := h.skip(k.accepted); err != nil {

@@ -114,24 +114,25 @@ func contentsOf(r *Record) (contents, error) {
 	b := appendHead(make([]byte, 0, 320), string(r.Action), r.Actor, r.Context, r.Decision)
 	decided := len(b)
 	if r.Metadata != nil {
-		b = append(b, `,"metadata":`...)
+		b = append(b, metadataMember...)
 		var err error
 		if b, err = form.AppendValue(b, r.Metadata); err != nil {
 			return contents{}, fault.New(fault.AuditPayload, "The record %s does not encode: %v.", r.Action, err)
 		}
 	}
+	c := endContents(b, decided, r.Target[:min(len(r.Target), maxTarget)])
+	if n := len(c.whole()); n > maxContents {
+		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes; at most %d are kept.", r.Action, n, maxContents)
+	}
+	return c, nil
+}
+
+// endContents adds the target to what comes before it.
+func endContents(b []byte, decided int, target string) contents {
 	n := len(b)
-	target := r.Target
-	if len(target) > maxTarget {
-		target = target[:maxTarget]
-	}
-	b = append(b, targetMember...)
-	b = appendString(b[:len(b)-1], target)
+	b = appendString(append(b, targetMember[:len(targetMember)-1]...), target)
 	b = append(b, '}')
-	if len(b) > maxContents {
-		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes; at most %d are kept.", r.Action, len(b), maxContents)
-	}
-	return contents{head: b[:n], tail: b[n:], decided: decided}, nil
+	return contents{head: b[:n], tail: b[n:], decided: decided}
 }
 
 // appendHead writes an entry up to its decision.
@@ -170,8 +171,10 @@ func appendContext(b []byte, c Context) []byte {
 // whole is both parts together: what is sealed. They lie next to each other.
 func (c contents) whole() []byte { return c.head[:len(c.head)+len(c.tail)] }
 
-// targetMember begins the last member of the sealed part. No string can hold it, since a quote in a string is escaped.
-const targetMember = `,"target":"`
+const (
+	metadataMember = `,"metadata":`
+	targetMember   = `,"target":"` // of the last member of the sealed part; no string can hold it, since it escapes its quotes
+)
 
 // appendEntry writes what is hashed: the canonical form of the entry without its own hash.
 func (c contents) appendEntry(dst []byte, seq, ts int64, prev []byte) []byte {
@@ -212,25 +215,27 @@ func entryOf(r *store.AuditRow, plain []byte) (e Entry, err error) {
 	return e, nil
 }
 
-// Line is the entry as one line of canonical JSON, without the line's end: what an export has.
-func (e *Entry) Line(dst []byte) []byte { return e.append(dst, `,"hash":"`+e.Hash+`"`) }
+// contents is the inverse of entryOf.
+func (e *Entry) contents() contents {
+	b := appendHead(nil, e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision)
+	decided := len(b)
+	if len(e.Metadata) > 0 {
+		b = append(append(b, metadataMember...), e.Metadata...)
+	}
+	return endContents(b, decided, e.Target)
+}
+
+// Line is the entry as one line of canonical JSON, without the line's end: what an export has. Of hashes that are not
+// hexadecimal it has what can be read.
+func (e *Entry) Line(dst []byte) []byte {
+	prev, _ := hex.DecodeString(e.PrevHash)
+	hash, _ := hex.DecodeString(e.Hash)
+	return append(dst, e.contents().line(e.Seq, e.TS, prev, hash)...)
+}
 
 // Sum is the hash that the entry must have, by what it says. Its metadata must be in canonical form, as they are in what
 // [Log.List] returns and in an export.
-func (e *Entry) Sum() [sha256.Size]byte { return sha256.Sum256(e.append(nil, "")) }
-
-// append writes the canonical form of the entry with the given member for its hash.
-func (e *Entry) append(dst []byte, hash string) []byte {
-	dst = appendHead(dst, e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision)
-	dst = append(dst, hash...)
-	if len(e.Metadata) > 0 {
-		dst = append(append(dst, `,"metadata":`...), e.Metadata...)
-	}
-	dst = append(append(append(dst, `,"prevHash":"`...), e.PrevHash...), `","seq":`...)
-	dst = strconv.AppendInt(dst, e.Seq, 10)
-	dst = append(dst, `,"target":`...)
-	dst = appendString(dst, e.Target)
-	dst = append(dst, `,"ts":`...)
-	dst = strconv.AppendInt(dst, e.TS, 10)
-	return append(dst, '}')
+func (e *Entry) Sum() [sha256.Size]byte {
+	prev, _ := hex.DecodeString(e.PrevHash)
+	return sha256.Sum256(e.contents().appendEntry(nil, e.Seq, e.TS, prev))
 }

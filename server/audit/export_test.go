@@ -8,7 +8,7 @@ import (
 
 // FoundCheaply makes an empty chain whose passphrase is derived with little memory, for tests that open many.
 func FoundCheaply(ctx context.Context, path, cipher string, passphrase []byte) error {
-	file, err := store.OpenAudit(ctx, store.Options{Path: path})
+	file, err := store.OpenAudit(ctx, store.Options{Path: path}, nil)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func treeOf(n int) (e edge, leaves []node) {
 	for i := range n {
 		hash := sha256.Sum256([]byte{byte(i), byte(i >> 8)})
 		leaves = append(leaves, leafOf(hash[:]))
-		e.grow(leaves[i])
+		e.add(hash[:])
 	}
 	return e, leaves
 }
@@ -185,7 +185,7 @@ func FuzzTree(f *testing.F) {
 			t.Fatalf("parseEdge(%x) = %+v", b, e)
 		}
 		grown := e.clone()
-		grown.grow(node{1})
+		grown.add([]byte{1})
 		if grown.size != e.size+1 || len(grown.peaks) != bits.OnesCount64(uint64(grown.size)) || grown.root() == e.root() {
 			t.Errorf("%x grows to %+v", b, grown)
 		}

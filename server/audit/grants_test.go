@@ -27,18 +27,17 @@ func granted(t *testing.T, l *audit.Log) (list []string) {
 func TestGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLog(t, audit.Options{})
-		grant := func(actor, ip, by string) {
+		grant := func(actor, network, by string) {
 			t.Helper()
-			g := audit.Grant{Actor: audit.Actor{Kind: audit.ActorToken, ID: actor}, IP: netip.MustParseAddr(ip), By: by, Method: "GET", Target: "/v1/runs", RequestID: "r"}
+			g := audit.Grant{Actor: audit.Actor{Kind: audit.ActorToken, ID: actor}, From: netip.MustParsePrefix(network), By: by, Method: "GET", Target: "/v1/runs", RequestID: "r"}
 			if err := l.Granted(t.Context(), g); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for range 100 {
-			grant("a", "10.0.0.1", "bearer")
-			grant("b", "10.0.0.1", "bearer")
-			grant("a", "2001:db8::1", "bearer")
-			grant("a", "2001:db8::2", "bearer") // of the same network
+			grant("a", "10.0.0.1/32", "bearer")
+			grant("b", "10.0.0.1/32", "bearer")
+			grant("a", "2001:db8::/64", "bearer")
 		}
 		want := []string{`a success /v1/runs {"address":"10.0.0.1","by":"bearer","method":"GET","requestId":"r"}`,
 			`b success /v1/runs {"address":"10.0.0.1","by":"bearer","method":"GET","requestId":"r"}`,
@@ -47,17 +46,17 @@ func TestGrants(t *testing.T) {
 			t.Errorf("after 100 requests each: %q, want %q", got, want)
 		}
 		<-time.After(59 * time.Minute)
-		grant("a", "10.0.0.1", "bearer")
+		grant("a", "10.0.0.1/32", "bearer")
 		if n := len(granted(t, l)); n != 3 {
 			t.Errorf("within the hour there are %d entries, want still 3", n)
 		}
 		<-time.After(time.Minute)
-		grant("a", "10.0.0.1", "bearer")
+		grant("a", "10.0.0.1/32", "bearer")
 		if n := len(granted(t, l)); n != 4 {
 			t.Errorf("after an hour there are %d entries, want one more, 4", n)
 		}
-		grant("a", "10.0.0.1", "ticket")
-		grant("a", "10.0.0.1", "ticket")
+		grant("a", "10.0.0.1/32", "ticket")
+		grant("a", "10.0.0.1/32", "ticket")
 		if n := len(granted(t, l)); n != 6 {
 			t.Errorf("after two tickets there are %d entries, want one of each, 6", n)
 		}
@@ -70,7 +69,7 @@ func TestGrantsAreBounded(t *testing.T) {
 		l := openLog(t, audit.Options{})
 		flood := func() {
 			for i := range 1500 {
-				g := audit.Grant{Actor: audit.Actor{Kind: audit.ActorToken, ID: "a"}, IP: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), By: "bearer"}
+				g := audit.Grant{Actor: audit.Actor{Kind: audit.ActorToken, ID: "a"}, From: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32), By: "bearer"}
 				if err := l.Granted(t.Context(), g); err != nil {
 					t.Fatal(err)
 				}

@@ -6,7 +6,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,23 +40,19 @@ func (l *Log) List(ctx context.Context, q Query) (page []Entry, more int64, err 
 		q.Limit = 100
 	}
 	page = []Entry{}
-	to := q.To
-	if to == 0 {
-		to = math.MaxInt64
-	}
 	l.mu.Lock()
 	lost := l.lost
 	l.mu.Unlock()
 	bytes := 0
 	var plain, ad []byte
-	n, err := l.file.Scan(ctx, q.From, to, pageRows+1, q.Newest, func(r *store.AuditRow) error {
+	n, err := l.file.Scan(ctx, store.Span{From: q.From, To: q.To, Limit: pageRows + 1, Newest: q.Newest}, func(r *store.AuditRow) error {
 		if more = r.Seq; len(page) == q.Limit || bytes >= pageBytes {
 			return errFull
 		}
 		if q.Since != 0 && r.TS < q.Since || q.Until != 0 && r.TS > q.Until {
 			return nil
 		}
-		ad = bound(ad[:0], r.Seq, r.Hash)
+		ad = appendBound(ad[:0], r.Seq, r.Hash)
 		e := lostEntry(r)
 		opened, err := open(l.keys.contents, plain[:0], r.Seal, ad)
 		switch {
@@ -109,7 +104,7 @@ const exportPage = 1000
 // entry that is the last one when it begins.
 func (l *Log) Export(ctx context.Context, out io.Writer, format string, from, to int64) (Exported, error) {
 	x := Exported{Format: format}
-	if last := l.Head().Size; to == 0 && last > 0 {
+	if last := l.tree().size; to == 0 && last > 0 {
 		to = last
 	}
 	w := bufio.NewWriterSize(counting{out, &x.Bytes}, 64<<10)

@@ -1,12 +1,9 @@
 package audit
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -49,32 +46,19 @@ type Log struct {
 	keys   *keys // nil: no passphrase
 	public ed25519.PublicKey
 	log    *slog.Logger
-
-	places chan struct{} // one token per record that waits
-	lead   chan struct{} // holds a token while somebody commits; guards the head
-
-	// The head of the chain as of the last commit, and whether it must be read again.
-	last  int64
-	hash  node
-	tree  edge
-	stale bool
+	batch  batch  // of the file's writer
+	heads  *heads // nil: no checkpoints are written
 
 	mu     sync.Mutex // guards the fields below
-	queue  []*waiting
 	closed bool
-	failed error // of the last commit; nil after one that succeeded
 	broken *Break
 	lost   []int64 // entries whose contents cannot be read, as somebody has accepted
+	seen   edge    // the tree as of the last commit; it is never changed in place
 
-	seen     Head // as of the last commit
-	seenTree edge // of that size; it is never changed in place
-
-	work    sync.WaitGroup // of goroutines that commit what nobody waits for
-	heads   *heads         // nil: no checkpoints are written
-	walking chan struct{}  // holds a token while a verification runs: each takes a core
-	due     chan struct{}  // tells Run that enough entries came since the last checkpoint
-	denials denials
-	grants  grants
+	walking chan struct{} // holds a token while a verification runs: each takes a core
+	due     chan struct{} // has Run write a checkpoint: enough entries came since the last one
+	denials notices
+	grants  notices
 	meter   meter
 }
 
@@ -85,14 +69,14 @@ type Head struct {
 	LastSeq  int64  `json:"lastSeq"`
 }
 
-// maxWaiting is how many records may wait; who comes later waits for a place.
-const maxWaiting = 1024
-
 // Open opens the chain and, when there is none, makes it. Errors are start-up faults: audit-passphrase-wrong,
 // audit-unusable, config-invalid for an unknown cipher, and those of [store.Open].
 func Open(ctx context.Context, o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New("")
 	}
 	if o.Cipher != "" {
 		if _, err := (&sealing{Cipher: o.Cipher}).aead(make([]byte, 32), ""); err != nil {
@@ -108,153 +92,77 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	if len(o.Passphrase) == 0 && !o.ReadOnly {
 		return nil, fault.New(fault.EncryptionRequired, "The audit chain is always encrypted, and its passphrase is empty.")
 	}
-	file, err := store.OpenAudit(ctx, store.Options{Path: o.Path, Durability: o.Durability, Holder: o.Holder, Logger: o.Logger, ReadOnly: o.ReadOnly, Beside: o.Beside})
+	l := &Log{opts: o, log: o.Logger, due: make(chan struct{}, 1), walking: make(chan struct{}, 1),
+		denials: notices{most: maxDenials}, grants: notices{most: maxGrants, lasts: grantWindow}}
+	l.batch.log, l.meter.log, l.meter.in = l, l, o.Metrics
+	var err error
+	l.file, err = store.OpenAudit(ctx, store.Options{Path: o.Path, Durability: o.Durability, Holder: o.Holder, Logger: o.Logger, ReadOnly: o.ReadOnly, Beside: o.Beside}, &l.batch)
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{opts: o, file: file, log: o.Logger, places: make(chan struct{}, maxWaiting), lead: make(chan struct{}, 1), due: make(chan struct{}, 1),
-		walking: make(chan struct{}, 1)}
-	l.denials.init(l)
-	err = l.open(ctx, !guest)
-	if err == nil && !guest && o.Checkpoints.Path != "" {
-		if l.heads, err = openHeads(o.Checkpoints, l.public); err == nil {
-			err = l.mend(ctx)
+	if err = l.open(ctx, guest); err != nil {
+		if l.heads != nil {
+			l.heads.close()
 		}
-	}
-	if err == nil && !guest {
-		err = l.examine(ctx)
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, errors.Join(err, l.file.Close())
 	}
 	l.meter.init(l)
 	return l, nil
 }
 
 // open reads the values of the chain, and makes them when it is new.
-func (l *Log) open(ctx context.Context, own bool) error {
-	if own {
-		if err := l.file.Update(ctx, func(tx *store.Tx) error {
-			have, err := l.file.Value(tx, valueSealing)
-			if err != nil || have != nil {
-				return err
-			}
-			if _, some, err := l.file.Tail(tx); err != nil || some {
-				return errors.Join(err, unusable("it has entries, but not what they were sealed with"))
-			}
-			if covered(l.opts) {
-				return unusable("it is empty, but its checkpoints are there: %s", l.opts.Checkpoints.Path)
-			}
-			return found(tx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
-		}); err != nil {
+func (l *Log) open(ctx context.Context, guest bool) error {
+	if !guest {
+		if err := l.file.Update(ctx, l.found); err != nil {
 			return err
 		}
 	}
-	var s sealing
-	var text, private []byte
-	var accepted []Acceptance
-	err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if text, err = l.file.Value(tx, valueSealing); err == nil {
-			l.public, err = l.file.Value(tx, valuePublic)
-		}
-		if err == nil {
-			private, err = l.file.Value(tx, valuePrivate)
-		}
-		if err == nil && len(l.public) == ed25519.PublicKeySize {
-			accepted, err = l.acceptances(tx, l.public)
-		}
-		return err
-	})
+	s, err := l.file.State(ctx)
 	if err != nil {
 		return err
 	}
-	l.lost = lost(accepted)
-	if json.Unmarshal(text, &s) != nil || len(l.public) != ed25519.PublicKeySize {
+	var how sealing
+	l.public = s.Values[valuePublic]
+	if json.Unmarshal(s.Values[valueSealing], &how) != nil || len(l.public) != ed25519.PublicKeySize {
 		return unusable("what its entries were sealed with is missing or damaged")
 	}
-	if l.opts.Cipher != "" && s.Cipher != l.opts.Cipher {
-		return unusable("it is sealed with %s, and audit.cipher is %s", s.Cipher, l.opts.Cipher)
+	l.lost = lost(acceptances(s.Values[valueAccepts], l.public))
+	if l.opts.Cipher != "" && how.Cipher != l.opts.Cipher {
+		return unusable("it is sealed with %s, and audit.cipher is %s", how.Cipher, l.opts.Cipher)
 	}
-	if len(l.opts.Passphrase) == 0 {
-		return nil
+	if len(l.opts.Passphrase) > 0 {
+		l.keys, err = unlock(&how, l.public, s.Values[valuePrivate], l.opts.Passphrase)
 	}
-	if l.keys, err = unlock(&s, l.public, private, l.opts.Passphrase); err != nil || l.opts.ReadOnly {
-		return err // who only reads wants to be told of a damaged head as of any other entry
-	}
-	return l.reload(ctx)
-}
-
-// reload reads the head from the file. The caller leads, or nobody else knows the log yet.
-func (l *Log) reload(ctx context.Context) error {
-	var tail store.AuditRow
-	var some bool
-	var k known
-	err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if tail, some, err = l.file.Tail(tx); err == nil {
-			k, err = l.known(tx, l.public)
-		}
-		return err
-	})
-	if err != nil {
+	if err != nil || l.opts.ReadOnly { // a verification reports a damaged end like any other entry
 		return err
 	}
-	if some && len(tail.Hash) != sha256.Size {
-		return unusable("the hash of entry %d is damaged", tail.Seq)
+	if err := l.batch.reload(nil); err != nil || guest {
+		return err
 	}
-	from := k.edge(tail.Seq)
-	if l.last > 0 { // the tree that this process has grown itself, if the entries are still there
-		same := false
-		if _, err := l.file.Hashes(ctx, l.last, l.last, 1, func(_ int64, hash []byte) error { same = bytes.Equal(hash, l.hash[:]); return nil }); err != nil {
+	if l.opts.Checkpoints.Path != "" {
+		if l.heads, err = openHeads(l.opts.Checkpoints, l.public); err != nil {
 			return err
 		}
-		if same || k.stub != nil && k.stub.Through >= l.last {
-			from = l.tree.clone()
-		} else {
-			l.distrust(Break{Seq: l.last, Reason: BrokenTruncated, Expected: hex.EncodeToString(l.hash[:])})
+		if err := l.mend(s.Values[valueHead]); err != nil {
+			return err
 		}
 	}
-	tree, err := l.regrow(ctx, from, tail.Seq)
-	if err != nil {
+	return l.examine(ctx)
+}
+
+// found makes the values of a chain that is new.
+func (l *Log) found(tx *store.Tx) error {
+	s, err := l.file.StateIn(tx)
+	switch {
+	case err != nil || s.Values[valueSealing] != nil:
 		return err
+	case s.Tail != nil:
+		return unusable("it has entries, but not what they were sealed with")
+	case covered(l.opts):
+		return unusable("it is empty, but its checkpoints are there: %s", l.opts.Checkpoints.Path)
 	}
-	l.last, l.hash, l.tree, l.stale = 0, node{}, tree, false
-	if some {
-		l.last, l.hash = tail.Seq, node(tail.Hash)
-	} else if k.stub != nil {
-		l.last, l.hash = k.stub.Through, k.stub.node
-	}
-	l.see()
-	return nil
+	return found(tx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
 }
-
-// regrow adds to a tree the rows up to a sequence number. For those that are missing, which a verification finds, it takes
-// empty ones, so that no checkpoint that was signed before will ever fit.
-func (l *Log) regrow(ctx context.Context, e edge, to int64) (edge, error) {
-	for e.size < to {
-		n, err := l.file.Hashes(ctx, e.size+1, to, scanPage, func(seq int64, hash []byte) error {
-			if seq-e.size > maxGap {
-				return unusable("the entries from %d to %d are missing", e.size+1, seq-1)
-			}
-			for e.size+1 < seq {
-				e.grow(node{})
-			}
-			e.grow(leafOf(hash))
-			return nil
-		})
-		if err == nil && n == 0 {
-			err = errGap // the last row was there a moment ago
-		}
-		if err != nil {
-			return e, err
-		}
-	}
-	return e, nil
-}
-
-// maxGap is how many entries may be missing in one place of a chain that is used at all.
-const maxGap = 1 << 20
-
-var errGap = errors.New("audit: a sequence number is missing")
 
 // PublicKey checks the signatures of checkpoints and prune records.
 func (l *Log) PublicKey() ed25519.PublicKey { return l.public }
@@ -267,37 +175,26 @@ func (l *Log) Sealed() bool { return l.keys == nil }
 
 // Head is the head of the chain as this process knows it.
 func (l *Log) Head() Head {
+	tree := l.tree()
+	return tree.head()
+}
+
+func (l *Log) tree() edge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.seen
 }
 
+// see lets others see the tree as of a commit.
+func (l *Log) see(tree edge) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = tree
+}
+
 // Check reports whether entries can be appended. After a failure it tries again, so that it finds out when the disk
 // has recovered.
-func (l *Log) Check(ctx context.Context) error {
-	if err := l.file.Ping(ctx); err != nil {
-		return unavailable(err)
-	}
-	l.mu.Lock()
-	failed := l.failed
-	l.mu.Unlock()
-	if failed == nil {
-		return nil
-	}
-	select {
-	case l.lead <- struct{}{}:
-		defer func() { <-l.lead; l.kick() }()
-	case <-ctx.Done():
-		return failed
-	}
-	err := l.drain()
-	if err == nil {
-		l.mu.Lock()
-		l.failed = nil // also where nothing was left to try with
-		l.mu.Unlock()
-	}
-	return err
-}
+func (l *Log) Check(ctx context.Context) error { return unavailable(l.file.Ping(ctx)) }
 
 // Run writes checkpoints and the counts of denied authentications until ctx is done.
 func (l *Log) Run(ctx context.Context) error {
@@ -314,7 +211,7 @@ func (l *Log) Run(ctx context.Context) error {
 			case <-heads.C:
 			case <-l.due:
 			case <-minute.C:
-				l.denials.flush()
+				l.countDenials()
 				continue
 			case <-ctx.Done():
 				return nil
@@ -326,23 +223,20 @@ func (l *Log) Run(ctx context.Context) error {
 	}
 }
 
-// Close refuses new records, makes those that wait durable, writes a last checkpoint and closes the file.
+// Close makes the records that wait durable, writes a last checkpoint and closes the file.
 func (l *Log) Close() error {
-	var errs []error
-	if l.keys != nil && !l.opts.ReadOnly {
-		l.denials.flush()
-	}
 	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil
-	}
+	closed := l.closed
 	l.closed = true
 	l.mu.Unlock()
-	l.lead <- struct{}{}
-	errs = append(errs, l.drain())
-	<-l.lead
-	l.work.Wait()
+	if closed {
+		return nil
+	}
+	var errs []error
+	if l.keys != nil && !l.opts.ReadOnly {
+		l.countDenials()
+		errs = append(errs, unavailable(l.file.Update(context.Background(), func(*store.Tx) error { return nil }))) // after all that waits
+	}
 	if l.heads != nil {
 		errs = append(errs, l.checkpoint(context.Background()), l.heads.close())
 	}
@@ -355,6 +249,10 @@ func Exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// unavailable is the fault of a chain that cannot be written; nil for nil.
 func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
 	return fault.New(fault.AuditUnavailable, "The audit chain cannot be written, so nothing is answered that must be recorded.").Because(err).After(5 * time.Second)
 }

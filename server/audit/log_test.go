@@ -19,6 +19,7 @@ import (
 	"agentd/server/audit"
 	"agentd/server/canonical"
 	"agentd/server/fault"
+	"agentd/store/storetest"
 )
 
 // TestVectors chains two entries whose hashes are known, in a chain that is made as a server makes it.
@@ -183,6 +184,28 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
+// TestTruncatedBehindTheTip cuts entries off while the chain is open, and has another process append in their place. The
+// holder's next append then finds that its own entries are gone.
+func TestTruncatedBehindTheTip(t *testing.T) {
+	l := openLog(t, audit.Options{})
+	appendMany(t, l, 1, 5)
+	storetest.Behind(t, l.Path(), "DELETE FROM audit_log WHERE seq > 3")
+	beside := openLog(t, audit.Options{Path: l.Path(), Beside: true})
+	appendMany(t, beside, 6, 9)
+	appendMany(t, l, 10, 11)
+	if b := l.Broken(); b == nil || b.Seq != 5 || b.Reason != audit.BrokenTruncated {
+		t.Errorf("Broken() = %+v, want entry 5 truncated", b)
+	}
+	if page, _, err := l.List(t.Context(), audit.Query{}); err != nil || len(page) != 9 {
+		t.Errorf("List() = %d entries, %v, want 9", len(page), err)
+	}
+	path := l.Path()
+	closeLog(t, l)
+	if b := openLog(t, audit.Options{Path: path}).Broken(); b == nil || b.Seq != 5 {
+		t.Errorf("Broken() after another start = %+v, want entry 5", b)
+	}
+}
+
 func TestNotesSurviveClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.db")
 	l := openLog(t, audit.Options{Path: path})
@@ -263,13 +286,13 @@ func TestDenialsAreCounted(t *testing.T) {
 		for i := range 500 {
 			for _, code := range []string{"auth-invalid", "auth-required"} {
 				ip := netip.AddrFrom4([4]byte{10, 0, byte(i / 2), 1})
-				if err := l.Denied(t.Context(), audit.Denial{Code: code, IP: ip, Method: "GET", Target: "/v1/runs", RequestID: "r"}); err != nil {
+				if err := l.Denied(t.Context(), audit.Denial{Code: code, From: netip.PrefixFrom(ip, 32), Method: "GET", Target: "/v1/runs", RequestID: "r"}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		<-time.After(61 * time.Second)
-		l.Denied(t.Context(), audit.Denial{Code: "auth-invalid", IP: netip.MustParseAddr("2001:db8:1:2:3::4")})
+		l.Denied(t.Context(), audit.Denial{Code: "auth-invalid", From: netip.MustParsePrefix("2001:db8:1:2::/64")})
 		stop()
 		<-done
 		synctest.Wait() // until what was noted is durable

@@ -8,35 +8,19 @@ import (
 	"agentd/metrics"
 )
 
-// meter measures a log. Without an inventory it measures nothing.
+// meter measures a log.
 type meter struct {
 	log       *Log
 	in        *metrics.Inventory
 	uncovered atomic.Int64 // when the first entry came that no checkpoint covers; of no meaning while all are covered
 }
 
-// init has the gauges ask the log.
+// init has the gauges ask the log, which is open.
 func (m *meter) init(l *Log) {
-	m.log, m.in = l, l.opts.Metrics
 	m.uncovered.Store(time.Now().UnixMilli())
-	if m.in == nil {
-		return
-	}
-	m.in.AuditChain.Sample(func() (float64, error) { return float64(l.Head().Size), nil })
-	m.in.AuditWritable.Sample(func() (float64, error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.failed != nil {
-			return 0, nil
-		}
-		return 1, nil
-	})
-	m.in.AuditWhole.Sample(func() (float64, error) {
-		if l.Broken() != nil {
-			return 0, nil
-		}
-		return 1, nil
-	})
+	m.in.AuditChain.Sample(func() (float64, error) { return float64(l.tree().size), nil })
+	m.in.AuditWritable.Sample(func() (float64, error) { return oneIf(l.file.Failed() == nil), nil })
+	m.in.AuditWhole.Sample(func() (float64, error) { return oneIf(l.Broken() == nil), nil })
 	h := l.heads
 	if h == nil {
 		return
@@ -51,10 +35,17 @@ func (m *meter) init(l *Log) {
 	m.in.AuditUncovered.Sample(func() (float64, error) { return l.Uncovered().Seconds(), nil })
 }
 
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
 // Uncovered is for how long there has been an entry that no checkpoint covers; 0: there is none, or no checkpoints are
 // written. What a process before this one has left uncovered counts from the opening.
 func (l *Log) Uncovered() time.Duration {
-	if l.heads == nil || l.Head().Size <= l.heads.last.Load() {
+	if l.heads == nil || l.tree().size <= l.heads.last.Load() {
 		return 0
 	}
 	return since(l.meter.uncovered.Load())
@@ -66,11 +57,8 @@ func since(ms int64) time.Duration { return max(time.Since(time.UnixMilli(ms)), 
 
 // appended counts an append of so many entries, or one that failed.
 func (m *meter) appended(n int, begun time.Time, err error) {
-	if h := m.log.heads; err == nil && h != nil && m.log.Head().Size-int64(n) <= h.last.Load() {
+	if h := m.log.heads; err == nil && h != nil && m.log.tree().size-int64(n) <= h.last.Load() {
 		m.uncovered.Store(begun.UnixMilli())
-	}
-	if m.in == nil {
-		return
 	}
 	m.in.AuditDuration.Observe(time.Since(begun).Seconds())
 	if err != nil {
@@ -82,9 +70,6 @@ func (m *meter) appended(n int, begun time.Time, err error) {
 
 // denied counts a refused authentication.
 func (m *meter) denied(own bool) {
-	if m.in == nil {
-		return
-	}
 	entry := "shared"
 	if own {
 		entry = "own"
@@ -94,9 +79,6 @@ func (m *meter) denied(own bool) {
 
 // verified counts a verification.
 func (m *meter) verified(v *Verdict, err error) {
-	if m.in == nil {
-		return
-	}
 	result := "broken"
 	switch {
 	case err != nil:

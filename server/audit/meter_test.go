@@ -65,7 +65,7 @@ func TestMetrics(t *testing.T) {
 		want("after one more", map[string]float64{"svc_audit_chain_entries": 11, "svc_audit_checkpoint_entries": 10, "svc_audit_uncovered_seconds": 20})
 
 		for range 5 {
-			l.Denied(t.Context(), audit.Denial{Code: "auth-invalid", IP: netip.MustParseAddr("10.0.0.1")})
+			l.Denied(t.Context(), audit.Denial{Code: "auth-invalid", From: netip.MustParsePrefix("10.0.0.1/32")})
 		}
 		verify(t, l, audit.Verification{})
 		verify(t, l, audit.Verification{To: 3})

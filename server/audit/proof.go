@@ -5,12 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"math/bits"
 	"slices"
 
 	"agentd/server/fault"
-	"agentd/store"
 )
 
 // Proof shows that an entry is in the tree that a checkpoint has signed (RFC 6962 section 2.1.1).
@@ -36,8 +34,8 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	if len(seqs) == 0 {
 		return nil, nil
 	}
-	var k known
-	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) { k, err = l.known(tx, l.public); return err }); err != nil {
+	k, err := l.read(ctx, l.public)
+	if err != nil {
 		return nil, err
 	}
 	st := cmp.Or(k.stub, &stub{})
@@ -50,9 +48,6 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	}
 	g := &grower{l: l, ctx: ctx, pruned: st.edge, gaps: len(k.accepted) > 0}
 	root := g.prove(proofs, 0, size)
-	if errors.Is(g.err, errGap) {
-		return nil, unusable("entries of the first %d are missing", size)
-	}
 	if g.err != nil {
 		return nil, g.err
 	}
@@ -77,11 +72,8 @@ func (g *grower) prove(proofs []Proof, from, to int64) node {
 	switch {
 	case g.err != nil:
 		return node{}
-	case len(proofs) == 0:
+	case len(proofs) == 0, to-from == 1:
 		return g.hash(from, to)
-	case to-from == 1:
-		hash := g.hashAt(to)
-		return leafOf(hash[:])
 	}
 	k := from + int64(1)<<(bits.Len64(uint64(to-from-1))-1)
 	n := 0
@@ -112,50 +104,8 @@ func (g *grower) hash(from, to int64) node {
 		}
 		at += size
 	}
-	if g.err == nil {
-		g.err = g.grow(&e, from, to)
-	}
-	if g.err != nil {
-		return node{}
-	}
+	g.err = g.l.hashes(g.ctx, from+e.size+1, to, g.gaps, func(hash []byte) error { e.add(hash); return nil })
 	return e.root()
-}
-
-func (g *grower) grow(e *edge, from, to int64) error {
-	for from+e.size < to {
-		n, err := g.l.file.Hashes(g.ctx, from+e.size+1, to, scanPage, func(seq int64, hash []byte) error {
-			for g.gaps && from+e.size+1 < seq {
-				e.grow(node{})
-			}
-			if seq != from+e.size+1 {
-				return errGap
-			}
-			e.grow(leafOf(hash))
-			return nil
-		})
-		if err == nil && n == 0 && !g.gaps {
-			err = errGap
-		}
-		for err == nil && n == 0 && from+e.size < to {
-			e.grow(node{})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (g *grower) hashAt(seq int64) (hash node) {
-	n, err := g.l.file.Hashes(g.ctx, seq, seq, 1, func(_ int64, h []byte) error {
-		copy(hash[:], h)
-		return nil
-	})
-	if err == nil && n == 0 {
-		err = errGap
-	}
-	g.err = cmp.Or(g.err, err)
-	return hash
 }
 
 // RootOf is the root that a proof leads to from the hash of its entry; ok is false when the proof is malformed. The

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -16,8 +17,8 @@ import (
 
 const stubLabel = "svc-audit-stub/1"
 
-// stub tells where a chain begins that was pruned. Whoever verifies takes it for the genesis: it holds the hash that the
-// first entry refers to and the edge of the tree, so that checkpoints made before go on to fit.
+// stub is where a chain begins that was pruned. A verification begins with it: it holds the hash that the first entry
+// refers to and the edge of the tree, so that checkpoints made before still fit.
 type stub struct {
 	V         string `json:"v"`
 	Through   int64  `json:"through"` // the last entry that was pruned
@@ -44,15 +45,6 @@ func (s *stub) signed() []byte {
 func (s *stub) verify(key ed25519.PublicKey) bool {
 	sig, err := base64.RawURLEncoding.DecodeString(s.Signature)
 	return err == nil && ed25519.Verify(key, s.signed(), sig)
-}
-
-// readStub is where the chain was pruned; nil when it was not.
-func readStub(tx *store.Tx, file *store.Audit) (*stub, error) {
-	text, err := file.Value(tx, valueStub)
-	if err != nil || text == nil {
-		return nil, err
-	}
-	return parseStub(text)
 }
 
 // parseStub reads what pruneTo wrote. The signature is not checked.
@@ -91,27 +83,21 @@ func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Acto
 	if l.keys == nil || l.opts.ReadOnly {
 		return Pruned{}, unavailable(errors.New("it is open for reading only"))
 	}
-	var k known
-	var tail store.AuditRow
-	if err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if k, err = l.known(tx, l.public); err == nil {
-			tail, _, err = l.file.Tail(tx)
-		}
-		return err
-	}); err != nil {
+	k, err := l.read(ctx, l.public)
+	if err != nil {
 		return Pruned{}, err
 	}
 	if k.broken != nil {
 		return Pruned{}, unusable("it is broken at entry %d (%s), and nobody has accepted that", k.broken.Seq, k.broken.Reason)
 	}
-	st, gaps := k.stub, len(k.accepted) > 0
-	if st == nil {
-		st = &stub{}
+	if k.tail == nil {
+		return Pruned{}, nil
 	}
+	st, gaps := cmp.Or(k.stub, &stub{}), len(k.accepted) > 0
 	first := st.Through + 1
-	through, err := l.olderThan(ctx, first, tail.Seq-retain, before.UnixMilli(), gaps)
+	through, err := l.olderThan(ctx, first, k.tail.Seq-retain, before.UnixMilli(), gaps)
 	if err != nil || through < first {
-		return Pruned{FirstSurvivingSeq: min(first, tail.Seq)}, err
+		return Pruned{FirstSurvivingSeq: min(first, k.tail.Seq)}, err
 	}
 	err = l.Append(ctx, Record{Actor: by, Action: AuditPrune, Target: "audit", Decision: Success,
 		Metadata: map[string]any{"fromSeq": first, "throughSeq": through, "before": before.UnixMilli()}})
@@ -128,46 +114,40 @@ func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Acto
 // some may be missing.
 func (l *Log) olderThan(ctx context.Context, first, most, before int64, gaps bool) (int64, error) {
 	through := first - 1
-	for through < most {
-		n, err := l.file.Scan(ctx, through+1, most, scanPage, false, func(r *store.AuditRow) error {
-			if r.TS >= before || r.Seq != through+1 && !gaps {
-				return errGap
-			}
-			through = r.Seq
-			return nil
-		})
-		if errors.Is(err, errGap) || err == nil && n == 0 {
-			break
-		}
-		if err != nil {
-			return 0, err
-		}
+	if most < first {
+		return through, nil
 	}
-	return through, nil
+	_, err := l.file.Scan(ctx, store.Span{From: first, To: most, Bare: true}, func(r *store.AuditRow) error {
+		if r.TS >= before || r.Seq != through+1 && !gaps {
+			return errYoung
+		}
+		through = r.Seq
+		return nil
+	})
+	if errors.Is(err, errYoung) {
+		err = nil
+	}
+	return through, err
 }
+
+var errYoung = errors.New("audit: the entry is too young, or one before it is missing")
 
 // pruneTo deletes the entries up to one, and moves st there.
 func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor, gaps bool) error {
 	next := stub{V: stubLabel, Through: to, Count: st.Count + to - st.Through, At: time.Now().UnixMilli(), By: by.Kind + ":" + by.ID, edge: st.edge.clone()}
 	rows := int64(0)
-	for next.edge.size < to {
-		n, err := l.file.Hashes(ctx, next.edge.size+1, to, scanPage, func(seq int64, hash []byte) error {
-			if seq != next.edge.size+1 && !gaps || len(hash) != sha256.Size {
-				return unusable("entry %d is missing or damaged; verify the chain", next.edge.size+1)
-			}
-			for rows++; next.edge.size+1 < seq; {
-				next.edge.grow(node{})
-			}
-			next.edge.grow(leafOf(hash))
-			next.node = node(hash)
+	if err := l.hashes(ctx, st.Through+1, to, gaps, func(hash []byte) error {
+		if next.edge.add(hash); hash == nil {
 			return nil
-		})
-		if err == nil && n == 0 {
-			err = errGap
 		}
-		if err != nil {
-			return err
+		if len(hash) != sha256.Size {
+			return unusable("entry %d is damaged; verify the chain", next.edge.size)
 		}
+		rows++
+		next.node = node(hash)
+		return nil
+	}); err != nil {
+		return err
 	}
 	next.Hash, next.Tree = hex.EncodeToString(next.node[:]), next.edge.bytes()
 	next.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(l.keys.private, next.signed()))
@@ -176,15 +156,15 @@ func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor, gaps bo
 		return err
 	}
 	err = l.file.Update(ctx, func(tx *store.Tx) error {
-		now, err := readStub(tx, l.file)
+		s, err := l.file.StateIn(tx)
 		if err != nil {
 			return err
 		}
-		if now == nil && st.Through > 0 || now != nil && now.Through != st.Through {
+		if now, err := parseStub(s.Values[valueStub]); err == nil && now.Through != st.Through || err != nil && st.Through > 0 {
 			return unusable("another process prunes it at the same time")
 		}
 		if n, err := l.file.Prune(tx, to); err != nil || n != rows {
-			return errors.Join(errGap, err)
+			return errors.Join(errPruned, err)
 		}
 		return l.file.SetValue(tx, valueStub, text)
 	})
@@ -193,3 +173,5 @@ func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor, gaps bo
 	}
 	return err
 }
+
+var errPruned = errors.New("audit: the number of entries is not the one that was read")

@@ -108,8 +108,8 @@ func open(a cipher.AEAD, dst, sealed, bound []byte) ([]byte, error) {
 
 var errSealed = fault.New(fault.AuditUnusable, "Something sealed is too short.")
 
-// bound is the associated data of a row: a sealed part fits only the row that it was made for.
-func bound(dst []byte, seq int64, hash []byte) []byte {
+// appendBound adds the associated data of a row: a sealed part fits only the row that it was made for.
+func appendBound(dst []byte, seq int64, hash []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, uint64(seq)), hash...)
 }
 

@@ -1,16 +1,24 @@
 package audit
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"math/bits"
+
+	"agentd/store"
 )
 
 // Merkle tree hashes of RFC 6962 section 2.1, over the 32-byte hashes of the entries: entry seq is leaf seq-1.
 
 type node = [sha256.Size]byte
 
+// leafOf is the leaf of an entry with a hash; that of an entry that is missing, whose hash is nil, is empty.
 func leafOf(hash []byte) node {
+	if hash == nil {
+		return node{}
+	}
 	var b [1 + sha256.Size]byte
 	copy(b[1:], hash)
 	return sha256.Sum256(b[:1+min(len(hash), sha256.Size)])
@@ -25,14 +33,15 @@ func join(left, right node) node {
 }
 
 // edge is the right edge of a tree: the roots of the complete trees that it consists of, the largest first. Their
-// sizes are the bits of size. With it, a tree grows and tells its root without its leaves.
+// sizes are the bits of size. It is enough to grow the tree and to compute its root.
 type edge struct {
 	size  int64
 	peaks []node
 }
 
-// grow adds a leaf.
-func (e *edge) grow(leaf node) {
+// add adds the leaf of an entry.
+func (e *edge) add(hash []byte) {
+	leaf := leafOf(hash)
 	for n := e.size; n&1 == 1; n >>= 1 {
 		last := len(e.peaks) - 1
 		leaf = join(e.peaks[last], leaf)
@@ -55,6 +64,12 @@ func (e *edge) root() node {
 }
 
 func (e *edge) clone() edge { return edge{e.size, append([]node(nil), e.peaks...)} }
+
+// head is the head that a checkpoint signs.
+func (e *edge) head() Head {
+	root := e.root()
+	return Head{Size: e.size, RootHash: hex.EncodeToString(root[:]), LastSeq: e.size}
+}
 
 // bytes is the edge as it is stored.
 func (e *edge) bytes() []byte {
@@ -80,4 +95,42 @@ func parseEdge(b []byte) (e edge, ok bool) {
 		e.peaks = append(e.peaks, node(b[:sha256.Size]))
 	}
 	return e, true
+}
+
+// maxGap is how many entries may be missing in one place of a chain that is used at all.
+const maxGap = 1 << 20
+
+// hashes calls fn with the hash of each entry of a range. With gaps, that of an entry that is missing is nil; without, one
+// is an error.
+func (l *Log) hashes(ctx context.Context, from, to int64, gaps bool, fn func(hash []byte) error) error {
+	upTo := func(seq int64) error {
+		if from < seq && (!gaps || seq-from > maxGap) {
+			return unusable("the entries from %d to %d are missing", from, seq-1)
+		}
+		for ; from < seq; from++ {
+			if err := fn(nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if from > to {
+		return nil
+	}
+	_, err := l.file.Scan(ctx, store.Span{From: from, To: to, Bare: true}, func(r *store.AuditRow) error {
+		if err := upTo(r.Seq); err != nil {
+			return err
+		}
+		from++
+		return fn(r.Hash)
+	})
+	if err != nil {
+		return err
+	}
+	return upTo(to + 1)
+}
+
+// grow adds the entries up to a sequence number to a tree.
+func (l *Log) grow(ctx context.Context, e *edge, to int64, gaps bool) error {
+	return l.hashes(ctx, e.size+1, to, gaps, func(hash []byte) error { e.add(hash); return nil })
 }

@@ -1,15 +1,11 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -36,8 +32,8 @@ func (l *Log) Broken() *Break {
 	return l.broken
 }
 
-// distrust remembers that the chain is broken, also for later processes.
-func (l *Log) distrust(b Break) {
+// distrust remembers that the chain is broken, also for later processes. tx is the transaction that is open; nil: none is.
+func (l *Log) distrust(tx *store.Tx, b Break) {
 	b.Found = time.Now().UnixMilli()
 	l.mu.Lock()
 	first := l.broken == nil
@@ -51,12 +47,18 @@ func (l *Log) distrust(b Break) {
 	l.log.Error("the audit chain is broken; no checkpoint is signed until somebody accepts that with agentd audit accept",
 		"seq", b.Seq, "reason", b.Reason, "expected", b.Expected, "actual", b.Actual)
 	text, err := json.Marshal(b)
-	if err == nil {
-		err = l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.SetValue(tx, valueBroken, text) })
+	if err == nil && tx != nil {
+		err = l.file.SetValue(tx, valueBroken, text)
+	} else if err == nil {
+		err = l.setValue(valueBroken, text)
 	}
 	if err != nil {
 		l.log.Error("the break of the audit chain could not be recorded", "error", err)
 	}
+}
+
+func (l *Log) setValue(name string, value []byte) error {
+	return l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.SetValue(tx, name, value) })
 }
 
 // judge draws the consequences of a verification of the chain itself.
@@ -66,14 +68,14 @@ func (l *Log) judge(v *Verification, found *Verdict) error {
 		return nil
 	}
 	if !found.OK {
-		l.distrust(Break{Seq: found.BrokenAt, Reason: found.Reason, Expected: found.Expected, Actual: found.Actual})
+		l.distrust(nil, found.breach())
 		return nil
 	}
 	if l.Broken() == nil || found.Head == nil || v.Checkpoints != own {
 		return nil
 	}
 	// Somebody has put back what was missing.
-	if err := l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.SetValue(tx, valueBroken, []byte{}) }); err != nil {
+	if err := l.setValue(valueBroken, []byte{}); err != nil {
 		return err
 	}
 	l.log.Warn("the audit chain is whole again")
@@ -83,42 +85,38 @@ func (l *Log) judge(v *Verification, found *Verdict) error {
 	return nil
 }
 
-// known is what the values of a chain say about its beginning and its latest checkpoint.
+// known is what the file of a chain says about its beginning, its end and its latest checkpoint.
 type known struct {
-	stub   *stub
+	tail   *store.AuditRow
+	stub   *stub       // nil: the chain was never pruned
 	line   []byte      // of the latest checkpoint; nil: none
 	head   *Checkpoint // that line, when the chain's key has signed it
-	grown  edge        // the tree of that checkpoint, when it is stored as it was signed
+	tree   []byte      // of that checkpoint, as it is stored
+	grown  edge        // that tree, when it is the one that was signed
 	broken *Break
 
 	accepted []Acceptance // oldest first
 }
 
-// known reads them. Only what is signed with a key counts.
-func (l *Log) known(tx *store.Tx, key ed25519.PublicKey) (k known, err error) {
-	if k.stub, err = readStub(tx, l.file); err != nil {
-		return k, err
-	}
-	var tree, text []byte
-	if k.line, err = l.file.Value(tx, valueHead); err == nil {
-		tree, err = l.file.Value(tx, valueEdge)
-	}
-	if err == nil {
-		text, err = l.file.Value(tx, valueBroken)
-	}
-	if err == nil {
-		k.accepted, err = l.acceptances(tx, key)
-	}
+// read reads it. Only what is signed with a key counts.
+func (l *Log) read(ctx context.Context, key ed25519.PublicKey) (k known, err error) {
+	s, err := l.file.State(ctx)
 	if err != nil {
 		return k, err
 	}
+	k.tail, k.line, k.tree, k.accepted = s.Tail, s.Values[valueHead], s.Values[valueEdge], acceptances(s.Values[valueAccepts], key)
+	if text := s.Values[valueStub]; text != nil {
+		if k.stub, err = parseStub(text); err != nil {
+			return k, err
+		}
+	}
 	if c, err := ParseCheckpoint(k.line); err == nil && c.Verify(key) {
 		k.head = &c
-		if e, ok := parseEdge(tree); ok && e.size > 0 && headOf(&e) == c.Head {
+		if e, ok := parseEdge(k.tree); ok && e.size > 0 && e.head() == c.Head {
 			k.grown = e
 		}
 	}
-	if len(text) > 0 {
+	if text := s.Values[valueBroken]; len(text) > 0 {
 		if k.broken = new(Break); json.Unmarshal(text, k.broken) != nil {
 			return k, unusable("the record of its break is damaged")
 		}
@@ -127,23 +125,22 @@ func (l *Log) known(tx *store.Tx, key ed25519.PublicKey) (k known, err error) {
 }
 
 // acceptances are those that are signed with a key, oldest first.
-func (l *Log) acceptances(tx *store.Tx, key ed25519.PublicKey) (all []Acceptance, err error) {
-	text, err := l.file.Value(tx, valueAccepts)
-	for line := range bytes.Lines(text) {
+func acceptances(lines []byte, key ed25519.PublicKey) (all []Acceptance) {
+	for line := range bytes.Lines(lines) {
 		if c, err := ParseCheckpoint(line); err == nil && c.Accepted != nil && c.Verify(key) {
 			all = append(all, *c.Accepted)
 		}
 	}
-	return all, err
+	return all
 }
 
-// edge is the largest tree over at most so many entries that the chain's key vouches for.
-func (k *known) edge(most int64) edge {
+// edge is the largest tree within the chain that its key vouches for.
+func (k *known) edge() edge {
 	var e edge
 	if k.stub != nil {
 		e = k.stub.edge
 	}
-	if k.grown.size > e.size && k.grown.size <= most {
+	if k.tail != nil && k.grown.size > e.size && k.grown.size <= k.tail.Seq {
 		e = k.grown
 	}
 	return e.clone()
@@ -152,14 +149,7 @@ func (k *known) edge(most int64) edge {
 // examine holds the entries since the latest checkpoint to it and to each other, so that a start neither signs what was
 // changed nor has to read the whole chain. It reads the whole chain once if the tree of that checkpoint is not stored.
 func (l *Log) examine(ctx context.Context) error {
-	var k known
-	var tail store.AuditRow
-	err := l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if k, err = l.known(tx, l.public); err == nil {
-			tail, _, err = l.file.Tail(tx)
-		}
-		return err
-	})
+	k, err := l.read(ctx, l.public)
 	if err != nil {
 		return err
 	}
@@ -170,46 +160,43 @@ func (l *Log) examine(ctx context.Context) error {
 		l.log.Error("the audit chain is known to be broken; accept that with agentd audit accept", "seq", k.broken.Seq, "reason", k.broken.Reason)
 		return nil
 	}
-	w := &verifier{l: l, key: l.public, whole: true, to: math.MaxInt64, tree: k.edge(tail.Seq), prev: make([]byte, sha256.Size),
-		heads: &headReader{r: bufio.NewReader(bytes.NewReader(nil))}}
-	if err := w.resume(ctx, &k); err == nil {
+	w := l.verifier(l.public, &k)
+	w.tree = k.edge()
+	if err = w.resume(ctx, &k); err == nil {
 		err = w.walk(ctx)
-		if err == nil {
-			err = w.end()
-		}
-		if err != nil && !errors.Is(err, errBroken) {
-			return err
-		}
-	} else if !errors.Is(err, errBroken) {
-		return err
 	}
-	if v := &w.verdict; !v.OK {
-		l.distrust(Break{Seq: v.BrokenAt, Reason: v.Reason, Expected: v.Expected, Actual: v.Actual})
+	if err == nil {
+		err = w.end()
 	}
-	return nil
+	if errors.Is(err, errBroken) {
+		l.distrust(nil, w.verdict.breach())
+		return nil
+	}
+	return err
 }
 
-// resume prepares a walk that begins after the verifier's tree, and looks at the heads that it must lead to.
+// resume prepares a walk that begins after the verifier's tree, and collects the heads that it must lead to.
 func (w *verifier) resume(ctx context.Context, k *known) error {
-	w.accept(k.accepted)
 	size := w.tree.size
 	w.next = size + 1
 	if k.stub != nil && k.stub.Through == size {
 		w.prev = k.stub.node[:]
 	} else if size > 0 {
-		w.next, w.prev = size, nil
-		if n, err := w.l.file.Scan(ctx, size, size, 1, false, func(r *store.AuditRow) error { w.prev = slices.Clone(r.Hash); return w.contents(r) }); err != nil {
+		w.prev = nil
+		if _, err := w.l.file.Scan(ctx, store.Span{From: size, To: size}, func(r *store.AuditRow) error {
+			w.prev = slices.Clone(r.Hash)
+			return w.contents(r)
+		}); err != nil {
 			return err
-		} else if n == 0 {
+		} else if w.prev == nil {
 			return w.broken(size, BrokenMissing, "", "")
 		}
-		w.next = size + 1
 	}
 	if k.line != nil && k.head == nil {
 		return w.broken(1, BrokenSignature, "", "")
 	}
 	if k.head != nil {
-		w.points = append(w.points, point{k.head.Head.Size, k.head.Head.RootHash})
+		w.must(k.head.Head)
 	}
 	if h := w.l.heads; h != nil {
 		if h.damaged {
@@ -219,11 +206,9 @@ func (w *verifier) resume(ctx context.Context, k *known) error {
 			return w.broken(k.head.Head.Size, BrokenCheckpoints, k.head.Head.RootHash, "")
 		}
 		if h.latest != nil {
-			w.points = append(w.points, point{h.latest.Head.Size, h.latest.Head.RootHash})
+			w.must(h.latest.Head)
 		}
 	}
-	w.points = slices.DeleteFunc(w.points, func(p point) bool { return p.size < size })
-	slices.SortFunc(w.points, func(a, b point) int { return int(a.size - b.size) })
 	return w.compare()
 }
 
@@ -241,15 +226,4 @@ func orphaned(o Options) error {
 	}
 	return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints are there: %s.", o.Path, o.Checkpoints.Path).
 		Advise("Put the chain's file back; to begin a new chain, move its checkpoints to where they are kept.")
-}
-
-// edgePoint is the tree that the chain stores beside its latest checkpoint, as a head that must fit; ok is false when it
-// is damaged.
-func edgePoint(tree []byte) (p point, ok bool) {
-	e, ok := parseEdge(tree)
-	if !ok {
-		return p, false
-	}
-	root := e.root()
-	return point{e.size, hex.EncodeToString(root[:])}, true
 }

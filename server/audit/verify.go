@@ -14,9 +14,6 @@ import (
 	"agentd/store"
 )
 
-// scanPage is how many rows one statement reads: a longer one would keep the log of the file from being truncated.
-const scanPage = 4096
-
 // What a verification can find.
 const (
 	BrokenMissing     = "missing"             // an entry is not there
@@ -53,6 +50,11 @@ type Verdict struct {
 	Head          *Head `json:"head,omitempty" doc:"The tree over all entries, when all were checked: keep it, and later verifications can be held to it."`
 }
 
+// breach is what a verdict says is wrong.
+func (v *Verdict) breach() Break {
+	return Break{Seq: v.BrokenAt, Reason: v.Reason, Expected: v.Expected, Actual: v.Actual}
+}
+
 // Verify walks the chain in constant memory. An error says that it could not be read; what is wrong with it is in the
 // verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
 func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err error) {
@@ -68,7 +70,7 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 		return Verdict{}, context.Cause(ctx)
 	}
 	for {
-		before, err := l.stubText(ctx)
+		before, err := l.file.State(ctx)
 		if err != nil {
 			return Verdict{}, err
 		}
@@ -77,18 +79,10 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 			return verdict, err
 		}
 		// Rows that were being pruned look as if they were missing.
-		if after, err := l.stubText(ctx); err != nil || bytes.Equal(before, after) {
+		if after, err := l.file.State(ctx); err != nil || bytes.Equal(before.Values[valueStub], after.Values[valueStub]) {
 			return verdict, err
 		}
 	}
-}
-
-func (l *Log) stubText(ctx context.Context) (text []byte, err error) {
-	err = l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		text, err = l.file.Value(tx, valueStub)
-		return err
-	})
-	return text, err
 }
 
 // verifier is one walk.
@@ -96,19 +90,18 @@ type verifier struct {
 	l       *Log
 	key     ed25519.PublicKey
 	whole   bool // from the beginning, so that the tree is known
-	from    int64
 	to      int64
 	next    int64 // the sequence number that must come
 	prev    []byte
 	tree    edge
 	verdict Verdict
 
-	heads  *headReader
+	heads  *headReader // nil: none are read
 	head   *Checkpoint // the next of the file
 	listed int64       // size of the largest head of the file so far
 	ours   bool        // the file is the one that belongs to the chain
 	kept   *Checkpoint // the latest that was made, as the chain itself holds it
-	points []point     // further heads that must fit, by size
+	points []Head      // further heads that must fit
 	good   int64       // size of the latest head that fitted
 
 	accepted   map[AcceptedBreak]bool
@@ -118,21 +111,41 @@ type verifier struct {
 	text, ad, plain []byte
 }
 
-// point is a head that a chain must have had.
-type point struct {
-	size int64
-	root string
-}
-
 var errBroken = errors.New("audit: the chain is broken")
 
-func (l *Log) verifyOnce(ctx context.Context, v Verification) (Verdict, error) {
-	w := &verifier{l: l, key: v.PublicKey, to: v.To, from: v.From, prev: make([]byte, sha256.Size)}
-	w.verdict = Verdict{Contents: l.keys != nil}
-	if w.key == nil {
-		w.key = l.public
+// verifier makes a walk over all entries that are not pruned, to which nothing but the entries themselves is held yet.
+func (l *Log) verifier(key ed25519.PublicKey, k *known) *verifier {
+	w := &verifier{l: l, key: key, whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
+	w.accept(k.accepted)
+	return w
+}
+
+// begin has the walk begin where the chain does.
+func (w *verifier) begin(st *stub) error {
+	if st == nil {
+		return nil
 	}
-	err := w.begin(ctx, v.Checkpoints)
+	w.verdict.PrunedThrough = st.Through
+	if !st.verify(w.key) {
+		return w.broken(st.Through, BrokenSignature, "", st.Signature)
+	}
+	w.next, w.prev, w.tree, w.good = st.Through+1, st.node[:], st.edge.clone(), st.Through
+	return nil
+}
+
+func (l *Log) verifyOnce(ctx context.Context, v Verification) (Verdict, error) {
+	if v.PublicKey == nil {
+		v.PublicKey = l.public
+	}
+	// The heads are read before the entries, which have come by then, and those that the chain itself holds before the
+	// file, which had them first.
+	k, err := l.read(ctx, v.PublicKey)
+	w := l.verifier(v.PublicKey, &k)
+	if errors.Is(err, errStub) {
+		err = w.broken(1, BrokenSignature, "", "")
+	} else if err == nil {
+		err = w.expect(&v, &k)
+	}
 	if w.heads != nil {
 		defer w.heads.close()
 	}
@@ -154,74 +167,59 @@ func (w *verifier) broken(seq int64, reason, expected, actual string) error {
 	return errBroken
 }
 
-// begin finds where the chain begins and which heads it must have. The heads are read before the entries, which have
-// come by then, and those that the chain itself holds before the file, which had them first.
-func (w *verifier) begin(ctx context.Context, file string) error {
-	var k known
-	var tree []byte
-	err := w.l.file.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if k, err = w.l.known(tx, w.key); err == nil {
-			tree, err = w.l.file.Value(tx, valueEdge)
-		}
-		return err
-	})
-	st, line := k.stub, k.line
-	if errors.Is(err, errStub) {
-		return w.broken(1, BrokenSignature, "", "")
-	}
-	if err != nil {
-		return err
-	}
+// expect finds where the walk begins and which heads it must lead to.
+func (w *verifier) expect(v *Verification, k *known) (err error) {
 	seen := w.l.Head()
-	w.ours = file != "" && file == w.l.opts.Checkpoints.Path
-	if w.heads, err = readHeads(file); err != nil {
+	w.ours = v.Checkpoints != "" && v.Checkpoints == w.l.opts.Checkpoints.Path
+	if w.heads, err = readHeads(v.Checkpoints); err != nil {
 		return err
 	}
 	if err := w.heads.skip(k.accepted); err != nil {
 		return err
 	}
-	w.accept(k.accepted)
-	w.next = 1
-	if st != nil {
-		w.verdict.PrunedThrough = st.Through
-		if !st.verify(w.key) {
-			return w.broken(st.Through, BrokenSignature, "", st.Signature)
-		}
-		w.next, w.prev, w.tree, w.good = st.Through+1, st.node[:], st.edge.clone(), st.Through
+	if err := w.begin(k.stub); err != nil {
+		return err
 	}
-	w.whole = w.from <= w.next
-	if w.from = max(w.from, w.next); !w.whole {
-		w.next, w.prev = w.from, nil
-	}
-	if w.to == 0 {
-		w.to = math.MaxInt64
+	w.to = cmp.Or(v.To, w.to)
+	if w.whole = v.From <= w.next; !w.whole {
+		w.next, w.prev = v.From, nil
 	}
 	if err := w.load(); err != nil || !w.whole {
 		return err
 	}
 	if seen.Size > 0 {
-		w.points = append(w.points, point{seen.Size, seen.RootHash})
+		w.must(seen)
 	}
-	if line != nil {
+	if k.line != nil {
 		if w.kept = k.head; w.kept == nil {
-			c, _ := ParseCheckpoint(line)
+			c, _ := ParseCheckpoint(k.line)
 			return w.broken(max(c.Head.Size, 1), BrokenSignature, "", c.Signature)
 		}
-		w.points = append(w.points, point{w.kept.Head.Size, w.kept.Head.RootHash})
+		w.must(w.kept.Head)
 	}
-	if tree != nil {
-		p, ok := edgePoint(tree)
+	if k.tree != nil {
+		e, ok := parseEdge(k.tree)
 		if !ok {
-			return w.broken(max(w.good, 1), BrokenLog, "", hex.EncodeToString(tree))
+			return w.broken(max(w.good, 1), BrokenLog, "", hex.EncodeToString(k.tree))
 		}
-		w.points = append(w.points, p)
+		w.must(e.head())
 	}
-	slices.SortFunc(w.points, func(a, b point) int { return cmp.Compare(a.size, b.size) })
 	return w.compare()
+}
+
+// must adds a head that the tree must have, unless it is of entries before the walk.
+func (w *verifier) must(h Head) {
+	if h.Size >= w.tree.size {
+		w.points = append(w.points, h)
+		slices.SortFunc(w.points, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })
+	}
 }
 
 // load takes the next line of the checkpoint file.
 func (w *verifier) load() error {
+	if w.heads == nil {
+		return nil
+	}
 	before := w.head
 	c, ok, err := w.heads.next()
 	if w.head = nil; !ok && err == nil {
@@ -237,29 +235,28 @@ func (w *verifier) load() error {
 	return nil
 }
 
-// compare holds the tree, as large as it is now, to the heads of that size.
+// compare holds the tree, as large as it is now, to the heads of that size. Heads of entries that were pruned are not checked.
 func (w *verifier) compare() error {
 	var root string
-	fits := func(size int64, want string) error {
-		if size < w.tree.size { // of entries that were pruned
+	fits := func(h *Head) error {
+		if h.Size < w.tree.size {
 			return nil
 		}
 		if root == "" {
-			root = headOf(&w.tree).RootHash
+			root = w.tree.head().RootHash
 		}
-		if root != want {
-			return w.broken(w.good+1, BrokenLog, want, root)
+		if root != h.RootHash {
+			return w.broken(w.good+1, BrokenLog, h.RootHash, root)
 		}
 		return nil
 	}
-	for len(w.points) > 0 && w.points[0].size <= w.tree.size {
-		if err := fits(w.points[0].size, w.points[0].root); err != nil {
+	for ; len(w.points) > 0 && w.points[0].Size <= w.tree.size; w.points = w.points[1:] {
+		if err := fits(&w.points[0]); err != nil {
 			return err
 		}
-		w.points = w.points[1:]
 	}
 	for w.head != nil && w.head.Head.Size <= w.tree.size {
-		if err := fits(w.head.Head.Size, w.head.Head.RootHash); err != nil {
+		if err := fits(&w.head.Head); err != nil {
 			return err
 		}
 		w.verdict.Checkpoints++
@@ -272,16 +269,11 @@ func (w *verifier) compare() error {
 }
 
 func (w *verifier) walk(ctx context.Context) error {
-	for w.next <= w.to {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		n, err := w.l.file.Scan(ctx, w.next, w.to, scanPage, false, w.row)
-		if err != nil || n < scanPage {
-			return err
-		}
+	if w.next > w.to {
+		return nil
 	}
-	return nil
+	_, err := w.l.file.Scan(ctx, store.Span{From: w.next, To: w.to}, w.row)
+	return err
 }
 
 // row checks one entry.
@@ -291,7 +283,7 @@ func (w *verifier) row(r *store.AuditRow) error {
 			return err
 		}
 		for ; w.next < r.Seq; w.next++ {
-			w.tree.grow(node{})
+			w.tree.add(nil)
 		}
 		w.prev = nil
 	}
@@ -313,8 +305,8 @@ func (w *verifier) row(r *store.AuditRow) error {
 	w.next++
 	w.verdict.Count++
 	if w.whole {
-		w.tree.grow(leafOf(r.Hash))
-		if w.head != nil && w.head.Head.Size <= w.tree.size || len(w.points) > 0 && w.points[0].size <= w.tree.size {
+		w.tree.add(r.Hash)
+		if w.head != nil && w.head.Head.Size <= w.tree.size || len(w.points) > 0 && w.points[0].Size <= w.tree.size {
 			return w.compare()
 		}
 	}
@@ -323,7 +315,7 @@ func (w *verifier) row(r *store.AuditRow) error {
 
 // contents opens what an entry says, and hashes it anew.
 func (w *verifier) contents(r *store.AuditRow) error {
-	w.ad = bound(w.ad[:0], r.Seq, r.Hash)
+	w.ad = appendBound(w.ad[:0], r.Seq, r.Hash)
 	plain, err := open(w.l.keys.contents, w.plain[:0], r.Seal, w.ad)
 	if err != nil {
 		return w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenContents}, r, "", hex.EncodeToString(r.Hash))
@@ -343,12 +335,12 @@ func (w *verifier) contents(r *store.AuditRow) error {
 // end looks for what should have come.
 func (w *verifier) end() error {
 	if w.whole {
-		head := headOf(&w.tree)
+		head := w.tree.head()
 		switch {
 		case w.head != nil && w.head.Head.Size <= w.to:
 			return w.broken(w.next, BrokenTruncated, w.head.Head.RootHash, head.RootHash)
-		case len(w.points) > 0 && w.points[0].size <= w.to:
-			return w.broken(w.next, BrokenTruncated, w.points[0].root, head.RootHash)
+		case len(w.points) > 0 && w.points[0].Size <= w.to:
+			return w.broken(w.next, BrokenTruncated, w.points[0].RootHash, head.RootHash)
 		case w.to < math.MaxInt64:
 		case w.kept != nil && w.kept.Head.Size > w.listed && w.ours:
 			return w.broken(w.kept.Head.Size, BrokenCheckpoints, w.kept.Head.RootHash, "")

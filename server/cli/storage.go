@@ -42,7 +42,7 @@ func (c *call) verifyFiles(ctx context.Context, cfg *config.Config) ([]soundness
 	} else if !exists(files.Path) {
 		return []soundness{main, {files.Path, []store.Damage{{Place: "chain", Message: "it is missing, but its checkpoints are there: " + files.Checkpoints.Path}}}}, nil
 	}
-	a, err := store.OpenAudit(ctx, store.Options{Path: files.Path, ReadOnly: true, Logger: c.log()})
+	a, err := store.OpenAudit(ctx, store.Options{Path: files.Path, ReadOnly: true, Logger: c.log()}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -166,7 +166,7 @@ func (g *Gate) denied(r *http.Request, q *Request, err error) {
 	if g.opts.Audit.Log == nil || kind.Status != http.StatusUnauthorized && kind != fault.AuthLockedOut {
 		return
 	}
-	v := audit.Denial{Code: kind.Code, IP: q.IP, Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
+	v := audit.Denial{Code: kind.Code, From: auth.Network(q.IP), Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
 	if err := g.opts.Audit.Log.Denied(context.WithoutCancel(r.Context()), v); err != nil {
 		g.opts.Logger.Error("denied authentication not recorded", "request", q.ID, "error", err)
 	}
@@ -177,7 +177,7 @@ func (g *Gate) granted(r *http.Request, q *Request, by string) {
 	if g.opts.Audit.Log == nil || q.Principal.Kind != auth.KindToken {
 		return
 	}
-	v := audit.Grant{Actor: Actor(q.Principal), IP: q.IP, By: by, Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
+	v := audit.Grant{Actor: Actor(q.Principal), From: auth.Network(q.IP), By: by, Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
 	if err := g.opts.Audit.Log.Granted(context.WithoutCancel(r.Context()), v); err != nil {
 		g.opts.Logger.Error("authentication not recorded", "request", q.ID, "error", err)
 	}

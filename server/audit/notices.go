@@ -1,0 +1,164 @@
+package audit
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	denialWindow = time.Minute // denied authentications of one kind within it have two entries: the first, and the others counted
+	maxDenials   = 100         // kinds that are told apart within it, so that a flood makes a few entries a minute
+
+	grantWindow = time.Hour // only the first authentication of an actor from an address within it has an entry
+	maxGrants   = 1000      // pairs of actor and address that are told apart; those beyond it are one
+)
+
+// A notice is a kind of events of which the chain has the first.
+type notice struct {
+	of   string       // an actor's id, or the code of a fault
+	from netip.Prefix // zero: not known, or several
+}
+
+// A tally counts the events of a kind after the first.
+type tally struct {
+	n           int64
+	first, last time.Time
+}
+
+// notices finds the first event of each kind. When there are too many kinds, others share one.
+type notices struct {
+	most  int
+	lasts time.Duration // how long a first event counts as one; 0: until take
+
+	mu    sync.Mutex // guards kinds
+	kinds map[notice]*tally
+}
+
+// first counts an event and reports whether it is the first of its kind. shared is the kind that it has when there are too
+// many.
+func (n *notices) first(kind, shared notice) (notice, bool) {
+	now := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	over := func(_ notice, t *tally) bool { return n.lasts > 0 && now.Sub(t.first) >= n.lasts }
+	t := n.kinds[kind]
+	if t == nil && len(n.kinds) >= n.most {
+		if t = n.kinds[shared]; t == nil || over(shared, t) {
+			maps.DeleteFunc(n.kinds, over)
+		}
+		if len(n.kinds) >= n.most {
+			kind = shared
+		}
+		t = n.kinds[kind]
+	}
+	if t == nil || over(kind, t) {
+		if n.kinds == nil {
+			n.kinds = map[notice]*tally{}
+		}
+		n.kinds[kind] = &tally{first: now, last: now}
+		return kind, true
+	}
+	t.n++
+	t.last = now
+	return kind, false
+}
+
+func (n *notices) forget(kind notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.kinds, kind)
+}
+
+// take returns what was counted, and begins anew.
+func (n *notices) take() map[notice]*tally {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kinds := n.kinds
+	n.kinds = nil
+	return kinds
+}
+
+// Denial is an authentication that was refused.
+type Denial struct {
+	Code      string       // of the fault
+	From      netip.Prefix // the network of the client; zero: not known
+	Method    string
+	Target    string
+	RequestID string
+}
+
+var nobody = Actor{Kind: ActorSystem, ID: "unauthenticated"}
+
+// Denied records a refused authentication: the first of a network and kind at once, the others of the same minute as a
+// number when that is over.
+func (l *Log) Denied(ctx context.Context, v Denial) error {
+	kind, first := l.denials.first(notice{v.Code, v.From}, notice{of: v.Code})
+	if l.meter.denied(first); !first {
+		return nil
+	}
+	return l.Note(ctx, denied(kind, v.Target, map[string]any{"method": v.Method, "requestId": v.RequestID, "count": 1}))
+}
+
+// countDenials records the denials of the last minute that have no entry.
+func (l *Log) countDenials() {
+	for kind, t := range l.denials.take() {
+		if t.n == 0 {
+			continue
+		}
+		err := l.Note(context.Background(), denied(kind, "", map[string]any{"count": t.n, "fromTs": t.first.UnixMilli(),
+			"toTs": t.first.Add(t.last.Sub(t.first)).UnixMilli()})) // also when the clock was set back
+		if err != nil {
+			l.log.Error("denied authentications could not be recorded", "code", kind.of, "count", t.n, "error", err)
+		}
+	}
+}
+
+func denied(kind notice, target string, facts map[string]any) Record {
+	facts["address"] = address(kind.from)
+	return Record{Actor: nobody, Action: AuthDenied + Action(":"+kind.of), Target: target, Decision: Denied, Metadata: facts}
+}
+
+// Grant is an authentication that succeeded.
+type Grant struct {
+	Actor     Actor
+	From      netip.Prefix // the network of the client; zero: not known
+	By        string       // what proved it: bearer or ticket
+	Method    string
+	Target    string
+	RequestID string
+}
+
+// ByTicket is the proof that is good for one connection.
+const ByTicket = "ticket"
+
+// Granted records an authentication: that of an actor from a network once an hour, so that it costs a request nothing, and
+// each ticket. The entry is durable before the next that is appended.
+func (l *Log) Granted(ctx context.Context, g Grant) error {
+	kind, first := notice{g.Actor.ID, g.From}, true
+	if g.By != ByTicket {
+		kind, first = l.grants.first(kind, notice{})
+	}
+	if !first {
+		return nil
+	}
+	m := map[string]any{"address": address(kind.from), "by": g.By, "method": g.Method, "requestId": g.RequestID}
+	err := l.Note(ctx, Record{Actor: g.Actor, Action: AuthGranted, Target: g.Target, Decision: Success, Metadata: m})
+	if err != nil && g.By != ByTicket {
+		l.grants.forget(kind)
+	}
+	return err
+}
+
+// address names a network; those that are counted together, and those that are not known, are "other".
+func address(p netip.Prefix) string {
+	switch {
+	case !p.IsValid():
+		return "other"
+	case p.IsSingleIP():
+		return p.Addr().String()
+	}
+	return p.String()
+}
