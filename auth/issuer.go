@@ -153,7 +153,7 @@ func checkScopes(minter Grant, texts []string) error {
 		return fault.Invalid("A scope of the token is not valid.", issues...)
 	}
 	if denied != nil {
-		return fault.New(fault.ScopeEscalation, "The token was to have scopes that its minter's grant does not cover.").
+		return fault.New(fault.ScopeEscalation, "The request asks for scopes that the caller's token does not have.").
 			With("denied", denied)
 	}
 	return nil

@@ -23,7 +23,7 @@ const (
 // says nothing about the pepper but in which way it is weak.
 func CheckPepper(pepper []byte) error {
 	if len(pepper) == 0 {
-		return fault.New(fault.PepperMissing, "There is no pepper to hash tokens with.")
+		return fault.New(fault.PepperMissing, "The pepper that tokens are hashed with is missing.")
 	}
 	if len(pepper) < minPepperBytes {
 		return fault.New(fault.PepperWeak, "The pepper has fewer than %d bytes.", minPepperBytes)
@@ -47,7 +47,7 @@ func CheckPepper(pepper []byte) error {
 		}
 	}
 	if entropy < minPepperEntropy {
-		return fault.New(fault.PepperWeak, "The pepper is made of too few different bytes.")
+		return fault.New(fault.PepperWeak, "The pepper has too few different bytes.")
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (t *Tickets) Take(value string) (Principal, error) {
 	delete(t.byHash, hash)
 	t.mu.Unlock()
 	if !ok || tk.expired(time.Now()) {
-		return Principal{}, fault.New(fault.AuthInvalid, "The ticket is not known, was used, or has expired.").
+		return Principal{}, fault.New(fault.AuthInvalid, "The ticket is unknown, used or expired.").
 			Advise("Request another ticket with `POST /session/ws-ticket` for each connection.")
 	}
 	return tk.principal, nil

@@ -144,7 +144,7 @@ func (v *Verifier) lookUp(ctx context.Context, hash digest) (Principal, error) {
 		return Principal{}, fmt.Errorf("looking up a token: %w", err)
 	}
 	if err != nil || subtle.ConstantTimeCompare([]byte(t.Hash), []byte(text)) != 1 {
-		return Principal{}, fault.New(fault.AuthInvalid, "The token is not known.")
+		return Principal{}, fault.New(fault.AuthInvalid, "The token is unknown.")
 	}
 	now := time.Now()
 	if _, locked := v.lockedTokens.check(t.ID, now); locked {

@@ -107,7 +107,7 @@ func (s *Server) auditCertificate(p *parts) func(*tls.Certificate) {
 		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.ConfigReload, Target: "server.tls", Decision: audit.Success,
 			Metadata: map[string]any{"certificateSha256": hex.EncodeToString(sum[:])}})
 		if err != nil {
-			s.log.Error("change of certificate not recorded", "error", err)
+			s.log.Error("change of certificate could not be recorded", "error", err)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (s *Server) redacted(p *parts) func(transport string, d *commentary.Decisio
 			Decision: audit.Success, Metadata: map[string]any{"policy": string(d.Policy), "applied": true, "boundary": "event-emission", "reasons": reasons,
 				"matchedPattern": d.MatchedPattern, "sha256OfBefore": d.SHA256Before, "sha256OfAfter": d.SHA256After}})
 		if err != nil {
-			s.log.Error("sanitised delivery not recorded", "event", d.EventType, "error", err)
+			s.log.Error("sanitised delivery could not be recorded", "event", d.EventType, "error", err)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (s *Server) refusedDial(p *parts) func(outbound.Denial) {
 		}
 		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.OutboundDenied, Target: d.Target, Decision: audit.Denied, Metadata: facts})
 		if err != nil {
-			s.log.Error("refused connection not recorded", "target", d.Target, "error", err)
+			s.log.Error("refused connection could not be recorded", "target", d.Target, "error", err)
 		}
 	}
 }

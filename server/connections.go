@@ -149,7 +149,7 @@ func (c *connections) state(conn net.Conn, now http.ConnState) {
 
 // refusal is the whole answer to a request of a connection too many, in the form of all others.
 func refusal(limit int) []byte {
-	f := fault.New(fault.Overloaded, "%d connections are open, or as many as one address may have.", limit).After(time.Second)
+	f := fault.New(fault.Overloaded, "%d connections are open, or this address has as many as one address may have.", limit).After(time.Second)
 	body, err := message.Encode(map[string]any{"error": f.Kind.Code, "message": f.Message, "hint": f.NextStep()})
 	if err != nil {
 		panic(err) // nothing in it can fail
@@ -182,7 +182,7 @@ func (c *connections) health(context.Context) health.Result {
 		return health.Result{Status: health.Fail, Message: "No more files can be opened: programs and connections fail.", Fields: fields}
 	}
 	if fields.Open >= c.max {
-		return health.Result{Status: health.Warn, Message: "As many connections as server.maxConnections are open: for another, an idle one is closed, or it is refused.", Fields: fields}
+		return health.Result{Status: health.Warn, Message: "server.maxConnections connections are open. For a new one, the server closes an idle one, or refuses the new one.", Fields: fields}
 	}
 	return health.Result{Status: health.OK, Fields: fields}
 }
@@ -211,7 +211,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		switch {
 		case exhausted(err):
 			if !l.short {
-				l.all.log.Error("connections wait: no more files can be opened", "error", reason(err), "open", l.all.count())
+				l.all.log.Error("connections wait: the process cannot open more files", "error", reason(err), "open", l.all.count())
 			}
 			l.short = true
 			select {

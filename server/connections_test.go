@@ -76,7 +76,7 @@ func (l *caller) health() connectionHealth {
 func (l *caller) wantRefused(max int) {
 	l.t.Helper()
 	res := l.answer()
-	want := fmt.Sprintf(`{"error":"overloaded","hint":"Try again after `+"`Retry-After`"+`.","message":"%d connections are open, or as many as one address may have."}`+"\n", max)
+	want := fmt.Sprintf(`{"error":"overloaded","hint":"Try again after `+"`Retry-After`"+`.","message":"%d connections are open, or this address has as many as one address may have."}`+"\n", max)
 	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || res.Header.Get("Content-Type") != "application/json" || res.body != want {
 		l.t.Errorf("a connection too many = %d %v %s, want 503 %s", res.StatusCode, res.Header, res.body, want)
 	}

@@ -51,7 +51,7 @@ func (s *Server) listen() (net.Listener, Address, error) {
 	if addr.TLS {
 		certificates = &keyPair{cert: s.cfg.Resolve(cfg.TLS.CertFile), key: s.cfg.Resolve(cfg.TLS.KeyFile), log: s.log, changed: s.auditCertificate(s.parts)}
 		if _, err := certificates.current(nil); err != nil {
-			return nil, addr, fault.New(fault.TLSUnusable, "The certificate of server.tls cannot be used: %v.", reason(err)).Because(err)
+			return nil, addr, fault.New(fault.TLSUnusable, "The server cannot use the certificate of server.tls: %v.", reason(err)).Because(err)
 		}
 	}
 	l, err := s.opts.Listener, error(nil)
@@ -150,7 +150,7 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	switch {
 	case err == nil:
 		if k.loaded != nil {
-			k.log.Info("certificate read again", "file", k.cert)
+			k.log.Info("certificate reloaded", "file", k.cert)
 			k.changed(&pair)
 		}
 		k.loaded, k.stamp = &pair, stamp
@@ -158,7 +158,7 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, err
 	case k.told != stamp:
 		k.told = stamp
-		k.log.Error("certificate cannot be read; the one before stays in use", "file", k.cert, "error", err)
+		k.log.Error("certificate cannot be read; the previous one remains in use", "file", k.cert, "error", err)
 	}
 	return k.loaded, nil
 }

@@ -133,7 +133,7 @@ func (s *Server) Start(ctx context.Context) (Address, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started {
-		return Address{}, fault.New(fault.DoubleStart, "The server is started already.")
+		return Address{}, fault.New(fault.DoubleStart, "The server is already running.")
 	}
 	addr, err := s.start(ctx)
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.started {
-		return fault.New(fault.NotStarted, "The server is not started.")
+		return fault.New(fault.NotStarted, "The server does not run.")
 	}
 	s.started = false
 	p := s.parts

@@ -37,7 +37,7 @@ const (
 func (s *Server) open(ctx context.Context) error {
 	cfg := s.cfg
 	if cfg.Storage.Encryption.Enabled {
-		return fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database.")
+		return fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but agentd cannot encrypt the database.")
 	}
 	secrets, kept, err := s.secrets()
 	if err != nil {

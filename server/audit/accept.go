@@ -53,7 +53,7 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 		return a, unavailable(errors.New("it is not open to sign checkpoints"))
 	}
 	if a.Reason == "" || len(a.Reason) > maxReason {
-		return a, fault.Invalid("Why the break is accepted is not told.", fault.At("has 1 to 1000 bytes", "reason"))
+		return a, fault.Invalid("The reason for accepting the break is missing.", fault.At("has 1 to 1000 bytes", "reason"))
 	}
 	before := l.Broken()
 	found, err := l.Verify(ctx, Verification{Checkpoints: l.opts.Checkpoints.Path})
@@ -61,7 +61,7 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 		return a, err
 	}
 	if found.OK {
-		return a, fault.New(fault.AuditWhole, "The audit chain is whole: there is nothing to accept.")
+		return a, fault.New(fault.AuditWhole, "The audit chain is whole. There is nothing to accept.")
 	}
 	a.First = found.breach()
 	a.First.Found = a.At

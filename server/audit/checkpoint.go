@@ -123,13 +123,13 @@ func KeyOf(public ed25519.PublicKey) Key {
 func ParseKey(text []byte) (ed25519.PublicKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, errors.New("it is no PEM")
+		return nil, errors.New("it is not PEM")
 	}
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if public, ok := key.(ed25519.PublicKey); err == nil && ok {
 		return public, nil
 	}
-	return nil, errors.New("it holds no Ed25519 public key")
+	return nil, errors.New("it does not hold an Ed25519 public key")
 }
 
 // ParseCheckpoint reads one line, with or without its end, which has at most 16 KiB in a file. The signature is not
@@ -141,10 +141,10 @@ func ParseCheckpoint(line []byte) (c Checkpoint, err error) {
 		return c, err
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return c, errors.New("there is more after the checkpoint")
+		return c, errors.New("text follows the checkpoint")
 	}
 	if c.Head.Size < 0 || c.V != checkpointLabel {
-		return c, fmt.Errorf("it is no %s", checkpointLabel)
+		return c, fmt.Errorf("it is not %s", checkpointLabel)
 	}
 	return c, nil
 }

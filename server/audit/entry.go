@@ -117,12 +117,12 @@ func contentsOf(r *Record) (contents, error) {
 		b = append(b, metadataMember...)
 		var err error
 		if b, err = form.AppendValue(b, r.Metadata); err != nil {
-			return contents{}, fault.New(fault.AuditPayload, "The record %s does not encode: %v.", r.Action, err)
+			return contents{}, fault.New(fault.AuditPayload, "The record %s cannot be encoded: %v.", r.Action, err)
 		}
 	}
 	c := endContents(b, decided, r.Target[:min(len(r.Target), maxTarget)])
 	if n := len(c.whole()); n > maxContents {
-		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes; at most %d are kept.", r.Action, n, maxContents)
+		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes, more than %d.", r.Action, n, maxContents)
 	}
 	return c, nil
 }

@@ -80,8 +80,8 @@ func (l *Log) List(ctx context.Context, q Query) (page []Entry, more int64, err 
 var errFull = errors.New("audit: the page is full")
 
 func sealed() error {
-	return fault.New(fault.EncryptionRequired, "What the entries say is encrypted, and no passphrase is given.").
-		Advise("Set `audit.passphraseRef` in the configuration; verifying the links needs none.")
+	return fault.New(fault.EncryptionRequired, "The entries are encrypted, and there is no passphrase.").
+		Advise("Set `audit.passphraseRef` in the configuration. Verifying the links needs no passphrase.")
 }
 
 // Exported tells what an export has written.

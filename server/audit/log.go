@@ -254,5 +254,5 @@ func unavailable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fault.New(fault.AuditUnavailable, "The audit chain cannot be written, so nothing is answered that must be recorded.").Because(err).After(5 * time.Second)
+	return fault.New(fault.AuditUnavailable, "The server cannot write the audit chain, and answers nothing that it must record.").Because(err).After(5 * time.Second)
 }

@@ -111,7 +111,7 @@ func (l *Log) countDenials() {
 		err := l.Note(context.Background(), denied(kind, "", map[string]any{"count": t.n, "fromTs": t.first.UnixMilli(),
 			"toTs": t.first.Add(t.last.Sub(t.first)).UnixMilli()})) // also when the clock was set back
 		if err != nil {
-			l.log.Error("denied authentications could not be recorded", "code", kind.of, "count", t.n, "error", err)
+			l.log.Error("failed logins could not be recorded", "code", kind.of, "count", t.n, "error", err)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	}
 	st := cmp.Or(k.stub, &stub{})
 	if seqs[0] <= st.Through || seqs[len(seqs)-1] > size || !slices.IsSorted(seqs) {
-		return nil, fault.Invalid("There is no proof for this entry.", fault.At("is an entry of the tree that is not pruned", "seq"))
+		return nil, fault.Invalid("This entry has no proof.", fault.At("is an entry of the tree that is not pruned", "seq"))
 	}
 	proofs := make([]Proof, len(seqs))
 	for i, seq := range seqs {

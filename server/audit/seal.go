@@ -106,7 +106,7 @@ func open(a cipher.AEAD, dst, sealed, bound []byte) ([]byte, error) {
 	return a.Open(dst, sealed[:n], sealed[n:], bound)
 }
 
-var errSealed = fault.New(fault.AuditUnusable, "Something sealed is too short.")
+var errSealed = fault.New(fault.AuditUnusable, "An encrypted value is too short.")
 
 // appendBound adds the associated data of a row: a sealed part fits only the row that it was made for.
 func appendBound(dst []byte, seq int64, hash []byte) []byte {
@@ -147,7 +147,7 @@ func unlock(s *sealing, public, private, passphrase []byte) (*keys, error) {
 	}
 	seed, err := open(k.values, nil, private, []byte(valuePrivate))
 	if err != nil || len(seed) != ed25519.SeedSize {
-		return nil, fault.New(fault.AuditPassphrase, "The passphrase does not open the audit chain.")
+		return nil, fault.New(fault.AuditPassphrase, "The passphrase does not match the audit chain.")
 	}
 	k.private = ed25519.NewKeyFromSeed(seed)
 	if !bytes.Equal(k.private.Public().(ed25519.PublicKey), public) {

@@ -44,7 +44,7 @@ func (l *Log) distrust(tx *store.Tx, b Break) {
 	if !first || l.opts.ReadOnly {
 		return
 	}
-	l.log.Error("the audit chain is broken; no checkpoint is signed until somebody accepts that with agentd audit accept",
+	l.log.Error("the audit chain is broken; the server signs no checkpoint until somebody accepts that with agentd audit accept",
 		"seq", b.Seq, "reason", b.Reason, "expected", b.Expected, "actual", b.Actual)
 	text, err := json.Marshal(b)
 	if err == nil && tx != nil {
@@ -225,5 +225,5 @@ func orphaned(o Options) error {
 		return nil
 	}
 	return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints are there: %s.", o.Path, o.Checkpoints.Path).
-		Advise("Put the chain's file back; to begin a new chain, move its checkpoints to where they are kept.")
+		Advise("Restore the chain's file. To begin a new chain, move its checkpoints to another place.")
 }

@@ -181,7 +181,7 @@ func TestAbortARunThatWaits(t *testing.T) {
 		if answer.RunID != run || answer.Status != "failed" {
 			t.Errorf("runs abort --on-pending fail --json = %+v, want %s failed", answer, run)
 		}
-		spawn(t, dir, nil, nil, "runs", "abort", run).wait().want(t, 1, "", "has ended already: it is failed")
+		spawn(t, dir, nil, nil, "runs", "abort", run).wait().want(t, 1, "", "has already ended: it is failed")
 		spawn(t, dir, nil, nil, "runs", "abort", "none").wait().want(t, 1, "", "hint: List the runs with `agentd runs list`.")
 		if n := payments(t, dir); n != 0 {
 			t.Errorf("%d payments by runs that were aborted, want none", n)
@@ -212,7 +212,7 @@ func TestDecideOnAHeldRun(t *testing.T) {
 		run = park(t, dir, "clerk", "bob")[0].RunID
 		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "hold").wait().want(t, 0, "is aborted", "")
 		spawn(t, dir, nil, nil, "runs", "deny", run, "--reason", "not today").wait().want(t, 0, "Done: Error: Approval was denied: not today", "")
-		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "hold").wait().want(t, 1, "", "has ended already")
+		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "hold").wait().want(t, 1, "", "has already ended")
 	})
 }
 
@@ -269,7 +269,7 @@ func TestApproveWhatMayHaveHappened(t *testing.T) {
 		call := waits(t, dir)[0].ToolCallID
 		for _, args := range [][]string{{run}, {run, call}} {
 			spawn(t, dir, nil, nil, append([]string{"runs", "approve"}, args...)...).wait().want(t, 1, "", "agentd: outcome-unknown: The call "+call+" of wait may have happened already").
-				want(t, 1, "", "deny it; to make it once more, add --again")
+				want(t, 1, "", "deny it. To make the call once more, add --again")
 		}
 	}
 	s = serve(t, dir)
@@ -337,7 +337,7 @@ func TestInterruptedApprovalHarmsNoRun(t *testing.T) {
 	p := spawn(t, dir, nil, nil, "runs", "approve", run, "--verbose")
 	eventually(t, "the call", func() bool { return strings.Contains(p.stderr.String(), "· wait") })
 	p.signal(syscall.SIGINT)
-	p.wait().want(t, 1, "", "agentd: run "+run+" is not watched any more; it goes on in the server\n")
+	p.wait().want(t, 1, "", "agentd: stopped watching run "+run+"; it continues in the server\n")
 	if got := s.status(run); got != "running" {
 		t.Errorf("status %s after the interruption, want running", got)
 	}

@@ -228,7 +228,7 @@ func (c *call) exportAudit(ctx context.Context) error {
 
 func (c *call) acceptAudit(ctx context.Context) error {
 	if c.flags.reason == "" {
-		return c.cmd.misused("--reason is missing: why may the chain continue although it is broken?")
+		return c.cmd.misused("--reason is missing: why may the broken chain continue?")
 	}
 	o, err := c.chainOptions()
 	if err != nil {
@@ -249,7 +249,7 @@ func (c *call) acceptAudit(ctx context.Context) error {
 	if c.flags.json {
 		return c.printJSON(a)
 	}
-	_, err = fmt.Fprintf(c.stdout, "Accepted that the chain is broken at entry %d (%s); entry %d records it, and every verification reports it.\n",
+	_, err = fmt.Fprintf(c.stdout, "Accepted the break of the chain at entry %d (%s). Entry %d records it, and every verification reports it.\n",
 		a.First.Seq, a.First.Reason, a.Seq)
 	return err
 }

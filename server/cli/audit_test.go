@@ -97,10 +97,10 @@ func TestAuditCommands(t *testing.T) {
 	t.Chdir(copyDir)
 	here(t, "audit", "verify", "--file", "audit.db", "--public-key", "key.pem").want(t, 0, "links only", "")
 	here(t, "audit", "verify", "--file", "audit.db", "--passphrase-ref", "file:phrase").want(t, 0, "links and contents", "")
-	here(t, "audit", "list", "--file", "audit.db").want(t, 1, "", "no passphrase is given")
+	here(t, "audit", "list", "--file", "audit.db").want(t, 1, "", "there is no passphrase")
 	write(t, "wrong", "guess")
 	here(t, "audit", "list", "--file", "audit.db", "--passphrase-ref", "file:wrong").want(t, 1, "", "audit-passphrase-wrong")
-	here(t, "audit", "verify", "--file", "audit.db", "--public-key", "phrase").want(t, 2, "", "it is no PEM")
+	here(t, "audit", "verify", "--file", "audit.db", "--public-key", "phrase").want(t, 2, "", "it is not PEM")
 	here(t, "audit", "prune", "--file", "audit.db").want(t, 2, "", "--before")
 	here(t, "audit", "export", "--format", "xml").want(t, 2, "", "want jsonl or csv")
 

@@ -37,7 +37,7 @@ func TestURL(t *testing.T) {
 		"runs show " + run:                          {stdout: "completed"},
 		"runs approve " + run:                       {code: 1, stderr: "run-not-suspended"},
 		"runs deny " + run:                          {code: 1, stderr: "run-not-suspended"},
-		"runs abort " + run:                         {code: 1, stderr: "has ended already"},
+		"runs abort " + run:                         {code: 1, stderr: "has already ended"},
 		"runs cassette " + run:                      {code: 1, stderr: "run-not-recorded"},
 		"runs import " + state:                      {code: 1, stderr: "run-exists"},
 		"approvals":                                 {stderr: "nothing waits"},
@@ -52,7 +52,7 @@ func TestURL(t *testing.T) {
 	there("sessions", "delete", "s1", "--yes").want(t, 0, "Erased session s1.", "")
 	spawn(t, dir, nil, nil, "approvals", "--url", s.url).wait().want(t, 1, "", "auth-required")
 	spawn(t, dir, nil, nil, "approvals", "--url", s.url, "--token-env", "NONE").wait().want(t, 2, "", "NONE")
-	spawn(t, dir, nil, nil, "approvals", "--url", "ftp://host").wait().want(t, 2, "", "--url wants the URL of an API")
+	spawn(t, dir, nil, nil, "approvals", "--url", "ftp://host").wait().want(t, 2, "", "--url is not the URL of an API")
 	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
 		t.Errorf("the folder of the client has %v, want nothing", entries)
 	}

@@ -30,9 +30,9 @@ func TestUsage(t *testing.T) {
 		{"run shout a b", "3 argument(s) are given"},
 		{"run shout --sesion s", "there is no flag --sesion; did you mean --session?"},
 		{"run shout -5", "write -- before an argument that begins with a dash"},
-		{"run shout hi --dev --config x.json", "exclude each other"},
-		{"start --dev --host 0.0.0.0", "loopback only"},
-		{"start --dev --host example.com", "loopback only"},
+		{"run shout hi --dev --config x.json", "cannot be combined"},
+		{"start --dev --host 0.0.0.0", "only on loopback"},
+		{"start --dev --host example.com", "only on loopback"},
 		{"start now", "1 argument(s) are given"},
 		{"help nothing", "There is no command"},
 		{"help run fast", "There is no command"},
@@ -227,7 +227,7 @@ func TestInit(t *testing.T) {
 		t.Errorf("init --json = %+v, want 4 files and 2 commands", doc)
 	}
 	write(t, "file", "")
-	here(t, "init", "file/below").want(t, 1, "", "Nothing was made")
+	here(t, "init", "file/below").want(t, 1, "", "Nothing was created")
 }
 
 func TestTokens(t *testing.T) {

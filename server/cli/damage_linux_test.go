@@ -22,8 +22,8 @@ func TestDamagedDatabase(t *testing.T) {
 	ids, _, _ := s.acknowledge(20_000, 100)
 	s.signal(syscall.SIGTERM)
 	s.wait().want(t, 0, "", "")
-	spawn(t, dir, nil, nil, "storage", "verify").wait().want(t, 0, data+" is sound.", "")
-	spawn(t, dir, nil, nil, "doctor").wait().want(t, 0, data+" is sound.", "")
+	spawn(t, dir, nil, nil, "storage", "verify").wait().want(t, 0, data+" is undamaged.", "")
+	spawn(t, dir, nil, nil, "doctor").wait().want(t, 0, data+" is undamaged.", "")
 
 	s = serve(t, dir)
 	if err := os.Truncate(data, 32<<10); err != nil {

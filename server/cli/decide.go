@@ -40,7 +40,7 @@ func (c *call) decide(ctx context.Context, granted bool) error {
 		}
 		switch held := s.Status == store.Aborted && len(s.PendingApprovals) > 0; {
 		case err != nil && ctx.Err() != nil:
-			err = fault.New(fault.RunAborted, "Interrupted before anything was decided.").Advise("Run it again.")
+			err = fault.New(fault.RunAborted, "Interrupted before a decision.").Advise("Run the command again.")
 		case err == nil && s.Status != store.Awaiting && !held:
 			err = fault.New(fault.RunNotSuspended, "The run is %s.", s.Status).Advise(runState)
 		}
@@ -85,18 +85,18 @@ func (c *call) decisions(pending []agent.Approval, granted bool) ([]rest.Decisio
 		return nil, err
 	}
 	if args != nil && len(calls) != 1 {
-		return nil, c.cmd.misused("--args is for one call, and the run waits for %d: name it.", len(calls))
+		return nil, c.cmd.misused("--args changes one call, and the run waits for %d: name the call.", len(calls))
 	}
 	var decisions []rest.DecisionBody
 	for _, id := range calls {
 		if !slices.Contains(waiting, id) {
 			return nil, fault.Invalid(fmt.Sprintf("The run does not wait for the call %q.", id)).
-				Advise("Name one of: " + strings.Join(waiting, ", ") + "; or none, for all.")
+				Advise("Name one of: " + strings.Join(waiting, ", ") + ". Without a name, the command decides on all.")
 		}
 		a := byName[id]
 		if granted && !c.flags.again && a.MayHaveHappened() {
 			return nil, fault.New(fault.OutcomeUnknown, "The call %s of %s may have happened already, and nobody knows. Nothing was decided.", id, a.ToolName).
-				Advise("Find out whether it happened. If so, deny it; to make it once more, add --again.")
+				Advise("Find out whether it did. If so, deny it. To make the call once more, add --again.")
 		}
 		decisions = append(decisions, rest.DecisionBody{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Reason: c.flags.reason,
 			Again: granted && c.flags.again, Args: args})

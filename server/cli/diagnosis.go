@@ -88,7 +88,7 @@ func (c *call) checkFiles(d *diagnosis, cfg *config.Config) {
 		}
 		if c.flags.fixPerms {
 			if err := os.Chmod(g.path, info.Mode().Perm()&^open); err != nil {
-				d.fails("permissions", fault.Invalid(fmt.Sprintf("The rights of others on %s cannot be taken away: %v.", g.path, err)).Advise("Change them as the owner of the file."))
+				d.fails("permissions", fault.Invalid(fmt.Sprintf("The group and other permissions of %s cannot be removed: %v.", g.path, err)).Advise("Remove them as the owner of the file."))
 				continue
 			}
 			d.Fixed = append(d.Fixed, g.path)
@@ -143,7 +143,7 @@ func (c *call) checkSecrets(d *diagnosis, cfg *config.Config) {
 func (c *call) checkDatabase(ctx context.Context, d *diagnosis, cfg *config.Config) {
 	path := cfg.Resolve(cfg.Storage.Path)
 	if cfg.Storage.Encryption.Enabled {
-		d.fails("database", fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but this build cannot encrypt its database."))
+		d.fails("database", fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but agentd cannot encrypt the database."))
 		return
 	}
 	if !exists(path) {

@@ -127,10 +127,10 @@ func (c *call) printDiagnosis(d *diagnosis) error {
 		return err
 	}
 	for _, path := range d.Fixed {
-		fmt.Fprintf(c.stdout, "Took the rights of others off %s.\n", printable(path))
+		fmt.Fprintf(c.stdout, "Removed group and other permissions from %s.\n", printable(path))
 	}
 	if len(d.Outbound) > 0 {
-		fmt.Fprintln(c.stdout, "\nThe server may contact these, and starts these programs; there are no others:")
+		fmt.Fprintln(c.stdout, "\nThe server may contact these hosts and start these programs, and no others:")
 		for _, t := range d.Outbound {
 			fmt.Fprintf(w, "  %s\t%s\n", destination(t), t.Setting)
 		}

@@ -112,7 +112,7 @@ func (c *call) holder(cfg *config.Config) (*client.Client, error) {
 func (c *call) named() (*client.Client, error) {
 	u, err := url.Parse(c.flags.url)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, c.cmd.misused("--url wants the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
+		return nil, c.cmd.misused("--url is not the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
 	}
 	return c.authorised(client.Options{URL: strings.TrimSuffix(u.String(), "/"), Keyed: true})
 }

@@ -43,7 +43,7 @@ func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error)
 		return nil, err
 	}
 	if !cfg.Audit.Enabled {
-		return nil, fault.New(fault.EvidenceIncomplete, "audit.enabled is false, so nothing is recorded that could be shown.")
+		return nil, fault.New(fault.EvidenceIncomplete, "audit.enabled is false, so there are no entries about the run.")
 	}
 	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +111,7 @@ func (c *call) tellReport(r *evidence.Report) error {
 		put("tool events", "not recorded: %d decisions are shown by the requests that made them, and by nothing else", r.Asked)
 	}
 	for _, seq := range r.Unmade {
-		put("not made", "the decision that entry %d tells of: the run goes on without it, as after a crash in between", seq)
+		put("not made", "the decision of entry %d: the run continues without it, as after a crash in between", seq)
 	}
 	if r.Omitted > 0 {
 		put("omitted", "%d requests that name the run, beyond the limit or after the checkpoint", r.Omitted)

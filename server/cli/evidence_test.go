@@ -122,7 +122,7 @@ func TestEvidence(t *testing.T) {
 	write(t, "cut", whole[:len(whole)-10])
 	here(t, "evidence", "verify", "cut").want(t, 1, "entries:   it was altered or cut off", "")
 	here(t, "evidence", "verify", "none").want(t, 1, "", "Check the name.")
-	here(t, "evidence", "verify", "ann.evidence", "--public-key", "cut").want(t, 2, "", "it is no PEM")
+	here(t, "evidence", "verify", "ann.evidence", "--public-key", "cut").want(t, 2, "", "it is not PEM")
 	here(t, "evidence", "verify").want(t, 2, "", "")
 	here(t, "help", "evidence").want(t, 0, "evidence RUN", "")
 }

@@ -30,7 +30,7 @@ func (c *call) output(ctx context.Context, fill func(context.Context, io.Writer)
 			return err
 		})
 		if err != nil && ctx.Err() != nil {
-			fmt.Fprintf(c.stderr, "agentd: interrupted; %s is as it was\n", name)
+			fmt.Fprintf(c.stderr, "agentd: interrupted; %s is unchanged\n", name)
 			return exitCode(exitFailed)
 		}
 		return err
@@ -41,7 +41,7 @@ func (c *call) output(ctx context.Context, fill func(context.Context, io.Writer)
 // replace puts what fill writes in the place of a file, all of it or nothing. Nobody else may read the new one.
 func replace(name string, fill func(*os.File) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return usage("-o names %s, which is no file.", name).Advise("Name a file, or leave -o out to write to stdout.")
+		return usage("-o names %s, which is not a file.", name).Advise("Name a file, or omit -o to write to stdout.")
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".agentd-export-*")
 	if err != nil {

@@ -169,7 +169,7 @@ func TestOutOfFiles(t *testing.T) {
 	flood := s.flood(2 * files)
 	eventually(t, "the end of all files", func() bool { return s.files() >= files })
 	eventually(t, "the line in the log", func() bool {
-		return strings.Contains(s.stderr.String(), "connections wait: no more files can be opened")
+		return strings.Contains(s.stderr.String(), "connections wait: the process cannot open more files")
 	})
 	s.restful("without a file")
 	if code, status, message := inside.health(); code != 503 || status != "fail" || !strings.Contains(message, "files") {

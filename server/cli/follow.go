@@ -79,12 +79,12 @@ func (c *call) newFollower(d *door, runID string, open *http.Response) *follower
 func (f *follower) lost(err error) error {
 	show := "`agentd runs show " + f.runID + "`"
 	if fault.Is(err, fault.ServerDraining) {
-		return fault.New(fault.ServerDraining, "The server stops; run %s goes on when it is back.", f.runID).Advise("Ask with " + show + " then.")
+		return fault.New(fault.ServerDraining, "The server stops. Run %s continues when it is back.", f.runID).Advise("Ask with " + show + " then.")
 	}
 	if f.broken++; f.broken < maxReattach {
 		return nil
 	}
-	return fault.New(fault.ServerUnreachable, "The connection to the server at %s is lost; run %s goes on there: %v.", f.d.URL(), f.runID, innermost(err)).
+	return fault.New(fault.ServerUnreachable, "The connection to the server at %s is lost. Run %s continues there: %v.", f.d.URL(), f.runID, innermost(err)).
 		Because(err).Advise("Ask with " + show + " when the server is back.")
 }
 
@@ -181,7 +181,7 @@ func (f *follower) read() {
 }
 
 func (f *follower) changed() error {
-	return fault.New(fault.RunConflict, "The run does not wait for the same calls any more.").Advise(runState)
+	return fault.New(fault.RunConflict, "The run no longer waits for the same calls.").Advise(runState)
 }
 
 // take shows an event.
@@ -263,7 +263,7 @@ func (f *follower) decide(decisions []rest.DecisionBody) {
 			faster := fault.Is(err, fault.RunConflict) || fault.Is(err, fault.RunNotSuspended) || fault.Is(err, fault.ApprovalNotWaiting)
 			switch {
 			case errors.Is(err, errVoted):
-				fmt.Fprintf(f.c.stderr, "agentd: the decision counts, but run %s needs the word of others, too; ask with `agentd runs show %[1]s`\n", f.runID)
+				fmt.Fprintf(f.c.stderr, "agentd: the decision counts, but run %s needs further approvers; see `agentd runs show %[1]s`\n", f.runID)
 				return true, exitCode(exitAwaiting)
 			case err == nil, f.moved, f.asker != nil && faster: // its events say the rest
 				return false, nil
@@ -303,11 +303,11 @@ func (f *follower) abort() (over bool, err error) {
 	f.aborting = true
 	f.closeQuestion()
 	if f.spared {
-		where := "it goes on in the server"
+		where := "it continues in the server"
 		if f.d.local != nil {
-			where = "the next `agentd start` takes it up"
+			where = "the next `agentd start` continues it"
 		}
-		fmt.Fprintf(f.c.stderr, "agentd: run %s is not watched any more; %s\n", f.runID, where)
+		fmt.Fprintf(f.c.stderr, "agentd: stopped watching run %s; %s\n", f.runID, where)
 		return true, exitCode(exitFailed)
 	}
 	f.work.Go(func() {

@@ -49,7 +49,7 @@ func (c *call) init(context.Context) error {
 	if c.flags.json {
 		return c.printJSON(map[string]any{"created": created, "next": next})
 	}
-	_, err := fmt.Fprintf(c.stdout, "Made %s.\n\nNext:\n  %s\n  %s\n\n%s\n", strings.Join(created, ", "), next[0], next[1], agentVerbs)
+	_, err := fmt.Fprintf(c.stdout, "Created %s.\n\nNext:\n  %s\n  %s\n\n%s\n", strings.Join(created, ", "), next[0], next[1], agentVerbs)
 	return err
 }
 
@@ -70,8 +70,8 @@ func plant(dir string, seeds []seed) error {
 		}
 	}
 	if issues != nil {
-		return fault.Invalid("Nothing was made, because something is in the way.", issues...).
-			Advise("Choose another folder, or move what is there.")
+		return fault.Invalid("Nothing was created, because files with these names exist.", issues...).
+			Advise("Choose another folder, or move these files.")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return unmade(err)
@@ -88,7 +88,7 @@ func plant(dir string, seeds []seed) error {
 }
 
 func unmade(err error) error {
-	return fault.Invalid(fmt.Sprintf("Nothing was made: %v.", err)).Advise("Choose another folder, or check its permissions.")
+	return fault.Invalid(fmt.Sprintf("Nothing was created: %v.", err)).Advise("Choose another folder, or check its permissions.")
 }
 
 // make makes the file or folder, for its owner's eyes only. Whatever came to be there meanwhile is left alone.

@@ -59,18 +59,18 @@ func (c *call) load() (*config.Config, error) {
 	}
 	cfg, err := config.Load(c.file(), c.env, overrides)
 	if f, ok := err.(*fault.Error); ok && f.Hint == "" {
-		f.Advise("Correct that; `agentd config check` tells whether all is well.")
+		f.Advise("Correct the configuration, and check it with `agentd config check`.")
 	}
 	return cfg, err
 }
 
 func (c *call) loadDemo(overrides map[string]string) (*config.Config, error) {
 	if c.flags.config != "" {
-		return nil, c.cmd.misused("--dev and --config exclude each other.")
+		return nil, c.cmd.misused("--dev and --config cannot be combined.")
 	}
 	if host := c.flags.host; host != "" && host != "localhost" {
 		if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
-			return nil, c.cmd.misused("--dev lets everybody in, so it listens on loopback only; --host is %q.", host)
+			return nil, c.cmd.misused("--dev accepts every caller, and therefore listens only on loopback; --host is %q.", host)
 		}
 	}
 	files, err := fs.Sub(demoFiles, "demo")

@@ -62,7 +62,7 @@ func (s *scribe) end(ctx context.Context, c *call, err error) error {
 	if err != nil && s.begun != nil {
 		s.begun.Decision = ""
 		if failed := s.refuse(ctx, *s.begun, err); failed != nil {
-			fmt.Fprintf(c.stderr, "agentd: the audit chain says that it was done: that it failed could not be recorded (%v)\n", innermost(failed))
+			fmt.Fprintf(c.stderr, "agentd: the audit chain records the operation as done, because its failure could not be recorded (%v)\n", innermost(failed))
 		}
 	}
 	return err
@@ -83,7 +83,7 @@ func (c *call) chronicle(ctx context.Context, cfg *config.Config, fn func(*scrib
 	case !opened:
 		return undone(err)
 	case err != nil:
-		fmt.Fprintf(c.stderr, "agentd: what was done is recorded, but the audit chain has no checkpoint of it: %v\n", innermost(err))
+		fmt.Fprintf(c.stderr, "agentd: the operation is recorded, but no checkpoint of the audit chain covers it: %v\n", innermost(err))
 	}
 	return failed
 }
@@ -103,7 +103,7 @@ func undone(err error) error {
 		return f
 	}
 	return fault.New(fault.AuditUnavailable, "The audit chain cannot be written (%v). Nothing was done.", innermost(err)).Because(err).
-		Advise("Check free space and permissions of the folder of `audit.path`, and run it again.")
+		Advise("Check free space and permissions of the folder of `audit.path`, and run the command again.")
 }
 
 // appending opens the chain to append to it: as its holder or, when a server holds it, beside that server.
@@ -113,7 +113,7 @@ func (c *call) appending(ctx context.Context, fn func(*audit.Log) error) error {
 		return err
 	}
 	if len(o.Passphrase) == 0 {
-		return fault.New(fault.EncryptionRequired, "What is recorded is encrypted, and no passphrase is given.").
+		return fault.New(fault.EncryptionRequired, "The audit chain is encrypted, and there is no passphrase.").
 			Advise("Set `audit.passphraseRef` in the configuration.")
 	}
 	o.Holder = store.Holder{Command: c.cmd.name}

@@ -56,14 +56,14 @@ func recorded(t *testing.T) {
 
 func TestSecretsAreRecorded(t *testing.T) {
 	recorded(t)
-	here(t, "secrets", "set", "db", "--value", "hunter2hunter2").want(t, 0, "", "is kept")
-	here(t, "secrets", "rotate", "db").want(t, 0, "", "is kept")
+	here(t, "secrets", "set", "db", "--value", "hunter2hunter2").want(t, 0, "", "Stored the secret")
+	here(t, "secrets", "rotate", "db").want(t, 0, "", "Stored the secret")
 	here(t, "secrets", "rotate", "none").want(t, 1, "", "resolution-failed")
 	here(t, "secrets", "get", "db").want(t, 0, "bytes", "") // shows nothing
 	here(t, "secrets", "get", "db", "--reveal").want(t, 0, "", "")
 	here(t, "secrets", "get", "none", "--reveal").want(t, 1, "", "resolution-failed")
 	here(t, "secrets", "ref", "env:NEVER?default=hunter2hunter2", "--reveal").want(t, 0, "hunter2", "")
-	here(t, "secrets", "delete", "db").want(t, 0, "", "is gone")
+	here(t, "secrets", "delete", "db").want(t, 0, "", "Deleted the secret")
 	here(t, "secrets", "delete", "db", "--json").want(t, 1, `"deleted": false`, "")
 	here(t, "secrets", "set", "a b", "--value", "hunter2hunter2").want(t, 1, "", "secret-ref-invalid") // wrong usage is nothing to record
 	t.Setenv("AGENTD_MASTER_PASSPHRASE", "")
@@ -94,7 +94,7 @@ func TestSecretsBesideServer(t *testing.T) {
 		if status := srv.call("GET", "/agents", "", nil); status != 200 {
 			t.Errorf("GET /agents = %d, want 200", status)
 		}
-		here(t, "secrets", "set", fmt.Sprint("k", i), "--value", "hunter2hunter2").want(t, 0, "", "is kept")
+		here(t, "secrets", "set", fmt.Sprint("k", i), "--value", "hunter2hunter2").want(t, 0, "", "Stored the secret")
 	}
 	srv.call("GET", "/agents", "", nil)
 	last(t, "cli secret:set secret:k1 success", "token http:request /v1/agents success")
@@ -107,10 +107,10 @@ func TestPassphraseOfTheChain(t *testing.T) {
 	recorded(t)
 	write(t, "agentd.json", strings.Replace(auditedConfig, "file:phrase", "ref:phrase", 1))
 	here(t, "secrets", "set", "db", "--value", "hunter2hunter2").want(t, 1, "", `no value under "phrase". Nothing was done`)
-	here(t, "secrets", "set", "phrase", "--value", "correct horse").want(t, 0, "", "is kept")
-	here(t, "secrets", "set", "db", "--value", "hunter2hunter2").want(t, 0, "", "is kept")
+	here(t, "secrets", "set", "phrase", "--value", "correct horse").want(t, 0, "", "Stored the secret")
+	here(t, "secrets", "set", "db", "--value", "hunter2hunter2").want(t, 0, "", "Stored the secret")
 	for _, args := range [][]string{{"set", "phrase", "--value", "another"}, {"rotate", "phrase"}, {"delete", "phrase"}} {
-		here(t, append([]string{"secrets"}, args...)...).want(t, 1, "", "opens the audit chain")
+		here(t, append([]string{"secrets"}, args...)...).want(t, 1, "", "is the passphrase of the audit chain")
 	}
 	last(t, "cli secret:set secret:phrase success", "cli secret:set secret:db success", "cli secret:set secret:phrase denied secret-access-denied",
 		"cli secret:rotate secret:phrase denied secret-access-denied", "cli secret:delete secret:phrase denied secret-access-denied")
@@ -121,7 +121,7 @@ func TestPassphraseOfTheChain(t *testing.T) {
 	}
 	here(t, "secrets", "set", "phrase", "--value", "guess").want(t, 1, "", "audit-passphrase-wrong")
 	here(t, "secrets", "get", "phrase").want(t, 1, "", "has no secret")
-	here(t, "secrets", "set", "phrase", "--value", "correct horse").want(t, 0, "", "is kept")
+	here(t, "secrets", "set", "phrase", "--value", "correct horse").want(t, 0, "", "Stored the secret")
 	last(t, "cli secret:delete secret:phrase denied secret-access-denied", "cli secret:set secret:phrase success")
 }
 
@@ -134,7 +134,7 @@ func TestNothingUnrecorded(t *testing.T) {
 	}
 	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
 	write(t, "agentd.json", strings.Replace(auditedConfig, `"enabled": true`, fmt.Sprintf(`"enabled": true, "path": %q`, filepath.Join(disk, "audit.db")), 1))
-	here(t, "secrets", "set", "db", "--value", "first").want(t, 0, "", "is kept")
+	here(t, "secrets", "set", "db", "--value", "first").want(t, 0, "", "Stored the secret")
 	id := strings.TrimSpace(here(t, "token", "create", "--scope", "agents:read", "--json").want(t, 0, "", "").stdout)
 	var made struct{ Token struct{ ID string } }
 	if err := json.Unmarshal([]byte(id), &made); err != nil {
@@ -188,9 +188,9 @@ func TestCommandsAreRecorded(t *testing.T) {
 	}
 	id := runs.Runs[0].RunID
 	last(t, "cli run:start run:"+id+" success", "cli http:request /v1/agents/shout/stream success")
-	here(t, "runs", "abort", id).want(t, 1, "", "has ended already")
+	here(t, "runs", "abort", id).want(t, 1, "", "has already ended")
 	here(t, "sessions", "export", "s1", "-o", "s1.jsonl").want(t, 0, "", "")
-	here(t, "sessions", "import", "s1.jsonl", "--as", "s2").want(t, 0, "Made session s2", "")
+	here(t, "sessions", "import", "s1.jsonl", "--as", "s2").want(t, 0, "Created session s2", "")
 	here(t, "sessions", "import", "s1.jsonl", "--as", "s2").want(t, 1, "", "session-exists")
 	here(t, "sessions", "delete", "s2", "--yes").want(t, 0, "Erased session s2.", "")
 	here(t, "sessions", "delete", "s2", "--yes").want(t, 1, "", "session-not-found")

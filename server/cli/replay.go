@@ -46,7 +46,7 @@ func (c *call) replay(ctx context.Context) error {
 // recording reads a cassette from a file or, for -, from stdin.
 func (c *call) recording(name string) (*cassette.Recording, error) {
 	unreadable := func(err error) error {
-		return fault.New(fault.CassetteInvalid, "The cassette cannot be read: %v.", err).Advise("Check the path; `agentd runs cassette` writes one.")
+		return fault.New(fault.CassetteInvalid, "The recording cannot be read: %v.", err).Advise("Check the path; `agentd runs cassette` writes one.")
 	}
 	var src io.Reader = c.stdin
 	if name != "-" {
@@ -68,7 +68,7 @@ func (c *call) recording(name string) (*cassette.Recording, error) {
 func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *cassette.Recording) (agent.Registration, error) {
 	id := cmp.Or(c.flags.agent, rec.Meta.AgentID)
 	if id == "" {
-		return agent.Registration{}, c.cmd.misused("the cassette names no agent: give one with --agent.")
+		return agent.Registration{}, c.cmd.misused("the recording names no agent: name one with --agent.")
 	}
 	i := slices.IndexFunc(regs, func(r agent.Registration) bool { return r.ID == id })
 	if i < 0 {

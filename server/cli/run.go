@@ -37,7 +37,7 @@ func (c *call) run(ctx context.Context) error {
 	return interruptible(ctx, func(ctx context.Context) error {
 		f, err := c.begin(ctx, cfg, body)
 		if err != nil && ctx.Err() != nil {
-			return fault.New(fault.RunAborted, "Interrupted before the run had begun.").Advise("Run it again.")
+			return fault.New(fault.RunAborted, "Interrupted before the run began.").Advise("Run the command again.")
 		}
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func (c *call) input() (string, error) {
 		return c.args[1], checkText(c.args[1])
 	}
 	if len(c.args) == 1 && isTerminal(c.stdin) {
-		return "", c.cmd.misused("there is no input: give it as an argument, or pipe it in.")
+		return "", c.cmd.misused("the input is missing: pass it as an argument, or on stdin.")
 	}
 	if c.stdin == nil {
 		return "", nil
@@ -123,7 +123,7 @@ func (c *call) beginAt(ctx context.Context, d *door, agentID string, body rest.R
 func localHint(err error) error {
 	switch f := fault.Of(err); f.Kind {
 	case fault.SessionBusy:
-		return f.Advise("Wait for that run; if its process was killed, `agentd start` takes it up.")
+		return f.Advise("Wait for that run. If its process was killed, `agentd start` continues it.")
 	case fault.ConfigInvalid:
 		return f.Advise("Correct the flags or the input that the issues name.")
 	}

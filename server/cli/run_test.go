@@ -180,7 +180,7 @@ func TestRunLeavesOtherRunsAlone(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	spawn(t, dir, nil, nil, "run", "same", "y").wait().want(t, 0, "y", "")
-	spawn(t, dir, nil, nil, "run", "slow", "y", "--session", "s").wait().want(t, 1, "", "session-busy").want(t, 1, "", "`agentd start` takes it up")
+	spawn(t, dir, nil, nil, "run", "slow", "y", "--session", "s").wait().want(t, 1, "", "session-busy").want(t, 1, "", "`agentd start` continues it")
 
 	srv := serve(t, dir)
 	srv.token = token(t, dir)

@@ -136,7 +136,7 @@ func (c *call) approvals(ctx context.Context) error {
 			}
 			fmt.Fprintf(&b, "run %s: %s waits for approval since %s\n%s", printable(a.RunID), printable(a.ToolName), a.RequestedAt, details(a.Approval, columns(c.stdout)))
 			if a.Mismatch != "" {
-				fmt.Fprintf(&b, "  CHANGED SINCE IT WAS ASKED FOR: %s\n", printable(a.Mismatch))
+				fmt.Fprintf(&b, "  CHANGED SINCE THE REQUEST: %s\n", printable(a.Mismatch))
 			}
 		}
 		if len(list.Approvals) == 0 {
@@ -170,11 +170,11 @@ func (c *call) tellAborted(answer rest.AbortAnswer, server bool) error {
 	case answer.Status == store.Running && server:
 		text = fmt.Sprintf("Run %s ends after its current step.", answer.RunID)
 	case answer.Status == store.Running:
-		return fault.New(fault.RunConflict, "Run %s was left behind by a process that was killed.", answer.RunID).
-			Advise("Run `agentd start`, which takes it up, and abort it there.")
+		return fault.New(fault.RunConflict, "The process of run %s was killed.", answer.RunID).
+			Advise("Run `agentd start`, which continues the run, and abort it there.")
 	default:
-		return fault.New(fault.RunConflict, "Run %s has ended already: it is %s.", answer.RunID, answer.Status).
-			Advise("Read what became of it with `agentd runs show " + answer.RunID + "`.")
+		return fault.New(fault.RunConflict, "Run %s has already ended: it is %s.", answer.RunID, answer.Status).
+			Advise("See the result with `agentd runs show " + answer.RunID + "`.")
 	}
 	if c.flags.json {
 		return c.printJSON(answer)

@@ -52,8 +52,8 @@ func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (se
 			return set()
 		})
 	case found:
-		return store, true, c.refused(ctx, cfg, entry, fault.New(fault.SecretAccessDenied, "The secret %q opens the audit chain, which nobody could read any more.", key).
-			Advise("Leave it. For a new chain, set `audit.passphraseRef` to another secret and `audit.path` to another file."))
+		return store, true, c.refused(ctx, cfg, entry, fault.New(fault.SecretAccessDenied, "The secret %q is the passphrase of the audit chain. Without it, nobody can read the chain.", key).
+			Advise("Keep the secret. For a new chain, set `audit.passphraseRef` to another secret and `audit.path` to another file."))
 	}
 	// Without this secret there is no chain to record in, or none that opens.
 	if err := set(); err != nil {

@@ -51,7 +51,7 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 		return []byte(text), nil
 	}
 	if text != "" {
-		return nil, c.cmd.misused("%s and --from-stdin exclude each other.", flag)
+		return nil, c.cmd.misused("%s and --from-stdin cannot be combined.", flag)
 	}
 	b, err := io.ReadAll(io.LimitReader(c.stdin, maxSecret))
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 	}
 	s := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 	if s == "" {
-		return nil, fault.Invalid("There is no value on stdin.").Advise("Send the value, `agentd secrets set KEY --from-stdin < FILE` for instance.")
+		return nil, fault.Invalid("There is no value on stdin.").Advise("Send the value, for example `agentd secrets set KEY --from-stdin < FILE`.")
 	}
 	return []byte(s), nil
 }
@@ -85,7 +85,7 @@ func (c *call) keep(ctx context.Context, action audit.Action, value []byte) erro
 			Value string `json:"value,omitempty"`
 		}{key, store.Name(), shown})
 	}
-	fmt.Fprintf(c.stderr, "The secret %s is kept in the %s.\n", key, store.Name())
+	fmt.Fprintf(c.stderr, "Stored the secret %s in the %s.\n", key, store.Name())
 	return c.reveal(value)
 }
 
@@ -95,7 +95,7 @@ func (c *call) revealed(value []byte) (string, error) {
 	case !c.flags.reveal:
 		return "", nil
 	case !utf8.Valid(value):
-		return "", fault.New(fault.ResolutionFailed, "The value is no text, so JSON cannot hold it.").Advise("Leave out --json to get its bytes.")
+		return "", fault.New(fault.ResolutionFailed, "The value is not text, and JSON cannot hold it.").Advise("Omit --json to get the bytes.")
 	}
 	return string(value), nil
 }
@@ -154,7 +154,7 @@ func (c *call) printFound(found bool, doc any) error {
 }
 
 func noSecret(store secret.Store, key string) error {
-	return fault.New(fault.ResolutionFailed, "The %s has no secret %q.", store.Name(), key).Advise("List what there is with `agentd secrets list`.")
+	return fault.New(fault.ResolutionFailed, "The %s has no secret %q.", store.Name(), key).Advise("List the secrets with `agentd secrets list`.")
 }
 
 func (c *call) listSecrets(context.Context) error {
@@ -199,7 +199,7 @@ func (c *call) deleteSecret(ctx context.Context) error {
 	if !found {
 		return noSecret(store, key)
 	}
-	fmt.Fprintf(c.stderr, "The secret %s is gone from the %s.\n", key, store.Name())
+	fmt.Fprintf(c.stderr, "Deleted the secret %s from the %s.\n", key, store.Name())
 	return nil
 }
 
@@ -261,7 +261,7 @@ func (c *call) tryRef(ctx context.Context) error {
 		return c.printJSON(doc)
 	}
 	if !c.flags.reveal {
-		_, err = fmt.Fprintf(c.stdout, "%s gives a value of %d bytes. Add --reveal to see it.\n", ref, len(value))
+		_, err = fmt.Fprintf(c.stdout, "%s has a value of %d bytes. Add --reveal to see it.\n", ref, len(value))
 		return err
 	}
 	return c.reveal(value)

@@ -43,7 +43,7 @@ func TestSecrets(t *testing.T) {
 	sec("get", "db_word").want(t, 0, "The env has db_word (15 bytes)", "")
 
 	t.Setenv("BYTES", "\xff\xfe")
-	sec("get", "bytes", "--reveal", "--json").want(t, 1, "The value is no text, so JSON cannot hold it.", "")
+	sec("get", "bytes", "--reveal", "--json").want(t, 1, "The value is not text, and JSON cannot hold it.", "")
 	sec("get", "bytes", "--json").want(t, 0, `"found": true`, "")
 	sec("get", "bytes", "--reveal").want(t, 0, "\xff\xfe\n", "")
 	t.Setenv("AGENTD_SECRETS_SOURCE", "keyring,env,encrypted-file")
@@ -52,10 +52,10 @@ func TestSecrets(t *testing.T) {
 
 	t.Setenv("AGENTD_MASTER_PASSPHRASE", "a passphrase")
 	sec("set", "db").want(t, 2, "", "the value is missing")
-	stdin(value, "set", "db", "--from-stdin", "--value", "x").want(t, 2, "", "exclude each other")
+	stdin(value, "set", "db", "--from-stdin", "--value", "x").want(t, 2, "", "cannot be combined")
 	stdin("\n", "set", "db", "--from-stdin").want(t, 1, "", "There is no value on stdin.")
 	sec("set", "a b", "--value", value).want(t, 1, "", "secret-ref-invalid")
-	stdin(value+"\r\n", "set", "db", "--from-stdin").want(t, 0, "", "The secret db is kept in the encrypted-file.")
+	stdin(value+"\r\n", "set", "db", "--from-stdin").want(t, 0, "", "Stored the secret db in the encrypted-file.")
 	sec("set", "api", "--value", value, "--json").want(t, 0, `"store": "encrypted-file"`, "")
 	if fi, err := os.Stat("data/secrets.kse"); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("secrets.kse: %v, %v; want it beside the database with mode 0600", fi, err)
@@ -86,7 +86,7 @@ func TestSecrets(t *testing.T) {
 
 	// References, as the server resolves them.
 	write(t, "key", "in a file\n")
-	sec("ref", "file:key").want(t, 0, "file:key gives a value of 9 bytes.", "")
+	sec("ref", "file:key").want(t, 0, "file:key has a value of 9 bytes.", "")
 	sec("ref", "ref:api", "--reveal").want(t, 0, "third\n", "")
 	sec("ref", "encrypted-file:data/secrets.kse#api", "--reveal").want(t, 0, "third\n", "")
 	sec("ref", "file:key", "--reveal").want(t, 0, "in a file\n", "")
@@ -106,7 +106,7 @@ func TestSecrets(t *testing.T) {
 	sec("ref", "literal:hunter2hunter2").want(t, 1, "", "literal-secrets-forbidden")
 	sec("ref", "vault://h/p").want(t, 1, "", "missing-peer-dependency").want(t, 1, "", "env:, file:")
 
-	sec("delete", "db").want(t, 0, "", "The secret db is gone")
+	sec("delete", "db").want(t, 0, "", "Deleted the secret db")
 	sec("delete", "db", "--json").want(t, 1, `"deleted": false`, "")
 	t.Setenv("AGENTD_MASTER_PASSPHRASE", "another")
 	sec("list").want(t, 1, "", "the passphrase is wrong")

@@ -88,7 +88,7 @@ func (c *call) deleteSession(ctx context.Context) error {
 	if !c.flags.yes {
 		who := c.newAsker()
 		if who == nil {
-			return c.cmd.misused("--yes is missing: nobody can be asked here.")
+			return c.cmd.misused("--yes is missing, and there is no terminal to ask on.")
 		}
 		answer, err := who.line(ctx, fmt.Sprintf("Erase session %s with all that was said in it, for good? [y/N] ", printable(id)))
 		if answer = strings.ToLower(answer); err != nil || answer != "y" && answer != "yes" {
@@ -129,5 +129,5 @@ func (c *call) importSession(ctx context.Context) error {
 	if !c.flags.json {
 		c.warn(made.Warnings)
 	}
-	return c.report(made, "Made session %s with %d message(s) and %d hand-off(s).\n", made.Session.ID, made.Messages, made.Handoffs)
+	return c.report(made, "Created session %s with %d message(s) and %d hand-off(s).\n", made.Session.ID, made.Messages, made.Handoffs)
 }

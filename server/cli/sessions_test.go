@@ -56,7 +56,7 @@ func TestSessions(t *testing.T) {
 		}
 
 		do("", "import", "s1.jsonl").want(t, 1, "", "agentd: session-exists: ").want(t, 1, "", "  hint: Give the session another id with --as.\n")
-		do("", "import", "s1.jsonl", "--as", "s3").want(t, 0, "Made session s3 with 2 message(s) and 0 hand-off(s).\n", "")
+		do("", "import", "s1.jsonl", "--as", "s3").want(t, 0, "Created session s3 with 2 message(s) and 0 hand-off(s).\n", "")
 		do(file, "import", "-", "--as", "s4", "--json").want(t, 0, `"warnings": []`, "")
 		do(strings.Replace(file, "hello", "jello", 1), "import", "-", "--as", "s5").want(t, 1, "", "agentd: session-export-checksum-mismatch: ")
 		do("{}", "import", "-").want(t, 1, "", "  - line.1: is not the meta record")
@@ -76,7 +76,7 @@ func TestSessions(t *testing.T) {
 				t.Errorf("%s: stdout %q, want none", s.line, s.stdout)
 			}
 		}
-		do("", "export", "s2", "-o", ".").want(t, 2, "", "which is no file")
+		do("", "export", "s2", "-o", ".").want(t, 2, "", "which is not a file")
 		do("", "export", "s2", "-o", "none/x").want(t, 1, "", "The file none/x cannot be written: no such file")
 		do("", "messages", "s2", "--limit", "0").want(t, 2, "", "--limit is 0")
 		entries, err := filepath.Glob(filepath.Join(dir, ".agentd-export-*"))
@@ -114,7 +114,7 @@ func TestSlowInputHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%s import -: %v; want all read", what, err)
 		}
 		to.Close()
-		p.wait().want(t, 0, map[string]string{"sessions": "Made session s1 with 2 message(s)", "runs": "which waits for approval"}[what], "")
+		p.wait().want(t, 0, map[string]string{"sessions": "Created session s1 with 2 message(s)", "runs": "which waits for approval"}[what], "")
 		if n := len(s.runs()); what == "runs" && n != 2 {
 			t.Errorf("the server lists %d runs, want the imported one, too", n)
 		}
@@ -150,12 +150,12 @@ func TestExportThatBreaksOff(t *testing.T) {
 	hold(t, srv.URL+"/v1")
 	write(t, "old", "old")
 	for _, args := range [][]string{{"sessions", "export", "s"}, {"runs", "cassette", "r"}} {
-		here(t, args...).want(t, 1, `{"kind":"meta"}`, "agentd: server-unreachable: ").want(t, 1, "", "broke off in the middle")
-		here(t, append(args, "-o", "f")...).want(t, 1, "", "broke off in the middle")
+		here(t, args...).want(t, 1, `{"kind":"meta"}`, "agentd: server-unreachable: ").want(t, 1, "", "broke off")
+		here(t, append(args, "-o", "f")...).want(t, 1, "", "broke off")
 		if _, err := os.Stat("f"); err == nil {
 			t.Errorf("%v that broke off made its file", args)
 		}
-		here(t, append(args, "-o", "old")...).want(t, 1, "", "broke off in the middle")
+		here(t, append(args, "-o", "old")...).want(t, 1, "", "broke off")
 		if got := read(t, "old"); got != "old" {
 			t.Errorf("%v that broke off left %q in its file", args, got)
 		}

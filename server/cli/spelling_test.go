@@ -125,7 +125,7 @@ func TestEditedDatabase(t *testing.T) {
 			if status := s.call("GET", "/approvals", "", &list); status != http.StatusOK || len(list.Approvals) != 1 || list.Approvals[0].Mismatch == "" {
 				t.Errorf("GET /approvals = %d %+v, want one with a mismatch", status, list)
 			}
-			spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, "CHANGED SINCE IT WAS ASKED FOR: ", "")
+			spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, "CHANGED SINCE THE REQUEST: ", "")
 			spawn(t, dir, nil, nil, "runs", "approve", call.RunID).wait().want(t, 1, "", "call-altered: What is stored of the call "+call.ToolCallID+" of pay is not what was asked for.")
 			if n := payments(t, dir); n != 0 || s.status(call.RunID) != "awaiting_approval" {
 				t.Errorf("%d payments and the run %s, want none, and that it waits", n, s.status(call.RunID))

@@ -23,7 +23,7 @@ func (c *call) start(ctx context.Context) error {
 	}
 	if c.file() == "" && !c.flags.dev && len(cfg.Agents) == 0 {
 		return fault.New(fault.Usage, "There is no configuration: no --config, no AGENTD_CONFIG, and no agentd.json in this folder.").
-			Advise("Make one with `agentd init`, or try the demo with `agentd start --dev`.")
+			Advise("Create one with `agentd init`, or try the demo with `agentd start --dev`.")
 	}
 	if err := c.unready(); err != nil {
 		return unwritable(err)
@@ -87,7 +87,7 @@ func shut(h config.Hardening) error {
 		return nil
 	}
 	if err := proc.Harden(); err != nil {
-		return fault.Invalid(fmt.Sprintf("The process cannot be made unreadable for others: %v.", err)).
+		return fault.Invalid(fmt.Sprintf("The process cannot protect its memory from other processes: %v.", err)).
 			Advise("Allow prctl(PR_SET_DUMPABLE), or set `hardening.applyOnStart` to false.")
 	}
 	return nil
@@ -118,7 +118,7 @@ type readiness struct {
 }
 
 func unwritable(err error) error {
-	return fault.Invalid(fmt.Sprintf("The ready file cannot be written: %v.", err)).Advise("Give --ready-file a path in a folder that exists and can be written.")
+	return fault.Invalid(fmt.Sprintf("The ready file cannot be written: %v.", err)).Advise("Name a file in an existing folder that you may write to.")
 }
 
 // writeReady puts the file there whole: who sees it can read all of it.

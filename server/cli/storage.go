@@ -78,7 +78,7 @@ func (c *call) verifyStorage(ctx context.Context) error {
 	} else {
 		for _, f := range files {
 			if len(f.Damage) == 0 {
-				_, err = fmt.Fprintf(c.stdout, "%s is sound.\n", printable(f.File))
+				_, err = fmt.Fprintf(c.stdout, "%s is undamaged.\n", printable(f.File))
 			}
 			for _, d := range f.Damage {
 				fmt.Fprintf(c.stdout, "%s is DAMAGED: %s: %s\n", printable(f.File), printable(d.Place), printable(d.Message))
@@ -105,7 +105,7 @@ func (c *call) checkSoundness(ctx context.Context, d *diagnosis, cfg *config.Con
 	}
 	for _, f := range files {
 		if len(f.Damage) == 0 {
-			d.find("integrity", statusOK, "", "%s is sound.", f.File)
+			d.find("integrity", statusOK, "", "%s is undamaged.", f.File)
 			continue
 		}
 		more := ""

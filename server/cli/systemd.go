@@ -19,14 +19,14 @@ func (c *call) inherited() (net.Listener, error) {
 		return nil, nil
 	}
 	if n := c.getenv("LISTEN_FDS"); n != "1" {
-		return nil, fault.New(fault.BindFailed, "The service manager passes %.10q sockets on, and one is wanted.", n).
-			Advise("Leave one ListenStream= in the socket unit.")
+		return nil, fault.New(fault.BindFailed, "The service manager passes %.10q sockets; agentd needs exactly one.", n).
+			Advise("Keep one ListenStream= in the socket unit.")
 	}
 	f := os.NewFile(firstInherited, "inherited socket")
 	defer f.Close()
 	l, err := net.FileListener(f) // of its own, closed in programs that this one starts
 	if err != nil {
-		return nil, fault.New(fault.BindFailed, "The socket that the service manager passes on cannot be used: %v.", err).Because(err)
+		return nil, fault.New(fault.BindFailed, "The socket of the service manager cannot be used: %v.", err).Because(err)
 	}
 	return l, nil
 }

@@ -330,7 +330,7 @@ func find(args []string) (cmd *command, rest []string, err error) {
 		return findMember(args, members)
 	}
 	if strings.HasPrefix(args[0], "-") {
-		return nil, nil, usage("%q is no command; flags follow the command.", args[0])
+		return nil, nil, usage("%q is not a command; flags follow the command.", args[0])
 	}
 	return nil, nil, unknown("command", args[0], firstWords())
 }

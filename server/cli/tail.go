@@ -91,7 +91,7 @@ func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
 		t.printer.end.Result.Status = s.Status
 	}
 	if err != nil && t.last != "" && t.printer.broken == nil {
-		fmt.Fprintf(t.stderr, "agentd: go on after this with --since %s\n", t.last)
+		fmt.Fprintf(t.stderr, "agentd: to continue after this event, use --since %s\n", t.last)
 	}
 	switch {
 	case err == nil:

@@ -65,7 +65,7 @@ func TestTailSurvivesTheServer(t *testing.T) {
 
 	eventually(t, "the end of the run", func() bool { return strings.Contains(frames.stdout.String(), `"type":"agent.end"`) })
 	frames.signal(syscall.SIGINT)
-	said = frames.wait().want(t, 0, "", "agentd: go on after this with --since evt-s-"+id+"-")
+	said = frames.wait().want(t, 0, "", "agentd: to continue after this event, use --since evt-s-"+id+"-")
 	last := wantWhole(t, said.stdout, id)
 
 	from := fmt.Sprintf("evt-s-%s-%s", id, "2")
@@ -147,7 +147,7 @@ func TestTailIsRefused(t *testing.T) {
 	with(t, t.Context(), "", []string{"AGENTD_TOKEN=garbage"}, "tail", "session:s/events").want(t, 1, "", "agentd: auth-invalid: ")
 	narrow := strings.TrimSpace(here(t, "token", "create", "--scope", "agents:read:a").want(t, 0, "svc_", "").stdout)
 	env := []string{"AGENTD_TOKEN=" + narrow}
-	with(t, t.Context(), "", env, "tail", "session:s/events").want(t, 1, "", "agentd: scope-denied: The scope sessions:read:s is needed.\n  hint: Use a token")
+	with(t, t.Context(), "", env, "tail", "session:s/events").want(t, 1, "", "agentd: scope-denied: The request requires the scope sessions:read:s.\n  hint: Use a token")
 	var doc struct{ Error string }
 	if with(t, t.Context(), "", env, "tail", "session:s/events", "--json").decode(t, &doc); doc.Error != "scope-denied" {
 		t.Errorf("error %q, want scope-denied", doc.Error)

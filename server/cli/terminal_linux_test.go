@@ -52,7 +52,7 @@ func TestOnATerminal(t *testing.T) {
 
 	p = command(t, newSite(t), "run", "same")
 	p.cmd.Stdin = tty
-	p.start().wait().want(t, 2, "", "there is no input: give it as an argument, or pipe it in")
+	p.start().wait().want(t, 2, "", "the input is missing: pass it as an argument, or on stdin")
 }
 
 // TestOnATerminalWithoutControl: what an agent says cannot change how a terminal shows what comes after it.

@@ -72,7 +72,7 @@ func (c *call) revokeToken(ctx context.Context) error {
 		}
 		fmt.Fprintf(c.stdout, "Revoked token %s.\n", id)
 		for _, other := range doc.Also {
-			fmt.Fprintf(c.stdout, "Revoked token %s, which descends from it.\n", other)
+			fmt.Fprintf(c.stdout, "Revoked token %s, which was minted from it.\n", other)
 		}
 		return nil
 	})

@@ -34,7 +34,7 @@ func typed(ctx context.Context, tty *os.File, prompt func()) (string, error) {
 		}
 	}()
 	if err := discardInput(tty.Fd()); err != nil {
-		return "", fmt.Errorf("the terminal does not drop what was typed before: %w", err)
+		return "", fmt.Errorf("the terminal does not drop earlier input: %w", err)
 	}
 	prompt()
 	var line []byte

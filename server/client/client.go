@@ -80,7 +80,7 @@ func Locate(address string) (Options, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return Options{}, fault.New(fault.ServerUnreachable, "The lock file names %q, which is no address of a server.", address)
+		return Options{}, fault.New(fault.ServerUnreachable, "The lock file names %q, which is not an address of a server.", address)
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
 		loopback := "127.0.0.1"
@@ -161,8 +161,8 @@ func (c *Client) Download(ctx context.Context, method, path string, w io.Writer)
 	defer res.Body.Close()
 	from := &sourceReader{r: res.Body}
 	if _, err = io.Copy(w, from); from.err != nil {
-		return fault.New(fault.ServerUnreachable, "The server at %s broke off in the middle of its answer: %v.", c.o.URL, innermost(from.err)).
-			Because(err).Advise("Run it again; what was written is not whole.")
+		return fault.New(fault.ServerUnreachable, "The answer of the server at %s broke off: %v.", c.o.URL, innermost(from.err)).
+			Because(err).Advise("Run the command again; its output is incomplete.")
 	}
 	return err
 }
@@ -251,7 +251,7 @@ func (c *Client) refusal(res *http.Response) error {
 	}
 	b, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	if json.Unmarshal(b, &doc) != nil || doc.Error == "" {
-		return fault.New(fault.ServerUnreachable, "What answers at %s is no agentd: status %d.", c.o.URL, res.StatusCode).
+		return fault.New(fault.ServerUnreachable, "The server at %s is not agentd: status %d.", c.o.URL, res.StatusCode).
 			Advise("Check which process listens there.")
 	}
 	e := fault.Told(doc.Error, doc.Message, doc.Hint)

@@ -49,7 +49,7 @@ func Load(file string, env []string, overrides map[string]string) (*Config, erro
 
 func unreadable(file string, err error) error {
 	return fault.Invalid(fmt.Sprintf("%s cannot be read: %v.", file, reason(err))).
-		Advise("Make one with `agentd init`, or name another with --config.").Because(err)
+		Advise("Create one with `agentd init`, or name another with --config.").Because(err)
 }
 
 // reason is an error without the path that messages give anyway.
@@ -195,7 +195,7 @@ func (o Options) read(name string, limit int64) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !st.Mode().IsRegular(): // opening a pipe could block for ever
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("it is not a regular file")
 	}
 	f, err := files.Open(name)
 	if err != nil {

@@ -201,7 +201,7 @@ func TestProblems(t *testing.T) {
 		// Texts.
 		{"texts", agents("\n" + `"description": {"file": "nope.md"}, "instructions": {"file": "prompts"}`), nil, []string{
 			`agents/a/description/file | c:4:25: "nope.md" cannot be read: file does not exist`,
-			`agents/a/instructions/file | c:4:62: "prompts" cannot be read: it is no regular file`}},
+			`agents/a/instructions/file | c:4:62: "prompts" cannot be read: it is not a regular file`}},
 		{"more texts", agents("\n" + `"description": {"file": "latin1.md"}, "instructions": {"file": "big.md"}`), nil, []string{
 			`agents/a/description/file | c:4:25: "latin1.md" is not UTF-8 text`,
 			`agents/a/instructions/file | c:4:64: "big.md" cannot be read: it is larger than 1048576 bytes`}},

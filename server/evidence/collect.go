@@ -68,7 +68,7 @@ func (c *collector) record(ctx context.Context) error {
 			return err
 		}
 	}
-	return fault.New(fault.RunConflict, "The run %s moved on each time it was read.", c.b.Manifest.RunID).
+	return fault.New(fault.RunConflict, "The run %s changed during each attempt to read it.", c.b.Manifest.RunID).
 		Advise("Try again when the run waits or has ended.")
 }
 
@@ -162,7 +162,7 @@ func (c *collector) chain(ctx context.Context) error {
 				touching = append(touching, e)
 			case len(about) == maxEntries:
 				return fault.New(fault.EvidenceIncomplete, "The audit chain has more than %d entries of the run %s.", maxEntries, runID).
-					Advise("Take the entries with `agentd audit export` instead.")
+					Advise("Export the entries with `agentd audit export` instead.")
 			default:
 				about = append(about, e)
 			}
@@ -204,8 +204,8 @@ func (c *collector) prove(ctx context.Context) error {
 		return err
 	}
 	if !ok {
-		return fault.New(fault.EvidenceUncovered, "No signed checkpoint covers entry %d of the audit chain yet, which is about the run %s.", last, c.b.Manifest.RunID).
-			Advise("Wait " + c.from.Every.String() + " (audit.checkpoint.intervalMs) and try again; a server that stops makes a checkpoint too.")
+		return fault.New(fault.EvidenceUncovered, "No signed checkpoint covers entry %d of the audit chain yet. The entry concerns the run %s.", last, c.b.Manifest.RunID).
+			Advise("Wait " + c.from.Every.String() + " (audit.checkpoint.intervalMs) and try again. A server also signs a checkpoint when it stops.")
 	}
 	seqs := make([]int64, len(c.entries))
 	for i := range c.entries {
@@ -276,8 +276,8 @@ func (c *collector) finish(context.Context) error {
 		size += len(body)
 	}
 	if size > MaxBytes-maxManifest {
-		return fault.New(fault.EvidenceIncomplete, "What the bundle would hold has %d bytes; at most %d MiB are written.", size, MaxBytes>>20).
-			Advise("Take the run with `agentd runs show --json` and the entries with `agentd audit export` instead.")
+		return fault.New(fault.EvidenceIncomplete, "The bundle would have %d bytes, more than %d MiB.", size, MaxBytes>>20).
+			Advise("Use `agentd runs show --json` and `agentd audit export` instead.")
 	}
 	if err := m.seal(); err != nil {
 		return err
@@ -288,5 +288,5 @@ func (c *collector) finish(context.Context) error {
 		return nil
 	}
 	p := v.report.Problems[0]
-	return fault.New(fault.EvidenceIncomplete, "The audit chain and the run %s do not agree: %s: %s.", m.RunID, p.Member, p.Problem)
+	return fault.New(fault.EvidenceIncomplete, "The audit chain and the run %s differ: %s: %s.", m.RunID, p.Member, p.Problem)
 }

@@ -209,7 +209,7 @@ func TestVerifyForged(t *testing.T) {
 		"a checkpoint of another size":    {replace("checkpoint", `"size":`, `"size":1`), "checkpoint", "not signed"},
 		"a checkpoint with another root":  {replace("checkpoint", `"rootHash":"`, `"rootHash":"0`), "checkpoint", "not signed"},
 		"no checkpoint":                   {func(p parts) { p.bodies["checkpoint"] = nil }, "checkpoint", "want 1"},
-		"a key that is none":              {replace("key", "BEGIN", "BEGAN"), "key", "it is no PEM"},
+		"a key that is none":              {replace("key", "BEGIN", "BEGAN"), "key", "it is not PEM"},
 		"a proof that leads elsewhere":    {replace("entries", `"path":["`, `"path":["`+strings.Repeat("00", 32)+`","`), "entries", "not in the tree"},
 		"an event that is left out":       {without("events", `"seq":2,`), "events", "is the event 3"},
 		"a program that is none":          {func(p parts) { p.bodies["program"] = []byte("1\n") }, "program", "line 1"},

@@ -206,7 +206,7 @@ esac`).(agent.Resumer)
 		t.Errorf("Stream() error = %v, want %v", err, errSink)
 	}
 	_, err = a.Run(t.Context(), input("hi"))
-	wantFault(t, "Run()", err, fault.AgentProtocol, "Nobody can be asked")
+	wantFault(t, "Run()", err, fault.AgentProtocol, "Approvals are not available")
 }
 
 func TestProgramFailures(t *testing.T) {
@@ -229,7 +229,7 @@ func TestProgramFailures(t *testing.T) {
 			[]string{"line 3 is a result, but the approval that its line 1 asks for is pending", "End without a result"}},
 		{"exit status after a request", "jsonl", ask + `echo trouble >&2; exit 4`, fault.AgentExited, []string{"exit status 4: trouble"}},
 		{"request without an exit", "jsonl", ask + `exec >&-; exec sleep 100`, fault.AgentProtocol, []string{"asked for approvals and did not exit"}},
-		{"waiting for the answer", "jsonl", ask + `read -r first; read -r answer`, fault.AgentTimeout, []string{"did not exit within 1s", "comes to a new process"}},
+		{"waiting for the answer", "jsonl", ask + `read -r first; read -r answer`, fault.AgentTimeout, []string{"did not exit within 1s", "A new process receives"}},
 		{"too many lines", "jsonl", `yes '{"type":"a"}'`, fault.OutputTooLarge, []string{"100000 bytes"}},
 		{"stdout closed", "jsonl", `exec >&-; exec sleep 100`, fault.AgentProtocol, []string{"without a result"}},
 	} {

@@ -90,5 +90,5 @@ type discard struct{}
 func (discard) Emit(event.Event) error           { return nil }
 func (discard) Checkpoint(json.RawMessage) error { return nil }
 func (discard) RequestApproval(agent.ApprovalRequest) error {
-	return fault.New(fault.AgentProtocol, "Nobody can be asked while the agent runs outside an engine.")
+	return fault.New(fault.AgentProtocol, "Approvals are not available while the agent runs outside of a server.")
 }

@@ -196,7 +196,7 @@ func (a *HTTP) refused(resp *http.Response) error {
 		err.Message += "."
 	}
 	if resp.StatusCode < 400 {
-		err.Advise("Give the agent's final `url`; redirects are not followed.")
+		err.Advise("Set `url` to the agent's final address; agentd follows no redirects.")
 	}
 	return err
 }

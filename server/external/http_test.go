@@ -150,7 +150,7 @@ func TestHTTPFailures(t *testing.T) {
 		{"bad event", 200, sse, "data: {\"type\":\"a\"}\n\ndata: {}\n\n", "sse", fault.AgentProtocol, []string{"event 2"}},
 		{"checkpoint", 200, sse, "data: {\"type\":\"checkpoint\",\"state\":1}\n\n", "sse", fault.AgentProtocol, []string{"checkpoint"}},
 		{"approval", 200, sse, "data: {\"type\":\"approval.request\",\"toolCallId\":\"c\",\"toolName\":\"t\",\"args\":{}}\n\n", "sse",
-			fault.AgentProtocol, []string{"event 1 is of type approval.request, but a run of a server cannot be resumed"}},
+			fault.AgentProtocol, []string{"event 1 is of type approval.request, but a run of an http agent cannot be resumed"}},
 		{"stream too large", 200, sse, ":" + strings.Repeat("x", 1000) + "\n\n", "sse", fault.OutputTooLarge, []string{"1000 bytes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestHTTPDoesNotFollowRedirects(t *testing.T) {
 	srv := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer srv.Close()
 	_, err := newHTTP(t, external.HTTPOptions{URL: srv.URL}).Run(t.Context(), input(""))
-	wantFault(t, "Run()", err, fault.AgentProtocol, "307", "redirects are not followed")
+	wantFault(t, "Run()", err, fault.AgentProtocol, "307", "agentd follows no redirects")
 }
 
 func TestHTTPUnreachable(t *testing.T) {

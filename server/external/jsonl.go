@@ -91,7 +91,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 		result, err = agent.Result{}, context.Cause(ctx)
 		if asked && fault.Is(err, fault.AgentTimeout) {
 			err = fault.New(fault.AgentTimeout, "The agent asked for an approval and did not exit within %v.", a.o.Timeout).
-				Advise("Exit with 0 after `approval.request`; the answer comes to a new process, in its `resume` line.")
+				Advise("Exit with 0 after `approval.request`. A new process receives the decision in its `resume` line.")
 		}
 	case err == nil, err == errNoResult, err == errAsks:
 		p.Stdin.Close()

@@ -52,7 +52,7 @@ func relay(next func() (frame, error), out agent.Sink, resumes bool) (agent.Resu
 		case typ == sayResult:
 			return rec.result, nil
 		case !resumes && (typ == sayCheckpoint || typ == sayApproval):
-			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s is of type %s, but a run of a server cannot be resumed.", f.at, typ)
+			return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's %s is of type %s, but a run of an http agent cannot be resumed.", f.at, typ)
 		case typ == sayCheckpoint:
 			err = out.Checkpoint(rec.state)
 		case typ == sayApproval:

@@ -168,7 +168,7 @@ func (g *Gate) denied(r *http.Request, q *Request, err error) {
 	}
 	v := audit.Denial{Code: kind.Code, From: auth.Network(q.IP), Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
 	if err := g.opts.Audit.Log.Denied(context.WithoutCancel(r.Context()), v); err != nil {
-		g.opts.Logger.Error("denied authentication not recorded", "request", q.ID, "error", err)
+		g.opts.Logger.Error("failed login could not be recorded", "request", q.ID, "error", err)
 	}
 }
 
@@ -179,6 +179,6 @@ func (g *Gate) granted(r *http.Request, q *Request, by string) {
 	}
 	v := audit.Grant{Actor: Actor(q.Principal), From: auth.Network(q.IP), By: by, Method: method(r.Method), Target: r.URL.Path, RequestID: q.ID}
 	if err := g.opts.Audit.Log.Granted(context.WithoutCancel(r.Context()), v); err != nil {
-		g.opts.Logger.Error("authentication not recorded", "request", q.ID, "error", err)
+		g.opts.Logger.Error("authentication could not be recorded", "request", q.ID, "error", err)
 	}
 }

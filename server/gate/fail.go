@@ -112,5 +112,5 @@ func Covered(p auth.Principal, required auth.Scope) error {
 	if p.Kind == auth.KindAnonymous || p.Grant.Covers(required) {
 		return nil
 	}
-	return fault.New(fault.ScopeDenied, "The scope %s is needed.", required).With("required", required.String())
+	return fault.New(fault.ScopeDenied, "The request requires the scope %s.", required).With("required", required.String())
 }

@@ -334,11 +334,11 @@ func (g *Gate) unmatched(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if allow == nil {
-		return fault.New(fault.NotFound, "There is no route %s %s.", method(r.Method), r.URL.Path)
+		return fault.New(fault.NotFound, "No route matches %s %s.", method(r.Method), r.URL.Path)
 	}
 	names := strings.Join(allow, ", ")
 	w.Header().Set("Allow", names)
-	return fault.New(fault.MethodNotAllowed, "The path takes %s only.", names)
+	return fault.New(fault.MethodNotAllowed, "The path accepts only %s.", names)
 }
 
 // requestID takes over an id of 1 to 128 visible ASCII characters and replaces any other.

@@ -75,16 +75,16 @@ func foreign(b []byte) *fault.Error {
 	_, why, told := strings.Cut(status, ": ")
 	switch {
 	case code == http.StatusNotImplemented && body == "Unsupported transfer encoding":
-		return fault.New(fault.TransferCoding, "The body comes in a transfer coding that the server does not know.")
+		return fault.New(fault.TransferCoding, "The body has a transfer coding that the server does not support.")
 	case body != status:
 	case code == http.StatusRequestHeaderFieldsTooLarge:
-		return fault.New(fault.HeaderTooLarge, "The request line and the header fields are longer than the server reads.")
+		return fault.New(fault.HeaderTooLarge, "The request line and the header fields are too long.")
 	case code == http.StatusHTTPVersionNotSupported:
-		return fault.New(fault.HTTPVersion, "The request is of a version of HTTP that the server does not speak.")
+		return fault.New(fault.HTTPVersion, "The request has a version of HTTP that the server does not support.")
 	case code == http.StatusBadRequest && told:
-		return fault.New(fault.RequestMalformed, "What was sent is no valid HTTP request: %s.", why)
+		return fault.New(fault.RequestMalformed, "The request is not valid HTTP: %s.", why)
 	case code == http.StatusBadRequest:
-		return fault.New(fault.RequestMalformed, "What was sent is no valid HTTP request.")
+		return fault.New(fault.RequestMalformed, "The request is not valid HTTP.")
 	}
 	return nil
 }

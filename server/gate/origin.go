@@ -28,7 +28,7 @@ type Origins struct {
 func (o *Origins) Check(r *http.Request, probe bool) error {
 	if !o.host(r.Host) && !(probe && nameless(r.Host)) {
 		return fault.New(fault.OriginDenied, "The host %.100q is not one of this server's.", r.Host).
-			Advise("Call it by a loopback name, or add the host to `server.allowHosts`.")
+			Advise("Use a loopback name, or add the host to `server.allowHosts`.")
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(o.AllowOrigins, "*") || slices.Contains(o.AllowOrigins, origin) {

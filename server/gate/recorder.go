@@ -100,7 +100,7 @@ func (w *recorder) abandon() {
 	}
 	w.audited, w.room, w.refused = false, 0, errRefused
 	if err := w.append(); err != nil {
-		w.g.opts.Logger.Error("request not recorded", "request", w.q.ID, "error", err)
+		w.g.opts.Logger.Error("request could not be recorded", "request", w.q.ID, "error", err)
 	}
 }
 

@@ -67,7 +67,7 @@ func (c *Claim) Save(ctx context.Context, a Answer) {
 		return c.keys.opts.Records.PutAbout(tx, r)
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrConflict) {
-		c.keys.opts.Logger.Warn("the answer to a request with an Idempotency-Key is not kept", "target", c.req.Target, "error", err)
+		c.keys.opts.Logger.Warn("the answer to a request with an Idempotency-Key could not be stored", "target", c.req.Target, "error", err)
 	}
 }
 

@@ -116,13 +116,13 @@ func (k *Keys) Find(ctx context.Context, q Request) (*Answer, error) {
 	case r == nil || err != nil:
 		return nil, err
 	case r.Principal != q.Principal:
-		return nil, fault.New(fault.IdempotencyConflict, "Somebody else has used this Idempotency-Key.")
+		return nil, fault.New(fault.IdempotencyConflict, "Another caller has used this Idempotency-Key.")
 	case r.Erased():
-		return nil, fault.New(fault.IdempotencyConflict, "What the request with this Idempotency-Key made has been erased.")
+		return nil, fault.New(fault.IdempotencyConflict, "The result of the request with this Idempotency-Key was erased.")
 	case r.Target != q.Target:
-		return nil, fault.New(fault.IdempotencyConflict, "This Idempotency-Key was used for another request: %.200s.", r.Target)
+		return nil, fault.New(fault.IdempotencyConflict, "This Idempotency-Key belongs to another request: %.200s.", r.Target)
 	case k.opts.CheckBody && !bytes.Equal(r.Fingerprint, q.Fingerprint[:]):
-		return nil, fault.New(fault.IdempotencyConflict, "This Idempotency-Key was used with another body.")
+		return nil, fault.New(fault.IdempotencyConflict, "This Idempotency-Key belongs to a request with another body.")
 	}
 	a := &Answer{Run: r.Run, Session: r.Session, Status: r.Status, Body: r.Body}
 	if r.Headers != nil {
@@ -173,15 +173,15 @@ func (k *Keys) underwayLocked(q Request) error {
 	case !ok:
 		return nil
 	case first.Principal != q.Principal:
-		return fault.New(fault.IdempotencyConflict, "Somebody else has used this Idempotency-Key.")
+		return fault.New(fault.IdempotencyConflict, "Another caller has used this Idempotency-Key.")
 	case first.Target != q.Target || k.opts.CheckBody && first.Fingerprint != q.Fingerprint:
-		return fault.New(fault.IdempotencyConflict, "This Idempotency-Key is used for another request, which is under way.")
+		return fault.New(fault.IdempotencyConflict, "This Idempotency-Key belongs to another request, which is in progress.")
 	}
 	return inFlight()
 }
 
 func inFlight() error {
-	return fault.New(fault.IdempotencyInFlight, "A request with this Idempotency-Key is under way.").After(time.Second)
+	return fault.New(fault.IdempotencyInFlight, "A request with this Idempotency-Key is in progress.").After(time.Second)
 }
 
 // Claim takes a key for a request, unless it has an answer to give again. The caller calls Done once the request has been

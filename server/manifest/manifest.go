@@ -65,7 +65,7 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 	}
 	if b.issues != nil {
 		b.close()
-		return nil, nil, fault.Invalid("The configuration declares what cannot be built.", b.issues...)
+		return nil, nil, fault.Invalid("The configuration declares something that agentd cannot build.", b.issues...)
 	}
 	return regs, b.close, nil
 }
@@ -256,7 +256,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	if len(c.Output) > 0 && string(c.Output) != "null" {
 		s, err := schema.Compile(c.Output)
 		if err != nil {
-			return nil, fault.Invalid("The output schema is not usable.", fault.At(err.Error(), "output"))
+			return nil, fault.Invalid("The output schema cannot be used.", fault.At(err.Error(), "output"))
 		}
 		a.Output = &agent.Output{Schema: s, Spec: provider.OutputSpec{Name: id, Schema: c.Output}}
 	}

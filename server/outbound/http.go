@@ -36,7 +36,7 @@ func Headers(configured map[string]string, own ...string) (h http.Header, issues
 		value, canonical := configured[name], http.CanonicalHeaderKey(name)
 		switch {
 		case name == "" || strings.ContainsFunc(name, notToken) || !HeaderValue(value):
-			issues = append(issues, fault.At("is not a header that HTTP can carry", "headers", name))
+			issues = append(issues, fault.At("is not a valid HTTP header", "headers", name))
 		case slices.Contains(framing, canonical) || slices.Contains(own, canonical):
 			issues = append(issues, fault.At("is a header that the server sets", "headers", name))
 		case h[canonical] != nil:

@@ -144,7 +144,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || !strings.HasPrefix(network, "tcp") || !slices.Contains(d.targets, target) {
 		return nil, d.guard.Deny(Denial{Setting: d.setting, Target: target, Reason: d.setting + " names another host"}).
-			Advise("Name the address in the configuration: nothing else is dialled.")
+			Advise("Name the address in the configuration: agentd contacts no other.")
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -184,7 +184,7 @@ func (d *dialer) check(host, target, at string) error {
 	}
 	refused := d.guard.Deny(Denial{Setting: d.setting, Target: target, Address: addr.Addr(), Reason: "the name has " + kind})
 	if place == Inside {
-		return refused.Advise("Add `" + host + "` to `outbound.allowPrivate` if that host is meant to be inside; else check its DNS.")
+		return refused.Advise("Add `" + host + "` to `outbound.allowPrivate` if the host may have a private address. Otherwise check its DNS.")
 	}
 	return refused.Advise("Check the DNS of the host, or give `" + d.setting + "` the address itself.")
 }

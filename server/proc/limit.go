@@ -26,7 +26,7 @@ const (
 )
 
 // errFull says that too many programs wait.
-var errFull = errors.New("too many programs are waiting to be started")
+var errFull = errors.New("too many programs wait for their start")
 
 // A Limit bounds how many programs run at once. Those beyond it wait their turn: the next is one of the payer that has
 // the fewest running, and of these the oldest. One payer gets at most three quarters of the places, and of the queue,

@@ -51,7 +51,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 			return nil, 0, fault.New(fault.Transient, "%s did not answer within %v", p.name, p.timeout)
 		}
 		if refused, ok := errors.AsType[*fault.Error](err); ok {
-			return nil, 0, fault.New(fault.OutboundDenied, "%s was not dialled. %s", p.name, refused.Message).Advise(refused.Hint).Because(refused)
+			return nil, 0, fault.New(fault.OutboundDenied, "%s was not contacted. %s", p.name, refused.Message).Advise(refused.Hint).Because(refused)
 		}
 		return nil, 0, fault.New(fault.Transient, "%s could not be reached%s", p.name, outbound.Reason(err)).Because(withoutURL(err))
 	}

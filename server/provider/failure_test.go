@@ -81,7 +81,7 @@ func TestErrorsInsideTheStream(t *testing.T) {
 		{sse(`{"error":{"message":"x","code":"content_filter"}}`), "content-filter: local reported an error: x"},
 		{sse(`{"error":"CUDA error"}`), "transient: local reported an error: CUDA error"},
 		{`{"object":"error","message":"x","code":400}`, "invalid-request: local answered 400: x"},
-		{`{"status":"ok"}`, "transient: the answer of local broke off or cannot be read: the object is no answer of a model"},
+		{`{"status":"ok"}`, "transient: the answer of local broke off or cannot be read: the object is not an answer of a model"},
 		{sse(say("he"), `{"choices`), "transient: the answer of local broke off or cannot be read: unexpected end of JSON input"},
 		{"data: " + say("he") + "\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},
 		{"data: [DONE]\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},

@@ -125,14 +125,14 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			return nil, context.Cause(ctx)
 		case refused != 0 && !spoke:
 			omit |= refused
-			log.Info("model refused a parameter, trying without it", "parameter", refused, "error", err)
+			log.Info("model refused a parameter; trying without it", "parameter", refused, "error", err)
 			continue
 		case spoke || !slices.Contains(passing, err.Kind) || failures >= p.retries:
 			return nil, err
 		}
 		wait := backoff(failures, err.RetryAfter)
 		failures++
-		log.Warn("model call failed, trying again", "attempt", attempts, "wait", wait, "error", err)
+		log.Warn("model call failed; trying again", "attempt", attempts, "wait", wait, "error", err)
 		if !sleep(ctx, wait) {
 			return nil, context.Cause(ctx)
 		}

@@ -85,7 +85,7 @@ func receiveObject(r io.Reader, a *answer) (*problem, error) {
 	case trouble != nil || err != nil:
 		return trouble, err
 	case a.finish == "" && !a.spoke:
-		return nil, errors.New("the object is no answer of a model")
+		return nil, errors.New("the object is not an answer of a model")
 	case a.finish == "":
 		a.finish = FinishStop
 	}

@@ -162,7 +162,7 @@ func (in *AuditQuery) query() (audit.Query, error) {
 		}
 		var ok bool
 		if *t.to, ok = moment(t.text); !ok {
-			issues = append(issues, fault.At("is milliseconds since 1970, or a date such as 2026-01-31T12:00:00Z", t.name))
+			issues = append(issues, fault.At("is neither milliseconds since 1970 nor a date such as 2026-01-31T12:00:00Z", t.name))
 		}
 	}
 	if in.To != "" && q.Until == 0 {

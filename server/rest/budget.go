@@ -58,7 +58,7 @@ func (b *budget) take(ctx context.Context, size int64) (*share, error) {
 	case <-s.granted:
 		return s, nil
 	case <-patience.C:
-		err = fault.New(fault.Overloaded, "The requests under way take all of the memory that bodies may have.").After(time.Second)
+		err = fault.New(fault.Overloaded, "The requests in progress use all memory for bodies.").After(time.Second)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

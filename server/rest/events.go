@@ -92,7 +92,7 @@ func (a *Sessions) eventRoute() Route {
 		func(in watchSession) string { return in.LastEventID },
 		func(_ context.Context, _ Call, in watchSession) (stream.Feed, error) {
 			if !event.ValidID(in.ID) {
-				return stream.Feed{}, fault.New(fault.SessionNotFound, "No session has such an id.")
+				return stream.Feed{}, fault.New(fault.SessionNotFound, "No session can have this id.")
 			}
 			return a.Runs.Feeds.session(in.ID), nil
 		})

@@ -113,7 +113,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, wt *weight) (
 	case isTooLarge:
 		return nil, tooLarge
 	case err != io.EOF:
-		return nil, fault.Invalid("The body could not be read.", fault.At("ends too early, or comes too slowly")).Because(err)
+		return nil, fault.Invalid("The body could not be read.", fault.At("ended too early or arrived too slowly")).Because(err)
 	}
 	return data, nil
 }
@@ -150,7 +150,7 @@ func readQuery(r *http.Request, in reflect.Type) (url.Values, []fault.Issue) {
 		case slices.Contains(known, name):
 			issues = append(issues, fault.At("is there twice", name))
 		case len(known) == 0:
-			issues = append(issues, fault.At("is not known: the route takes no query parameters", clip(name)))
+			issues = append(issues, fault.At("is unknown: the route accepts no query parameters", clip(name)))
 		default:
 			text := "is not a query parameter of this route"
 			if best := fault.Nearest(name, known); best != "" {

@@ -51,8 +51,8 @@ func answerOf(p auth.Principal, runID string, res agent.RunResult) (RunAnswer, e
 	case store.Failed:
 		return RunAnswer{}, tell(fault.RunFailed, "The run failed.")
 	case store.Running: // the server is stopping, and the run goes on after its restart
-		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops; the run goes on when it is back.").With("runId", runID).With("status", res.Status).
-			After(5 * time.Second).Advise("Read what becomes of it with `GET /runs/{runId}/state`, after `Retry-After`; do not start it again.")
+		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops. The run continues when it is back.").With("runId", runID).With("status", res.Status).
+			After(5 * time.Second).Advise("After `Retry-After`, read `GET /runs/{runId}/state`. Do not start the run again.")
 	}
 	if !may(p, "agents", "read", res.State.AgentID) {
 		res = res.Reduced()

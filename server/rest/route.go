@@ -231,11 +231,11 @@ func (a *API) Mount(g *gate.Gate) {
 func (rt Route) check() error {
 	switch {
 	case rt.Access.kind == 0:
-		return fmt.Errorf("it says not who may use it")
+		return fmt.Errorf("it does not say who may use it")
 	case rt.Endpoint.answer == nil:
 		return fmt.Errorf("it has no endpoint")
 	case rt.Secret && rt.Again != nil:
-		return fmt.Errorf("what is never kept is not told again")
+		return fmt.Errorf("an answer that is not kept cannot be repeated")
 	case rt.Effects() && (rt.Action == "" || rt.Target == ""):
 		return fmt.Errorf("it has an effect that the audit chain cannot name")
 	case rt.Access.param != "" && !strings.Contains(rt.Path, "{"+rt.Access.param+"}"):

@@ -107,7 +107,7 @@ func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList,
 	}
 	switch {
 	case in.AgentID != "" && !all && !contains(ids, in.AgentID):
-		return RunList{}, fault.New(fault.ScopeDenied, "The scope agents:read:%s is needed.", in.AgentID).With("required", "agents:read:"+in.AgentID)
+		return RunList{}, fault.New(fault.ScopeDenied, "The request requires the scope agents:read:%s.", in.AgentID).With("required", "agents:read:"+in.AgentID)
 	case in.AgentID != "":
 		f.Owners = []string{in.AgentID}
 	case !all:

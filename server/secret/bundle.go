@@ -38,7 +38,7 @@ const (
 var magic = [4]byte{0, 0, 0, 1} // 0x01000000, little-endian
 
 var (
-	errNoBundle   = errors.New("is no encrypted file of secrets")
+	errNoBundle   = errors.New("is not an encrypted file of secrets")
 	errPassphrase = errors.New("cannot be decrypted: the passphrase is wrong, or the file is damaged")
 )
 
@@ -102,7 +102,7 @@ func (b *bundle) decode(plain []byte) error {
 		Meta   map[string]json.RawMessage `json:"meta"`
 	}
 	if err := json.Unmarshal(plain, &content); err != nil || content.Values == nil {
-		return errors.New("holds something that is no values") // err may quote one
+		return errors.New("holds something that is not a value") // err may quote one
 	}
 	b.values, b.meta = content.Values, map[string]meta{}
 	for key, raw := range content.Meta {
@@ -166,7 +166,7 @@ func (b *bundle) find(name string) (value []byte, found bool, err error) {
 	}
 	var text string
 	if json.Unmarshal(raw, &text) != nil || string(raw) == "null" {
-		return nil, false, fmt.Errorf("what is under %q is no text", name)
+		return nil, false, fmt.Errorf("the value of %q is not text", name)
 	}
 	return []byte(text), true, nil
 }

@@ -46,7 +46,7 @@ func TestResolve(t *testing.T) {
 		{ref: "encrypted-file:none#x", err: "no passphrase"},
 		{ref: "encrypted-file:none?key=env:UNSET#x", err: "UNSET is not set"},
 		{ref: "encrypted-file:none?key=env:SET#x", err: "there is no file"},
-		{ref: "encrypted-file:plain?key=env:SET#x", err: "is no encrypted file"},
+		{ref: "encrypted-file:plain?key=env:SET#x", err: "is not an encrypted file"},
 		{ref: "encrypted-file:none?key=literal:hunter2#x", err: "comes from env: or file:"},
 		{ref: "encrypted-file:none?key=encrypted-file:x#x", err: "comes from env: or file:"},
 		{ref: "encrypted-file:none?key=hunter2hunter2#x", err: "want a reference"},

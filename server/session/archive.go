@@ -100,7 +100,7 @@ func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 }
 
 func tooLarge(format string, args ...any) error {
-	return fault.New(fault.BodyTooLarge, format, args...).Advise("Keep the file as it is; a session of this size cannot be imported.")
+	return fault.New(fault.BodyTooLarge, format, args...).Advise("Keep the file; agentd cannot import a session of this size.")
 }
 
 // problem notes what is wrong with the current line.
@@ -222,7 +222,7 @@ func (a *archiveReader) meta(line []byte, kind string) error {
 		return fault.New(fault.ExportUnsupported, "The session export has the version %.40q, want %d to %d.x.", m.Version, oldestMajor, exportMajor)
 	}
 	if major > exportMajor {
-		return fault.New(fault.ExportTooNew, "The session export has the version %.40q, this program reads up to %d.x.", m.Version, exportMajor)
+		return fault.New(fault.ExportTooNew, "The session export has the version %.40q; agentd reads versions up to %d.x.", m.Version, exportMajor)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 		return err
 	})
 	if err != nil {
-		return notFound(err, "No session %q.", sessionID)
+		return notFound(err, "There is no session %q.", sessionID)
 	}
 	out := &lineWriter{w: bufio.NewWriterSize(w, 32<<10), sum: newChecksum()}
 	number := counts{Messages: head.Messages, Handoffs: len(head.Handoffs), Agents: len(head.Agents)}
@@ -117,7 +117,7 @@ func still[T any](ctx context.Context, s *Service, head *store.Outline, read fun
 		}
 		return err
 	})
-	return page, notFound(err, "The session %q was erased while it was exported.", head.Session.ID)
+	return page, notFound(err, "Somebody erased the session %q during the export.", head.Session.ID)
 }
 
 // A lineWriter writes records and counts those of the body. After an error it writes nothing more.

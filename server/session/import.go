@@ -68,7 +68,7 @@ func (s *Service) Import(ctx context.Context, r io.Reader, o ImportOptions) (Imp
 		return o.Also(tx, made)
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return Imported{}, fault.New(fault.SessionExists, "A session %q exists already.", v.ID)
+		return Imported{}, fault.New(fault.SessionExists, "The session %q already exists.", v.ID)
 	}
 	return made, err
 }

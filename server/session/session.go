@@ -66,7 +66,7 @@ func (s *Service) Create(ctx context.Context, v store.Session, also func(*store.
 		return also(tx, v)
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return v, fault.New(fault.SessionExists, "A session %q exists already.", v.ID)
+		return v, fault.New(fault.SessionExists, "The session %q already exists.", v.ID)
 	}
 	return v, err
 }
@@ -74,7 +74,7 @@ func (s *Service) Create(ctx context.Context, v store.Session, also func(*store.
 // Get returns a session; session-not-found when there is none.
 func (s *Service) Get(ctx context.Context, sessionID string) (store.Session, error) {
 	v, err := view(ctx, s, func(tx *store.Tx) (store.Session, error) { return s.sessions.Find(tx, sessionID) })
-	return v, notFound(err, "No session %q.", sessionID)
+	return v, notFound(err, "There is no session %q.", sessionID)
 }
 
 // List returns sessions, newest first; an empty user or agent selects all.

@@ -117,7 +117,7 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 	case envelope.Method == methodCancelled && envelope.ID != nil:
 		issues = append(issues, fault.At("is not for notifications", "id"))
 	case envelope.Method != methodCancelled && r.id == nil:
-		issues = append(issues, fault.At(fmt.Sprintf("is a string that is not empty, or a whole number, of at most %d bytes", maxID), "id"))
+		issues = append(issues, fault.At(fmt.Sprintf("is not a whole number or a non-empty string of at most %d bytes", maxID), "id"))
 	}
 	if known {
 		r.params, r.action = m.params(), m.action

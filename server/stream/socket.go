@@ -95,7 +95,7 @@ func (k *socket) handle(typ ws.Type, text []byte) bool {
 	}
 	if !k.ready && r.method != methodInitialize && r.method != methodPing {
 		if r.id != nil {
-			k.refuse(r, &rpcError{Code: codeTooEarly, Message: "Send `initialize` before any other RPC."})
+			k.refuse(r, &rpcError{Code: codeTooEarly, Message: "Send `initialize` before any other request."})
 		}
 		return true
 	}
@@ -171,12 +171,12 @@ func (k *socket) subscribe(r *request, p *subscribeParams) {
 		return
 	}
 	if scope, err := auth.ParseScope(subject.Scope()); err != nil || !k.c.principal.Grant.Covers(scope) {
-		k.fail(r, k.record(r, subject, fault.New(fault.ScopeDenied, "The scope %s is needed.", subject.Scope())))
+		k.fail(r, k.record(r, subject, fault.New(fault.ScopeDenied, "The request requires the scope %s.", subject.Scope())))
 		return
 	}
 	f := k.enlist()
 	if f == nil { // not recorded: a client could do so without end
-		k.refuse(r, &rpcError{Code: codeLimited, Message: fmt.Sprintf("A connection has at most %d subscriptions.", maxSubscriptions)})
+		k.refuse(r, &rpcError{Code: codeLimited, Message: fmt.Sprintf("A connection can have at most %d subscriptions.", maxSubscriptions)})
 		return
 	}
 	feed, err := k.c.s.opts.Feed(k.c.ctx, subject)

@@ -116,7 +116,7 @@ func handshakeFault(w http.ResponseWriter, err error) error {
 	}
 	switch e.Status {
 	case http.StatusUpgradeRequired:
-		return fault.New(fault.UpgradeRequired, "The request asks for no WebSocket: %s.", e.Message)
+		return fault.New(fault.UpgradeRequired, "The request does not ask for a WebSocket: %s.", e.Message)
 	case http.StatusInternalServerError:
 		return err
 	}

@@ -34,7 +34,7 @@ func parseAddress(s string) (*address, error) {
 	case err != nil || scheme != "http" && scheme != "https" || u.Hostname() == "" || u.User != nil:
 		return nil, errors.New("want http:// or https:// and a fixed host, without user and password")
 	case climbs(path):
-		return nil, errors.New("the path must have no . or .. in it")
+		return nil, errors.New("the path must not contain . or ..")
 	case unfit != nil || strings.ContainsAny(literal, "{}# \t\r\n\"<>\\^`|"):
 		return nil, errors.New("characters that a URL cannot have must be escaped as %XX, and a fragment is never sent")
 	}

@@ -16,7 +16,7 @@ import (
 // grace is how long a tool may take to return after its time is up or its run aborted.
 const grace = 50 * time.Millisecond
 
-var errTimeout = errors.New("the tool's time is up")
+var errTimeout = errors.New("the tool reached its time limit")
 
 // Settled is how a call ended. Outcome.ResultHandle names Spill, where there is one; the caller stores it in the same
 // transaction as the outcome. With Unknown, the call must not run twice and may have had its effect: Outcome holds what is
@@ -125,7 +125,7 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 	case r := <-replies:
 		return r.res, r.err
 	case <-late.C:
-		s.logger().Warn("a tool did not stop in time and was given up", "tool", e.spec.Name, "run", call.RunID, "call", call.ID)
+		s.logger().Warn("a tool did not stop in time; its goroutine was abandoned", "tool", e.spec.Name, "run", call.RunID, "call", call.ID)
 		return Result{}, context.Cause(ctx)
 	}
 }

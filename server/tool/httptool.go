@@ -105,7 +105,7 @@ func undeclared(input json.RawMessage, template, field string) (issues []fault.I
 	}
 	for _, arg := range slots(template) {
 		if _, ok := schema.Properties[arg]; !ok {
-			issues = append(issues, fault.At(fmt.Sprintf("{%s} is no property of the input", arg), field))
+			issues = append(issues, fault.At(fmt.Sprintf("{%s} is not a property of the input", arg), field))
 		}
 	}
 	return issues

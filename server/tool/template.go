@@ -72,7 +72,7 @@ func decodeJSON(raw json.RawMessage) (v any, err error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("there is more after the value")
+		return nil, errors.New("text follows the value")
 	}
 	return v, nil
 }
