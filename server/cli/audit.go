@@ -178,8 +178,8 @@ func (c *call) tellVerdict(v *auditVerdict) error {
 }
 
 func (c *call) listAudit(ctx context.Context) error {
-	if c.flags.limit < 1 || c.flags.limit > 1000 {
-		return c.cmd.misused("--limit is %d, want 1 to 1000.", c.flags.limit)
+	if err := c.checkLimit(c.flags.limit); err != nil {
+		return err
 	}
 	return c.chain(ctx, func(l *audit.Log) error {
 		q := audit.Query{From: c.flags.fromSeq, To: c.flags.toSeq, Action: c.flags.action, ActorID: c.flags.actor, Newest: c.flags.fromSeq == 0, Limit: c.flags.limit}

@@ -27,7 +27,7 @@ const (
 // [os.Environ] gives it; secrets and the environment of programs are taken from the process's own. The end of ctx
 // counts as SIGTERM.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	c := &call{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	c := &call{stdin: stdin, stdout: stdout, stderr: stderr, env: env, flags: defaults}
 	return c.exit(c.dispatch(ctx, args))
 }
 

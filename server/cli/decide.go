@@ -15,9 +15,6 @@ import (
 	"agentd/store"
 )
 
-// maxDecisions is how many calls one command line may name.
-const maxDecisions = 1000
-
 func (c *call) approve(ctx context.Context) error { return c.decide(ctx, true) }
 
 func (c *call) deny(ctx context.Context) error { return c.decide(ctx, false) }

@@ -5,9 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	"agentd/server/audit"
 	"agentd/server/fault"
 )
 
@@ -24,6 +26,7 @@ type options struct {
 
 	status, agent string // runs list
 	limit         int
+	messages      int    // sessions messages
 	reason        string // runs approve, deny
 	again         bool   // runs approve
 	args          string // runs approve
@@ -59,181 +62,78 @@ type options struct {
 	names, complete bool // help
 }
 
-// A flagDecl declares one flag.
-type flagDecl func(*flag.FlagSet, *options)
+// defaults are the values of flags that are not given.
+var defaults = options{limit: 20, messages: 1000, retain: 1, onPending: "deny", format: audit.JSONL}
 
-func configFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.config, "config", "", "the configuration `FILE`; default: $AGENTD_CONFIG, otherwise ./agentd.json")
+// A flagRow declares a flag: its name, of which what follows a dot only tells apart flags with one name; where its value
+// goes, which may be a *string, *bool, *int, *int64 or flag.Value; and its text, with the name of the value in back quotes.
+type flagRow struct {
+	name  string
+	value any
+	text  string
 }
 
-func jsonFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.json, "json", false, "write JSON to stdout, also for errors")
-}
-
-func devFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.dev, "dev", false, "use the built-in demo, with its data in ./.agentd-dev, instead of a configuration")
-}
-
-func startFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.host, "host", "", "listen on this `ADDRESS` instead of server.host")
-	fs.StringVar(&o.port, "port", "", "listen on this `PORT` instead of server.port; 0 takes a free one")
-	fs.StringVar(&o.readyFile, "ready-file", "", `write {"host","port","pid"} to this `+"`FILE`"+` when ready`)
-}
-
-func runFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.session, "session", "", "add the run to the session with this `ID`, which is created if necessary")
-	fs.StringVar(&o.user, "user", "", "run for the user with this `ID`")
-}
-
-func verboseFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.verbose, "verbose", false, "show steps and tools on stderr, also if it is not a terminal")
-}
-
-func listFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.status, "status", "", "only runs with this `STATUS`: pending, running, awaiting_approval, completed, failed or aborted")
-	fs.StringVar(&o.agent, "agent", "", "only runs of the agent with this `ID`")
-	fs.IntVar(&o.limit, "limit", 20, "at most this `NUMBER` of runs, up to 1000")
-}
-
-func reasonFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.reason, "reason", "", "the reason, as a `TEXT`; it is recorded, and the model learns the reason of a denial")
-}
-
-func againFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.again, "again", false, "also make calls once more that may already have taken effect")
-}
-
-func argsFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.args, "args", "", "give the call these arguments instead: `JSON`, or @FILE; the tool must have approval.edit")
-}
-
-func abortFlags(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.drain, "drain", false, "let the current step finish")
-	fs.StringVar(&o.onPending, "on-pending", "deny", "the `FATE` of waiting calls: deny, hold (they still wait) or fail (the run fails)")
-}
-
-func serverFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.url, "url", "", "the `URL` of a server's API, such as https://host/v1; the command then reads a configuration only if --config names one")
-	fs.StringVar(&o.tokenEnv, "token-env", "", "the `NAME` of the environment variable with the token; default: AGENTD_TOKEN")
-}
-
-func tailFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.since, "since", "", "begin after the event with this `ID`; default: with the first kept event")
-}
-
-func sessionsFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.user, "user", "", "only sessions of the user with this `ID`")
-	fs.StringVar(&o.agent, "agent", "", "only sessions of the agent with this `ID`")
-}
-
-func messagesFlags(fs *flag.FlagSet, o *options) {
-	fs.IntVar(&o.limit, "limit", 1000, "at most this `NUMBER` of messages, up to 1000")
-}
-
-func exportFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; the file is replaced after everything is written")
-}
-
-func importFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.as, "as", "", "give the session this `ID` instead of the one in the file")
-}
-
-func runImportFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.session, "session", "", "add the run to the empty session with this `ID` instead of the one in the state")
-}
-
-func yesFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.yes, "yes", false, "do not ask")
-}
-
-func outputFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.output, "o", "", "write to this `FILE` instead of stdout; only the owner may read a new file")
-}
-
-func replayFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.agent, "agent", "", "replay with the agent with this `ID`; default: the recorded one")
-}
-
-func mintFlags(fs *flag.FlagSet, o *options) {
-	fs.Var(&o.scopes, "scope", "a scope, as `resource:action[:target]`; repeat the flag, or separate scopes by commas")
-	fs.StringVar(&o.label, "label", "", "a `NAME` to recognise the token by")
-	fs.StringVar(&o.env, "env", "", "the `ENVIRONMENT` in the token: live (default), test or local")
-	fs.Var(&o.expires, "expires", "the lifetime, as a `DURATION` such as 90m, 24h or 30d; default: unlimited")
-}
-
-func chainFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.file, "file", "", "the `FILE` of the chain, such as a copy, instead of the one in the configuration")
-	fs.StringVar(&o.passphrase, "passphrase-ref", "", "the reference of the passphrase, as a `REF` such as env:NAME or file:PATH, instead of audit.passphraseRef")
-}
-
-func seqFlags(fs *flag.FlagSet, o *options) {
-	fs.Int64Var(&o.fromSeq, "from-seq", 0, "begin with the entry with this `NUMBER`")
-	fs.Int64Var(&o.toSeq, "to-seq", 0, "end with the entry with this `NUMBER`")
-}
-
-func verifyFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.checkpoints, "checkpoints", "", "the `FILE` of checkpoints to compare the chain with, such as a copy from elsewhere")
-	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the chain")
-}
-
-func bundleKeyFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.publicKey, "public-key", "", "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the bundle")
-}
-
-func entryFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.action, "action", "", "only entries with this `ACTION`, such as http:request")
-	fs.StringVar(&o.actor, "actor", "", "only entries of the actor with this `ID`")
-	fs.IntVar(&o.limit, "limit", 20, "at most this `NUMBER` of entries, up to 1000")
-}
-
-func formatFlag(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.format, "format", "jsonl", "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv")
-}
-
-func pruneFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.before, "before", "", "delete entries older than this `TIME`: a date such as 2026-01-31, or an age such as 90d")
-	fs.Int64Var(&o.retain, "retain", 1, "keep at least this `NUMBER` of entries")
-}
-
-func rawFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.raw, "raw", false, "also show the operator's system messages")
-}
-
-func acceptFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.reason, "reason", "", "the reason, as a `TEXT`; it is recorded")
-}
-
-func allFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.all, "all", false, "also list revoked tokens")
-}
-
-func secretsFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.secretsSource, "secrets-source", "", "use this `STORE` instead of secrets.source: auto, encrypted-file or env, or several with commas")
-	fs.BoolVar(&o.strictSecrets, "strict-secrets", false, "fail if the first store is not available, as with secrets.strict")
-}
-
-func valueFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.value, "value", "", "the value, as a `TEXT`; others on this machine can see it, and your shell stores it")
-	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the value from stdin, and remove one line break at its end")
-}
-
-func newValueFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.newValue, "new-value", "", "the new value, as a `TEXT`; default: 32 random bytes in hexadecimal")
-	fs.BoolVar(&o.fromStdin, "from-stdin", false, "read the new value from stdin, and remove one line break at its end")
-}
-
-func revealFlag(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.reveal, "reveal", false, "write the value to stdout")
-}
-
-func doctorFlags(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.offline, "offline", false, "only list what the server may contact, and fail if that includes another machine")
-	fs.BoolVar(&o.fixPerms, "fix-perms", false, "remove group and other permissions from the server's files and folder")
-}
-
-func helpFlags(fs *flag.FlagSet, o *options) {
-	fs.BoolVar(&o.names, "names", false, "only the names of the commands, one on each line")
-	fs.BoolVar(&o.complete, "complete", false, "the completions of the last word after --, one on each line, for a shell")
+// table is the table of flags.
+func (o *options) table() []flagRow {
+	return []flagRow{
+		{"config", &o.config, "the configuration `FILE`; default: $AGENTD_CONFIG, otherwise ./agentd.json"},
+		{"json", &o.json, "write JSON to stdout, also for errors"},
+		{"dev", &o.dev, "use the built-in demo, with its data in ./.agentd-dev, instead of a configuration"},
+		{"host", &o.host, "listen on this `ADDRESS` instead of server.host"},
+		{"port", &o.port, "listen on this `PORT` instead of server.port; 0 takes a free one"},
+		{"ready-file", &o.readyFile, `write {"host","port","pid"} to this ` + "`FILE`" + ` when ready`},
+		{"session", &o.session, "add the run to the session with this `ID`, which is created if necessary"},
+		{"user", &o.user, "run for the user with this `ID`"},
+		{"verbose", &o.verbose, "show steps and tools on stderr, also if it is not a terminal"},
+		{"status", &o.status, "only runs with this `STATUS`: pending, running, awaiting_approval, completed, failed or aborted"},
+		{"agent", &o.agent, "only runs of the agent with this `ID`"},
+		{"limit", &o.limit, "at most this `NUMBER`, up to 1000"},
+		{"reason", &o.reason, "the reason, as a `TEXT`; it is recorded, and the model learns the reason of a denial"},
+		{"again", &o.again, "also make calls once more that may already have taken effect"},
+		{"args", &o.args, "give the call these arguments instead: `JSON`, or @FILE; the tool must have approval.edit"},
+		{"drain", &o.drain, "let the current step finish"},
+		{"on-pending", &o.onPending, "the `FATE` of waiting calls: deny, hold (they still wait) or fail (the run fails)"},
+		{"url", &o.url, "the `URL` of a server's API, such as https://host/v1; the command then reads a configuration only if --config names one"},
+		{"token-env", &o.tokenEnv, "the `NAME` of the environment variable with the token; default: AGENTD_TOKEN"},
+		{"since", &o.since, "begin after the event with this `ID`; default: with the first kept event"},
+		{"user.sessions", &o.user, "only sessions of the user with this `ID`"},
+		{"agent.sessions", &o.agent, "only sessions of the agent with this `ID`"},
+		{"limit.messages", &o.messages, "at most this `NUMBER`, up to 1000"},
+		{"o", &o.output, "write to this `FILE` instead of stdout; the file is replaced after everything is written"},
+		{"as", &o.as, "give the session this `ID` instead of the one in the file"},
+		{"session.import", &o.session, "add the run to the empty session with this `ID` instead of the one in the state"},
+		{"yes", &o.yes, "do not ask"},
+		{"agent.replay", &o.agent, "replay with the agent with this `ID`; default: the recorded one"},
+		{"scope", &o.scopes, "a scope, as `resource:action[:target]`; repeat the flag, or separate scopes by commas"},
+		{"label", &o.label, "a `NAME` to recognise the token by"},
+		{"env", &o.env, "the `ENVIRONMENT` in the token: live (default), test or local"},
+		{"expires", &o.expires, "the lifetime, as a `DURATION` such as 90m, 24h or 30d; default: unlimited"},
+		{"file", &o.file, "the `FILE` of the chain, such as a copy, instead of the one in the configuration"},
+		{"passphrase-ref", &o.passphrase, "the reference of the passphrase, as a `REF` such as env:NAME or file:PATH, instead of audit.passphraseRef"},
+		{"from-seq", &o.fromSeq, "begin with the entry with this `NUMBER`"},
+		{"to-seq", &o.toSeq, "end with the entry with this `NUMBER`"},
+		{"checkpoints", &o.checkpoints, "the `FILE` of checkpoints to compare the chain with, such as a copy from elsewhere"},
+		{"public-key", &o.publicKey, "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the chain"},
+		{"public-key.bundle", &o.publicKey, "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the bundle"},
+		{"action", &o.action, "only entries with this `ACTION`, such as http:request"},
+		{"actor", &o.actor, "only entries of the actor with this `ID`"},
+		{"format", &o.format, "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv"},
+		{"before", &o.before, "delete entries older than this `TIME`: a date such as 2026-01-31, or an age such as 90d"},
+		{"retain", &o.retain, "keep at least this `NUMBER` of entries"},
+		{"raw", &o.raw, "also show the operator's system messages"},
+		{"reason.accept", &o.reason, "the reason, as a `TEXT`; it is recorded"},
+		{"all", &o.all, "also list revoked tokens"},
+		{"secrets-source", &o.secretsSource, "use this `STORE` instead of secrets.source: auto, encrypted-file or env, or several with commas"},
+		{"strict-secrets", &o.strictSecrets, "fail if the first store is not available, as with secrets.strict"},
+		{"value", &o.value, "the value, as a `TEXT`; others on this machine can see it, and your shell stores it"},
+		{"from-stdin", &o.fromStdin, "read the value from stdin, and remove one line break at its end"},
+		{"new-value", &o.newValue, "the new value, as a `TEXT`; default: 32 random bytes in hexadecimal"},
+		{"reveal", &o.reveal, "write the value to stdout"},
+		{"offline", &o.offline, "only list what the server may contact, and fail if that includes another machine"},
+		{"fix-perms", &o.fixPerms, "remove group and other permissions from the server's files and folder"},
+		{"names", &o.names, "only the names of the commands, one on each line"},
+		{"complete", &o.complete, "the completions of the last word after --, one on each line, for a shell"},
+	}
 }
 
 // list is a flag that may be repeated.
@@ -279,8 +179,24 @@ func (e *expiry) Set(text string) error {
 func (cmd *command) flagSet(o *options) *flag.FlagSet {
 	fs := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	for _, declare := range cmd.flags {
-		declare(fs, o)
+	wanted := strings.Fields(cmd.flags)
+	for _, row := range o.table() {
+		if !slices.Contains(wanted, row.name) {
+			continue
+		}
+		name, _, _ := strings.Cut(row.name, ".")
+		switch v := row.value.(type) {
+		case *string:
+			fs.StringVar(v, name, *v, row.text)
+		case *bool:
+			fs.BoolVar(v, name, *v, row.text)
+		case *int:
+			fs.IntVar(v, name, *v, row.text)
+		case *int64:
+			fs.Int64Var(v, name, *v, row.text)
+		case flag.Value:
+			fs.Var(v, name, row.text)
+		}
 	}
 	return fs
 }
@@ -306,7 +222,8 @@ func (cmd *command) parse(args []string, o *options) (positional []string, err e
 		}
 		args = rest
 	}
-	if n := len(positional); n < cmd.least || n > cmd.most {
+	least, most := cmd.takes()
+	if n := len(positional); n < least || n > most {
 		return nil, cmd.misused("%d argument(s) are given, want %s.", n, cmd.usage())
 	}
 	return positional, nil

@@ -131,7 +131,7 @@ func FuzzArguments(f *testing.F) {
 	for _, s := range []string{"a\n--json\nb", "--json\n--\n--x", "--limit\n5\n-h", "--action\n--\nx\n--json", "--limit=x", "-\n--", "--\n--\n--", "--acton=1", "--\x00", "--limit\n99999999999999999999"} {
 		f.Add(s)
 	}
-	cmd := &command{name: "audit list", most: 2, flags: []flagDecl{seqFlags, entryFlags, func(fs *flag.FlagSet, o *options) { fs.BoolVar(&o.json, "json", false, "") }}}
+	cmd := &command{name: "audit list", args: "[A] [B]", flags: "from-seq to-seq action actor limit json"}
 	// What the flags of this command take, to tell by another way where they end.
 	valued := map[string]bool{"from-seq": true, "to-seq": true, "action": true, "actor": true, "limit": true}
 	f.Fuzz(func(t *testing.T, text string) {

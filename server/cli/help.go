@@ -119,11 +119,7 @@ func (cmd *command) help() string {
 	for _, ex := range cmd.examples {
 		fmt.Fprintf(&b, "  %s\n", ex)
 	}
-	exits := cmd.exits
-	if exits == "" {
-		exits = usualExits
-	}
-	fmt.Fprintf(&b, "\nExit codes: %s.\n", exits)
+	fmt.Fprintf(&b, "\nExit codes: %s.\n", cmd.exits)
 	return b.String()
 }
 

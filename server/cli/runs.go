@@ -25,7 +25,7 @@ func (c *call) listRuns(ctx context.Context) error {
 	if s := c.flags.status; s != "" && !slices.Contains(statuses, store.Status(s)) {
 		return c.cmd.misused("there is no status %q.", s)
 	}
-	if err := c.checkLimit(); err != nil {
+	if err := c.checkLimit(c.flags.limit); err != nil {
 		return err
 	}
 	query := url.Values{"limit": {strconv.Itoa(c.flags.limit)}, "status": {c.flags.status}, "agentId": {c.flags.agent}}
@@ -46,8 +46,8 @@ func (c *call) listRuns(ctx context.Context) error {
 }
 
 // checkLimit checks the flag --limit.
-func (c *call) checkLimit() error {
-	if n := c.flags.limit; n < 1 || n > 1000 {
+func (c *call) checkLimit(n int) error {
+	if n < 1 || n > 1000 {
 		return c.cmd.misused("--limit is %d, want 1 to 1000.", n)
 	}
 	return nil

@@ -47,7 +47,7 @@ func (c *call) showSession(ctx context.Context) error {
 }
 
 func (c *call) showMessages(ctx context.Context) error {
-	if err := c.checkLimit(); err != nil {
+	if err := c.checkLimit(c.flags.messages); err != nil {
 		return err
 	}
 	return c.through(ctx, server.Read, func(d *door) error {
@@ -55,7 +55,7 @@ func (c *call) showMessages(ctx context.Context) error {
 			return err
 		}
 		var answer rest.SessionMessages
-		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], "/messages?limit="+strconv.Itoa(c.flags.limit)), nil, &answer); err != nil {
+		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], "/messages?limit="+strconv.Itoa(c.flags.messages)), nil, &answer); err != nil {
 			return err
 		}
 		if c.flags.json {
