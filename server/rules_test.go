@@ -39,13 +39,13 @@ var rulesRooms = map[string]string{
 
 	// Vocabulary and documents.
 	"server/cassette": "server/fault server/message",
-	"server/config":   "server/fault server/secret",
+	"server/config":   "server/fault server/secret server/shape",
 	"server/event":    "server/fault server/message",
-	"server/openapi":  "server/fault",
+	"server/openapi":  "server/fault server/shape",
 	"server/outbound": "server/fault",
 	"server/runstate": "server/fault server/message",
 	"server/secret":   "server/fault",
-	"server/strict":   "server/fault server/message",
+	"server/shape":    "server/fault",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
@@ -67,15 +67,15 @@ var rulesRooms = map[string]string{
 
 	// Transport.
 	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
-	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/strict",
+	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
 	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
-		"server/runstate server/secret server/session server/stream server/strict server/trace",
+		"server/runstate server/secret server/session server/shape server/stream server/trace",
 
 	// The other end of server/rest.
 	"server/client": "server/fault server/id server/message server/sse",
 
 	// Wiring.
-	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/tool",
+	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/proc server/rest " +
 		"server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/manifest server/manual server/message " +

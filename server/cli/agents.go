@@ -72,7 +72,7 @@ func (c *call) catalogue(ctx context.Context, path string, to any, here func(*co
 }
 
 func declared(cfg *config.Config, id string) rest.AgentSummary {
-	return rest.AgentSummary{ID: id, Description: string(cfg.Agents[id].Description)}
+	return rest.AgentSummary{ID: id, Description: cfg.Agents[id].Description.Text}
 }
 
 // undeclared is the error of an agent that the configuration does not declare.

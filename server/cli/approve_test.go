@@ -108,6 +108,7 @@ func everywhere(t *testing.T, test func(t *testing.T, dir string)) {
 }
 
 func TestApprove(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		p := spawn(t, dir, nil, nil, "run", "clerk", "ann").wait()
 		w := waits(t, dir)
@@ -138,6 +139,7 @@ func TestApprove(t *testing.T) {
 }
 
 func TestDeny(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		run := park(t, dir, "clerk", "ann")[0].RunID
 		s := spawn(t, dir, nil, nil, "runs", "deny", run, "--reason", "not today").wait().want(t, 0, "Done: Error: Approval was denied: not today", "")
@@ -148,6 +150,7 @@ func TestDeny(t *testing.T) {
 }
 
 func TestDecideOnOneOfTwo(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		w := park(t, dir, "pair", "x")
 		if len(w) != 2 {
@@ -170,6 +173,7 @@ func TestDecideOnOneOfTwo(t *testing.T) {
 }
 
 func TestAbortARunThatWaits(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		run := park(t, dir, "clerk", "ann")[0].RunID
 		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "maybe").wait().want(t, 2, "", "want deny, hold or fail")
@@ -191,6 +195,7 @@ func TestAbortARunThatWaits(t *testing.T) {
 
 // TestDecideOnAHeldRun decides on a run that was aborted and keeps its approvals.
 func TestDecideOnAHeldRun(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		w := park(t, dir, "pair", "x")
 		run := w[0].RunID
@@ -218,6 +223,7 @@ func TestDecideOnAHeldRun(t *testing.T) {
 
 // TestApproveAfterAKill approves what a server asked for that was killed since.
 func TestApproveAfterAKill(t *testing.T) {
+	t.Parallel()
 	dir := newGatedSite(t)
 	s := serve(t, dir)
 	run := park(t, dir, "clerk", "ann")[0].RunID
@@ -251,6 +257,7 @@ func TestApproveAfterAKill(t *testing.T) {
 // TestApproveWhatMayHaveHappened kills the server while a call is made. Nobody knows what became of it, so a plain
 // approval is refused, through a server and without one.
 func TestApproveWhatMayHaveHappened(t *testing.T) {
+	t.Parallel()
 	dir := newGatedSite(t)
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -288,6 +295,7 @@ func TestApproveWhatMayHaveHappened(t *testing.T) {
 
 // TestGatewayTimeout: a payment whose server answers 504 is not told to the model as failed; a person decides, from outside.
 func TestGatewayTimeout(t *testing.T) {
+	t.Parallel()
 	var posts atomic.Int32
 	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if posts.Add(1) == 1 {
@@ -327,6 +335,7 @@ func TestGatewayTimeout(t *testing.T) {
 
 // TestInterruptedApprovalHarmsNoRun interrupts the command that approved a call, while the call is made.
 func TestInterruptedApprovalHarmsNoRun(t *testing.T) {
+	t.Parallel()
 	dir := newGatedSite(t)
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

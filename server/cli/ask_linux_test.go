@@ -59,6 +59,7 @@ func (p *person) types(line string) {
 const question = "leave it [w]aiting? "
 
 func TestAskOnATerminal(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		who, p := sit(t, dir, "run", "clerk", "ann")
 		who.sees("\u2502 I pay.")
@@ -123,6 +124,7 @@ func TestAskOnATerminal(t *testing.T) {
 
 // TestAskForAProgram: what a program asks for itself is a question like that for a tool.
 func TestAskForAProgram(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		for _, tc := range []struct{ answer, result string }{{"y", "Paid."}, {"n", "Not paid."}} {
 			who, p := sit(t, dir, "run", "program", "x")
@@ -146,6 +148,7 @@ func TestAskForAProgram(t *testing.T) {
 
 // TestSomebodyElseDecides approves and denies from another terminal what a person is asked for, who types nothing.
 func TestSomebodyElseDecides(t *testing.T) {
+	t.Parallel()
 	dir := newGatedSite(t)
 	serve(t, dir)
 	for verb, shows := range map[string][]string{"approve": {"was approved by anonymous", "Done: paid"}, "deny": {"was denied by anonymous", "Done: Error: Approval was denied"}} {
@@ -180,6 +183,7 @@ func TestSomebodyElseDecides(t *testing.T) {
 
 // TestExpiryWhileAsking: an approval expires while a person looks at it, without a server too.
 func TestExpiryWhileAsking(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		who, p := sit(t, dir, "run", "hasty", "x")
 		who.sees("denied unless somebody decides before: ")
@@ -191,6 +195,7 @@ func TestExpiryWhileAsking(t *testing.T) {
 
 // TestSpoofedPrompt: what an agent says imitates a question, and what a person types at it answers no other one.
 func TestSpoofedPrompt(t *testing.T) {
+	t.Parallel()
 	dir := newGatedSite(t)
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -220,6 +225,7 @@ func TestSpoofedPrompt(t *testing.T) {
 
 // TestAskWhatMayHaveHappened: a yes is not enough for a call that may have happened.
 func TestAskWhatMayHaveHappened(t *testing.T) {
+	t.Parallel()
 	dir := newGatedSite(t)
 	who, p := sit(t, dir, "run", "unsure", "x")
 	who.sees("pay waits for your approval:")
@@ -236,6 +242,7 @@ func TestAskWhatMayHaveHappened(t *testing.T) {
 
 // TestInterruptedCall interrupts a run while a call is made: the program ends, and says that the call may have happened.
 func TestInterruptedCall(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 			t.Fatal(err)

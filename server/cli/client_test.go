@@ -15,6 +15,7 @@ const tokenSite = `{"auth": {"pepperRef": "file:pepper"}, "agents": {"shout": {"
 
 // Every command that talks to a server does so from an empty folder, with an address and a token.
 func TestURL(t *testing.T) {
+	t.Parallel()
 	site := t.TempDir()
 	write(t, filepath.Join(site, "agentd.json"), tokenSite)
 	write(t, filepath.Join(site, "pepper"), "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ")
@@ -91,6 +92,7 @@ func TestRunWithTermsOfApproval(t *testing.T) {
 }
 
 func TestStartAsJSON(t *testing.T) {
+	t.Parallel()
 	p := spawn(t, t.TempDir(), nil, nil, "start", "--dev", "--port", "0", "--json")
 	eventually(t, "the line on stdout", func() bool { return strings.HasSuffix(p.stdout.String(), "\n") })
 	var at struct {

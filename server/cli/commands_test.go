@@ -84,6 +84,7 @@ func TestErrorsAsJSON(t *testing.T) {
 }
 
 func TestEveryCommandExplainsItself(t *testing.T) {
+	t.Parallel()
 	names := here(t, "help", "--names").want(t, 0, "config check\n", "")
 	overview := here(t, "help").want(t, 0, "run AGENT [INPUT|-]", "")
 	for name := range strings.Lines(names.stdout) {
@@ -127,6 +128,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	t.Parallel()
 	here(t, "version").want(t, 0, "agentd 0.", "")
 	here(t, "--version").want(t, 0, "agentd 0.", "")
 	var v struct {

@@ -3,7 +3,6 @@ package cli_test
 import (
 	"bufio"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -16,7 +15,7 @@ import (
 	"time"
 )
 
-var kills = flag.Int("kills", 200, "how often TestKill kills the server")
+var kills = often(200, 20) // how often TestKill kills the server
 
 const killConfig = `{
 	"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "observability": {"logger": "silent"}, "server": {"rateLimit": {"enabled": false}},
@@ -72,6 +71,7 @@ func newKillSite(t *testing.T) string {
 // run that was acknowledged must end truthfully, its events be numbered without gap or repeat, and no call of the tool
 // with an effect have been made twice.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	dir := newKillSite(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -125,7 +125,7 @@ func TestKill(t *testing.T) {
 			decide(client, url, parked.RunID, parked.Result.State.PendingApprovals)
 		}
 	}
-	for range *kills {
+	for range kills {
 		s := serve(t, dir)
 		stop := make(chan struct{})
 		var clients sync.WaitGroup
@@ -177,8 +177,8 @@ func TestKill(t *testing.T) {
 			t.Errorf("the call %s was made %d times", strings.TrimSpace(line), made[line])
 		}
 	}
-	t.Logf("%d kills, %d acknowledged runs, %d effects, ends: %v", *kills, len(runs), len(made), ends)
-	if len(runs) < *kills || len(made) < *kills {
+	t.Logf("%d kills, %d acknowledged runs, %d effects, ends: %v", kills, len(runs), len(made), ends)
+	if len(runs) < kills || len(made) < kills {
 		t.Errorf("%d runs with %d effects are too few to tell anything", len(runs), len(made))
 	}
 	s.signal(syscall.SIGTERM)

@@ -30,6 +30,7 @@ func (s *listener) from(ip, request string) (net.Conn, *http.Response, error) {
 
 // An address that keeps as many connections open as it can get, idle and busy ones, keeps nobody else out.
 func TestCrowd(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), `{"server": {"maxConnections": 40, "rateLimit": {"enabled": false}}, "auth": {"kind": "none"}, "storage": {"path": "data.db"}}`)
 	s := serve(t, dir)

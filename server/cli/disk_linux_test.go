@@ -20,7 +20,7 @@ const diskConfig = `{
 	"auth": {"kind": "none"}, "storage": {"path": %q}, "server": {"rateLimit": {"enabled": false}, "shutdown": {"drainTimeoutMs": 300}},
 	"providers": {"p": {"kind": "scripted", "script": "script.json"}},
 	"tools": {"wait": {"kind": "exec", "description": "Waits", "command": ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; echo waited"], "sideEffect": "read-only"},
-		"pay": {"kind": "exec", "description": "Pays", "command": ["true"], "approval": "always", "approvalTerms": {"expiresMs": 1000}}},
+		"pay": {"kind": "exec", "description": "Pays", "command": ["true"], "approval": "always", "approvalTerms": {"expiresMs": 4000}}},
 	"agents": {
 		"holds": {"kind": "llm", "provider": "p", "model": "holds", "tools": ["wait"]},
 		"quick": {"kind": "llm", "provider": "p", "model": "quick"},
@@ -341,6 +341,7 @@ func TestWritesFailUnderServer(t *testing.T) {
 
 // A start on a full disk says so, and what to do.
 func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	disk := newDisk(t, "1m")
 	dir := diskSite(t, disk)
 	if f, err := os.Create(filepath.Join(disk, "fill")); err != nil {

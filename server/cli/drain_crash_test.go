@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,7 +19,7 @@ import (
 	"agentd/ws/wstest"
 )
 
-var drains = flag.Int("drains", 20, "how often TestStopUnderLoad stops the server")
+var drains = often(20, 4) // how often TestStopUnderLoad stops the server
 
 const drainConfig = `{
 	"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "observability": {"logger": "silent"},
@@ -67,7 +66,7 @@ func TestStopUnderLoad(t *testing.T) {
 	var runs []string
 	total := crowd{}
 	slowest := time.Duration(0)
-	for i := range *drains {
+	for i := range drains {
 		s := serve(t, dir)
 		c := &crowd{t: t, url: s.url, how: syscall.SIGTERM, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 40}}, over: make(chan struct{})}
 		if i%4 == 3 {
@@ -106,9 +105,9 @@ func TestStopUnderLoad(t *testing.T) {
 	for _, id := range runs {
 		eventually(t, "the end of run "+id, func() bool { return s.status(id) == "completed" })
 	}
-	t.Logf("%d stops, the slowest took %v; %d runs were acknowledged, %d refused; %d sockets and %d streams", *drains, slowest, len(runs),
+	t.Logf("%d stops, the slowest took %v; %d runs were acknowledged, %d refused; %d sockets and %d streams", drains, slowest, len(runs),
 		total.refused, total.upgraded, total.streamed)
-	if len(runs) < 5**drains || total.upgraded < *drains || total.streamed < *drains {
+	if len(runs) < 5*drains || total.upgraded < drains || total.streamed < drains {
 		t.Error("that is too little to tell anything")
 	}
 	s.signal(syscall.SIGTERM)

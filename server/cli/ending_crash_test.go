@@ -23,6 +23,7 @@ const endingConfig = `{
 // A kill during a payment: nobody is told that the run merely failed. What may have happened waits for a person, and the
 // children of the run end with it.
 func TestKillDuringACall(t *testing.T) {
+	t.Parallel()
 	for _, agent := range []string{"payer", "desk"} {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "agentd.json"), endingConfig)

@@ -155,6 +155,7 @@ func (s *listener) restful(when string) {
 // TestOutOfFiles has clients take all files that the server may have open. Those who are connected are answered, what
 // needs a file fails for that, and all is well again when the clients have gone.
 func TestOutOfFiles(t *testing.T) {
+	t.Parallel()
 	const files = 256
 	s := serveWithFiles(t, files, `, "maxConnections": 100000`)
 	if !strings.Contains(s.stderr.String(), "server.maxConnections is 100000, and the process may have 256 files open") {
@@ -220,6 +221,7 @@ func TestOutOfFiles(t *testing.T) {
 // TestConnectionsLeaveFiles floods a server that has the default limit from one address: programs start all the same, and a
 // client of another address keeps its connection.
 func TestConnectionsLeaveFiles(t *testing.T) {
+	t.Parallel()
 	const files = 256
 	s := serveWithFiles(t, files, "")
 	inside := s.wireFrom("127.0.0.2")
@@ -249,6 +251,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 
 // With TLS, a connection too many is closed: it would not understand an answer.
 func TestMaxConnectionsWithTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certificate(t, dir, "one.example")
 	p := startAt(t, dir, `{"maxConnections": 1, "tls": {"certFile": "cert.pem", "keyFile": "key.pem"}}`)

@@ -116,6 +116,7 @@ func TestForgedEvidence(t *testing.T) {
 
 // TestApproveOtherArguments gives a call other arguments, with the grant, and takes the evidence of that.
 func TestApproveOtherArguments(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), `{
 		"auth": {"kind": "none"}, "storage": {"path": "data/data.db"},

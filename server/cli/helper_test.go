@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for something that must happen. It ends only tests that fail.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 var binary string // the program, built once
 
@@ -31,13 +34,27 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "agentd")
-	if out, err := exec.Command("go", "build", "-o", binary, "agentd").CombinedOutput(); err != nil {
+	// The build cache keeps what go run has linked, and cp takes the place of running it.
+	if out, err := exec.Command("go", "run", "-exec", "cp", "agentd", binary).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the program: %v\n%s", err, out)
 		os.Exit(1)
+	}
+	// Most of these tests wait for processes: more of them than there are cores run side by side.
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// often is how often a test does what it does at random moments: all times with AGENTD_TEST_ROUNDS=all, as CI sets it.
+func often(all, mostly int) int {
+	if os.Getenv("AGENTD_TEST_ROUNDS") == "all" {
+		return all
+	}
+	return mostly
 }
 
 // A said is what a command line came to.

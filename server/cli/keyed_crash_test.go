@@ -92,6 +92,7 @@ func (c *keyedClient) retry(t *testing.T, url string) bool {
 // TestKillWithKeys kills the server at random moments while requests with keys are under way, several with each key at
 // once, and sends those that were not answered again. Each key must have made one run or one session, never two.
 func TestKillWithKeys(t *testing.T) {
+	t.Parallel()
 	dir := newKillSite(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 2))
@@ -100,7 +101,7 @@ func TestKillWithKeys(t *testing.T) {
 	defer c.http.CloseIdleConnections()
 	paths := []string{"/agents/a/run", "/agents/a/stream", "/sessions"}
 	keys := 0
-	rounds := max(*kills/10, 5)
+	rounds := often(20, 5)
 	for range rounds {
 		s := serve(t, dir)
 		stop := make(chan struct{})

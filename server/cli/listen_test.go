@@ -47,6 +47,7 @@ func through(t *testing.T, dir string) {
 }
 
 func TestUnixSocket(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
 	for range 2 { // the second finds the socket that the first has left
@@ -69,6 +70,7 @@ func TestUnixSocket(t *testing.T) {
 
 // A server whose queue of connections is full still has its socket.
 func TestUnixSocketBusy(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -134,6 +136,7 @@ func certificate(t *testing.T, dir, name string) *x509.Certificate {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	settings := `{"tls": {"certFile": "cert.pem", "keyFile": "key.pem"}}`
 	write(t, filepath.Join(dir, "agentd.json"), fmt.Sprintf(listenSite, settings))
@@ -194,6 +197,7 @@ func TestTLS(t *testing.T) {
 
 // A service manager passes a socket on, and is told when the server is ready and when it stops.
 func TestServiceManager(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), fmt.Sprintf(listenSite, `{}`))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -240,6 +244,7 @@ func TestServiceManager(t *testing.T) {
 
 // A service manager that reads no more does not keep the server from stopping.
 func TestServiceManagerThatHangs(t *testing.T) {
+	t.Parallel()
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "n"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -267,6 +272,7 @@ func TestServiceManagerThatHangs(t *testing.T) {
 }
 
 func TestFilesAreTheOwnersAlone(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := startAt(t, dir, `{}`)
 	through(t, dir)

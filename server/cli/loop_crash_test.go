@@ -28,6 +28,7 @@ const loopConfig = `{
 // One run kills the server each time it goes on; thirty others are interrupted each time. The one is given up, and none
 // of the others is.
 func TestKillerAmongInnocents(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), loopConfig)
 	write(t, filepath.Join(dir, "script.json"), `{"turns": [

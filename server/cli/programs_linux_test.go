@@ -22,7 +22,7 @@ const programsSite = `{
 	"agents": {
 		"llm": {"kind": "llm", "provider": "p", "model": "m"},
 		"payer": {"kind": "llm", "provider": "p", "model": "payer", "tools": ["pay"]},
-		"sleeper": {"kind": "exec", "command": ["sleep", "0.9"]},
+		"reader": {"kind": "exec", "command": ["cat", "gate"]},
 		"text": {"kind": "exec", "command": ["sh", "pay.sh"]},
 		"lines": {"kind": "exec", "protocol": "jsonl", "command": ["sh", "lines.sh"]},
 		"sh": {"kind": "exec", "command": ["sh"], "env": {"K": {"ref": "env:LLM_KEY"}}}
@@ -93,19 +93,29 @@ func (s *listener) offer(agent, input string) (started bool) {
 // A server that runs out of tasks would end, with everybody's runs: Go cannot live without a thread that it needs. One
 // client starts more programs than the system lets the user have.
 func TestProgramsBeyondTheTaskLimit(t *testing.T) {
-	_, start := programs(t, "x")
+	t.Parallel()
+	dir, start := programs(t, "x")
+	gate := filepath.Join(dir, "gate") // programs that read it end when it is closed
+	if err := syscall.Mkfifo(gate, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed.Close()
 	// Of 264 tasks, 64 are the server's, a quarter of the others are programs, and three quarters of these for one payer.
 	limit := 264
 	if os.Geteuid() != 0 {
 		limit += tasks(t, os.Getuid())
 	}
 	s := start(fmt.Sprintf(`{ ulimit -p %[1]d || ulimit -u %[1]d; } 2>/dev/null;`, limit))
-	const runs = 500
+	const runs = 360
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
 			for range runs / 20 {
-				if !s.offer("sleeper", "x") {
+				if !s.offer("reader", "x") {
 					t.Error("a run could not be started")
 				}
 			}
@@ -117,6 +127,11 @@ func TestProgramsBeyondTheTaskLimit(t *testing.T) {
 	if code := s.call("POST", "/agents/llm/run", `{"input": "hi"}`, &answer); code != 200 || answer.Status != "completed" || time.Since(begun) > 5*time.Second {
 		t.Errorf("another agent's run = %d %q after %v, want it to end at once", code, answer.Status, time.Since(begun))
 	}
+	if err := os.Rename(write(t, filepath.Join(dir, "open"), ""), gate); err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(gate, 0o644) //nolint:errcheck // then the runs fail
+	closed.Close()
 	eventually(t, "the end of all runs", func() bool {
 		res := s.request("GET", "/metrics", "")
 		defer res.Body.Close()
@@ -144,6 +159,7 @@ func tasks(t *testing.T, uid int) (n int) {
 
 // A program that uses up all tasks by itself takes others' programs away, and not the server.
 func TestProgramThatForksWithoutEnd(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run the server as a user of whom nothing else runs")
 	}
@@ -191,6 +207,7 @@ func TestProgramThatForksWithoutEnd(t *testing.T) {
 
 // No program acts on a part of its input, and none of a group is left, whenever the server is killed.
 func TestKillWhileProgramsRead(t *testing.T) {
+	t.Parallel()
 	input := strings.Repeat("y", 200_000)
 	dir, start := programs(t, input)
 	pay, whole := len(`{"to":""}`)+len(input), map[string]bool{}
@@ -200,7 +217,7 @@ func TestKillWhileProgramsRead(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
-	for range 25 {
+	for range often(25, 6) {
 		s := start("")
 		var all sync.WaitGroup
 		for i := range 8 {
@@ -251,6 +268,7 @@ func running(t *testing.T, dir string) (n int) {
 
 // What the server has open and what it knows is not for its programs, though they have the same user.
 func TestProgramsCannotReadTheServer(t *testing.T) {
+	t.Parallel()
 	dir, start := programs(t, "x")
 	if err := os.Chmod(write(t, filepath.Join(dir, "inherited"), "for the server only"), 0o644); err != nil {
 		t.Fatal(err)
@@ -271,6 +289,7 @@ func TestProgramsCannotReadTheServer(t *testing.T) {
 
 // A secret that a program is given and writes is not shown, whichever way it is cut.
 func TestProgramsDoNotTellSecrets(t *testing.T) {
+	t.Parallel()
 	_, start := programs(t, "x")
 	s := start("")
 	script := `printf "a ${K%hunter2}"; sleep 0.1; printf "${K#hunter2}\n"; printf %s "x$K" | base64 -w 5; for c in h unt er2 hunter 2; do printf $c; sleep 0.02; done`

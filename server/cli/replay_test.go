@@ -21,6 +21,7 @@ const recordedSite = `{
 }`
 
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	for _, server := range []bool{false, true} {
 		name := "here"
 		if server {

@@ -134,6 +134,7 @@ func TestRunIsAbortedByItsContext(t *testing.T) {
 }
 
 func TestRunIsAbortedBySignal(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	p := spawn(t, dir, nil, nil, "run", "slow", "x")
 	eventually(t, "the first text", func() bool { return p.stdout.String() != "" })
@@ -150,6 +151,7 @@ func TestRunIsAbortedBySignal(t *testing.T) {
 }
 
 func TestRunIsAbortedWhenNobodyReads(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -171,6 +173,7 @@ func TestRunIsAbortedWhenNobodyReads(t *testing.T) {
 }
 
 func TestRunLeavesOtherRunsAlone(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	p := spawn(t, dir, nil, nil, "run", "slow", "x", "--session", "s")
 	eventually(t, "the first text", func() bool { return p.stdout.String() != "" })
@@ -192,6 +195,7 @@ func TestRunLeavesOtherRunsAlone(t *testing.T) {
 }
 
 func TestRunsInAPipe(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	r, w, err := os.Pipe()
 	if err != nil {

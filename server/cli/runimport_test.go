@@ -8,6 +8,7 @@ import (
 
 // TestRunsImport takes a run that waits to another site and decides on it there.
 func TestRunsImport(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		home := newGatedSite(t)
 		w := park(t, home, "clerk", "ann")

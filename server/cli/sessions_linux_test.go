@@ -3,6 +3,7 @@ package cli_test
 import "testing"
 
 func TestDeleteAsksOnATerminal(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		const question = "Erase session s1 with all that was said in it, for good? [y/N] "
 		spawn(t, dir, nil, nil, "run", "same", "x", "--session", "s1").wait().want(t, 0, "x", "")

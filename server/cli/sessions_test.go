@@ -14,6 +14,7 @@ import (
 
 // TestSessions carries a session from one id to another by a file, here and through a server.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, dir string) {
 		do := func(stdin string, args ...string) said {
 			t.Helper()
@@ -89,6 +90,7 @@ func TestSessions(t *testing.T) {
 // TestSlowInputHoldsNobodyUp imports what comes slowly. The store is not locked meanwhile: a server can be started, and
 // what has come in the end is imported through it.
 func TestSlowInputHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	home := newGatedSite(t)
 	long := strings.Repeat("x", 300<<10) // a pipe does not hold as much, so whoever has written it has a reader
 	spawn(t, home, strings.NewReader(long), nil, "run", "same", "--session", "s1").wait().want(t, 0, "", "")

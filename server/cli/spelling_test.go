@@ -43,6 +43,7 @@ func wishing(t *testing.T) string {
 
 // TestSpelling calls tools with arguments in spellings of which a program could make something else than a permission.
 func TestSpelling(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), `{
 		"auth": {"kind": "none"}, "storage": {"path": "data/data.db"},
@@ -91,6 +92,7 @@ func TestSpelling(t *testing.T) {
 
 // TestEditedDatabase edits what a stopped server has stored of a call that waits, and starts it again.
 func TestEditedDatabase(t *testing.T) {
+	t.Parallel()
 	for name, statement := range map[string]string{
 		"the call":     `UPDATE run_messages SET body = replace(body, '"to":"ann"', '"to":"eve"') WHERE role = 'assistant'`,
 		"the approval": `UPDATE run_slots SET json = replace(json, '"to":"ann"', '"to":"eve"') WHERE json LIKE '[{"toolCallId"%'`,

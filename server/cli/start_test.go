@@ -61,6 +61,7 @@ func text(t *testing.T, all []seen) string {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, dir, "--dev")
 	if log := s.stderr.String(); strings.Count(log, "level=INFO msg=listening") != 1 || !strings.Contains(log, "curl -N "+s.url+"/agents/assistant/stream") {
@@ -110,6 +111,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestRunThroughServer(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)
@@ -150,6 +152,7 @@ func TestRunThroughServer(t *testing.T) {
 }
 
 func TestTokensWhileServerRuns(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)
@@ -172,6 +175,7 @@ func TestTokensWhileServerRuns(t *testing.T) {
 }
 
 func TestKilledServerLosesNoRun(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)
@@ -212,6 +216,7 @@ func TestKilledServerLosesNoRun(t *testing.T) {
 }
 
 func TestStartRefuses(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	ready := write(t, filepath.Join(t.TempDir(), "ready.json"), "left behind")
@@ -238,6 +243,7 @@ func TestStartRefuses(t *testing.T) {
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := newSite(t)
 	s := serve(t, dir)
 	s.token = token(t, dir)

@@ -22,6 +22,7 @@ const stopConfig = `{
 // TestStopWithRunsUnderWay stops a server whose runs are of every kind: what ends in time ends, what can go on goes on
 // with the next start, what cannot says so, and what waits keeps waiting.
 func TestStopWithRunsUnderWay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), stopConfig)
 	write(t, filepath.Join(dir, "script.json"), `{"turns": [

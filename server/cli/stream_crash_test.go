@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,7 +22,7 @@ import (
 	"agentd/ws/wstest"
 )
 
-var streamKills = flag.Int("stream-kills", 10, "how often TestKillWhileClientsWatch kills the server, and half as often stops it")
+var streamKills = often(10, 4) // how often TestKillWhileClientsWatch kills the server, and half as often stops it
 
 const watchConfig = `{
 	"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "observability": {"logger": "silent"},
@@ -44,6 +43,7 @@ const watchScript = `{"turns": [
 // behind its last event. In the end each has every durable event exactly once and in order, and no other one twice. Then
 // the same with a server that is asked to stop: it tells its clients so.
 func TestKillWhileClientsWatch(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), watchConfig)
 	write(t, filepath.Join(dir, "script.json"), watchScript)
@@ -98,10 +98,10 @@ func TestKillWhileClientsWatch(t *testing.T) {
 			ended.want(t, 0, "", "")
 		}
 	}
-	for range *streamKills {
+	for range streamKills {
 		round(syscall.SIGKILL)
 	}
-	for range (*streamKills + 1) / 2 {
+	for range (streamKills + 1) / 2 {
 		round(syscall.SIGTERM)
 	}
 
@@ -139,7 +139,7 @@ func TestKillWhileClientsWatch(t *testing.T) {
 		}
 	}
 	t.Logf("%d runs, %d events to %d clients, %d subscriptions resumed within a run", len(runs), total, len(clients), resumed)
-	if resumed < 10 {
+	if resumed < streamKills {
 		t.Errorf("%d subscriptions were resumed: too few to tell anything", resumed)
 	}
 	s.signal(syscall.SIGTERM)

@@ -46,6 +46,7 @@ func (s *listener) begin(agent, body string) string {
 
 // TestTailSurvivesTheServer kills the server while a run and its session are watched.
 func TestTailSurvivesTheServer(t *testing.T) {
+	t.Parallel()
 	dir := tailed(t, `{"kind": "none"}`)
 	s := serve(t, dir)
 	id := s.begin("a", `{"sessionId":"s"}`)

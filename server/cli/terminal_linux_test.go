@@ -33,6 +33,7 @@ func terminal(t *testing.T) (screen, tty *os.File) {
 }
 
 func TestOnATerminal(t *testing.T) {
+	t.Parallel()
 	screen, tty := terminal(t)
 	p := command(t, newSite(t), "run", "twice", "6*7")
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = tty, tty, tty
@@ -57,6 +58,7 @@ func TestOnATerminal(t *testing.T) {
 
 // TestOnATerminalWithoutControl: what an agent says cannot change how a terminal shows what comes after it.
 func TestOnATerminalWithoutControl(t *testing.T) {
+	t.Parallel()
 	const said = "a\x1b[8mb\u009b2Jc\x1b]52;c;aGk=\ad\re\tf\x7f\n"
 	screen, tty := terminal(t)
 	p := command(t, newSite(t), "run", "same")

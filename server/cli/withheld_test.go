@@ -8,6 +8,7 @@ import (
 
 // The operator's instructions are in nothing that the program prints of a run unless that is asked for.
 func TestInstructionsAreWithheld(t *testing.T) {
+	t.Parallel()
 	site := func(t *testing.T) string {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "agentd.json"), `{"auth": {"kind": "none"}, "storage": {"path": "data/data.db"},

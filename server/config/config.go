@@ -1,30 +1,19 @@
-// Package config is the whole configuration: its tree, defaults, checks, documentation and JSON Schema.
-//
-// A field of the tree is declared once, by its struct tag; everything else is derived from that:
-//
-//	json     its name; the names from the root, joined by dots, are its path
-//	default  its default: text as it is, lists separated by commas, anything else as JSON; a field without one is
-//	         optional, its zero value means absent
-//	check    its rules, separated by spaces: required; some (a list that is not empty); null (null means absent);
-//	         a range such as 0..65535, 1.. or >0..1; the name of a rule of rules.go; keys=RULE for the keys of a map
-//	enum     the texts it may be, separated by |
-//	for      the kinds it belongs to, separated by |, in a type that has a kind
-//	doc      what it does, as one line of prose
+// Package config is the tree of settings: what there is to configure, its defaults, rules and documentation. A field is
+// declared once, by its struct tag, which package shape explains.
 //
 // A value comes from, strongest first: an override (a command-line flag), the environment, the file, the default.
 // The variable of a setting is AGENTD_ and its path in upper case with dots as underscores: AGENTD_SERVER_PORT.
 // Variables reach the settings, not the map sections (providers, tools, agents).
 //
-//	file -> parse (jsonc.go) -> decode over the defaults (decode.go) -> environment, overrides (load.go)
-//	     -> cross checks (semantic.go, unsupported.go)
+//	file -> read over the defaults -> environment, overrides (load.go) -> cross checks (semantic.go)
 package config
 
 import (
-	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
+
+	"agentd/server/shape"
 )
 
 // Config is the tree. It is plain data: whoever holds it may read it, and nobody changes it once a server has it.
@@ -49,31 +38,41 @@ type Config struct {
 
 	// Dir is the folder that relative paths of the configuration mean; see [Config.Resolve].
 	Dir string `json:"-"`
-
-	sources map[string]string
 }
+
+// tree is what the tags declare.
+var tree = shape.With(reflect.TypeFor[Config](), textRules)
 
 // Default returns the configuration of an empty file.
 func Default() *Config {
 	c := &Config{}
-	applyDefaults(reflect.ValueOf(c).Elem(), tree, "")
+	tree.Default(c)
 	return c
 }
 
 // Validate checks a configuration that was not loaded, and returns nil or one error of kind config-invalid with every
 // problem. Load and Parse have validated what they return.
 func (c *Config) Validate() error {
-	var p problems
-	v := reflect.ValueOf(c).Elem()
-	verify(v, tree, nil, func(message string, path ...any) { p.add(problem{path: path, message: message}) })
-	hidden := p.paths()
-	c.checkMeaning(func(message string, path ...any) {
-		if !hidden.cover(path) {
-			p.add(problem{path: path, message: message})
-		}
-	}, p.full)
-	return p.err("The configuration")
+	r := &shape.Reader{File: true, MaxDepth: 64}
+	r.Check(tree, c)
+	c.checkMeaning(r)
+	return invalid(r)
 }
+
+// Schema returns the JSON Schema (draft 2020-12) of the file. References between parts of the file are checked by
+// loading it only.
+func Schema() []byte { return tree.Schema("Configuration of agentd") }
+
+// Fields documents every field of the file, in the order of the tree.
+func Fields() []shape.Row { return tree.Rows() }
+
+// Markdown returns the documentation of every field: one table of the settings, and one for each map section.
+func Markdown() string { return tree.Markdown() }
+
+// Print returns the effective configuration as indented JSON in the order of the tree, with a line break at its end.
+// Secrets appear as their references, texts from files as they are. Parsing it in the same folder gives the same
+// configuration.
+func (c *Config) Print() []byte { return tree.Print(c) }
 
 // Resolve returns p as an absolute path, or as it is where the working folder is unknown; a relative one is relative
 // to the folder of the configuration. Storage.Path and those of Audit are kept as they were written and need it.
@@ -114,24 +113,8 @@ func (c *Config) AuditCheckpoints() string {
 	return c.AuditPath() + ".checkpoints"
 }
 
-// Sources tells where each value that is not a default came from: the path of the field, to file:line:column, the
-// name of a variable or "flag PATH". It is empty for a configuration that was not loaded. The caller owns the map.
-func (c *Config) Sources() map[string]string { return maps.Clone(c.sources) }
-
 // BuiltinTool reports whether name is a tool that agents may list without a declaration. Such a name cannot be
 // declared.
 func BuiltinTool(name string) bool { return slices.Contains(builtinTools, name) }
 
 var builtinTools = []string{"clock", "calculator", "session_search", "read_result"}
-
-// dotted writes a path for people: server.cors.allowOrigins.0.
-func dotted(path []any) string {
-	var b strings.Builder
-	for i, e := range path {
-		if i > 0 {
-			b.WriteByte('.')
-		}
-		appendElement(&b, e)
-	}
-	return b.String()
-}

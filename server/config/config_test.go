@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -67,7 +68,6 @@ func TestDefaults(t *testing.T) {
 		"auth.kind":                          `"token"`,
 		"auth.pepperRef":                     ``,
 		"auth.tokenPrefix":                   `"svc"`,
-		"storage.mode":                       `"server"`,
 		"storage.durability":                 `"full"`,
 		"storage.encryption.enabled":         `false`,
 		"audit.enabled":                      `false`,
@@ -77,8 +77,6 @@ func TestDefaults(t *testing.T) {
 		"metrics.requireAuth":                `false`,
 		"health.walWarnThresholdBytes":       `52428800`,
 		"retention.enabled":                  `true`,
-		"retention.intervalMs":               `21600000`,
-		"retention.sessionsDays":             ``,
 		"hardening.umask":                    `63`,
 		"tools.<id>.input":                   `{"type":"object","properties":{}}`,
 		"tools.<id>.maxBytes":                `1048576`,
@@ -110,27 +108,50 @@ func TestFieldsAreDocumented(t *testing.T) {
 		if f.Type == "" {
 			t.Errorf("%s has no type in words", f.Path)
 		}
-		if seen[f.Path] || f.Variable != "" && seen[f.Variable] {
-			t.Errorf("%s or its variable %s is declared twice", f.Path, f.Variable)
-		}
-		seen[f.Path], seen[f.Variable] = true, true
-		if inMap := strings.Contains(f.Path, "<"); (f.Variable == "") != (inMap || f.Path == "$schema") {
-			t.Errorf("%s: variable = %q, want one for settings only", f.Path, f.Variable)
+		if name := variable(f.Path); seen[name] {
+			t.Errorf("%s or its variable %s is declared twice", f.Path, name)
+		} else {
+			seen[name] = true
 		}
 	}
-	if !seen["AGENTD_SERVER_RATELIMIT_PERIPREQUESTS"] {
-		t.Error("server.rateLimit.perIpRequests has not the variable AGENTD_SERVER_RATELIMIT_PERIPREQUESTS")
-	}
+}
+
+// variable is the environment variable of a setting.
+func variable(path string) string {
+	return "AGENTD_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
 // The full example gives every field a value, so a new field must be added to it.
 func TestFullExampleIsFull(t *testing.T) {
-	sources := slices.Sorted(maps.Keys(load(t, "testdata/full.jsonc").Sources()))
+	text, err := os.ReadFile("testdata/full.jsonc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = regexp.MustCompile(`(?m)^//.*$`).ReplaceAll(text, nil)
+	text = regexp.MustCompile(`,(\s*[}\]])`).ReplaceAll(text, []byte("$1"))
+	var whole any
+	if err := json.Unmarshal(text, &whole); err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range config.Fields() {
-		pattern := regexp.QuoteMeta(f.Path)
-		pattern = strings.NewReplacer(`<id>`, `.+`, `<n>`, `[0-9]+`).Replace(pattern)
-		re := regexp.MustCompile("^" + pattern + `(\..+)?$`) // maps of texts have an entry per key
-		if !slices.ContainsFunc(sources, re.MatchString) {
+		values := []any{whole}
+		for part := range strings.SplitSeq(f.Path, ".") {
+			var inner []any
+			for _, v := range values {
+				switch v := v.(type) {
+				case map[string]any:
+					if part == "<id>" {
+						inner = slices.AppendSeq(inner, maps.Values(v))
+					} else if x, ok := v[part]; ok {
+						inner = append(inner, x)
+					}
+				case []any:
+					inner = append(inner, v...)
+				}
+			}
+			values = inner
+		}
+		if len(values) == 0 {
 			t.Errorf("testdata/full.jsonc does not set %s", f.Path)
 		}
 	}
@@ -148,16 +169,16 @@ func TestFullExample(t *testing.T) {
 		"price of nothing":          {*c.Providers["local"].Prices["qwen3-4.1"].CachedRead, 0.0},
 		"script path":               {c.Providers["demo"].Script.Path, filepath.Join(dir, "demo.script.json")},
 		"script content":            {string(c.Providers["demo"].Script.Data), "{\"turns\": [{\"text\": \"hi\"}]}\n"},
-		"lines":                     {c.Tools["weather"].Description, config.Text("Current weather\nof a city")},
+		"lines":                     {c.Tools["weather"].Description, config.Text{Text: "Current weather\nof a city"}},
 		"schema":                    {string(c.Tools["weather"].Input), `{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`},
 		"default schema":            {string(c.Tools["deploy"].Input), `{"type":"object","properties":{}}`},
 		"program with a slash":      {c.Tools["deploy"].Command, []string{filepath.Join(dir, "deploy.sh"), "--now"}},
 		"working folder":            {c.Tools["deploy"].Cwd, filepath.Join(dir, "work")},
 		"condition":                 {string(c.Tools["deploy"].Approval.When), `{"env":"prod"}`},
 		"fields of other kinds":     {c.Tools["deploy"].MaxBytes, 0},
-		"text of a file":            {c.Agents["assistant"].Instructions, config.Text("You help with operations.\nBe brief.")},
+		"text of a file":            {c.Agents["assistant"].Instructions, config.Text{Text: "You help with operations.\nBe brief."}},
 		"temperature that is zero":  {*c.Agents["assistant"].Temperature, 0.0},
-		"tool choice":               {c.Agents["assistant"].ToolChoice, config.ToolChoice{Mode: "tool", Tool: "weather"}},
+		"tool choice":               {c.Agents["assistant"].ToolChoice, config.ToolChoice{Tool: "weather"}},
 		"fallbacks":                 {c.Agents["assistant"].Fallbacks, []config.Fallback{{Provider: "demo", Model: "any"}}},
 		"bare program":              {c.Agents["bot"].Command, []string{"python3", "bot.py"}},
 		"absolute working folder":   {c.Agents["bot"].Cwd, "/srv"},
@@ -167,7 +188,6 @@ func TestFullExample(t *testing.T) {
 		"storage path resolved":     {c.Resolve(c.Storage.Path), filepath.Join(dir, "data/x.db")},
 		"audit path":                {c.AuditPath(), "chain.db"},
 		"default audit path":        {config.Default().AuditPath(), filepath.Join(filepath.Dir(config.Default().Storage.Path), "audit.db")},
-		"source":                    {c.Sources()["server.port"], "testdata/full.jsonc:5:28"},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s = %#v, want %#v", name, pair[0], pair[1])
@@ -187,20 +207,20 @@ func TestEffectiveApproval(t *testing.T) {
 		{config.Tool{SideEffect: "pure"}, "never"},
 		{config.Tool{SideEffect: "read-only"}, "never"},
 		{config.Tool{SideEffect: "external-stateful"}, "always"},
-		{config.Tool{SideEffect: "pure", Approval: config.Approval{Mode: "always"}}, "always"},
-		{config.Tool{Approval: config.Approval{Mode: "never"}}, "never"},
+		{config.Tool{SideEffect: "pure", Approval: config.Approval{Word: "always"}}, "always"},
+		{config.Tool{Approval: config.Approval{Word: "never"}}, "never"},
 		{config.Tool{Approval: config.Approval{Edit: true}}, "always"},
 		{config.Tool{SideEffect: "pure", Approval: config.Approval{Edit: true}}, "never"},
 	} {
-		if got := tt.tool.EffectiveApproval().Mode; got != tt.want {
-			t.Errorf("EffectiveApproval() of %q, %q = %s, want %s", tt.tool.SideEffect, tt.tool.Approval.Mode, got, tt.want)
+		if got := tt.tool.EffectiveApproval(); got != tt.want {
+			t.Errorf("EffectiveApproval() of %q, %q = %s, want %s", tt.tool.SideEffect, tt.tool.Approval.Word, got, tt.want)
 		}
 	}
 }
 
 func TestPrecedence(t *testing.T) {
 	env := []string{"AGENTD_SERVER_PORT=2", "AGENTD_SERVER_HOST=env", "AGENTD_SERVER_ALLOWHOSTS= a , b ", "AGENTD_METRICS_ENABLED=false",
-		"AGENTD_RETENTION_SESSIONSDAYS=1.5", "AGENTD_AUTH_PEPPERREF=file:p", "AGENTD_SERVER_CORS_ALLOWMETHODS=", "AGENTD_RUN_ID=r",
+		"AGENTD_AUTH_PERIPLOCKOUTMS=15", "AGENTD_AUTH_PEPPERREF=file:p", "AGENTD_SERVER_CORS_ALLOWMETHODS=", "AGENTD_RUN_ID=r",
 		"AGENTD_AUTH_KIND=none", "AGENTD_AUTH_KIND=token"}
 	c, err := config.Parse([]byte(`{"server": {"port": 1, "host": "file", "basePath": "/file"}}`), config.Options{
 		Name: "c", Env: env, Overrides: map[string]string{"server.port": "3"},
@@ -209,20 +229,16 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, pair := range map[string][2]any{
-		"flag over variable":     {c.Server.Port, 3},
-		"variable over file":     {c.Server.Host, "env"},
-		"file over default":      {c.Server.BasePath, "/file"},
-		"default":                {c.Server.MaxBodyBytes, 4 << 20},
-		"list in a variable":     {c.Server.AllowHosts, []string{"a", "b"}},
-		"empty list":             {c.Server.CORS.AllowMethods, []string{}},
-		"bool in a variable":     {c.Metrics.Enabled, false},
-		"number in a variable":   {c.Retention.SessionsDays, 1.5},
-		"ref in a variable":      {c.Auth.PepperRef, config.Ref("file:p")},
-		"last of two variables":  {c.Auth.Kind, "token"},
-		"source of the flag":     {c.Sources()["server.port"], "flag server.port"},
-		"source of the variable": {c.Sources()["server.host"], "AGENTD_SERVER_HOST"},
-		"source of the file":     {c.Sources()["server.basePath"], "c:1:52"},
-		"source of the default":  {c.Sources()["server.maxBodyBytes"], ""},
+		"flag over variable":    {c.Server.Port, 3},
+		"variable over file":    {c.Server.Host, "env"},
+		"file over default":     {c.Server.BasePath, "/file"},
+		"default":               {c.Server.MaxBodyBytes, 4 << 20},
+		"list in a variable":    {c.Server.AllowHosts, []string{"a", "b"}},
+		"empty list":            {c.Server.CORS.AllowMethods, []string{}},
+		"bool in a variable":    {c.Metrics.Enabled, false},
+		"number in a variable":  {c.Auth.PerIPLockout, config.Millis(15)},
+		"ref in a variable":     {c.Auth.PepperRef, config.Ref("file:p")},
+		"last of two variables": {c.Auth.Kind, "token"},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s = %#v, want %#v", name, pair[0], pair[1])
@@ -309,14 +325,14 @@ func TestValidate(t *testing.T) {
 		`auth/pepperRef | want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret`,
 		`auth/tokenEnvironments | want at least one item`,
 		`tools/no name | key "no name": want 1 to 64 letters, digits, _ and -`,
-		`tools/no name/description | is missing`,
-		`tools/no name/input | want a JSON object`,
-		`tools/no name/url | is not a field of kind exec; it belongs to http`,
+		`tools/no name/description | is empty`,
+		`tools/no name/input | want an object, got null; leave the key out for its default`,
+		`tools/no name/url | "url" is not a field of kind exec; it belongs to http`,
 		`tools/no name/command | want at least one item`,
 		`agents/a/model | is empty`,
 		`agents/a/temperature | want a number from 0 to 2, got 3`,
-		`agents/a/toolChoice | want "auto", "required", "none" or {"tool": "name"}, got ""`,
-		`agents/a/output | want a JSON object`,
+		`agents/a/toolChoice | want auto, required or none, got ""`,
+		`agents/a/output | want an object, got text`,
 		`agents/a/provider | there is no provider "p"`,
 		`agents/b/kind | want llm, exec or http, got "x"`,
 	}
@@ -353,7 +369,7 @@ func TestFilesOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Agents["a"].Instructions; got != "You help.\nAlways." {
+	if got := c.Agents["a"].Instructions; got.Text != "You help.\nAlways." {
 		t.Errorf("instructions = %q, want those of the embedded file", got)
 	}
 	if got := c.Providers["p"].Script; got.Path != "demo.script.json" || len(got.Data) == 0 {

@@ -12,13 +12,14 @@ import (
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
+	"agentd/server/shape"
 )
 
 // FuzzVariable sets a setting with its variable and with its flag, which must come to the same.
 func FuzzVariable(f *testing.F) {
-	var settings []config.Field
+	var settings []shape.Row
 	for _, s := range config.Fields() {
-		if s.Variable != "" {
+		if !strings.Contains(s.Path, "<") && s.Path != "$schema" {
 			settings = append(settings, s)
 		}
 	}
@@ -28,32 +29,32 @@ func FuzzVariable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint16, text string) {
 		s := settings[int(which)%len(settings)]
-		byVariable := config.Options{Dir: "/etc/agentd", Env: []string{s.Variable + "=bad", s.Variable + "=" + text}}
+		byVariable := config.Options{Dir: "/etc/agentd", Env: []string{variable(s.Path) + "=bad", variable(s.Path) + "=" + text}}
 		byFlag := config.Options{Dir: "/etc/agentd", Overrides: map[string]string{s.Path: text}}
 		c, err := config.Parse([]byte("{}"), byVariable)
 		d, err2 := config.Parse([]byte("{}"), byFlag)
 		if err != nil || err2 != nil {
 			a, b := fault.Of(err), fault.Of(err2)
 			if err == nil || err2 == nil || a.Kind != fault.ConfigInvalid || b.Kind != fault.ConfigInvalid || len(a.Issues) == 0 || len(a.Issues) != len(b.Issues) {
-				t.Errorf("%s=%q = %v, but as a flag %v, want config-invalid of both or neither", s.Variable, text, err, err2)
+				t.Errorf("%s=%q = %v, but as a flag %v, want config-invalid of both or neither", variable(s.Path), text, err, err2)
 				return
 			}
 			shown := fmt.Sprint(a.Issues)
 			if s.Type == "reference" && len(text) > 24 && strings.Contains(shown, text) {
-				t.Errorf("%s=%q = %v, which repeats what may be a secret", s.Variable, text, err)
+				t.Errorf("%s=%q = %v, which repeats what may be a secret", variable(s.Path), text, err)
 			}
 			if len(shown) > 4096 {
-				t.Errorf("%s with %d bytes: the problems have %d", s.Variable, len(text), len(shown))
+				t.Errorf("%s with %d bytes: the problems have %d", variable(s.Path), len(text), len(shown))
 			}
 			return
 		}
 		if !reflect.DeepEqual(exported(c), exported(d)) {
-			t.Errorf("%s=%q is another configuration than %s: %s, %s", s.Variable, text, s.Path, c.Print(), d.Print())
+			t.Errorf("%s=%q is another configuration than %s: %s, %s", variable(s.Path), text, s.Path, c.Print(), d.Print())
 		}
 		printed := c.Print()
 		again, err := config.Parse(printed, config.Options{Dir: "/etc/agentd"})
 		if !bytes.Contains(printed, []byte("***")) && (err != nil || !reflect.DeepEqual(exported(again), exported(c))) {
-			t.Errorf("%s=%q is printed as %s, which is another: %v", s.Variable, text, printed, err)
+			t.Errorf("%s=%q is printed as %s, which is another: %v", variable(s.Path), text, printed, err)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import "encoding/json"
 type Provider struct {
 	Kind        string           `json:"kind" check:"required" enum:"openai-compatible|scripted" doc:"openai-compatible: a server with /chat/completions; scripted: turns read from a file."`
 	BaseURL     string           `json:"baseUrl" for:"openai-compatible" check:"required baseurl" doc:"Address before /chat/completions, such as http://127.0.0.1:8000/v1."`
-	APIKeyRef   Ref              `json:"apiKeyRef" for:"openai-compatible" doc:"The bearer key; absent: none is sent."`
+	APIKeyRef   Ref              `json:"apiKeyRef" for:"openai-compatible" check:"ref" doc:"The bearer key; absent: none is sent."`
 	Headers     map[string]Value `json:"headers" for:"openai-compatible" check:"keys=token" doc:"Further headers."`
 	Timeout     Millis           `json:"timeoutMs" for:"openai-compatible" default:"120000" check:"1.." doc:"Time until the answer's headers."`
 	IdleTimeout Millis           `json:"idleTimeoutMs" for:"openai-compatible" default:"60000" check:"1.." doc:"Longest silence within an answer."`
@@ -29,7 +29,7 @@ type Price struct {
 type Tool struct {
 	Kind             string          `json:"kind" check:"required" enum:"http|exec" doc:"http: a request; exec: a program that reads the arguments as JSON on stdin."`
 	Description      Text            `json:"description" check:"required" doc:"What the model is told about it."`
-	Input            json.RawMessage `json:"input" default:"{\"type\":\"object\",\"properties\":{}}" doc:"JSON Schema of the arguments."`
+	Input            json.RawMessage `json:"input" default:"{\"type\":\"object\",\"properties\":{}}" check:"object" doc:"JSON Schema of the arguments."`
 	SideEffect       string          `json:"sideEffect" default:"side-effecting" enum:"pure|read-only|side-effecting|external-stateful" doc:"What a call does to the world."`
 	Approval         Approval        `json:"approval" doc:"Whether a person must allow a call; always, never, or {when: {arg: glob}} for calls whose arguments match all globs; with edit: true in an object, beside when or always: true, whoever grants a call may change its arguments; absent: never for pure and read-only tools; for the others always, unless the agent's permissions allow the call."`
 	ApprovalTerms    ApprovalTerms   `json:"approvalTerms" doc:"What an approval of a call takes."`
@@ -43,27 +43,27 @@ type Tool struct {
 	Method     string           `json:"method" for:"http" default:"GET" enum:"GET|HEAD|POST|PUT|PATCH|DELETE" doc:"Request method."`
 	URL        string           `json:"url" for:"http" check:"required urltemplate" doc:"Address; {name} in its path or query stands for an argument."`
 	Headers    map[string]Value `json:"headers" for:"http" check:"keys=token" doc:"Further headers."`
-	Body       json.RawMessage  `json:"body" for:"http" doc:"Template of the JSON body; {name} inside a text stands for an argument."`
+	Body       json.RawMessage  `json:"body" for:"http" check:"object" doc:"Template of the JSON body; {name} inside a text stands for an argument."`
 	MaxBytes   int              `json:"maxBytes" for:"http" default:"1048576" check:"1..1073741824" doc:"Longest answer that is read, in bytes."`
 	AllowHosts []string         `json:"allowHosts" for:"http" default:"" check:"hostport" doc:"Further hosts, or host:port, that redirects may lead to."`
 
-	Command        []string         `json:"command" for:"exec" check:"required some argument" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each call."`
-	Cwd            string           `json:"cwd" for:"exec" default:"." check:"nonempty" doc:"Working folder, relative to the folder of this file."`
+	Command        []string         `json:"command" for:"exec" check:"required 1.. program" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each call."`
+	Cwd            string           `json:"cwd" for:"exec" default:"." check:"1.." doc:"Working folder, relative to the folder of this file."`
 	Env            map[string]Value `json:"env" for:"exec" check:"keys=variable" doc:"Its environment."`
 	InheritEnv     []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Further variables that it gets from the server's environment."`
 	CleanEnv       bool             `json:"cleanEnv" for:"exec" default:"false" doc:"It does not get PATH, HOME, LANG, TZ and TMPDIR of the server."`
 	MaxOutputBytes int              `json:"maxOutputBytes" for:"exec" default:"8388608" check:"1..1073741824" doc:"Longest output that is kept, in bytes; the rest is dropped and the result flagged bufferTruncated."`
 }
 
-// EffectiveApproval is Approval or, where that is absent, the default that follows from SideEffect.
-func (t Tool) EffectiveApproval() Approval {
-	switch {
-	case t.Approval.Mode != "":
-		return t.Approval
+// EffectiveApproval is the mode of Approval or, where that leaves it open, the one that follows from SideEffect.
+func (t Tool) EffectiveApproval() string {
+	switch mode := t.Approval.Mode(); {
+	case mode != "":
+		return mode
 	case t.SideEffect == "pure", t.SideEffect == "read-only":
-		return Approval{Mode: "never", Edit: t.Approval.Edit}
+		return "never"
 	}
-	return Approval{Mode: "always", Edit: t.Approval.Edit}
+	return "always"
 }
 
 // Agent is something that can be run. Kind says which fields mean something; the others are zero.
@@ -88,16 +88,16 @@ type Agent struct {
 	Handoffs         []Handoff       `json:"handoffs" for:"llm" default:"" doc:"Agents it may hand the conversation to, each as the tool transfer_to_<id>: an id, or {agent, mode}. In mode return, the default, the final answer of the agent is the result of the call; in mode transfer it is the run's answer, and the session's next message goes to that agent until it hands back."`
 	HandoffFilter    HandoffFilter   `json:"handoffFilter" for:"llm" doc:"What of the conversation a hand-off passes on; the system message and reasoning never go along."`
 	Permissions      Permissions     `json:"permissions" for:"llm" doc:"Rules over its tool calls; deny wins over ask, ask over allow."`
-	Output           json.RawMessage `json:"output" for:"llm" check:"null" doc:"JSON Schema of its answer; null or absent: text."`
+	Output           json.RawMessage `json:"output" for:"llm" check:"object null" doc:"JSON Schema of its answer; null or absent: text."`
 	MaxSteps         int             `json:"maxSteps" for:"llm" default:"50" check:"1..10000" doc:"Steps after which a run fails."`
 	Budget           Budget          `json:"budget" for:"llm" doc:"What one run may use."`
 	Record           bool            `json:"record" for:"llm" default:"false" doc:"Keep the model's answers for replays."`
 
 	CallerInstructions string `json:"callerInstructions" for:"llm" default:"refuse" enum:"refuse|append" doc:"System and developer messages in the input of a run: refuse them, or append them to the instructions, marked as the caller's."`
 
-	Command    []string         `json:"command" for:"exec" check:"required some argument" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each run."`
+	Command    []string         `json:"command" for:"exec" check:"required 1.. program" doc:"Program and arguments. A program with a slash is relative to the folder of this file; a bare name is looked up in PATH at each run."`
 	Protocol   string           `json:"protocol" for:"exec" default:"text" enum:"text|jsonl" doc:"text: the input on stdin, the answer on stdout; jsonl: one JSON object per line, both ways."`
-	Cwd        string           `json:"cwd" for:"exec" default:"." check:"nonempty" doc:"Working folder, relative to the folder of this file."`
+	Cwd        string           `json:"cwd" for:"exec" default:"." check:"1.." doc:"Working folder, relative to the folder of this file."`
 	Env        map[string]Value `json:"env" for:"exec" check:"keys=variable" doc:"Its environment."`
 	InheritEnv []string         `json:"inheritEnv" for:"exec" default:"" check:"variable" doc:"Further variables that it gets from the server's environment."`
 	CleanEnv   bool             `json:"cleanEnv" for:"exec" default:"false" doc:"It does not get PATH, HOME, LANG, TZ and TMPDIR of the server."`
@@ -105,7 +105,7 @@ type Agent struct {
 	URL     string           `json:"url" for:"http" check:"required url" doc:"Address that runs are posted to."`
 	Stream  string           `json:"stream" for:"http" enum:"sse" doc:"sse: it answers with an event stream; absent: with one JSON object."`
 	Headers map[string]Value `json:"headers" for:"http" check:"keys=token" doc:"Further headers."`
-	HMACRef Ref              `json:"hmacRef" for:"http" doc:"The key that requests are signed with; absent: they are not."`
+	HMACRef Ref              `json:"hmacRef" for:"http" check:"ref" doc:"The key that requests are signed with; absent: they are not."`
 
 	Timeout        Millis `json:"timeoutMs" for:"exec|http" default:"600000" check:"1.." doc:"Time for one run."`
 	MaxOutputBytes int    `json:"maxOutputBytes" for:"exec|http" default:"8388608" check:"1..1073741824" doc:"Longest output of one run, in bytes."`

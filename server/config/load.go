@@ -9,13 +9,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"agentd/server/fault"
 	"agentd/server/secret"
+	"agentd/server/shape"
 )
 
 // Options is what [Parse] needs to know besides the text.
@@ -27,6 +26,9 @@ type Options struct {
 	Overrides map[string]string // by path: {"server.port": "0"}; stronger than Env
 }
 
+// maxBytes is how long a configuration file may be.
+const maxBytes = 4 << 20
+
 // Load reads the file and applies env (see [Options]) and overrides to it. An empty path stands for an empty file in
 // the working folder. The error is of kind config-invalid and names every problem.
 func Load(file string, env []string, overrides map[string]string) (*Config, error) {
@@ -35,20 +37,15 @@ func Load(file string, env []string, overrides map[string]string) (*Config, erro
 		return Parse([]byte("{}"), o)
 	}
 	f, err := os.Open(file)
-	if err != nil {
-		return nil, unreadable(file, err)
+	if err == nil {
+		defer f.Close()
+		var data []byte
+		if data, err = io.ReadAll(io.LimitReader(f, maxBytes+1)); err == nil {
+			o.Dir = filepath.Dir(file)
+			return Parse(data, o)
+		}
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		return nil, unreadable(file, err)
-	}
-	o.Dir = filepath.Dir(file)
-	return Parse(data, o)
-}
-
-func unreadable(file string, err error) error {
-	return fault.Invalid(fmt.Sprintf("%s cannot be read: %v.", file, reason(err))).
+	return nil, fault.Invalid(fmt.Sprintf("%s cannot be read: %v.", file, reason(err))).
 		Advise("Create one with `agentd init`, or name another with --config.").Because(err)
 }
 
@@ -60,133 +57,92 @@ func reason(err error) error {
 	return err
 }
 
-// Parse reads a configuration from memory; see [Load]. It takes time and memory in proportion to the text, but a lot of
-// both: each of its objects is made whole, and where each value stands is remembered, for which a thousand bytes for each
-// byte are not unusual. A text has at most 4 MiB.
+// Parse reads a configuration from memory; see [Load]. It takes time and memory in proportion to the text, but much of
+// both: each object of a map section is made whole, so that a thousand bytes for each byte are not unusual. A text has at
+// most 4 MiB. If the text is not sound JSON, only that and problems of variables and overrides are reported.
 func Parse(data []byte, o Options) (*Config, error) {
-	if o.Name == "" {
-		o.Name = "agentd.json"
-	}
 	c := Default()
-	o.Dir = c.Resolve(o.Dir)
-	c.Dir = o.Dir
-	l := &loader{opts: o, where: map[string]place{}, sources: map[string]string{}}
-	v := reflect.ValueOf(c).Elem()
-
-	root, whole := parse(data, l.report)
-	l.partial = !whole
-	if root != nil {
-		l.object(v, tree, root, nil)
+	c.Dir = c.Resolve(o.Dir)
+	l := loader{Options: o, dir: c.Dir}
+	if l.Name == "" {
+		l.Name = "agentd.json"
 	}
-	l.environment(v)
-	l.overrides(v)
-	if whole {
-		hidden := l.problems.paths()
-		c.checkMeaning(func(message string, path ...any) {
-			if !hidden.cover(path) {
-				l.problems.add(l.locate(path, message))
-			}
-		}, l.problems.full)
+	l.reader = &shape.Reader{Name: l.Name, File: true, MaxBytes: maxBytes, MaxDepth: 64, Open: l.open,
+		Unknown: func(path []any) string { return advice(shape.Dotted(path)) }}
+	sound := l.reader.Read(data, tree, c)
+	l.environment(c)
+	l.overrides(c)
+	if sound {
+		c.checkMeaning(l.reader)
 	}
-	if err := l.problems.err("The configuration"); err != nil {
+	if err := invalid(l.reader); err != nil {
 		return nil, err
 	}
-	c.resolveCommands()
-	c.sources = l.sources
+	c.absolute(o.Files == nil)
 	return c, nil
 }
 
-// resolveCommands makes programs with a slash and working folders absolute.
-func (c *Config) resolveCommands() {
-	resolved := func(command []string) {
+// invalid is nil when nothing is wrong.
+func invalid(r *shape.Reader) error {
+	switch issues, n := r.Issues(), r.Count(); n {
+	case 0:
+		return nil
+	case 1:
+		return fault.Invalid("The configuration has a problem.", issues...)
+	default:
+		return fault.Invalid(fmt.Sprintf("The configuration has %d problems.", n), issues...)
+	}
+}
+
+// absolute makes programs with a slash, working folders and, where scripts are files, their paths absolute.
+func (c *Config) absolute(scripts bool) {
+	program := func(command []string) {
 		if len(command) > 0 && strings.Contains(command[0], "/") {
 			command[0] = c.Resolve(command[0])
 		}
 	}
+	for id, p := range c.Providers {
+		if p.Kind == "scripted" && scripts {
+			p.Script.Path = c.Resolve(p.Script.Path)
+			c.Providers[id] = p
+		}
+	}
 	for id, t := range c.Tools {
 		if t.Kind == "exec" {
-			resolved(t.Command)
+			program(t.Command)
 			t.Cwd = c.Resolve(t.Cwd)
 			c.Tools[id] = t
 		}
 	}
 	for id, a := range c.Agents {
 		if a.Kind == "exec" {
-			resolved(a.Command)
+			program(a.Command)
 			a.Cwd = c.Resolve(a.Cwd)
 			c.Agents[id] = a
 		}
 	}
 }
 
-// A loader decodes one configuration and collects what is wrong with it.
 type loader struct {
-	opts     Options
-	origin   string // of nodes that are not from the file: a variable or a flag
-	partial  bool   // the file broke off: what is missing is not its fault
-	bytes    int    // read from files that the configuration names
-	problems problems
-	where    map[string]place // by dotted path
-	sources  map[string]string
+	Options
+	dir    string
+	bytes  int // read from files that the configuration names
+	reader *shape.Reader
 }
 
-type place struct {
-	pos    pos
-	origin string
-}
-
-func (l *loader) count() int { return len(l.problems.list) + l.problems.more }
-
-func (l *loader) place(at pos) place {
-	if at == (pos{}) {
-		return place{origin: l.origin}
-	}
-	return place{at, fmt.Sprintf("%s:%v", l.opts.Name, at)}
-}
-
-func (l *loader) report(at pos, path []any, message string) {
-	p := l.place(at)
-	l.problems.add(problem{pos: p.pos, origin: p.origin, path: path, message: message})
-}
-
-// note remembers where the value of a path stands.
-func (l *loader) note(s *shape, n *node, path []any) {
-	if l.where == nil || len(path) == 0 {
-		return
-	}
-	key, p := dotted(path), l.place(n.pos)
-	l.where[key] = p
-	if _, isItem := path[len(path)-1].(int); !isItem && s.form != formObject && s.form != formDict {
-		l.sources[key] = p.origin
-	}
-}
-
-// locate makes a problem of a path: it stands where the nearest part of the path that was given does.
-func (l *loader) locate(path []any, message string) problem {
-	for n := len(path); n > 0; n-- {
-		if p, ok := l.where[dotted(path[:n])]; ok {
-			return problem{p.pos, p.origin, path, message}
-		}
-	}
-	return problem{path: path, message: message}
-}
-
-// read returns the content of a regular file that n names, or reports why not.
-func (l *loader) read(n *node, limit int64, at []any) ([]byte, bool) {
-	b, err := l.opts.read(n.text, limit)
+// open returns the content of a regular file.
+func (l *loader) open(name string, limit int64) ([]byte, error) {
+	b, err := l.read(name, limit)
 	if l.bytes += len(b); err == nil && l.bytes > maxFileBytes {
 		err = fmt.Errorf("the files of the configuration are larger than %d bytes together", maxFileBytes)
 	}
-	if err != nil {
-		l.report(n.pos, at, fmt.Sprintf("%s cannot be read: %v", quoted(n.text), reason(err)))
-	}
-	return b, err == nil
+	return b, reason(err)
 }
 
-func (o Options) read(name string, limit int64) ([]byte, error) {
-	files := o.Files
+func (l *loader) read(name string, limit int64) ([]byte, error) {
+	files := l.Files
 	if files == nil {
-		full := resolve(o.Dir, name)
+		full := resolve(l.dir, name)
 		files, name = os.DirFS(filepath.Dir(full)), filepath.Base(full)
 	}
 	name = path.Clean(name)
@@ -213,52 +169,45 @@ func (o Options) read(name string, limit int64) ([]byte, error) {
 var ownVariables = []string{"AGENTD_TOKEN", "AGENTD_CONFIG", "AGENTD_RUN_ID", "AGENTD_AGENT_ID", "AGENTD_CALL_ID",
 	secret.Passphrase, secret.PassphraseAt, secret.AllowLiterals, secret.Environment}
 
-func (l *loader) environment(v reflect.Value) {
-	byName, names := map[string]setting{}, slices.Clone(ownVariables)
-	for _, s := range settings() {
-		byName[s.variable()] = s
-		names = append(names, s.variable())
-	}
+func variable(path string) string {
+	return "AGENTD_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+func (l *loader) environment(c *Config) {
 	given := map[string]string{}
-	for _, entry := range l.opts.Env {
-		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, "AGENTD_") {
+	for _, entry := range l.Env {
+		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, "AGENTD_") && !slices.Contains(ownVariables, name) {
 			given[name] = value
 		}
 	}
+	l.assign(c, given, variable, "variable", "%s", ownVariables)
+}
+
+func (l *loader) overrides(c *Config) {
+	l.assign(c, l.Overrides, func(path string) string { return path }, "setting", "flag %s", nil)
+}
+
+// assign sets settings to texts. called is the name by which a path is known; further names are known as well.
+func (l *loader) assign(c *Config, given map[string]string, called func(path string) string, what, origin string, further []string) {
+	byName, advised := map[string]shape.Setting{}, map[string]string{}
+	for _, s := range tree.Settings() {
+		byName[called(shape.Dotted(s.Path))] = s
+	}
+	for path := range unsupported {
+		advised[called(path)] = "; " + advice(path)
+	}
+	known := slices.AppendSeq(slices.Clone(further), maps.Keys(byName))
+	slices.Sort(known)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		l.origin = name
+		from := fmt.Sprintf(origin, name)
 		if s, ok := byName[name]; ok {
-			l.set(v, s, given[name])
-		} else if slices.Contains(ownVariables, name) {
+			l.reader.Set(c, s, given[name], from)
 			continue
-		} else if l.problems.full() {
-			l.report(pos{}, []any{name}, "there is no such variable")
-		} else {
-			l.report(pos{}, []any{name}, "there is no such variable"+didYouMean(fault.Nearest(name, names)))
 		}
-	}
-}
-
-func (l *loader) overrides(v reflect.Value) {
-	byPath, paths := map[string]setting{}, []string{}
-	for _, s := range settings() {
-		byPath[dotted(s.path)] = s
-		paths = append(paths, dotted(s.path))
-	}
-	for _, path := range slices.Sorted(maps.Keys(l.opts.Overrides)) {
-		l.origin = "flag " + path
-		if s, ok := byPath[path]; ok {
-			l.set(v, s, l.opts.Overrides[path])
-		} else {
-			l.report(pos{}, []any{path}, "there is no such setting"+didYouMean(fault.Nearest(path, paths)))
+		hint := advised[name]
+		if !l.reader.Full() && hint == "" {
+			hint = shape.DidYouMean(fault.Nearest(name, known))
 		}
+		l.reader.Report(from, "there is no such "+what+hint, name)
 	}
-}
-
-func (l *loader) set(v reflect.Value, s setting, text string) {
-	if !utf8.ValidString(text) {
-		l.report(pos{}, s.path, "is not UTF-8")
-		return
-	}
-	l.member(v.FieldByIndex(s.index), s.field, fromText(s.field.shape, text), s.path)
 }

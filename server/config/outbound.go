@@ -3,7 +3,6 @@ package config
 import (
 	"net"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -77,29 +76,10 @@ type NamedRef struct {
 // listens.
 func (c *Config) Refs() []NamedRef {
 	var all []NamedRef
-	var walk func(v reflect.Value, s *shape, path []any)
-	walk = func(v reflect.Value, s *shape, path []any) {
-		switch {
-		case s.form == formObject:
-			for _, f := range s.fields {
-				if !f.pointer {
-					walk(v.Field(f.index), f.shape, under(path, f.name))
-				}
-			}
-		case s.form == formDict:
-			for _, key := range slices.SortedFunc(slices.Values(v.MapKeys()), compareText) {
-				walk(v.MapIndex(key), s.elem, under(path, key.String()))
-			}
-		case s.typ == reflect.TypeFor[Ref]():
-			if r := v.Interface().(Ref); r != "" {
-				all = append(all, NamedRef{path, r})
-			}
-		case s.typ == reflect.TypeFor[Value]():
-			if r := v.Interface().(Value).Ref; r != "" {
-				all = append(all, NamedRef{path, r})
-			}
+	tree.Each(c, func(path []any, v any) {
+		if r, ok := v.(Ref); ok && r != "" {
+			all = append(all, NamedRef{path, r})
 		}
-	}
-	walk(reflect.ValueOf(c).Elem(), tree, nil)
+	})
 	return all
 }

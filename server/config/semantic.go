@@ -5,23 +5,24 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"agentd/server/fault"
+	"agentd/server/shape"
 )
 
-// A checker finds what no field can tell alone.
+// A checker finds what depends on more than one field.
 type checker struct {
 	*Config
-	report func(message string, path ...any)
-	full   func() bool // further reports are only counted
+	*shape.Reader
 }
 
-// checkMeaning reports what no field can tell alone.
-func (c *Config) checkMeaning(report func(message string, path ...any), full func() bool) {
-	k := checker{c, report, full}
+// checkMeaning reports what depends on more than one field.
+func (c *Config) checkMeaning(r *shape.Reader) {
+	k := checker{c, r}
 	if t := c.Server.TLS; (t.CertFile == "") != (t.KeyFile == "") {
-		report("needs both certFile and keyFile", "server", "tls")
+		k.Problem("needs both certFile and keyFile", "server", "tls")
 	}
 	for id, p := range sorted(c.Providers) {
 		k.headers(p.Headers, "providers", id)
@@ -37,27 +38,30 @@ func (c *Config) checkMeaning(report func(message string, path ...any), full fun
 	}
 }
 
+// under is path and more parts, in a slice of its own.
+func under(path []any, more ...any) []any { return slices.Concat(path, more) }
+
 // headers refuses what would break out of a header line (RFC 9110 section 5.5).
 func (k checker) headers(headers map[string]Value, path ...any) {
 	for name, v := range sorted(headers) {
 		if strings.ContainsFunc(v.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
-			k.report("want a text without line breaks and control characters", under(path, "headers", name)...)
+			k.Problem("want a text without line breaks and control characters", under(path, "headers", name)...)
 		}
 	}
 }
 
 func (k checker) tool(name string, t Tool) {
 	if BuiltinTool(name) {
-		k.report(fmt.Sprintf("%q is a built-in tool; give this one another name", name), "tools", name)
+		k.Problem(fmt.Sprintf("%q is a built-in tool; give this one another name", name), "tools", name)
 	}
 	if t.OnUnknownOutcome == "retry" && !t.Idempotent {
-		k.report("retry may run a call twice: it needs idempotent to be true", "tools", name, "onUnknownOutcome")
+		k.Problem("retry may run a call twice: it needs idempotent to be true", "tools", name, "onUnknownOutcome")
 	}
 	if terms := t.ApprovalTerms; k.Auth.Kind == "none" && (terms.Approvers > 1 || terms.RequireDifferentPrincipal) {
-		k.report("with auth.kind none everybody is the same principal, so nobody could grant a call", "tools", name, "approvalTerms")
+		k.Problem("with auth.kind none everybody is the same principal, so nobody could grant a call", "tools", name, "approvalTerms")
 	}
 	if t.Body != nil && (t.Method == "GET" || t.Method == "HEAD") {
-		k.report(fmt.Sprintf("a %s request has no body; set method", t.Method), "tools", name, "body")
+		k.Problem(fmt.Sprintf("a %s request has no body; set method", t.Method), "tools", name, "body")
 	}
 	k.headers(t.Headers, "tools", name)
 }
@@ -69,7 +73,7 @@ func (k checker) llm(id string, a Agent) {
 	for i, f := range a.Fallbacks {
 		k.provider(f.Provider, at("fallbacks", i, "provider"))
 		if models[f] && f != (Fallback{}) {
-			k.report("this model is already tried before", at("fallbacks", i)...)
+			k.Problem("this model is already tried before", at("fallbacks", i)...)
 		}
 		models[f] = true
 	}
@@ -88,10 +92,10 @@ func (k checker) llm(id string, a Agent) {
 	k.others(id, handoffs, at("handoffs"))
 
 	switch {
-	case a.ToolChoice.Mode == "tool" && !slices.Contains(a.Tools, a.ToolChoice.Tool):
+	case a.ToolChoice.Tool != "" && !slices.Contains(a.Tools, a.ToolChoice.Tool):
 		k.unknown("tool of this agent", a.ToolChoice.Tool, slices.Values(a.Tools), at("toolChoice"))
 	case a.ToolChoice.Mode == "required" && len(a.Tools)+len(a.SubAgents)+len(a.Handoffs) == 0:
-		k.report("the model must call a tool, but the agent has none", at("toolChoice")...)
+		k.Problem("the model must call a tool, but the agent has none", at("toolChoice")...)
 	}
 
 	callable := map[string]bool{}
@@ -102,7 +106,9 @@ func (k checker) llm(id string, a Agent) {
 		k.agentTool("subagent_"+agent, callable, at("subAgents", i))
 	}
 	for i, agent := range handoffs {
-		k.agentTool("transfer_to_"+agent, callable, at("handoffs", i))
+		if agent != "" { // else it could not be read
+			k.agentTool("transfer_to_"+agent, callable, at("handoffs", i))
+		}
 	}
 	k.calls(a.Permissions.Deny, callable, at("permissions", "deny"))
 	k.calls(a.Permissions.Ask, callable, at("permissions", "ask"))
@@ -112,10 +118,10 @@ func (k checker) llm(id string, a Agent) {
 // agentTool notes the tool that an agent is offered as.
 func (k checker) agentTool(name string, callable map[string]bool, path []any) {
 	if callable[name] {
-		k.report(fmt.Sprintf("a tool is named %s as well", name), path...)
+		k.Problem(fmt.Sprintf("a tool is named %s as well", name), path...)
 	}
 	if callable[name] = true; len(name) > 64 {
-		k.report(fmt.Sprintf("the tool %s would have more than 64 characters: shorten the agent's id", name), path...)
+		k.Problem(fmt.Sprintf("the tool %s would have more than 64 characters: shorten the agent's id", name), path...)
 	}
 }
 
@@ -128,10 +134,10 @@ func (k checker) provider(name string, path []any) {
 // others checks the agents that an agent names.
 func (k checker) others(id string, names []string, path []any) {
 	for i, name := range names {
-		if _, ok := k.Agents[name]; !ok {
+		if _, ok := k.Agents[name]; !ok && name != "" {
 			k.unknown("agent", name, maps.Keys(k.Agents), under(path, i))
 		} else if name == id {
-			k.report("an agent cannot call itself", under(path, i)...)
+			k.Problem("an agent cannot call itself", under(path, i)...)
 		}
 	}
 	k.twice(names, path)
@@ -149,8 +155,8 @@ func (k checker) calls(patterns []string, callable map[string]bool, path []any) 
 func (k checker) twice(names []string, path []any) {
 	seen := map[string]bool{}
 	for i, name := range names {
-		if seen[name] {
-			k.report(fmt.Sprintf("%q is listed twice", name), under(path, i)...)
+		if seen[name] && name != "" {
+			k.Problem(fmt.Sprintf("%q is listed twice", name), under(path, i)...)
 		}
 		seen[name] = true
 	}
@@ -159,10 +165,10 @@ func (k checker) twice(names []string, path []any) {
 // unknown reports a name that nothing has. What was meant is looked for only while somebody will read it.
 func (k checker) unknown(what, name string, known iter.Seq[string], path []any) {
 	best := ""
-	if !k.full() {
+	if !k.Full() {
 		best = fault.Nearest(name, slices.Sorted(known))
 	}
-	k.report(fmt.Sprintf("there is no %s %s%s", what, quoted(name), didYouMean(best)), path...)
+	k.Problem(fmt.Sprintf("there is no %s %s%s", what, strconv.Quote(name), shape.DidYouMean(best)), path...)
 }
 
 // sorted walks a map by its keys, so that problems come in the same order each time.

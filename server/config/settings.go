@@ -1,19 +1,5 @@
 package config
 
-import (
-	"math"
-	"time"
-)
-
-// Millis is a time in milliseconds, at most what a [time.Duration] holds.
-type Millis int64
-
-// maxMillis keeps Duration from overflowing.
-const maxMillis = math.MaxInt64 / int64(time.Millisecond)
-
-// Duration is the same time for Go.
-func (m Millis) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
-
 // Server is the listener and what it answers.
 type Server struct {
 	Host                  string      `json:"host" default:"127.0.0.1" check:"host" doc:"Address to listen on. Use 0.0.0.0 only behind a reverse proxy."`
@@ -90,8 +76,6 @@ type Shutdown struct {
 
 // Stream is the delivery of events.
 type Stream struct {
-	DisconnectPolicy        string       `json:"disconnectPolicy" default:"continue" enum:"continue|pause-on-disconnect|abort-on-disconnect" doc:"What a run does when its last listener goes. Only continue has an effect: runs are independent of listeners."`
-	DisconnectGracePeriod   Millis       `json:"disconnectGracePeriodMs" default:"10000" check:"0.." doc:"Time before that policy applies."`
 	ReplayBuffer            ReplayBuffer `json:"replayBuffer" doc:"Events kept for listeners that come back."`
 	PerConnectionQueueLimit int          `json:"perConnectionQueueLimit" default:"1000" check:"1..1000000" doc:"Frames that may wait for a slow listener; the byte limit is 1024 times that."`
 }
@@ -126,40 +110,28 @@ type SSE struct {
 
 // Storage is the database.
 type Storage struct {
-	Path                  string            `json:"path" default:"./.graphorin/data.db" check:"nonempty" doc:"The database file, relative to the folder of this file."`
-	Mode                  string            `json:"mode" default:"server" enum:"lib|server" doc:"Who owns the file."`
-	Durability            string            `json:"durability" default:"full" enum:"full|normal" doc:"full: what was acknowledged survives a power cut; normal: only a crash of the process."`
-	WALCheckpointInterval Millis            `json:"walCheckpointIntervalMs" default:"300000" check:"1.." doc:"How often the write-ahead log is folded into the database."`
-	Encryption            StorageEncryption `json:"encryption" doc:"Encryption at rest."`
+	Path       string            `json:"path" default:"./.graphorin/data.db" check:"1.." doc:"The database file, relative to the folder of this file."`
+	Durability string            `json:"durability" default:"full" enum:"full|normal" doc:"full: what was acknowledged survives a power cut; normal: only a crash of the process."`
+	Encryption StorageEncryption `json:"encryption" doc:"Encryption at rest."`
 }
 
 // StorageEncryption asks for encryption at rest.
 type StorageEncryption struct {
-	Enabled       bool   `json:"enabled" default:"false" doc:"Encrypt the database file."`
-	Cipher        string `json:"cipher" default:"sqlcipher" enum:"sqlcipher|chacha20|aes256cbc|aes128cbc|rc4" doc:"The page cipher."`
-	PassphraseRef Ref    `json:"passphraseRef" doc:"The passphrase."`
+	Enabled       bool `json:"enabled" default:"false" doc:"Encrypt the database file."`
+	PassphraseRef Ref  `json:"passphraseRef" check:"ref" doc:"The passphrase."`
 }
 
-// Retention is what the sweep deletes. A window of zero means never.
+// Retention is what the sweep deletes.
 type Retention struct {
-	Enabled              bool    `json:"enabled" default:"true" doc:"Sweep at start and then regularly."`
-	Interval             Millis  `json:"intervalMs" default:"21600000" check:"1.." doc:"Time between sweeps."`
-	SpansDays            float64 `json:"spansDays" default:"30" check:">0..36500" doc:"Age at which spans go."`
-	ConsolidatorRunsDays float64 `json:"consolidatorRunsDays" default:"90" check:">0..36500" doc:"Age at which consolidator run counters go."`
-	DLQExhaustedDays     float64 `json:"dlqExhaustedDays" default:"30" check:">0..36500" doc:"Age at which exhausted dead-letter batches go."`
-	Idempotency          bool    `json:"idempotency" default:"true" doc:"Delete expired idempotency records."`
-	SessionsDays         float64 `json:"sessionsDays" check:">0..36500" doc:"Age at which sessions go; absent: never."`
-	SessionsClosedOnly   bool    `json:"sessionsClosedOnly" default:"true" doc:"Let sessionsDays delete closed sessions only."`
-	MemoryHistoryDays    float64 `json:"memoryHistoryDays" check:">0..36500" doc:"Age at which memory history goes; absent: never."`
-	WorkflowThreadsDays  float64 `json:"workflowThreadsDays" check:">0..36500" doc:"Age at which ended workflow threads go; absent: never."`
-	AuditDays            float64 `json:"auditDays" check:">0..36500" doc:"Age at which session audit rows go; absent: never. The audit chain is never swept."`
+	Enabled     bool `json:"enabled" default:"true" doc:"Sweep at start and then once an hour."`
+	Idempotency bool `json:"idempotency" default:"true" doc:"Delete expired idempotency records."`
 }
 
 // Audit is the tamper-evident chain.
 type Audit struct {
 	Enabled       bool   `json:"enabled" default:"false" doc:"Record every request of a principal in the chain."`
 	Path          string `json:"path" doc:"The chain's file, relative to the folder of this file; absent: audit.db beside storage.path."`
-	PassphraseRef Ref    `json:"passphraseRef" doc:"The passphrase; absent: that of storage.encryption."`
+	PassphraseRef Ref    `json:"passphraseRef" check:"ref" doc:"The passphrase; absent: that of storage.encryption."`
 	Cipher        string `json:"cipher" default:"chacha20" enum:"chacha20|aes256gcm" doc:"How what the entries say is encrypted: XChaCha20-Poly1305 or AES-256-GCM, under a key that Argon2id makes of the passphrase."`
 	ToolEvents    string `json:"toolEvents" default:"security" enum:"security|all|off" doc:"Tool events that are recorded too."`
 	Wait          string `json:"wait" default:"all" enum:"all|writes" doc:"all: no answer leaves before its entry is durable; writes: the entry of a read may follow within one batch."`
@@ -189,9 +161,9 @@ type Outbound struct {
 // Auth is who may call.
 type Auth struct {
 	Kind                  string   `json:"kind" default:"token" enum:"token|none" doc:"none lets everybody in as administrator: trusted loopback only."`
-	PepperRef             Ref      `json:"pepperRef" doc:"The secret that tokens are hashed with; needed when kind is token."`
+	PepperRef             Ref      `json:"pepperRef" check:"ref" doc:"The secret that tokens are hashed with; needed when kind is token."`
 	TokenPrefix           string   `json:"tokenPrefix" default:"svc" check:"tokenprefix" doc:"First part of a token."`
-	TokenEnvironments     []string `json:"tokenEnvironments" default:"live,test,local" enum:"live|test|local" check:"some" doc:"Environments whose tokens are accepted."`
+	TokenEnvironments     []string `json:"tokenEnvironments" default:"live,test,local" enum:"live|test|local" check:"1.." doc:"Environments whose tokens are accepted."`
 	PerIPFailureThreshold int      `json:"perIpFailureThreshold" default:"5" check:"1.." doc:"Failed authentications after which an address is locked out."`
 	PerIPLockout          Millis   `json:"perIpLockoutMs" default:"300000" check:"1.." doc:"How long it is locked out."`
 }

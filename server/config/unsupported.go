@@ -2,14 +2,34 @@ package config
 
 import "fmt"
 
-// This file refuses what the tree can say but this version cannot do: whole sections. Each goes when its subsystem
-// comes.
+// unsupported lists the sections and settings that have a name but no effect in this version, with what to do instead. A
+// file, a variable or a flag that sets one is refused.
+var unsupported = map[string]string{
+	"mcpServers": reserved, "skills": reserved, "memory": reserved, "workflows": reserved, "triggers": reserved,
+	"hooks": reserved, "notify": reserved, "consolidator": reserved,
 
-// later is the message for a section that has no subsystem yet; "" for other names.
-func later(section string) string {
-	switch section {
-	case "mcpServers", "skills", "memory", "workflows", "triggers":
-		return fmt.Sprintf("%q is a reserved section: this version does not have it yet; leave it out", section)
+	"retention.intervalMs":                  "expired records are deleted once an hour",
+	"retention.spansDays":                   "delete a session to delete the spans of its runs",
+	"retention.consolidatorRunsDays":        "there is no consolidator yet, so nothing is kept of it",
+	"retention.dlqExhaustedDays":            "there are no triggers yet, so nothing is kept of them",
+	"retention.sessionsDays":                "delete sessions with `agentd sessions delete` or DELETE /sessions/{id}",
+	"retention.sessionsClosedOnly":          "delete sessions with `agentd sessions delete` or DELETE /sessions/{id}",
+	"retention.memoryHistoryDays":           "there is no memory yet, so nothing is kept of it",
+	"retention.workflowThreadsDays":         "there are no workflows yet, so nothing is kept of them",
+	"retention.auditDays":                   "remove old entries of the audit chain with `agentd audit prune`",
+	"server.stream.disconnectPolicy":        "runs continue when their listeners go; abort one with POST /runs/{runId}/abort",
+	"server.stream.disconnectGracePeriodMs": "runs continue when their listeners go; abort one with POST /runs/{runId}/abort",
+	"storage.mode":                          "one server owns the database file",
+	"storage.walCheckpointIntervalMs":       "the database folds its write-ahead log in by itself; health.walWarnThresholdBytes shows when it grows",
+	"storage.encryption.cipher":             "this build cannot encrypt its database; encrypt the disk instead",
+}
+
+const reserved = "this version does not have it yet"
+
+// advice is what to do about a name that is not supported; "" for names that are not known at all.
+func advice(path string) string {
+	if instead, ok := unsupported[path]; ok {
+		return fmt.Sprintf("%q is not supported: %s; leave it out", path, instead)
 	}
 	return ""
 }

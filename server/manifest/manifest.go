@@ -3,7 +3,6 @@ package manifest
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"agentd/server/provider"
 	"agentd/server/schema"
 	"agentd/server/secret"
+	"agentd/server/shape"
 	"agentd/server/tool"
 )
 
@@ -48,7 +48,7 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 	var regs []agent.Registration
 	for _, id := range slices.Sorted(maps.Keys(o.Config.Agents)) {
 		c := o.Config.Agents[id]
-		reg := agent.Registration{ID: id, Description: string(c.Description), FailOnRestart: c.Recovery == "fail"}
+		reg := agent.Registration{ID: id, Description: c.Description.Text, FailOnRestart: c.Recovery == "fail"}
 		var err error
 		switch c.Kind {
 		case "llm":
@@ -108,22 +108,11 @@ func (b *builder) resolve() error {
 	for _, r := range b.Config.Refs() {
 		v, err := b.Secrets.Resolve(string(r.Ref))
 		if err != nil {
-			return secret.Unresolvable(dotted(r.Path), r.Ref.String(), err)
+			return secret.Unresolvable(shape.Dotted(r.Path), r.Ref.String(), err)
 		}
 		b.refs[r.Ref] = string(v)
 	}
 	return nil
-}
-
-func dotted(path []any) string {
-	s := ""
-	for i, p := range path {
-		if i > 0 {
-			s += "."
-		}
-		s += fmt.Sprint(p)
-	}
-	return s
 }
 
 func (b *builder) value(v config.Value) string {
@@ -152,8 +141,7 @@ func (b *builder) providers() {
 		c := b.Config.Providers[id]
 		prices := provider.Prices{}
 		for model, p := range c.Prices {
-			prices[model] = provider.Price{InputPerMTok: p.Input, OutputPerMTok: p.Output, CachedReadPerMTok: p.CachedRead,
-				CacheWritePerMTok: p.CacheWrite, ReasoningPerMTok: p.Reasoning}
+			prices[model] = provider.Price(p)
 		}
 		var p provider.Provider
 		var err error
@@ -185,7 +173,7 @@ func (b *builder) tools() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Config.Tools)) {
 		c := b.Config.Tools[name]
-		spec := tool.Spec{Name: name, Description: string(c.Description), Input: c.Input, SideEffect: tool.SideEffect(c.SideEffect),
+		spec := tool.Spec{Name: name, Description: c.Description.Text, Input: c.Input, SideEffect: tool.SideEffect(c.SideEffect),
 			Idempotent: c.Idempotent, OnUnknownOutcome: tool.OnUnknown(c.OnUnknownOutcome), Sequential: c.ExecutionMode == "sequential",
 			Timeout: c.Timeout.Duration(), MaxResultTokens: c.MaxResultTokens, Truncation: tool.Truncation(c.Truncation)}
 		if c.MaxResultTokens == 0 {
@@ -208,14 +196,11 @@ func (b *builder) tools() {
 }
 
 func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
-	a := &agent.LLM{Instructions: string(c.Instructions), Temperature: c.Temperature, MaxTokens: c.MaxOutputTokens, MaxSteps: c.MaxSteps,
+	a := &agent.LLM{Instructions: c.Instructions.Text, Temperature: c.Temperature, MaxTokens: c.MaxOutputTokens, MaxSteps: c.MaxSteps,
 		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens, Record: c.Record,
 		Budget: agent.Budget{Tokens: int64(c.Budget.Tokens), CostUSD: c.Budget.CostUSD, ToolCalls: c.Budget.ToolCalls, Wall: c.Budget.Wall.Duration()}}
-	switch c.ToolChoice.Mode {
-	case "required", "none":
+	if a.ToolChoice.Tool = c.ToolChoice.Tool; c.ToolChoice.Mode != "auto" {
 		a.ToolChoice.Mode = c.ToolChoice.Mode
-	case "tool":
-		a.ToolChoice.Tool = c.ToolChoice.Tool
 	}
 	a.Forward, a.CallerInstructions = c.ForwardEvents, c.CallerInstructions == "append"
 	a.Filter = agent.HandoffFilter{Kind: c.HandoffFilter.Kind, N: c.HandoffFilter.N, StripToolCalls: c.HandoffFilter.StripToolCalls}
@@ -235,14 +220,14 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 		}
 	}
 	for _, other := range c.SubAgents {
-		tools = append(tools, agent.SubAgentTool(other, string(b.Config.Agents[other].Description)))
+		tools = append(tools, agent.SubAgentTool(other, b.Config.Agents[other].Description.Text))
 	}
 	for _, h := range c.Handoffs {
 		offer := agent.HandoffTool
 		if h.Mode == "transfer" {
 			offer = agent.TransferTool
 		}
-		tools = append(tools, offer(h.Agent, string(b.Config.Agents[h.Agent].Description)))
+		tools = append(tools, offer(h.Agent, b.Config.Agents[h.Agent].Description.Text))
 	}
 	var err error
 	if a.Tools, err = tool.NewSet(tools...); err != nil {
@@ -284,8 +269,8 @@ func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {
 		if !ok {
 			continue // a built-in, which changes nothing
 		}
-		p.Tools[name] = agent.Gate{Always: t.Approval.Mode == "always", When: t.Approval.When, Edit: t.Approval.Edit,
-			Default: t.Approval.Mode == "" && t.EffectiveApproval().Mode == "always",
+		p.Tools[name] = agent.Gate{Always: t.Approval.Mode() == "always", When: t.Approval.When, Edit: t.Approval.Edit,
+			Default: t.Approval.Mode() == "" && t.EffectiveApproval() == "always",
 			Terms: agent.Terms{Expires: t.ApprovalTerms.Expires.Duration(), Approvers: t.ApprovalTerms.Approvers,
 				Different: t.ApprovalTerms.RequireDifferentPrincipal}}
 	}

@@ -233,22 +233,6 @@ func Depth(valid []byte) int {
 	return deepest
 }
 
-// Objects is how many objects there are in valid JSON, or in lines of it, at all depths.
-func Objects(valid []byte) (n int) {
-	quoted := false
-	for i := 0; i < len(valid); i++ {
-		switch c := valid[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && c == '{':
-			n++
-		}
-	}
-	return n
-}
-
 // Args makes arguments of a model's raw text: empty text is {}, JSON that is broken or too deep is kept as a JSON string.
 func Args(raw string) json.RawMessage {
 	raw = strings.TrimSpace(raw)

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"agentd/server/fault"
+	"agentd/server/shape"
 )
 
 // Info is what the document says about the whole API.
@@ -68,60 +69,73 @@ const (
 // Document is the OpenAPI 3.1.0 document of the operations: indented JSON that ends with a newline. The caller owns
 // it.
 func Document(info Info, ops []Operation) []byte {
-	d := &document{schemas: newSchemas(), ids: map[string]bool{}, about: info.Tags}
+	d := &document{schemas: shape.NewComponents("Error", json.RawMessage(errorSchema)), ids: map[string]bool{}, about: info.Tags}
 	var order []string
-	items := map[string]object{}
+	items := map[string]shape.Object{}
 	for _, op := range ops {
 		if _, ok := items[op.Path]; !ok {
 			order = append(order, op.Path)
 		}
-		items[op.Path] = append(items[op.Path], member{method(op), d.operation(op)})
+		items[op.Path] = append(items[op.Path], method(op), d.operation(op))
 	}
 	for _, t := range info.Components {
-		d.schemas.of(t)
+		d.schemas.Of(t)
 	}
-	paths := object{}
+	paths := shape.Object{}
 	for _, p := range order {
-		paths = append(paths, member{p, items[p]})
+		paths = append(paths, p, items[p])
 	}
 
-	about := object{{"title", info.Title}, {"version", info.Version}}
+	about := shape.Object{"title", info.Title, "version", info.Version}
 	if info.Description != "" {
-		about = append(about, member{"description", info.Description})
+		about = append(about, "description", info.Description)
 	}
-	doc := object{{"openapi", "3.1.0"}, {"info", about}}
+	doc := shape.Object{"openapi", "3.1.0", "info", about}
 	if info.BasePath != "" {
-		doc = append(doc, member{"servers", []object{{{"url", info.BasePath}}}})
+		doc = append(doc, "servers", []shape.Object{{"url", info.BasePath}})
 	}
 	if len(d.tags) > 0 {
-		doc = append(doc, member{"tags", d.tags})
+		doc = append(doc, "tags", d.tags)
 	}
 	doc = append(doc,
-		member{"security", []object{{{"bearer", []string{}}}}},
-		member{"paths", paths},
-		member{"components", d.components(ops)})
+		"security", []shape.Object{{"bearer", []string{}}},
+		"paths", paths,
+		"components", d.components(ops))
 
 	var b bytes.Buffer
-	if err := json.Indent(&b, encode(doc), "", "  "); err != nil {
+	if err := json.Indent(&b, shape.Encode(doc), "", "  "); err != nil {
 		panic(fmt.Sprintf("openapi: a schema is not JSON: %v", err))
 	}
 	b.WriteByte('\n')
 	return b.Bytes()
 }
 
+// errorSchema is the body of every error. Its codes are listed where they can occur.
+const errorSchema = `{"type":"object","required":["error","message"],
+	"description":"What every failed request is answered with. Further members depend on the code.",
+	"properties":{
+		"error":{"type":"string","description":"A stable code."},
+		"message":{"type":"string","description":"What went wrong."},
+		"hint":{"type":"string","description":"The next thing to do."},
+		"issues":{"type":"array","description":"Every problem of the input.","items":{"type":"object","required":["path","message"],
+			"properties":{
+				"path":{"type":"array","description":"Keys and indices that lead to the bad place, outermost first.",
+					"items":{"type":["string","integer"]}},
+				"message":{"type":"string"}}}}}}`
+
 type document struct {
-	schemas *schemas
+	schemas *shape.Components
 	ids     map[string]bool
 	about   map[string]string
-	tags    []object
+	tags    []shape.Object
 }
 
-func (d *document) components(ops []Operation) object {
-	c := object{{"schemas", d.schemas.components()}}
+func (d *document) components(ops []Operation) shape.Object {
+	c := shape.Object{"schemas", d.schemas.All()}
 	if slices.ContainsFunc(ops, func(op Operation) bool { return op.Keyed }) {
-		c = append(c, member{"parameters", object{{"IdempotencyKey", json.RawMessage(idempotencyKey)}}})
+		c = append(c, "parameters", shape.Object{"IdempotencyKey", json.RawMessage(idempotencyKey)})
 	}
-	return append(c, member{"securitySchemes", json.RawMessage(securitySchemes)})
+	return append(c, "securitySchemes", json.RawMessage(securitySchemes))
 }
 
 const (

@@ -2,59 +2,62 @@ package openapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+
+	"agentd/server/shape"
 )
 
-func (d *document) operation(op Operation) object {
+func (d *document) operation(op Operation) shape.Object {
 	id := operationID(op)
 	if d.ids[id] {
 		panic("openapi: two operations have the id " + id)
 	}
 	d.ids[id] = true
 
-	o := object{{"operationId", id}}
+	o := shape.Object{"operationId", id}
 	if op.Tag != "" {
-		o = append(o, member{"tags", []string{op.Tag}})
-		if !slices.ContainsFunc(d.tags, func(t object) bool { return t[0].value == op.Tag }) {
+		o = append(o, "tags", []string{op.Tag})
+		if !slices.ContainsFunc(d.tags, func(t shape.Object) bool { return t[1] == op.Tag }) {
 			if d.about[op.Tag] == "" {
 				panic("openapi: nothing is said about the tag " + op.Tag)
 			}
-			d.tags = append(d.tags, object{{"name", op.Tag}, {"description", d.about[op.Tag]}})
+			d.tags = append(d.tags, shape.Object{"name", op.Tag, "description", d.about[op.Tag]})
 		}
 	}
-	o = append(o, member{"summary", op.Summary})
+	o = append(o, "summary", op.Summary)
 	text := op.Description
 	if op.Access != "" {
 		text = strings.TrimPrefix(text+"\n\nAccess: "+op.Access, "\n\n")
 	}
 	if text != "" {
-		o = append(o, member{"description", text})
+		o = append(o, "description", text)
 	}
 	if op.Public {
-		o = append(o, member{"security", []object{}})
+		o = append(o, "security", []shape.Object{})
 	}
 	if params := d.params(op); len(params) > 0 {
-		o = append(o, member{"parameters", params})
+		o = append(o, "parameters", params)
 	}
 	switch {
 	case op.BodyType != "":
-		o = append(o, member{"requestBody", object{
-			{"required", true},
-			{"content", object{{op.BodyType, object{{"schema", object{{"type", "string"}}}}}}},
-		}})
+		o = append(o, "requestBody", shape.Object{
+			"required", true,
+			"content", shape.Object{op.BodyType, shape.Object{"schema", shape.Object{"type", "string"}}},
+		})
 	case op.Body != nil:
-		o = append(o, member{"requestBody", object{
-			{"required", demands(op.Body)},
-			{"content", object{{jsonType, object{{"schema", d.schemas.of(op.Body)}}}}},
-		}})
+		o = append(o, "requestBody", shape.Object{
+			"required", shape.Demands(op.Body),
+			"content", shape.Object{jsonType, shape.Object{"schema", d.schemas.Of(op.Body)}},
+		})
 	}
-	return append(o, member{"responses", d.responses(op)})
+	return append(o, "responses", d.responses(op))
 }
 
-func (d *document) params(op Operation) []object {
+func (d *document) params(op Operation) []shape.Object {
 	all := op.Params
 	inPath := pathParams(op.Path)
 	for _, name := range slices.Backward(inPath) {
@@ -62,7 +65,7 @@ func (d *document) params(op Operation) []object {
 			all = slices.Insert(slices.Clone(all), 0, Param{In: "path", Name: name})
 		}
 	}
-	var out []object
+	var out []shape.Object
 	seen := map[[2]string]bool{}
 	for _, p := range all {
 		key := [2]string{p.In, p.Name}
@@ -71,22 +74,22 @@ func (d *document) params(op Operation) []object {
 			panic(fmt.Sprintf("openapi: %s %s: bad parameter %s %q", op.Method, op.Path, p.In, p.Name))
 		}
 		seen[key] = true
-		o := object{{"name", p.Name}, {"in", p.In}, {"required", p.Required || p.In == "path"}}
+		o := shape.Object{"name", p.Name, "in", p.In, "required", p.Required || p.In == "path"}
 		if p.Doc != "" {
-			o = append(o, member{"description", p.Doc})
+			o = append(o, "description", p.Doc)
 		}
 		switch {
 		case p.Schema != nil:
-			o = append(o, member{"schema", p.Schema})
+			o = append(o, "schema", p.Schema)
 		case p.Type != nil:
-			o = append(o, member{"schema", d.schemas.of(p.Type)})
+			o = append(o, "schema", d.schemas.Of(p.Type))
 		default:
-			o = append(o, member{"schema", object{{"type", "string"}}})
+			o = append(o, "schema", shape.Object{"type", "string"})
 		}
 		out = append(out, o)
 	}
 	if op.Keyed {
-		out = append(out, object{{"$ref", "#/components/parameters/IdempotencyKey"}})
+		out = append(out, shape.Object{"$ref", "#/components/parameters/IdempotencyKey"})
 	}
 	return out
 }
@@ -94,11 +97,11 @@ func (d *document) params(op Operation) []object {
 // An answer is everything that an operation can say with one status.
 type answer struct {
 	texts []string
-	types []string            // media types, in the order of declaration
-	media map[string][]object // by media type: alternative schemas
+	types []string                  // media types, in the order of declaration
+	media map[string][]shape.Object // by media type: alternative schemas
 }
 
-func (a *answer) add(text, contentType string, schema object) {
+func (a *answer) add(text, contentType string, schema shape.Object) {
 	a.texts = append(a.texts, text)
 	if contentType == "" {
 		return
@@ -109,11 +112,11 @@ func (a *answer) add(text, contentType string, schema object) {
 	a.media[contentType] = append(a.media[contentType], schema)
 }
 
-func (d *document) responses(op Operation) object {
+func (d *document) responses(op Operation) shape.Object {
 	answers := map[int]*answer{}
 	at := func(status int) *answer {
 		if answers[status] == nil {
-			answers[status] = &answer{media: map[string][]object{}}
+			answers[status] = &answer{media: map[string][]shape.Object{}}
 		}
 		return answers[status]
 	}
@@ -124,13 +127,13 @@ func (d *document) responses(op Operation) object {
 		}
 		switch {
 		case r.Type == nil:
-			at(r.Status).add(text, r.ContentType, object{{"type", "string"}})
+			at(r.Status).add(text, r.ContentType, shape.Object{"type", "string"})
 		case r.ContentType == "":
-			at(r.Status).add(text, jsonType, d.schemas.of(r.Type))
+			at(r.Status).add(text, jsonType, d.schemas.Of(r.Type))
 		case r.ContentType == eventStream:
-			at(r.Status).add(text, eventStream, object{{"type", "string"}, {"contentMediaType", eventStream}, {"contentSchema", d.schemas.of(r.Type)}})
+			at(r.Status).add(text, eventStream, shape.Object{"type", "string", "contentMediaType", eventStream, "contentSchema", d.schemas.Of(r.Type)})
 		default:
-			at(r.Status).add(text, r.ContentType, d.schemas.of(r.Type))
+			at(r.Status).add(text, r.ContentType, d.schemas.Of(r.Type))
 		}
 	}
 	codes := map[int][]string{}
@@ -145,31 +148,31 @@ func (d *document) responses(op Operation) object {
 		}
 	}
 	for status, list := range codes {
-		at(status).add(strings.Join(texts[status], "\n\n"), jsonType, object{{"allOf", []object{
-			{{"$ref", schemaPath + "Error"}},
-			{{"properties", object{{"error", object{{"enum", list}}}}}},
-		}}})
+		at(status).add(strings.Join(texts[status], "\n\n"), jsonType, shape.Object{"allOf", []shape.Object{
+			{"$ref", shape.ComponentPath + "Error"},
+			{"properties", shape.Object{"error", shape.Object{"enum", list}}},
+		}})
 	}
 	if len(answers) == 0 {
 		panic(fmt.Sprintf("openapi: %s %s has no response", op.Method, op.Path))
 	}
 
-	out := object{}
-	for _, status := range sortedKeys(answers) {
+	out := shape.Object{}
+	for _, status := range slices.Sorted(maps.Keys(answers)) {
 		a := answers[status]
-		o := object{{"description", strings.Join(a.texts, "\n\n")}}
-		content := object{}
+		o := shape.Object{"description", strings.Join(a.texts, "\n\n")}
+		content := shape.Object{}
 		for _, t := range a.types {
 			schema := a.media[t][0]
 			if len(a.media[t]) > 1 {
-				schema = object{{"anyOf", a.media[t]}}
+				schema = shape.Object{"anyOf", a.media[t]}
 			}
-			content = append(content, member{t, object{{"schema", schema}}})
+			content = append(content, t, shape.Object{"schema", schema})
 		}
 		if len(content) > 0 {
-			o = append(o, member{"content", content})
+			o = append(o, "content", content)
 		}
-		out = append(out, member{strconv.Itoa(status), o})
+		out = append(out, strconv.Itoa(status), o)
 	}
 	return out
 }

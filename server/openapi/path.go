@@ -5,7 +5,8 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"unicode"
+
+	"agentd/server/shape"
 )
 
 func method(op Operation) string {
@@ -42,16 +43,7 @@ func operationID(op Operation) string {
 		if strings.HasPrefix(segment, "{") {
 			b.WriteString("By")
 		}
-		b.WriteString(camel(segment))
-	}
-	return b.String()
-}
-
-// camel joins the words of s, each with a capital letter, and drops what is neither letter nor digit.
-func camel(s string) string {
-	var b strings.Builder
-	for word := range strings.FieldsFuncSeq(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		b.WriteString(shape.Camel(segment))
 	}
 	return b.String()
 }

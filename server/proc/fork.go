@@ -7,8 +7,8 @@ import (
 
 // forker returns the channel of the thread that starts all programs of this process.
 //
-// Linux sends the signal of the parent's death when the thread that forked ends, so that thread must never do so. It
-// belongs to the process, not to a server in it: nobody could wait for its end.
+// Linux sends the signal of the parent's death when the thread that forked ends, so that thread must never end. It belongs to
+// the process and not to a server in it, so nobody waits for its end.
 var forker = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {

@@ -20,7 +20,7 @@ const (
 	tasksEach = 4
 	// filesEach is how many open files of the server a program is given. It takes up to eight while it starts.
 	filesEach = 16
-	// spareThreads is how many threads exist before a program can have used up the tasks of the system. Go ends the
+	// spareThreads is how many threads the server makes before programs can use up the tasks of the system. Go ends the
 	// process when it needs a thread and gets none.
 	spareThreads = 32
 )
@@ -28,13 +28,13 @@ const (
 // errFull says that too many programs wait.
 var errFull = errors.New("too many programs wait for their start")
 
-// A Limit bounds how many programs run at once. Those beyond it wait their turn: the next is one of the payer that has
-// the fewest running, and of these the oldest. One payer gets at most three quarters of the places, and of the queue,
-// so that others need not wait until its programs end. Nil is no limit.
+// A Limit bounds how many programs run at once. Others wait. The next to start belongs to the payer that has the fewest
+// programs running; among those it is the oldest. One payer gets at most three quarters of the places, and of the queue, so
+// that others need not wait until its programs end. Nil is no limit.
 type Limit struct {
 	places int
 
-	mu      sync.Mutex // guards the fields below: no waiter that could have a place is without one
+	mu      sync.Mutex // guards the fields below: a waiter that can have a place has one
 	running int
 	live    map[string]int // how many of a payer run; none is 0
 	waiting []*waiter      // oldest first
@@ -45,11 +45,11 @@ type waiter struct {
 	turn  chan struct{} // closed when it has a place
 }
 
-// NewLimit makes a limit of so many places. With 0 it is a quarter of the tasks that the system has left for this
-// process (the control groups that it is in, and RLIMIT_NPROC) but for 64 of its own, a sixteenth of the files that it may have
-// open, and at most 256. The rest is for threads of the server, and for what programs start themselves.
+// NewLimit makes a limit of so many places. For 0 it takes the least of: a quarter of the tasks that the system has left for this
+// process (by its control groups and RLIMIT_NPROC) after 64 for the server; a sixteenth of the files that the process may have
+// open; and 256. The rest is for threads of the server, and for what programs start themselves.
 //
-// It also makes the threads that the server will need when programs have used up all tasks.
+// NewLimit also makes the threads that the server will need when programs have used up all tasks.
 func NewLimit(places int) *Limit {
 	if places <= 0 {
 		places = max(1, min(mostPlaces, (FreeTasks()-ownTasks)/tasksEach, fileLimit()/filesEach))
@@ -129,7 +129,7 @@ func (l *Limit) add(payer string) {
 	l.live[payer]++
 }
 
-// remove takes one of the payer off, and lets in who can now have a place.
+// remove counts one program of the payer less, and gives a place to the next that can have one.
 func (l *Limit) remove(payer string) {
 	l.running--
 	if l.live[payer]--; l.live[payer] == 0 {

@@ -5,18 +5,18 @@
 //	                                              SIGTERM to the group, 2 s later SIGKILL ────────┘  the group, pipes closed,
 //	                                                                                                 reaped: Wait returns
 //
-// A program inherits nothing: no variable, no open file, no terminal. Its input is whole before it starts. What it starts
-// stays in its group unless it asks the system for another, and ends with it, also when the program exits by itself and
-// leaves others behind. Pipes that a process outside the group holds open are closed one second after the exit.
+// A program inherits nothing: no variable, no open file, no terminal. Its input is complete before it starts. The processes that
+// it starts belong to its group unless they leave it, and end with it, also when the program exits by itself and leaves
+// them behind. If a process outside the group holds a pipe open, it is closed one second after the exit.
 //
-// When this process is killed (`kill -9`), its programs are killed, too: on Linux by the system, the programs themselves at
-// once; and their groups by the warden, a second process of the same executable that starts with the first program, named
-// agentd-warden, and ends when this one has. What no part of this package ends: processes that have left their group
-// (setsid, daemons); what a program starts in the instant between its own start and that the warden knows of it, should
-// the kill fall there; and groups whose warden is killed at the same time (one that is killed alone is replaced). A control group or a container ends those.
+// When this process is killed (`kill -9`), its programs are killed, too. On Linux the system kills the programs themselves at
+// once. The warden kills their groups: a second process of the same executable, named agentd-warden, which starts with the first
+// program and ends when this process has ended. A warden that is killed alone is replaced. This package does not end processes
+// that have left their group (setsid, daemons); what a program starts before the warden knows of its group, if the kill falls in
+// that instant; and groups whose warden is killed at the same time. A control group or a container ends those.
 //
-// All programs are started by one thread, and on Linux a running one holds none: their exits come through the poller. Each
-// start makes the descriptors above 2 that this process has open close on exec, for whatever it starts otherwise, too.
+// One thread starts all programs. On Linux a running program holds no thread: its exit comes through the poller. Each start sets
+// close-on-exec on all descriptors above 2 of this process, which also affects whatever else it starts.
 //
 // The package needs a Unix system.
 package proc
@@ -40,23 +40,23 @@ const (
 	// StderrTail is how much of the end of stderr is kept, in bytes.
 	StderrTail = 4 << 10
 
-	pipeDelay = time.Second // for pipes that outlive the process group
+	pipeDelay = time.Second // until pipes are closed that somebody outside the group holds open
 )
 
 // A Command says what to run.
 type Command struct {
 	// Argv is the program and its arguments. A program without a slash is looked up in the PATH of the server, not in
-	// that of Env; one with a slash is taken as it is, relative to Dir.
+	// that of Env; one with a slash is relative to Dir.
 	Argv []string
 	// Dir is the working folder; empty is the server's.
 	Dir string
 	// Env is the whole environment, as KEY=value; see [Environ].
 	Env []string
-	// Input is what the program reads from stdin, up to its end. It is there whole before the program starts, in a file
-	// without a name, so that the program never takes a part of it for all: not when this process is killed, either.
+	// Input is what the program reads from stdin, up to its end. A file without a name holds all of it before the program
+	// starts, so that the program never takes a part for the whole, also when this process is killed.
 	Input []byte
-	// Pipe leaves stdin open, to the caller as [Process.Stdin]. Input is in it before the program starts as far as a pipe
-	// holds it (64 KiB, on Linux mostly 1 MiB). The rest is [Process.Unsent], and may be cut when this process is killed.
+	// Pipe leaves stdin open, to the caller as [Process.Stdin]. Before the program starts, it has as much of Input as a pipe
+	// holds (64 KiB, on Linux mostly 1 MiB). The rest is [Process.Unsent], and may be cut when this process is killed.
 	Pipe bool
 	// MaxOutput is how many bytes of stdout are read before the program is ended; 0 is DefaultMaxOutput.
 	MaxOutput int64
@@ -67,22 +67,22 @@ type Command struct {
 
 // A Process is a running program. Somebody must call Wait.
 type Process struct {
-	// Stdin is the writing end of the program's stdin, for a command with Pipe, else nil. It may be closed at any time
-	// and is closed at the end. A write blocks while the program does not read; SetWriteDeadline bounds that. Once the
-	// program has ended, a write fails.
+	// Stdin is the writing end of the program's stdin, for a command with Pipe, else nil. The caller may close it at any time;
+	// it is closed at the end. A write blocks while the program does not read, for which SetWriteDeadline has a bound, and fails
+	// once the program has ended.
 	Stdin *os.File
-	// Unsent is what of the Input the pipe did not hold, for the caller to write first.
+	// Unsent is the part of Input that the pipe did not hold. The caller writes it first.
 	Unsent []byte
 
 	cmd    *exec.Cmd
-	ctx    context.Context // ends with a cause when the program is to be ended
+	ctx    context.Context // its end, with a cause, ends the program
 	end    context.CancelCauseFunc
 	out    *os.File // reading end of stdout
 	left   int64    // bytes of stdout until the limit; belongs to the reader
 	over   error    // the limit was passed, perhaps after the exit; belongs to the reader
 	limit  int64
 	stderr tail
-	leave  func()        // gives the place in the limit back
+	leave  func()        // returns the place in the limit
 	exited chan struct{} // closed when the program has exited, before it is reaped
 	done   chan struct{} // closed when all is over
 	err    error         // set before done is closed
@@ -113,10 +113,10 @@ func (e *OverflowError) Error() string {
 	return fmt.Sprintf("the program wrote more than %d bytes", e.Limit)
 }
 
-// A StartError says that a program was not started. Nothing has happened then, and it may be tried again.
+// A StartError says that a program was not started. Nothing has happened, and the caller may try again.
 type StartError struct {
 	Program string
-	Busy    bool  // the system, or the queue of those that wait, is full: the same command may start later
+	Busy    bool  // the system or the queue for a place is full: the same command may start later
 	Err     error // one of the system's, for example exec.ErrNotFound or fs.ErrNotExist, or the cause of the context
 }
 
@@ -205,7 +205,7 @@ func start(ctx context.Context, c Command) (_ *Process, err error) {
 		closeInherited()
 		station()
 		if err = p.cmd.Start(); err == nil {
-			guard(p.cmd.Process.Pid)
+			guard(p.cmd.Process.Pid, true)
 		}
 	})
 	if err != nil {
@@ -239,7 +239,7 @@ func (p *Process) mind(pidfd int) {
 	}
 	// The program is not reaped yet, so its group is still its own. Signals later could hit a stranger's.
 	p.signal(syscall.SIGKILL)
-	unguard(p.cmd.Process.Pid)
+	guard(p.cmd.Process.Pid, false)
 	p.out.SetReadDeadline(time.Now().Add(pipeDelay))
 	p.cmd.Wait() // its errors are in ProcessState, or about pipes that others held open
 	if p.Stdin != nil {
@@ -248,7 +248,7 @@ func (p *Process) mind(pidfd int) {
 	p.end(nil)
 }
 
-// terminate asks the group to end and makes it end after the grace.
+// terminate asks the group to end, and kills it after the grace.
 func (p *Process) terminate() {
 	p.signal(syscall.SIGTERM)
 	select {
@@ -285,8 +285,8 @@ func (p *Process) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// buffered reads what is in the pipe without waiting for more: the program has ended, and whoever still holds the
-// pipe is none of ours.
+// buffered reads what is in the pipe without waiting for more: the program has ended, and a process outside its group holds
+// the pipe.
 func (p *Process) buffered(b []byte) (n int, err error) {
 	raw, err := p.out.SyscallConn()
 	if err != nil {
@@ -301,10 +301,9 @@ func (p *Process) buffered(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// Wait reads and discards what is left of stdout, waits for the end and returns how it came. The error is the cause of
-// the end when that was not the program's own will: the cause of ctx, or an [*OverflowError]. An exit with another
-// status than 0 is not an error. Wait is to be called once; all of the program's resources are released when it
-// returns.
+// Wait reads and discards the rest of stdout, waits for the end and returns the status. The error is the reason why the package
+// ended the program: the cause of ctx, or an [*OverflowError]. An exit with another status than 0 is not an error. The caller
+// calls Wait once; it releases all resources of the program.
 func (p *Process) Wait() (Status, error) {
 	io.Copy(io.Discard, p)
 	<-p.done

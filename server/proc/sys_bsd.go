@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"math"
 	"os"
 	"syscall"
 )
@@ -12,7 +13,7 @@ func attributes(pidfd *int) *syscall.SysProcAttr { return &syscall.SysProcAttr{S
 func wardenAttributes(*int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // userLimit is RLIMIT_NPROC, for which package syscall has no number here.
-func userLimit() (int, bool) { return 0, false }
+func userLimit() int { return math.MaxInt32 }
 
 // memoryFile is for systems that have sealed files in memory.
 func memoryFile([]byte) (*os.File, error) { return nil, syscall.ENOSYS }

@@ -71,13 +71,13 @@ func waited(by int, id uintptr, options int) (bool, error) {
 	}
 }
 
-// userLimit is RLIMIT_NPROC, which root is free of.
-func userLimit() (int, bool) {
+// userLimit is RLIMIT_NPROC, which does not bind root.
+func userLimit() int {
 	var l syscall.Rlimit
 	if os.Getuid() == 0 || syscall.Getrlimit(resTasks, &l) != nil {
-		return 0, false
+		return math.MaxInt32
 	}
-	return int(min(l.Cur, 1<<30)), true
+	return int(min(l.Cur, math.MaxInt32))
 }
 
 // memoryFile makes a file that is nowhere but in memory and that nobody can change, memfd_create(2).

@@ -4,26 +4,21 @@ import (
 	"math"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
-// FreeTasks is how many further tasks (processes and threads) the system lets this process and what it starts have now, or
-// a large number.
+// FreeTasks is how many more tasks (processes and threads) the system allows this process and what it starts, or a large
+// number.
 func FreeTasks() int {
-	limit := math.MaxInt32
-	if n, ok := userLimit(); ok {
-		limit = n
-		if n < manyTasks {
-			limit -= tasksOf(os.Getuid())
-		}
+	limit := userLimit()
+	if limit < manyTasks {
+		limit -= tasksOf(os.Getuid())
 	}
-	groups, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return limit
-	}
+	groups, _ := os.ReadFile("/proc/self/cgroup")
 	for _, file := range pidsFiles(string(groups)) {
 		if n, ok := number(file); ok {
 			used, _ := number(strings.TrimSuffix(file, "max") + "current")
@@ -33,7 +28,7 @@ func FreeTasks() int {
 	return limit
 }
 
-// manyTasks is a limit of so many that it does not matter how many of them are used already.
+// manyTasks is a limit so high that it does not matter how many tasks are used already.
 const manyTasks = 16 << 10
 
 // number reads a file that holds a number, or a word such as max.
@@ -46,46 +41,32 @@ func number(file string) (int, bool) {
 	return n, err == nil
 }
 
-// tasksOf is how many tasks a user has, as far as that can be seen.
+// tasksOf is how many tasks a user has, as far as /proc shows them.
 func tasksOf(uid int) (n int) {
-	list, _ := os.ReadDir("/proc")
-	for _, entry := range list {
-		if _, err := strconv.Atoi(entry.Name()); err != nil {
-			continue
-		}
-		info, err := entry.Info()
-		if err != nil {
-			continue
-		}
-		if status, ok := info.Sys().(*syscall.Stat_t); ok && int(status.Uid) == uid {
-			tasks, _ := os.ReadDir("/proc/" + entry.Name() + "/task")
-			n += len(tasks)
+	tasks, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
+	for _, task := range tasks {
+		if info, err := os.Stat(task); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == uid {
+			n++
 		}
 	}
 	return n
 }
 
 // pidsFiles are the files that may limit a process whose /proc/PID/cgroup is given: pids.max of its control group and of
-// those above, where systems commonly mount them. In a container, a group that is named there may not be visible; those
-// above it then are the container's.
+// those above it, where systems commonly mount them. In a container, the named group may not be visible; those above it are the
+// container's.
 func pidsFiles(groups string) (files []string) {
-	const root = "/sys/fs/cgroup"
 	for line := range strings.Lines(groups) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) < 3 {
+		if len(parts) < 3 || parts[1] != "" && !slices.Contains(strings.Split(parts[1], ","), "pids") {
 			continue
 		}
-		base := ""
-		switch {
-		case parts[1] == "":
-			base = root
-		case slices.Contains(strings.Split(parts[1], ","), "pids"):
-			base = root + "/pids"
-		default:
-			continue
+		root := "/sys/fs/cgroup"
+		if parts[1] != "" { // cgroups version 1
+			root += "/pids"
 		}
 		for dir := path.Clean("/" + parts[2]); ; dir = path.Dir(dir) {
-			files = append(files, path.Join(base, dir, "pids.max"))
+			files = append(files, path.Join(root, dir, "pids.max"))
 			if dir == "/" {
 				break
 			}

@@ -14,23 +14,21 @@ import (
 	"time"
 )
 
-// wardenName is what the program is called when it runs as the warden: its first argument, which only whoever starts it
-// chooses.
+// wardenName is the first argument of the warden, by which this program knows that it is one.
 const wardenName = "agentd-warden"
 
-// A process that is called so is the warden of the one that started it, whichever program that is: it gets to nothing
-// else.
+// Every program that contains this package can be the warden of the process that started it. It then does nothing else.
 func init() {
 	if len(os.Args) > 0 && os.Args[0] == wardenName {
 		signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM) // they are for the other process
-		os.WriteFile("/proc/self/comm", []byte(wardenName), 0)                          // what ps and top call it, where there is such a file
+		os.WriteFile("/proc/self/comm", []byte(wardenName), 0)                          // the name in ps and top, where there is such a file
 		watch(os.Stdin, func(group int) { syscall.Kill(-group, syscall.SIGKILL) })
 		os.Exit(0)
 	}
 }
 
-// watch reads which process groups exist until it is told no more, which is when the process that tells has ended, and
-// ends those that are left. A line is +123 for a group that began, and -123 for one that is about to end.
+// watch reads which process groups exist until the other process has ended, and then ends those that are left. A line is
+// +123 for a group that began, and -123 for one that is about to end.
 func watch(told io.Reader, end func(group int)) {
 	groups := map[int]bool{}
 	for lines := bufio.NewScanner(told); lines.Scan(); {
@@ -49,20 +47,19 @@ func watch(told io.Reader, end func(group int)) {
 	}
 }
 
-// wardenPatience is how long the warden may take to read a line when very many wait in its pipe.
+// wardenPatience is how long the warden may take to read a line when its pipe is full.
 const wardenPatience = 100 * time.Millisecond
 
-// The warden of this process: one further process, which ends the programs' groups when this one has been killed. The
-// system does that for the programs themselves only, and not on every system.
+// The warden of this process: a second process, which ends the programs' groups when this one has been killed. The system
+// ends only the programs themselves then, and not every system does.
 var warden struct {
-	mu     sync.Mutex // guards the fields
-	groups map[int]bool
-	pipe   *os.File // what it reads; nil: there is none
+	mu     sync.Mutex   // guards the fields
+	groups map[int]bool // of all programs that run
+	pipe   *os.File     // what it reads; nil: there is none
 	cmd    *exec.Cmd
 }
 
-// station starts a warden where there is none, before a program needs it. Programs run without one where it cannot be
-// started.
+// station starts a warden where there is none. Where that fails, programs run without one.
 func station() {
 	w := &warden
 	w.mu.Lock()
@@ -80,25 +77,21 @@ func station() {
 	}
 	defer r.Close()
 	pidfd := -1
-	cmd := exec.Command(path)
-	cmd.Args = []string{wardenName}
-	cmd.Dir = "/"
-	cmd.Env = []string{"GOMAXPROCS=1"}
-	cmd.Stdin = r
-	cmd.SysProcAttr = wardenAttributes(&pidfd)
+	cmd := &exec.Cmd{Path: path, Args: []string{wardenName}, Dir: "/", Env: []string{"GOMAXPROCS=1"}, Stdin: r, SysProcAttr: wardenAttributes(&pidfd)}
 	if cmd.Start() != nil {
 		pipe.Close()
 		return
 	}
 	w.pipe, w.cmd = pipe, cmd
 	for group := range w.groups {
-		tellWarden('+', group)
+		tellWarden("+%d\n", group)
 	}
-	go mindWarden(cmd, pidfd)
+	go replaceWarden(cmd, pidfd)
 }
 
-// mindWarden puts another warden in the place of one that has ended. One that ends at once is left until a program starts.
-func mindWarden(cmd *exec.Cmd, pidfd int) {
+// replaceWarden waits until a warden ends and starts another one. After one that lived for less than a second, the next comes
+// with the next program.
+func replaceWarden(cmd *exec.Cmd, pidfd int) {
 	start := time.Now()
 	awaitExit(cmd.Process.Pid, pidfd)
 	w := &warden
@@ -112,35 +105,33 @@ func mindWarden(cmd *exec.Cmd, pidfd int) {
 	}
 }
 
-// guard tells the warden of a group.
-func guard(group int) {
+// guard tells the warden that a group has begun, or that it is about to end. A group that ends must not be reaped yet:
+// afterwards its number may be another's.
+func guard(group int, begins bool) {
 	w := &warden
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !begins {
+		delete(w.groups, group)
+		tellWarden("-%d\n", group)
+		return
+	}
 	if w.groups == nil {
 		w.groups = map[int]bool{}
 	}
 	w.groups[group] = true
-	tellWarden('+', group)
+	tellWarden("+%d\n", group)
 }
 
-// unguard tells the warden that a group ends. The group must not be reaped yet: afterwards its number may be another's.
-func unguard(group int) {
-	w := &warden
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.groups, group)
-	tellWarden('-', group)
-}
-
-// tellWarden ends a warden that does not read; the next one is told of all groups. The lock is held.
-func tellWarden(sign rune, group int) {
+// tellWarden writes a line to the warden, and ends a warden that does not read it. The next one gets all groups. The caller
+// holds the lock.
+func tellWarden(format string, group int) {
 	w := &warden
 	if w.pipe == nil {
 		return
 	}
 	w.pipe.SetWriteDeadline(time.Now().Add(wardenPatience))
-	if _, err := fmt.Fprintf(w.pipe, "%c%d\n", sign, group); err != nil {
+	if _, err := fmt.Fprintf(w.pipe, format, group); err != nil {
 		w.cmd.Process.Kill()
 	}
 }

@@ -23,9 +23,9 @@ const maxErrorBody = 64 << 10
 
 // attempt makes one HTTP request. When the error is a refusal of a parameter that can be left out, it names it.
 func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, sink func(Delta)) (*Response, omission, *fault.Error) {
-	body, err := wireBody(req, omit, p.whole)
+	body, err := wireBody(req, omit, p.o.Whole)
 	if err != nil {
-		return nil, 0, fault.New(fault.InvalidRequest, "the request cannot be sent to %s: %v", p.name, err)
+		return nil, 0, fault.New(fault.InvalidRequest, "the request cannot be sent to %s: %v", p.o.Name, err)
 	}
 	payload, err := message.Encode(body)
 	if err != nil {
@@ -33,30 +33,30 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	}
 	key, err := p.key(parent)
 	if err != nil {
-		return nil, 0, fault.New(fault.Unauthorized, "the API key of %s cannot be used", p.name).Because(err)
+		return nil, 0, fault.New(fault.Unauthorized, "the API key of %s cannot be used", p.o.Name).Because(err)
 	}
 
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	silence := time.AfterFunc(p.timeout, func() { cancel(errSilent) })
+	silence := time.AfterFunc(p.o.Timeout, func() { cancel(errSilent) })
 	defer silence.Stop()
 	hr, err := p.request(ctx, payload, key)
 	if err != nil {
-		return nil, 0, fault.New(fault.InvalidRequest, "the request to %s cannot be made", p.name).Because(err)
+		return nil, 0, fault.New(fault.InvalidRequest, "the request to %s cannot be made", p.o.Name).Because(err)
 	}
 	resp, err := p.client.Do(hr)
 	silence.Stop()
 	if err != nil {
 		if context.Cause(ctx) == errSilent {
-			return nil, 0, fault.New(fault.Transient, "%s did not answer within %v", p.name, p.timeout)
+			return nil, 0, fault.New(fault.Transient, "%s did not answer within %v", p.o.Name, p.o.Timeout)
 		}
 		if refused, ok := errors.AsType[*fault.Error](err); ok {
-			return nil, 0, fault.New(fault.OutboundDenied, "%s was not contacted. %s", p.name, refused.Message).Advise(refused.Hint).Because(refused)
+			return nil, 0, fault.New(fault.OutboundDenied, "%s was not contacted. %s", p.o.Name, refused.Message).Advise(refused.Hint).Because(refused)
 		}
-		return nil, 0, fault.New(fault.Transient, "%s could not be reached%s", p.name, outbound.Reason(err)).Because(withoutURL(err))
+		return nil, 0, fault.New(fault.Transient, "%s could not be reached%s", p.o.Name, outbound.Reason(err)).Because(withoutURL(err))
 	}
 	defer resp.Body.Close()
-	in := &meter{body: resp.Body, left: maxAnswer, silence: silence, wait: p.idle}
+	in := &meter{body: resp.Body, left: maxAnswer, silence: silence, wait: p.o.IdleTimeout}
 
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		said, _ := io.ReadAll(io.LimitReader(in, maxErrorBody)) // a part of it is better than nothing
@@ -73,27 +73,27 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 		return nil, refused, e
 	case err == nil:
 	case context.Cause(ctx) == errSilent:
-		return nil, 0, fault.New(fault.Transient, "%s sent nothing for %v", p.name, p.idle)
+		return nil, 0, fault.New(fault.Transient, "%s sent nothing for %v", p.o.Name, p.o.IdleTimeout)
 	case errors.Is(err, errTooLarge) || errors.Is(err, sse.ErrTooLong):
-		return nil, 0, fault.New(fault.Unknown, "the answer of %s is too large", p.name).Because(err)
+		return nil, 0, fault.New(fault.Unknown, "the answer of %s is too large", p.o.Name).Because(err)
 	default:
-		return nil, 0, fault.New(fault.Transient, "the answer of %s broke off or cannot be read", p.name).Because(err)
+		return nil, 0, fault.New(fault.Transient, "the answer of %s broke off or cannot be read", p.o.Name).Because(err)
 	}
 	res := a.response()
 	if res.Usage.TotalTokens == 0 {
 		res.Usage = estimate(req, res)
 	}
-	if res.Usage.Cost = p.prices.Cost(req.Model, res.Usage); res.Usage.Cost == nil {
-		res.Usage.Cost = p.prices.Cost(res.Model, res.Usage)
+	if res.Usage.Cost = p.o.Prices.Cost(req.Model, res.Usage); res.Usage.Cost == nil {
+		res.Usage.Cost = p.o.Prices.Cost(res.Model, res.Usage)
 	}
 	return res, 0, nil
 }
 
 func (p *OpenAI) key(ctx context.Context) (string, error) {
-	if p.apiKey == nil {
+	if p.o.APIKey == nil {
 		return "", nil
 	}
-	key, err := p.apiKey(ctx)
+	key, err := p.o.APIKey(ctx)
 	if key = strings.TrimSpace(key); !outbound.HeaderValue(key) {
 		return "", errors.New("it holds control characters")
 	}
@@ -117,11 +117,11 @@ func (p *OpenAI) request(ctx context.Context, payload []byte, key string) (*http
 
 // failure makes an error of what the server said, and names the parameter of the body that it refused, if it did.
 func (p *OpenAI) failure(trouble problem, status int, key string, body map[string]any) (omission, *fault.Error) {
-	e := fault.New(trouble.kind(status), "%s reported an error", p.name)
+	e := fault.New(trouble.kind(status), "%s reported an error", p.o.Name)
 	if status != 0 {
-		e.Message = fmt.Sprintf("%s answered %d", p.name, status)
+		e.Message = fmt.Sprintf("%s answered %d", p.o.Name, status)
 	}
-	said := quotable(p.known.Piece(trouble.message), p.secrets(key))
+	said := quotable(p.o.Known.Piece(trouble.message), p.secrets(key))
 	switch {
 	case status >= 300 && status <= 399:
 		said = "redirects are not followed; check baseUrl"

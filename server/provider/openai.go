@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -11,7 +12,6 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/outbound"
-	"agentd/server/secret"
 )
 
 // OpenAI is a [Provider] that talks to a server with the chat completions protocol.
@@ -21,18 +21,10 @@ import (
 //	        -> failed in a way that may pass before the first delta: wait, attempt again, as often as Retries allows
 //	        -> anything else: error
 type OpenAI struct {
-	name          string
-	url           string
-	apiKey        func(context.Context) (string, error)
-	headers       http.Header
-	timeout, idle time.Duration
-	retries       int
-	prices        Prices
-	whole         bool
-	client        http.Client
-	own           *http.Transport // nil when the transport is the caller's
-	log           *slog.Logger
-	known         *secret.Redactor
+	o       OpenAIOptions // with defaults
+	url     string
+	headers http.Header
+	client  http.Client
 
 	mu      sync.Mutex          // guards refused
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
@@ -54,52 +46,30 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	if issues != nil {
 		return nil, fault.Invalid("The provider's options are not valid.", issues...)
 	}
-	p := &OpenAI{
-		name:    o.Name,
-		url:     endpoint.String(),
-		apiKey:  o.APIKey,
-		headers: headers,
-		timeout: o.Timeout,
-		idle:    o.IdleTimeout,
-		retries: DefaultRetries,
-		prices:  o.Prices,
-		whole:   o.Whole,
-		log:     o.Logger,
-		known:   o.Known,
-		refused: map[string]omission{},
-	}
-	if p.timeout <= 0 {
-		p.timeout = DefaultTimeout
-	}
-	if p.idle <= 0 {
-		p.idle = DefaultIdleTimeout
-	}
-	if o.Retries != nil {
-		p.retries = *o.Retries
-	}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
-	}
+	o.Timeout, o.IdleTimeout = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
+	o.Retries = cmp.Or(o.Retries, new(DefaultRetries))
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	p := &OpenAI{o: o, url: endpoint.String(), headers: headers, refused: map[string]omission{}}
 	p.client = http.Client{
 		Transport: o.Transport,
 		// A redirect would carry the transcript and the key to an address that nobody configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if o.Transport == nil {
-		p.own = o.Outbound.Transport("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint))
-		p.own.DisableKeepAlives, p.own.MaxIdleConnsPerHost, p.own.IdleConnTimeout = false, 16, 90*time.Second
-		p.client.Transport = p.own
+		own := o.Outbound.Transport("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint))
+		own.DisableKeepAlives, own.MaxIdleConnsPerHost, own.IdleConnTimeout = false, 16, 90*time.Second
+		p.client.Transport = own
 	}
 	return p, nil
 }
 
 // Name is the id under which the configuration declares the provider.
-func (p *OpenAI) Name() string { return p.name }
+func (p *OpenAI) Name() string { return p.o.Name }
 
 // Close gives back the idle connections of the provider's own transport. Calls in flight are not disturbed.
 func (p *OpenAI) Close() {
-	if p.own != nil {
-		p.own.CloseIdleConnections()
+	if p.o.Transport == nil {
+		p.client.CloseIdleConnections()
 	}
 }
 
@@ -107,9 +77,11 @@ func (p *OpenAI) Close() {
 func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
 	spoke := false
 	emit := func(d Delta) { spoke = true; sink(d) }
-	log := p.log.With("provider", p.name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber)
+	log := p.o.Logger.With("provider", p.o.Name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber)
 
-	known := p.omissions(req.Model)
+	p.mu.Lock()
+	known := p.refused[req.Model]
+	p.mu.Unlock()
 	omit := known
 	failures := 0
 	for attempts := 1; ; attempts++ {
@@ -127,7 +99,7 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			omit |= refused
 			log.Info("model refused a parameter; trying without it", "parameter", refused, "error", err)
 			continue
-		case spoke || !slices.Contains(passing, err.Kind) || failures >= p.retries:
+		case spoke || !slices.Contains(passing, err.Kind) || failures >= *p.o.Retries:
 			return nil, err
 		}
 		wait := backoff(failures, err.RetryAfter)
@@ -137,13 +109,6 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			return nil, context.Cause(ctx)
 		}
 	}
-}
-
-// omissions is what the model is known to refuse.
-func (p *OpenAI) omissions(model string) omission {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.refused[model]
 }
 
 func (p *OpenAI) remember(model string, o omission) {

@@ -364,7 +364,7 @@ func TestOwnTransport(t *testing.T) {
 func TestResponseIsPriced(t *testing.T) {
 	body := sse(`{"model":"m-20250930","choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000000,"total_tokens":1000000}}`)
 	for name, want := range map[string]float64{"m": 3, "other": 3, "dear": 9} {
-		p := mustOpenAI(t, provider.OpenAIOptions{Prices: provider.Prices{"m": {InputPerMTok: 3}, "dear": {InputPerMTok: 9}}, Transport: answering(strings.NewReader(body))})
+		p := mustOpenAI(t, provider.OpenAIOptions{Prices: provider.Prices{"m": {Input: 3}, "dear": {Input: 9}}, Transport: answering(strings.NewReader(body))})
 		req := hello()
 		req.Model = name
 		res, err := p.Stream(t.Context(), req, ignore)

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"regexp"
 
 	"agentd/server/message"
@@ -11,11 +12,11 @@ type Prices map[string]Price
 
 // A Price is what a model costs, in US dollars per million tokens.
 type Price struct {
-	InputPerMTok      float64
-	OutputPerMTok     float64
-	CachedReadPerMTok *float64 // input read from the provider's cache; nil = as input
-	CacheWritePerMTok *float64 // input written to the provider's cache; nil = as input
-	ReasoningPerMTok  *float64 // nil = as output
+	Input      float64
+	Output     float64
+	CachedRead *float64 // input read from the provider's cache; nil = as input
+	CacheWrite *float64 // input written to the provider's cache; nil = as input
+	Reasoning  *float64 // nil = as output
 }
 
 // dated is the date that providers append to the name of a model's snapshot: -20250930 or -2025-09-30.
@@ -44,17 +45,10 @@ func (p Prices) Cost(model string, u message.Usage) *message.Cost {
 // input; that rest is never less than nothing, whatever a server reports.
 func (p Price) Cost(u message.Usage) message.Cost {
 	read, write := u.CachedReadTokens, u.CacheWriteTokens
-	micros := p.InputPerMTok*float64(max(0, u.PromptTokens-read-write)) +
-		either(p.CachedReadPerMTok, p.InputPerMTok)*float64(read) +
-		either(p.CacheWritePerMTok, p.InputPerMTok)*float64(write) +
-		p.OutputPerMTok*float64(u.CompletionTokens) +
-		either(p.ReasoningPerMTok, p.OutputPerMTok)*float64(message.Value(u.ReasoningTokens))
+	micros := p.Input*float64(max(0, u.PromptTokens-read-write)) +
+		*cmp.Or(p.CachedRead, &p.Input)*float64(read) +
+		*cmp.Or(p.CacheWrite, &p.Input)*float64(write) +
+		p.Output*float64(u.CompletionTokens) +
+		*cmp.Or(p.Reasoning, &p.Output)*float64(message.Value(u.ReasoningTokens))
 	return message.Cost{Amount: micros / 1e6, Currency: "USD"}
-}
-
-func either(rate *float64, otherwise float64) float64 {
-	if rate != nil {
-		return *rate
-	}
-	return otherwise
 }

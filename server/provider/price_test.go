@@ -10,10 +10,10 @@ import (
 
 func TestCost(t *testing.T) {
 	prices := provider.Prices{
-		"plain":  {InputPerMTok: 2, OutputPerMTok: 8},
-		"full":   {InputPerMTok: 2, OutputPerMTok: 8, CachedReadPerMTok: new(0.5), CacheWritePerMTok: new(2.5), ReasoningPerMTok: new(4.0)},
+		"plain":  {Input: 2, Output: 8},
+		"full":   {Input: 2, Output: 8, CachedRead: new(0.5), CacheWrite: new(2.5), Reasoning: new(4.0)},
 		"free":   {},
-		"m-2024": {InputPerMTok: 1},
+		"m-2024": {Input: 1},
 	}
 	usage := message.Usage{PromptTokens: 1_000_000, CompletionTokens: 100_000}
 	cached := usage
@@ -45,7 +45,7 @@ func TestCost(t *testing.T) {
 			t.Errorf("Cost(%s, %+v) = %v, want %v USD", tc.model, tc.usage, got, tc.want)
 		}
 	}
-	prices["*"] = provider.Price{OutputPerMTok: 1}
+	prices["*"] = provider.Price{Output: 1}
 	if got := prices.Cost("none", usage); got == nil || got.Amount != 0.1 {
 		t.Errorf("Cost(none) with a price for all = %v, want 0.1", got)
 	}

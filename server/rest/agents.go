@@ -32,8 +32,8 @@ type AgentList struct {
 // RunBody asks for a run.
 type RunBody struct {
 	Input     json.RawMessage `json:"input,omitempty" ref:"RunInput" doc:"What the agent is to answer: text, a message, a list of messages, or whatever the agent takes. Default: the empty text."`
-	SessionID string          `json:"sessionId,omitempty" min:"1" doc:"The conversation that the run belongs to; made when it does not exist. One that another principal has made takes sessions:write:<id>."`
-	UserID    string          `json:"userId,omitempty" min:"1"`
+	SessionID string          `json:"sessionId,omitempty" check:"1.." doc:"The conversation that the run belongs to; made when it does not exist. One that another principal has made takes sessions:write:<id>."`
+	UserID    string          `json:"userId,omitempty" check:"1.."`
 	OnBusy    string          `json:"onBusy,omitempty" enum:"refuse|queue" doc:"What to do while another run of the session has not ended. Default: refuse."`
 }
 

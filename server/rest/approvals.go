@@ -17,10 +17,10 @@ import (
 
 // DecisionBody is a person's word on one tool call.
 type DecisionBody struct {
-	ToolCallID       string `json:"toolCallId" required:"true" min:"1"`
-	Granted          bool   `json:"granted" required:"true"`
+	ToolCallID       string `json:"toolCallId" check:"required"`
+	Granted          bool   `json:"granted" check:"required"`
 	Reason           string `json:"reason,omitempty" doc:"Told to the model when the call is denied."`
-	SubRunToolCallID string `json:"subRunToolCallId,omitempty" min:"1" doc:"As in the pending approval, for a call of a child run."`
+	SubRunToolCallID string `json:"subRunToolCallId,omitempty" check:"1.." doc:"As in the pending approval, for a call of a child run."`
 	Again            bool   `json:"again,omitempty" doc:"Leave to make a call once more that may have happened already: without it, a grant of an approval with the reason outcome-unknown is refused."`
 
 	Args json.RawMessage `json:"args,omitempty" doc:"Arguments that the call is to have instead of those that were asked for, where the tool's approval says edit. They must fit its schema and the agent's permissions."`
@@ -28,13 +28,13 @@ type DecisionBody struct {
 
 // ResumeBody is decisions on what a run waits for.
 type ResumeBody struct {
-	Approvals []DecisionBody `json:"approvals,omitempty" min:"1" max:"1000"`
+	Approvals []DecisionBody `json:"approvals,omitempty" check:"1..1000"`
 	Directive *Directive     `json:"directive,omitempty" doc:"The older form of the same."`
 }
 
 // Directive wraps decisions, as older clients send them.
 type Directive struct {
-	Approvals []DecisionBody `json:"approvals" required:"true" min:"1" max:"1000"`
+	Approvals []DecisionBody `json:"approvals" check:"required 1..1000"`
 }
 
 // ApprovalList is the answer of GET /approvals.

@@ -27,20 +27,20 @@ type AuditList struct {
 
 // AuditQuery is the query of GET /audit.
 type AuditQuery struct {
-	Limit   int    `query:"limit" min:"1" max:"1000" doc:"Entries in the answer. Default 100."`
-	FromSeq int64  `query:"fromSeq" min:"0" doc:"The first sequence number."`
-	ToSeq   int64  `query:"toSeq" min:"1" doc:"The last sequence number."`
+	Limit   int    `query:"limit" check:"1..1000" doc:"Entries in the answer. Default 100."`
+	FromSeq int64  `query:"fromSeq" check:"0.." doc:"The first sequence number."`
+	ToSeq   int64  `query:"toSeq" check:"1.." doc:"The last sequence number."`
 	From    string `query:"from" doc:"Entries since then: milliseconds since 1970, or a date such as 2026-01-31 or 2026-01-31T12:00:00Z."`
 	To      string `query:"to" doc:"Entries until then."`
-	Action  string `query:"action" min:"1" max:"256" doc:"Only this action, such as http:request; at most 256 characters."`
+	Action  string `query:"action" check:"1..256" doc:"Only this action, such as http:request; at most 256 characters."`
 	ActorID string `query:"actorId" doc:"Only what this actor did, such as the id of a token."`
 	Order   string `query:"order" enum:"asc|desc" doc:"desc: newest first. Default asc."`
 }
 
 // AuditRange says which entries to verify or to export.
 type AuditRange struct {
-	FromSeq int64  `json:"fromSeq,omitempty" min:"0" doc:"The first sequence number. Default: the first that there is."`
-	ToSeq   *int64 `json:"toSeq,omitempty" min:"0" doc:"The last sequence number; 0: none at all. Default: the last that there is."`
+	FromSeq int64  `json:"fromSeq,omitempty" check:"0.." doc:"The first sequence number. Default: the first that there is."`
+	ToSeq   *int64 `json:"toSeq,omitempty" check:"0.." doc:"The last sequence number; 0: none at all. Default: the last that there is."`
 	Format  string `json:"format,omitempty" enum:"jsonl|csv" doc:"Of an export. Default jsonl."`
 }
 
@@ -117,8 +117,8 @@ func (a *Audit) Routes() []Route {
 				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a head. What a spreadsheet would take for a formula, and what begins with an apostrophe, has an apostrophe before it."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, in struct {
 				Format  string `query:"format" enum:"jsonl|csv" doc:"Default jsonl."`
-				FromSeq int64  `query:"fromSeq" min:"0"`
-				ToSeq   int64  `query:"toSeq" min:"1"`
+				FromSeq int64  `query:"fromSeq" check:"0.."`
+				ToSeq   int64  `query:"toSeq" check:"1.."`
 			}) error {
 				format, as := exportFormat(in.Format, ""), ndjson
 				if format == audit.CSV {

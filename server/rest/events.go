@@ -38,20 +38,20 @@ var seenAll = []openapi.Response{{Status: 204, Description: "The run has ended, 
 
 type watchRun struct {
 	RunID       string `path:"runId"`
-	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which comes first."`
 }
 
 type watchSession struct {
 	ID          string `path:"id"`
-	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which comes first."`
 }
 
 type watchSubject struct {
 	Subject     string `query:"subject" doc:"As for a subscription over WebSocket, such as session:ID/events."`
-	Ticket      string `query:"ticket" min:"1" doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" min:"1" doc:"As the header Last-Event-ID, which comes first."`
+	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
+	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which comes first."`
 }
 
 func (a *Runs) eventRoutes() []Route {

@@ -15,8 +15,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
-	"agentd/server/message"
-	"agentd/server/strict"
+	"agentd/server/shape"
 )
 
 // read fills in, a pointer to a struct, from path, query and body, and returns the body. Every problem is reported at
@@ -24,18 +23,12 @@ import (
 func (a *API) read(w http.ResponseWriter, r *http.Request, limit int64, in any, wt *weight) (data []byte, err error) {
 	v := reflect.ValueOf(in).Elem()
 	query, issues := readQuery(r, v.Type())
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		switch {
-		case f.Tag.Get("path") != "":
-			v.Field(i).SetString(r.PathValue(f.Tag.Get("path")))
-		case f.Tag.Get("query") != "":
-			name := f.Tag.Get("query")
-			if values, ok := query[name]; ok {
-				if problem := scalar(v.Field(i), f.Tag, values[0]); problem != "" {
-					issues = append(issues, fault.At(problem, name))
-				}
-			}
+	for _, f := range shape.Params(v.Type(), "path") {
+		f.Value(v).SetString(r.PathValue(f.Name))
+	}
+	for _, f := range shape.Params(v.Type(), "query") {
+		if values, ok := query[f.Name]; ok {
+			issues = append(issues, f.Set(v, values[0])...)
 		}
 	}
 	body := v.FieldByName("Body")
@@ -48,12 +41,12 @@ func (a *API) read(w http.ResponseWriter, r *http.Request, limit int64, in any, 
 			return nil, err
 		}
 		switch {
-		case message.Objects(data) > maxObjects:
+		case shape.Objects(data) > maxObjects:
 			issues = append(issues, fault.At(fmt.Sprintf("has more than %d objects", maxObjects)))
 		case text:
 			body.SetBytes(data)
 		default:
-			issues = append(issues, strict.Decode(data, body.Addr().Interface())...)
+			issues = append(issues, shape.Decode(data, body.Addr().Interface())...)
 		}
 	}
 	if issues != nil {
@@ -152,11 +145,7 @@ func readQuery(r *http.Request, in reflect.Type) (url.Values, []fault.Issue) {
 		case len(known) == 0:
 			issues = append(issues, fault.At("is unknown: the route accepts no query parameters", clip(name)))
 		default:
-			text := "is not a query parameter of this route"
-			if best := fault.Nearest(name, known); best != "" {
-				text += fmt.Sprintf("; did you mean %q?", best)
-			}
-			issues = append(issues, fault.At(text, clip(name)))
+			issues = append(issues, fault.At("is not a query parameter of this route"+shape.DidYouMean(fault.Nearest(name, known)), clip(name)))
 		}
 		if len(issues) == maxStrayParameters {
 			break
@@ -175,37 +164,10 @@ func clip(name string) string {
 
 // queryNames are the query parameters of an input.
 func queryNames(in reflect.Type) (names []string) {
-	for f := range in.Fields() {
-		if name := f.Tag.Get("query"); name != "" {
-			names = append(names, name)
-		}
+	for _, f := range shape.Params(in, "query") {
+		names = append(names, f.Name)
 	}
 	return names
-}
-
-// scalar sets a query field: a string or an integer, whose length or value is within the bounds of its tags min and max.
-func scalar(v reflect.Value, tag reflect.StructTag, text string) string {
-	low, high := strict.Bound(tag, "min"), strict.Bound(tag, "max")
-	outside := func(n int64) bool { return low != nil && n < *low || high != nil && n > *high }
-	switch v.Kind() {
-	case reflect.String:
-		if outside(int64(len(text))) {
-			return "has a length" + span(low, high)
-		}
-		if allowed := tag.Get("enum"); allowed != "" && text != "" && !slices.Contains(strings.Split(allowed, "|"), text) {
-			return "is one of " + strings.ReplaceAll(allowed, "|", ", ")
-		}
-		v.SetString(text)
-	case reflect.Int, reflect.Int64:
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || outside(n) {
-			return "is a whole number" + span(low, high)
-		}
-		v.SetInt(n)
-	default:
-		panic("rest: query field of type " + v.Type().String())
-	}
-	return ""
 }
 
 // cursorOf is a place in a list for a client to send back. Its check sum tells it from any other word.
@@ -225,16 +187,6 @@ func placeOf(cursor string) (int64, bool) {
 func place(cursor string, base int) (int64, bool) {
 	n, err := strconv.ParseInt(cursor, base, 64)
 	return n, err == nil && n > 0 && strconv.FormatInt(n, base) == cursor
-}
-
-func span(low, high *int64) string {
-	switch {
-	case low != nil && high != nil:
-		return fmt.Sprintf(" from %d to %d", *low, *high)
-	case low != nil:
-		return fmt.Sprintf(" of at least %d", *low)
-	}
-	return ""
 }
 
 // textType is of a body that the endpoint reads itself.

@@ -29,11 +29,11 @@ func FuzzRead(f *testing.F) {
 		r.Header.Set("Accept", accept)
 		accepts(r, ndjson)
 		var in struct {
-			Limit  int    `query:"limit" min:"1" max:"1000"`
+			Limit  int    `query:"limit" check:"1..1000"`
 			Status string `query:"status" enum:"a|b"`
 			Body   struct {
-				Name  string `json:"name" min:"2"`
-				Count int    `json:"count" max:"9"`
+				Name  string `json:"name" check:"2.."`
+				Count int    `json:"count" check:"..9"`
 			}
 		}
 		_, err := new(API).read(nil, r, 1<<20, &in, &weight{all: newBodies()})

@@ -23,9 +23,9 @@ type listRunsInput struct {
 	AgentID    string `query:"agentId"`
 	WorkflowID string `query:"workflowId"`
 	SessionID  string `query:"sessionId"`
-	Parent     string `query:"parent" min:"1" doc:"Only the runs that are tool calls of this run; without it, only runs that are nobody's."`
-	Limit      int    `query:"limit" min:"1" max:"1000" doc:"Default 100."`
-	Cursor     string `query:"cursor" min:"1" doc:"nextCursor of the page before."`
+	Parent     string `query:"parent" check:"1.." doc:"Only the runs that are tool calls of this run; without it, only runs that are nobody's."`
+	Limit      int    `query:"limit" check:"1..1000" doc:"Default 100."`
+	Cursor     string `query:"cursor" check:"1.." doc:"nextCursor of the page before."`
 }
 
 type runInputID struct {

@@ -50,10 +50,10 @@ type SessionHandoffs struct {
 
 // SessionBody asks for a session.
 type SessionBody struct {
-	UserID    string   `json:"userId" required:"true" min:"1"`
-	AgentID   string   `json:"agentId" required:"true" min:"1"`
-	SessionID string   `json:"sessionId,omitempty" min:"1" doc:"1 to 128 characters of A-Z a-z 0-9 _ -. Default: one is made."`
-	Title     string   `json:"title,omitempty" min:"1"`
+	UserID    string   `json:"userId" check:"required"`
+	AgentID   string   `json:"agentId" check:"required"`
+	SessionID string   `json:"sessionId,omitempty" check:"1.." doc:"1 to 128 characters of A-Z a-z 0-9 _ -. Default: one is made."`
+	Title     string   `json:"title,omitempty" check:"1.."`
 	Tags      []string `json:"tags,omitempty"`
 }
 
@@ -106,7 +106,7 @@ func (a *Sessions) Routes() []Route {
 			Summary: "List the newest messages of a session, oldest first. The list is empty for an unknown session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				ID    string `path:"id"`
-				Limit int    `query:"limit" min:"1" max:"1000" doc:"Default 1000."`
+				Limit int    `query:"limit" check:"1..1000" doc:"Default 1000."`
 			}) (SessionMessages, error) {
 				msgs, err := a.Sessions.Messages(ctx, in.ID, in.Limit)
 				return SessionMessages{SessionID: in.ID, Messages: msgs}, err

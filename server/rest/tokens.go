@@ -57,10 +57,10 @@ const MintWarning = "Store this token now: it cannot be shown again."
 
 // MintBody asks for a token.
 type MintBody struct {
-	Label       string   `json:"label,omitempty" min:"1"`
-	Scopes      []string `json:"scopes" required:"true" min:"1" max:"256"`
-	Env         string   `json:"env,omitempty" min:"1" doc:"One of auth.tokenEnvironments. Default: live."`
-	ExpiresInMS int64    `json:"expiresInMs,omitempty" min:"1" doc:"The token expires no later than the one that asks; expiresAt of the answer says when."`
+	Label       string   `json:"label,omitempty" check:"1.."`
+	Scopes      []string `json:"scopes" check:"required 1..256"`
+	Env         string   `json:"env,omitempty" check:"1.." doc:"One of auth.tokenEnvironments. Default: live."`
+	ExpiresInMS int64    `json:"expiresInMs,omitempty" check:"1.." doc:"The token expires no later than the one that asks; expiresAt of the answer says when."`
 }
 
 // Tokens is the routes of tokens.

@@ -9,7 +9,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/fault"
-	"agentd/server/strict"
+	"agentd/server/shape"
 )
 
 // Codes of RPC errors.
@@ -36,34 +36,34 @@ type request struct {
 
 type initializeParams struct {
 	ClientInfo struct {
-		Name    string `json:"name" required:"true" min:"1"`
-		Version string `json:"version" required:"true" min:"1"`
-	} `json:"clientInfo" required:"true"`
+		Name    string `json:"name" check:"required"`
+		Version string `json:"version" check:"required"`
+	} `json:"clientInfo" check:"required"`
 	Capabilities json.RawMessage `json:"capabilities"` // an object of any members, which nothing depends on
 }
 
 type subscribeParams struct {
-	Subject      string `json:"subject" required:"true" min:"1"`
-	SinceEventID string `json:"sinceEventId" min:"1"`
+	Subject      string `json:"subject" check:"required"`
+	SinceEventID string `json:"sinceEventId" check:"1.."`
 }
 
 type unsubscribeParams struct {
-	SubscriptionID string `json:"subscriptionId" required:"true" min:"1"`
+	SubscriptionID string `json:"subscriptionId" check:"required"`
 }
 
 type cancelParams struct {
-	RunID              string `json:"runId" required:"true" min:"1"`
-	Reason             string `json:"reason" min:"1"`
+	RunID              string `json:"runId" check:"required"`
+	Reason             string `json:"reason" check:"1.."`
 	Drain              bool   `json:"drain"`
 	OnPendingApprovals string `json:"onPendingApprovals" enum:"deny|preserve|hold|fail"`
 }
 
 type pingParams struct {
-	Nonce string `json:"nonce" min:"1" max:"1024"`
+	Nonce string `json:"nonce" check:"1..1024"`
 }
 
 type cancelledParams struct {
-	RequestID string `json:"requestId" required:"true" min:"1"`
+	RequestID string `json:"requestId" check:"required"`
 }
 
 const (
@@ -92,19 +92,19 @@ var methods = map[string]method{
 }
 
 // parseRequest reads a frame. Of a frame that is no request it returns what is wrong, with the id if that can be echoed.
-// It costs what [strict.Decode] does, for the frame and again for its parameters.
+// It costs what [shape.Decode] does, for the frame and again for its parameters.
 func parseRequest(frame []byte) (*request, *rpcError) {
 	if !json.Valid(frame) {
 		return nil, &rpcError{Code: codeParse, Message: "Frame is not valid JSON."}
 	}
 	var envelope struct {
-		V       string          `json:"v" required:"true" enum:"1"`
-		JSONRPC string          `json:"jsonrpc" required:"true" enum:"2.0"`
+		V       string          `json:"v" check:"required" enum:"1"`
+		JSONRPC string          `json:"jsonrpc" check:"required" enum:"2.0"`
 		ID      json.RawMessage `json:"id"`
-		Method  string          `json:"method" required:"true" min:"1"`
+		Method  string          `json:"method" check:"required"`
 		Params  json.RawMessage `json:"params"`
 	}
-	issues := strict.Decode(frame, &envelope)
+	issues := shape.Decode(frame, &envelope)
 	r := &request{method: envelope.Method}
 	if legalID(envelope.ID) {
 		r.id = envelope.ID
@@ -123,7 +123,7 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 		r.params, r.action = m.params(), m.action
 		switch {
 		case envelope.Params != nil:
-			for _, issue := range strict.Decode(envelope.Params, r.params) {
+			for _, issue := range shape.Decode(envelope.Params, r.params) {
 				issues = append(issues, fault.At(issue.Message, append([]any{"params"}, issue.Path...)...))
 			}
 		case !m.optional:

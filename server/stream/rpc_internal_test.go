@@ -47,7 +47,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// frameCost is that of strict.Decode, for the frame and for its parameters.
+// frameCost is that of shape.Decode, for the frame and for its parameters.
 var frameCost = fuzztest.Cost{PerByte: 200}
 
 func TestRequestCost(t *testing.T) {

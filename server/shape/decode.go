@@ -1,0 +1,458 @@
+package shape
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"agentd/server/fault"
+)
+
+const maxInteger = 1<<53 - 1 // the largest whole number that every JSON reader keeps exact
+
+// A Reader reads one document into a value, and collects everything that is wrong with it: bad syntax, unknown, duplicate
+// and missing keys, wrong types, and what breaks a rule. Time is linear in the document; memory is too, at most a hundred
+// bytes for each byte, and besides what the values take.
+type Reader struct {
+	Name       string                                         // of the file; empty for a message, whose problems have no line
+	File       bool                                           // the document is written by people: it may have comments, trailing commas and a byte order mark, and whole numbers are below 2^53
+	MaxBytes   int                                            // of the document; 0: the caller has seen to it
+	MaxDepth   int                                            // of arrays and objects in each other
+	MaxObjects int                                            // of objects in all; 0: no limit
+	Unknown    func(path []any) string                        // says what to do about a key that is not known; "" or nil: nothing is known of it
+	Open       func(name string, limit int64) ([]byte, error) // reads a file that the document names
+
+	source   []byte // the document
+	data     []byte // it without comments; nil until it is found sound
+	problems []problem
+	more     int               // problems that are not listed
+	names    int               // bytes of names in the paths of the problems
+	hidden   map[string]bool   // dotted paths of the problems before those of [Reader.Problem]; nil until the first of those
+	set      map[string]string // where values come from that are not from the document, by dotted path
+}
+
+// Read reads the document into a pointer to a value of the type, whose defaults are already set where it has some. An
+// empty document is an empty object where comments are not allowed. It reports whether the document is sound JSON.
+func (r *Reader) Read(data []byte, t *Type, into any) bool {
+	r.source = data
+	switch {
+	case r.MaxBytes > 0 && len(data) > r.MaxBytes:
+		r.add(problem{at: 0, message: fmt.Sprintf("is larger than %d bytes", r.MaxBytes)})
+		return false
+	case r.File:
+		r.source = bytes.TrimPrefix(data, []byte("\uFEFF"))
+		for i := 0; i < len(r.source); {
+			c, size := utf8.DecodeRune(r.source[i:])
+			if c == utf8.RuneError && size == 1 {
+				r.add(problem{at: i, message: "is not UTF-8"})
+				return false
+			}
+			i += size
+		}
+		data = blank(r.source)
+	case len(bytes.TrimSpace(data)) == 0:
+		data = []byte("{}")
+	}
+	if at, message := r.sound(data); message != "" {
+		r.add(problem{at: at, message: message})
+		return false
+	}
+	r.data = data
+	d := decoder{cursor: cursor{b: data}, r: r}
+	d.space()
+	d.value(reflect.ValueOf(into).Elem(), t, &rules{})
+	return true
+}
+
+// Decode reads a JSON object from the network into a pointer to a struct.
+func Decode(data []byte, into any) []fault.Issue {
+	r := Reader{MaxDepth: 200}
+	r.Read(data, Of(reflect.TypeOf(into)), into)
+	return r.Issues()
+}
+
+// Set sets the field at the path below into, a pointer to a struct, to a text from elsewhere: origin names the variable or
+// flag. Lists are separated by commas; numbers and the like are JSON.
+func (r *Reader) Set(into any, s Setting, text, origin string) {
+	if r.set == nil {
+		r.set = map[string]string{}
+	}
+	r.set[Dotted(s.Path)] = origin
+	s.Field.set(reflect.ValueOf(into).Elem().FieldByIndex(s.index), text, r, origin, s.Path)
+}
+
+// Set sets a field of a struct to a text, and returns what is wrong with that. The empty text leaves an enum as it is.
+func (f *Field) Set(object reflect.Value, text string) []fault.Issue {
+	if text == "" && f.rules.enum != nil {
+		return nil
+	}
+	r := Reader{}
+	f.set(f.Value(object), text, &r, "", []any{f.Name})
+	return r.Issues()
+}
+
+// Value is the field of a struct.
+func (f *Field) Value(object reflect.Value) reflect.Value { return object.FieldByIndex(f.index) }
+
+func (f *Field) set(v reflect.Value, text string, r *Reader, origin string, path []any) {
+	if !utf8.ValidString(text) {
+		r.add(problem{at: -1, origin: origin, path: path, message: "is not UTF-8"})
+		return
+	}
+	d := decoder{cursor: cursor{b: fromText(f.typ, text), path: slices.Clone(path)}, r: r, origin: origin, outside: true}
+	d.value(v, f.typ, &f.rules)
+}
+
+// fromText is the JSON of a text from a tag, a variable or a flag. What should be JSON and is not becomes a text, which is
+// then of the wrong type.
+func fromText(t *Type, text string) []byte {
+	switch {
+	case t.form == formList:
+		items := []string{}
+		for item := range strings.SplitSeq(text, ",") {
+			items = append(items, strings.TrimSpace(item))
+		}
+		if strings.TrimSpace(text) == "" {
+			items = items[:0]
+		}
+		return Encode(items)
+	case t.form != formText && t.bare == nil && json.Valid([]byte(text)):
+		return []byte(strings.TrimSpace(text))
+	}
+	return Encode(text)
+}
+
+// Default sets what the tags of a type say about a value that is not given. It panics on a tag that breaks its own rules.
+func (t *Type) Default(into any) { t.defaults(reflect.ValueOf(into).Elem(), "") }
+
+func (t *Type) defaults(v reflect.Value, kind string) {
+	if !t.preset {
+		return
+	}
+	for _, f := range t.fields {
+		switch {
+		case !f.of(kind):
+		case f.preset:
+			if issues := f.Set(v, f.def); issues != nil {
+				panic(fmt.Sprintf("shape: default of %s: %v", f.Name, issues))
+			}
+		case f.nested() && !f.pointer:
+			f.typ.defaults(v.FieldByIndex(f.index), "")
+		}
+	}
+}
+
+type decoder struct {
+	cursor
+	r       *Reader
+	origin  string
+	outside bool // what is read is not from the document
+}
+
+// report reports what is wrong with the value at the path.
+func (d *decoder) report(at int, format string, args ...any) {
+	switch {
+	case d.r.Full():
+		d.r.more++
+		return
+	case d.outside:
+		at = -1
+	}
+	d.r.add(problem{at, d.origin, d.path, fmt.Sprintf(format, args...)})
+}
+
+// accept reports a message that is not empty.
+func (d *decoder) accept(at int, message string) bool {
+	if message != "" {
+		d.report(at, "%s", message)
+	}
+	return message == ""
+}
+
+// found is the type of the value at i.
+func (d *decoder) found() string {
+	switch d.b[d.i] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "text"
+	case 't', 'f':
+		return "true or false"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// wanted is what the JSON of a form is.
+var wanted = [...]string{"true or false", "a whole number", "a number", "text", "a list", "an object", "an object", "an object", "another value"}
+
+// fits reports whether the value at i may be read in a form.
+func (d *decoder) fits(form form, r *rules) bool {
+	got := d.found()
+	switch form {
+	case formInt:
+		return got == "a number"
+	case formRaw:
+		return !r.object || got == "an object" || got == "null" && r.null
+	case formOther:
+		return got != "null"
+	}
+	return got == wanted[form]
+}
+
+// value reads the value at i, and passes it.
+func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
+	for v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	at, before := d.i, d.r.Count()
+	if t.bare != nil { // what stands there replaces the whole default
+		v.SetZero()
+		t.defaults(v, "")
+	}
+	if bare := slices.IndexFunc(t.bare, func(f *Field) bool { return d.fits(f.typ.form, &f.rules) }); bare >= 0 {
+		f := t.bare[bare]
+		d.value(v.FieldByIndex(f.index), f.typ, &f.rules)
+		d.settle(v, t, r, at, before, nil)
+		return
+	}
+	if !d.fits(t.form, r) || t.bare != nil && len(t.fields) == 0 {
+		d.mismatch(t)
+		return
+	}
+	switch t.form {
+	case formBool:
+		v.SetBool(d.scalar() == "true")
+	case formInt:
+		d.integer(v, r)
+	case formFloat:
+		f, err := strconv.ParseFloat(d.scalar(), 64)
+		if err != nil {
+			d.report(at, "want a smaller number")
+		} else if d.accept(at, r.checkNumber(f)) {
+			v.SetFloat(f)
+		}
+	case formText:
+		if s := d.text(); d.accept(at, r.checkText(s)) {
+			v.SetString(s)
+		}
+	case formList:
+		d.list(v, t, r)
+	case formDict:
+		d.dict(v, t, r)
+	case formObject:
+		d.object(v, t, r)
+	case formRaw:
+		null := d.b[d.i] == 'n' && r.null
+		d.unique()
+		raw := d.b[at:d.i:d.i]
+		if d.r.File { // which have left spaces
+			var compact bytes.Buffer
+			json.Compact(&compact, raw) //nolint:errcheck // it is sound
+			raw = compact.Bytes()
+		}
+		if !null {
+			v.SetBytes(raw)
+		}
+	case formOther:
+		if d.unique(); json.Unmarshal(d.b[at:d.i], v.Addr().Interface()) != nil {
+			d.report(at, "want another value")
+		}
+	}
+}
+
+func (d *decoder) mismatch(t *Type) {
+	want, hint := wanted[t.form], ""
+	if t.bare != nil {
+		want = t.label
+	}
+	if d.b[d.i] == 'n' && len(d.path) > 0 {
+		hint = "; leave the key out for its default"
+	}
+	d.report(d.i, "want %s, got %s%s", want, d.found(), hint)
+	d.unique()
+}
+
+func (d *decoder) integer(v reflect.Value, r *rules) {
+	at := d.i
+	text := d.scalar()
+	if strings.ContainsAny(text, ".eE") {
+		d.report(at, "want a whole number, written with digits only, got %.40s", text)
+		return
+	}
+	i, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || d.r.File && (i > maxInteger || i < -maxInteger) || v.OverflowInt(i) {
+		d.report(at, "want a smaller number, got %.40s", text)
+	} else if d.accept(at, r.checkNumber(float64(i))) {
+		v.SetInt(i)
+	}
+}
+
+func (d *decoder) list(v reflect.Value, t *Type, r *rules) {
+	at, item := d.i, *r
+	item.size, item.required = bounds{}, false
+	count := 0
+	items := cursor{b: d.b, i: d.i}
+	items.items(func(int) { count++; items.skip() })
+	if !d.accept(at, r.checkCount(count)) {
+		d.i = items.i
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), count, count))
+	d.items(func(n int) { d.fresh(v.Index(n), t.elem, &item) })
+}
+
+func (d *decoder) dict(v reflect.Value, t *Type, r *rules) {
+	v.Set(reflect.MakeMap(v.Type()))
+	seen := map[string]int{}
+	d.members(func(key string, at int) {
+		if d.repeated(seen, key, at) {
+			return
+		}
+		if r.keys != nil {
+			if message := r.keys.Check(key); message != "" {
+				d.report(at, "key %s: %s", quoted(key), message)
+			}
+		}
+		elem := reflect.New(v.Type().Elem()).Elem()
+		d.fresh(elem, t.elem, &rules{})
+		v.SetMapIndex(reflect.ValueOf(key), elem)
+	})
+}
+
+// fresh reads an item of a list or map, which has its own defaults when it is an object.
+func (d *decoder) fresh(v reflect.Value, t *Type, r *rules) {
+	if t.preset {
+		t.defaults(v, d.kind(t))
+	}
+	d.value(v, t, r)
+}
+
+// kind is the kind that the object at i says it is; "" where it says none that exists.
+func (d *decoder) kind(t *Type) (kind string) {
+	if t.kinds != nil && d.b[d.i] == '{' {
+		ahead := cursor{b: d.b, i: d.i}
+		ahead.members(func(key string, _ int) {
+			if from := ahead.i; key == "kind" && ahead.b[from] == '"' && kind == "" {
+				kind = ahead.text()
+			} else {
+				ahead.skip()
+			}
+		})
+	}
+	if !slices.Contains(t.kinds, kind) {
+		return ""
+	}
+	return kind
+}
+
+func (d *decoder) object(v reflect.Value, t *Type, r *rules) {
+	start, kind, before := d.i, d.kind(t), d.r.Count()
+	seen := map[string]int{}
+	var meant []string // what misspelt keys are likely to be: those are not missing as well
+	d.members(func(key string, at int) {
+		if d.repeated(seen, key, at) {
+			return
+		}
+		f := t.Field(key)
+		switch {
+		case f == nil:
+			meant = append(meant, d.stray(key, at, t.names(kind)))
+			d.unique()
+		case !f.of(kind):
+			d.report(at, "%q is not a field of kind %s; it belongs to %s", key, kind, alternatives(f.kinds))
+			d.unique()
+		default:
+			d.value(v.FieldByIndex(f.index), f.typ, &f.rules)
+		}
+	})
+	for _, f := range t.fields {
+		_, given := seen[f.Name]
+		if f.rules.required && !given && f.of(kind) && (t.kinds == nil || kind != "" || f.Name == "kind") && !slices.Contains(meant, f.Name) {
+			d.path = append(d.path, f.Name)
+			d.report(start, "%q is missing", f.Name)
+			d.path = d.path[:len(d.path)-1]
+		}
+	}
+	d.settle(v, t, r, start, before, seen)
+}
+
+// stray reports a key that is not known, and returns the one that was likely meant.
+func (d *decoder) stray(key string, at int, known []string) (meant string) {
+	if d.r.Unknown != nil {
+		if advice := d.r.Unknown(d.path); advice != "" {
+			d.report(at, "%s", advice)
+			return ""
+		}
+	}
+	if !d.r.Full() {
+		meant = fault.Nearest(key, known)
+	}
+	d.report(at, "unknown key %s%s", quoted(key), DidYouMean(meant))
+	return meant
+}
+
+// settle lets a value that has been read without a problem say what else is wrong.
+func (d *decoder) settle(v reflect.Value, t *Type, r *rules, at, before int, members map[string]int) {
+	if s, ok := v.Addr().Interface().(Settler); ok && d.r.Count() == before {
+		if member, message := s.Settle(d.r.Open); message != "" {
+			if place, ok := members[member]; ok {
+				c := cursor{b: d.b, i: place}
+				c.text()
+				c.space()
+				c.i++
+				c.space()
+				at = c.i
+				d.path = append(d.path, member)
+				defer func() { d.path = d.path[:len(d.path)-1] }()
+			}
+			d.report(at, "%s", message)
+			return
+		}
+	}
+	if t.bare != nil && r.required && v.IsZero() && d.r.Count() == before {
+		d.report(at, "is empty")
+	}
+}
+
+// repeated reports a key that the object has had already, and passes its value.
+func (d *decoder) repeated(seen map[string]int, key string, at int) bool {
+	first, again := seen[key]
+	if !again {
+		seen[key] = at
+		return false
+	}
+	where := ""
+	if d.r.Name != "" && !d.outside && !d.r.Full() {
+		where = "; the first is at " + d.r.place(first)
+	}
+	d.report(at, "duplicate key %s%s", quoted(key), where)
+	d.skip()
+	return true
+}
+
+// unique passes the value at i, and reports keys that repeat in it.
+func (d *decoder) unique() {
+	switch d.b[d.i] {
+	case '{':
+		seen := map[string]int{}
+		d.members(func(key string, at int) {
+			if !d.repeated(seen, key, at) {
+				d.unique()
+			}
+		})
+	case '[':
+		d.items(func(int) { d.unique() })
+	default:
+		d.skip()
+	}
+}
