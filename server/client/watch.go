@@ -124,7 +124,7 @@ func (w *Watch) connect(ctx context.Context, yield func(*Frame) error) error {
 		return nil
 	}
 	if !IsStream(res) {
-		return fault.New(fault.ServerUnreachable, "What answers sends no events.").Advise("Check `server.sse.enabled` of that server.")
+		return fault.New(fault.ServerUnreachable, "The server does not send events.").Advise("Check `server.sse.enabled` of that server.")
 	}
 	return w.read(res.Body, yield)
 }
@@ -149,7 +149,7 @@ func (w *Watch) read(body io.ReadCloser, yield func(*Frame) error) error {
 		}
 		f := &Frame{Raw: ev.Data}
 		if err := json.Unmarshal(ev.Data, f); err != nil {
-			return fault.New(fault.ServerUnreachable, "What answers sends no events of agentd.").Because(err)
+			return fault.New(fault.ServerUnreachable, "The server does not send events of agentd.").Because(err)
 		}
 		switch {
 		case f.Reason == "server-shutdown":
