@@ -286,7 +286,7 @@ func rulesStrings(path string, src []byte) iter.Seq2[string, string] {
 
 // rulesDialers are the packages that may open connections: the guard; the client of the API, to the server that it is given;
 // the command line, to the socket of the service manager; and the clients of tests.
-var rulesDialers = []string{"server/outbound", "server/client", "server/cli", "ws", "ws/wstest"}
+var rulesDialers = []string{"server/outbound", "server/client", "server/cli", "ws/wstest"}
 
 // rulesDial finds code that opens connections past the guard.
 var rulesDial = regexp.MustCompile(`\bnet\.(Dial\w*|Dialer\b|Lookup\w+)|\bhttp\.(Get|Head|Post|PostForm|DefaultClient|DefaultTransport|ProxyFromEnvironment)\b|\btls\.Dial`)

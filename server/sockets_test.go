@@ -47,7 +47,7 @@ func newSocket(conn *wstest.Conn) *socket {
 				conn.CloseNow()
 				return
 			case typ != ws.Text:
-				s.err = fmt.Errorf("a frame is %s: %x", typ, frame)
+				s.err = fmt.Errorf("a frame is %d: %x", typ, frame)
 				return
 			}
 			s.frames <- string(frame)

@@ -20,21 +20,15 @@ const (
 	headerVersion    = "Sec-Websocket-Version"
 )
 
-// isHandshakeField reports whether a header field belongs to the handshake, so that no caller may set it.
-func isHandshakeField(name string) bool {
-	return strings.EqualFold(name, "Upgrade") || strings.EqualFold(name, "Connection") ||
-		len(name) >= 14 && strings.EqualFold(name[:14], "Sec-WebSocket-")
-}
-
 // AcceptOptions are what a server chooses for one connection.
 type AcceptOptions struct {
 	Options
-	Protocol string      // the subprotocol to settle on, one that the client offers; "": none
+	Protocol string      // the subprotocol to choose, one that the client offers; "": none
 	Header   http.Header // further fields of the answer, none of them of the handshake
 }
 
-// IsUpgrade reports whether a request asks for a WebSocket, be it a proper handshake or not. Only a GET over HTTP/1.1 can: for
-// HTTP/1.0 the field means nothing (RFC 9110, section 7.8), and a HEAD is answered as the GET that asks for nothing.
+// IsUpgrade reports whether a request asks for a WebSocket, by a proper handshake or not. Only a GET over HTTP/1.1 can: in
+// HTTP/1.0 the field means nothing (RFC 9110, section 7.8), and a HEAD is answered like a GET without the field.
 func IsUpgrade(r *http.Request) bool {
 	return r.ProtoAtLeast(1, 1) && r.Method != http.MethodHead && offersWebSocket(r.Header)
 }
@@ -66,7 +60,7 @@ func CheckHandshake(r *http.Request) error {
 	return checkExtensions(r.Header) // item 9
 }
 
-// upgradeRequired is what section 4.2.2 answers to other versions, with the Upgrade that RFC 9110, section 15.5.22, wants.
+// upgradeRequired is the answer of section 4.2.2 to other versions, with the Upgrade of RFC 9110, section 15.5.22.
 func upgradeRequired(message string) *HandshakeError {
 	return &HandshakeError{
 		Status:  http.StatusUpgradeRequired,
@@ -90,11 +84,11 @@ func acceptValue(key string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Accept completes a handshake (section 4.2.2) and takes over the connection, whose deadlines it clears. Extensions are
-// declined. Nil options are the zero ones.
+// Accept completes a handshake (section 4.2.2) and takes over the connection, whose deadlines it clears. It declines
+// extensions. Nil options are the zero ones.
 //
 // The error is a *HandshakeError if nothing has been sent; after any other, the connection is gone and there is nobody to
-// answer. Afterwards neither w nor r may be used. The handler should return, and another goroutine read.
+// answer. Afterwards the caller may use neither w nor r. The handler should return, and another goroutine should read.
 func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Conn, error) {
 	if err := CheckHandshake(r); err != nil {
 		return nil, err
@@ -124,7 +118,7 @@ func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Conn, er
 		nc.Close() //nolint:errcheck // it is of no use
 		return nil, fmt.Errorf("ws: accept: %w", err)
 	}
-	return newConn(nc, early, false, o.Protocol, o.Options), nil
+	return newConn(nc, early, o.Protocol, o.Options), nil
 }
 
 // switching makes the answer to a handshake.
@@ -139,7 +133,8 @@ func switching(r *http.Request, o *AcceptOptions) ([]byte, error) {
 		fmt.Fprintf(&b, "Sec-WebSocket-Protocol: %s\r\n", o.Protocol)
 	}
 	for name := range o.Header {
-		if isHandshakeField(name) {
+		name = http.CanonicalHeaderKey(name)
+		if name == "Upgrade" || name == "Connection" || strings.HasPrefix(name, "Sec-Websocket-") {
 			return nil, fmt.Errorf("the field %s belongs to the handshake", name)
 		}
 	}

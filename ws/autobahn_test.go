@@ -74,22 +74,18 @@ func TestAutobahn(t *testing.T) {
 	if len(cases) != 301 {
 		t.Fatalf("autobahnCases() = %d cases, want 301", len(cases))
 	}
-	for _, role := range []string{"server", "client"} {
-		t.Run(role, func(t *testing.T) {
-			for _, tc := range cases {
-				if testing.Short() && strings.HasPrefix(tc.id, "9.") {
-					continue // they move half a gigabyte
-				}
-				t.Run(tc.id, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { tc.run(t, role) })
-				})
-			}
+	for _, tc := range cases {
+		if testing.Short() && strings.HasPrefix(tc.id, "9.") {
+			continue // they move half a gigabyte
+		}
+		t.Run(tc.id, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tc.run(t) })
 		})
 	}
 }
 
-func (tc autobahnCase) run(t *testing.T, role string) {
-	c, p := opened(t, role, ws.Options{MaxMessage: 16 << 20})
+func (tc autobahnCase) run(t *testing.T) {
+	c, p := opened(t, ws.Options{MaxMessage: 16 << 20})
 	var group sync.WaitGroup
 	group.Go(func() { echo(c) }) //nolint:errcheck // what the peer sees is what counts
 	var mu sync.Mutex

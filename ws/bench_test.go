@@ -3,7 +3,6 @@ package ws_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -38,18 +37,16 @@ var benchSizes = []int{16, 125, 1 << 10, 16 << 10, 64 << 10}
 func BenchmarkRead(b *testing.B) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			frame := (&peer{client: true}).frame(fin|text, strings.Repeat("x", n))
+			frame := (&peer{}).frame(fin|text, strings.Repeat("x", n))
 			w := &wheel{b: bytes.Repeat(frame, max(1, 8<<10/len(frame)))}
 			c, err := ws.Accept(hijacked{nc: w}, handshake(), nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(b.Context())
-			defer cancel()
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, p, err := c.Read(ctx); err != nil || len(p) != n {
+				if _, p, err := c.Read(); err != nil || len(p) != n {
 					b.Fatal(err)
 				}
 			}
@@ -57,25 +54,21 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite writes to memory, as either side.
+// BenchmarkWrite writes to memory.
 func BenchmarkWrite(b *testing.B) {
-	for _, role := range roles {
-		for _, n := range benchSizes {
-			b.Run(fmt.Sprint(role, "/", n), func(b *testing.B) {
-				c, s := scriptedBoth(b, role, ws.Options{})
-				ctx, cancel := context.WithCancel(b.Context())
-				defer cancel()
-				p := make([]byte, n)
-				b.SetBytes(int64(n))
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := c.Write(ctx, ws.Binary, p); err != nil {
-						b.Fatal(err)
-					}
-					s.out.Reset()
+	for _, n := range benchSizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c, s := scriptedBoth(b, ws.Options{})
+			p := make([]byte, n)
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.Write(ws.Binary, p); err != nil {
+					b.Fatal(err)
 				}
-			})
-		}
+				s.out.Reset()
+			}
+		})
 	}
 }
 
@@ -130,8 +123,8 @@ func BenchmarkEcho(b *testing.B) {
 					}
 					peers = append(peers, far)
 				}
-				burst := bytes.Repeat((&peer{client: true}).frame(fin|bin, strings.Repeat("x", load.size)), load.flight)
-				answer := load.flight * len((&peer{}).frame(fin|bin, strings.Repeat("x", load.size)))
+				burst := bytes.Repeat((&peer{}).frame(fin|bin, strings.Repeat("x", load.size)), load.flight)
+				answer := load.flight * len(encoded(strings.Repeat("x", load.size)))
 				rounds := make(chan struct{})
 				var clients sync.WaitGroup
 				for _, far := range peers {
@@ -167,7 +160,7 @@ func BenchmarkEcho(b *testing.B) {
 // BenchmarkFanOut sends events of 320 bytes to subscribers over TCP, in batches, and compares with the writing of the same
 // bytes to the bare connections.
 func BenchmarkFanOut(b *testing.B) {
-	frame := (&peer{}).frame(fin|text, strings.Repeat("x", 316))
+	frame := encoded(strings.Repeat("x", 316))
 	for _, load := range []struct{ conns, batch int }{{100, 1}, {1000, 1}, {100, 64}, {1000, 64}} {
 		for _, writer := range []string{"raw", "ws"} {
 			b.Run(fmt.Sprintf("%s/%dx%d", writer, load.conns, load.batch), func(b *testing.B) {
@@ -184,14 +177,12 @@ func BenchmarkFanOut(b *testing.B) {
 					group.Go(func() { io.Copy(io.Discard, far); far.Close() }) //nolint:errcheck // it ends with the connection
 				}
 				bytesOfBatch := bytes.Repeat(frame, load.batch)
-				ctx, cancel := context.WithCancel(b.Context())
-				defer cancel()
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := range b.N {
 					var err error
 					if writer == "ws" {
-						err = conns[i%load.conns].WriteEncoded(ctx, bytesOfBatch)
+						err = conns[i%load.conns].WriteEncoded(bytesOfBatch)
 					} else {
 						_, err = bare[i%load.conns].Write(bytesOfBatch)
 					}
@@ -256,7 +247,7 @@ func BenchmarkIdle(b *testing.B) {
 			if err := handshake().Write(far); err != nil {
 				b.Fatal(err)
 			}
-			p := &peer{nc: far, br: bufio.NewReader(far), client: true}
+			p := &peer{nc: far, br: bufio.NewReader(far)}
 			if _, err := http.ReadResponse(p.br, nil); err != nil {
 				b.Fatal(err)
 			}

@@ -1,10 +1,10 @@
 package ws_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,20 +17,20 @@ import (
 func TestClose(t *testing.T) {
 	for _, reader := range []string{"none", "waiting", "between"} {
 		t.Run(reader, func(t *testing.T) {
-			bubble(t, func(t *testing.T, role string) {
-				c, p := opened(t, role, ws.Options{})
+			synctest.Test(t, func(t *testing.T) {
+				c, p := opened(t, ws.Options{})
 				ended := make(chan error, 1)
 				switch reader {
 				case "none":
 					close(ended)
 				case "waiting":
 					go func() {
-						_, _, err := c.Read(t.Context())
+						_, _, err := c.Read()
 						ended <- err
 					}()
 				case "between":
 					go p.send(p.frame(fin|text, "kept"))
-					_, m, err := c.Read(t.Context())
+					_, m, err := c.Read()
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -39,16 +39,16 @@ func TestClose(t *testing.T) {
 						if string(m) != "kept" {
 							t.Errorf("the message has become %q", m)
 						}
-						_, _, err := c.Read(t.Context())
+						_, _, err := c.Read()
 						ended <- err
 					}()
 				}
 				synctest.Wait()
 				closed := make(chan error)
-				go func() { closed <- c.Close(t.Context(), 4007, "server.shutdown") }()
+				go func() { closed <- c.Close(4007, "server.shutdown") }()
 				p.want(t, "close 4007 server.shutdown")
 				synctest.Wait()
-				if err := c.Write(t.Context(), ws.Text, nil); err != ws.ErrClosed {
+				if err := c.Write(ws.Text, nil); err != ws.ErrClosed {
 					t.Errorf("Write() = %v, want ErrClosed", err)
 				}
 				if reader != "waiting" {
@@ -68,7 +68,7 @@ func TestClose(t *testing.T) {
 				if err := <-ended; reader != "none" && ws.CodeOf(err) != 4007 {
 					t.Errorf("Read() = %v, want code 4007", err)
 				}
-				if err := c.Close(t.Context(), 4007, ""); err != nil {
+				if err := c.Close(4007, ""); err != nil {
 					t.Errorf("Close() again = %v", err)
 				}
 				if s, err := p.next(); err == nil {
@@ -88,11 +88,11 @@ func TestCloseOfStalledPeers(t *testing.T) {
 		{"reads nothing", func(*testing.T, *ws.Conn, *peer) {}},
 		{"reads nothing, and others write", func(t *testing.T, c *ws.Conn, p *peer) {
 			for range 3 {
-				go c.Write(context.Background(), ws.Text, []byte("stuck")) //nolint:errcheck // it fails in the end
+				go c.Write(ws.Text, []byte("stuck")) //nolint:errcheck // it fails in the end
 			}
 		}},
 		{"reads nothing, and one reads", func(t *testing.T, c *ws.Conn, p *peer) {
-			go c.Read(context.Background()) //nolint:errcheck // it fails in the end
+			go c.Read() //nolint:errcheck // it fails in the end
 		}},
 		{"never answers", func(t *testing.T, c *ws.Conn, p *peer) { go io.Copy(io.Discard, p.br) }}, //nolint:errcheck // it does not matter
 		{"sends without end", func(t *testing.T, c *ws.Conn, p *peer) {
@@ -113,28 +113,18 @@ func TestCloseOfStalledPeers(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, role string) {
-				for _, limit := range []string{"CloseTimeout", "context"} {
-					o, ctx := ws.Options{WriteTimeout: time.Hour, CloseTimeout: time.Hour}, t.Context()
-					if limit == "context" {
-						var cancel func()
-						ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
-						defer cancel()
-					} else {
-						o.CloseTimeout = 3 * time.Second
-					}
-					c, p := opened(t, role, o)
-					tc.setup(t, c, p)
-					synctest.Wait()
-					start := time.Now()
-					err := c.Close(ctx, ws.CodeGoingAway, "")
-					if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 3*time.Second {
-						t.Errorf("Close() = %v after %v, want a timeout after 3 s", err, time.Since(start))
-					}
-					<-time.After(time.Second)
-					if _, err := p.nc.Write([]byte{0}); err == nil {
-						t.Error("the TCP connection is open")
-					}
+			synctest.Test(t, func(t *testing.T) {
+				c, p := opened(t, ws.Options{WriteTimeout: time.Hour, CloseTimeout: 3 * time.Second})
+				tc.setup(t, c, p)
+				synctest.Wait()
+				start := time.Now()
+				err := c.Close(ws.CodeGoingAway, "")
+				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != 3*time.Second {
+					t.Errorf("Close() = %v after %v, want a timeout after 3 s", err, time.Since(start))
+				}
+				<-time.After(time.Second)
+				if _, err := p.nc.Write([]byte{0}); err == nil {
+					t.Error("the TCP connection is open")
 				}
 			})
 		})
@@ -164,10 +154,10 @@ func TestClosePayloads(t *testing.T) {
 		}{code, "", ""})
 	}
 	for _, tc := range tests {
-		bubble(t, func(t *testing.T, role string) {
-			c, p := opened(t, role, ws.Options{})
+		synctest.Test(t, func(t *testing.T) {
+			c, p := opened(t, ws.Options{})
 			closed := make(chan error)
-			go func() { closed <- c.Close(t.Context(), tc.code, tc.reason) }()
+			go func() { closed <- c.Close(tc.code, tc.reason) }()
 			got, err := p.next()
 			if got != tc.want {
 				t.Errorf("Close(%d, %q) sends %q, %v, want %q", tc.code, tc.reason, got, err, tc.want)
@@ -193,8 +183,8 @@ func TestPeerCloses(t *testing.T) {
 			continue
 		}
 		frame := (&peer{}).frame(fin|shut, closing(uint16(code), "why"))
-		c, s := scriptedBoth(t, "client", ws.Options{}, frame)
-		_, _, err := c.Read(context.Background())
+		c, s := scriptedBoth(t, ws.Options{}, frame)
+		_, _, err := c.Read()
 		want, told := ws.Code(code), fmt.Sprint("close ", code)
 		if !good(code) {
 			want, told = ws.CodeProtocol, fmt.Sprintf("close 1002 close frame with code %d", code)
@@ -212,9 +202,9 @@ func TestPeerCloses(t *testing.T) {
 		}
 	}
 	for _, payload := range []string{"", "x"} {
-		c := scripted(t, "client", ws.Options{}, (&peer{}).frame(fin|shut, payload))
+		c := scripted(t, ws.Options{}, (&peer{}).frame(fin|shut, payload))
 		want := map[string]ws.Code{"": ws.CodeNone, "x": ws.CodeProtocol}[payload]
-		if _, _, err := c.Read(context.Background()); ws.CodeOf(err) != want {
+		if _, _, err := c.Read(); ws.CodeOf(err) != want {
 			t.Errorf("Read() after close frame %q = %v, want code %d", payload, err, want)
 		}
 	}
@@ -231,8 +221,8 @@ func TestRefusalArrives(t *testing.T) {
 		c, p := accepted(t, ws.Options{MaxMessage: 1000}, near, far)
 		closed := make(chan error)
 		go func() {
-			_, _, err := c.Read(t.Context())
-			c.Close(t.Context(), ws.CodeNormal, "") //nolint:errcheck // the error is that of Read
+			_, _, err := c.Read()
+			c.Close(ws.CodeNormal, "") //nolint:errcheck // the error is that of Read
 			closed <- err
 		}()
 		p.send(p.frame(fin|bin, strings.Repeat("x", 1<<20)))
@@ -241,37 +231,5 @@ func TestRefusalArrives(t *testing.T) {
 		if err := <-closed; ws.CodeOf(err) != ws.CodeTooBig {
 			t.Errorf("Read() = %v, want code 1009", err)
 		}
-	}
-}
-
-// TestOurTwoSides connects both sides of this package over TCP and closes from either.
-func TestOurTwoSides(t *testing.T) {
-	for _, closer := range roles {
-		t.Run(closer, func(t *testing.T) {
-			server, client := both(t, ws.Options{})
-			first, second := server, client
-			if closer == "client" {
-				first, second = client, server
-			}
-			ended := make(chan error)
-			go func() { ended <- echo(second) }()
-			if err := first.Write(t.Context(), ws.Text, []byte("hello")); err != nil {
-				t.Fatal(err)
-			}
-			if _, m, err := first.Read(t.Context()); err != nil || string(m) != "hello" {
-				t.Fatalf("Read() = %q, %v, want hello", m, err)
-			}
-			start := time.Now()
-			if err := first.Close(t.Context(), 4321, "bye"); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
-			err := <-ended
-			if e, ok := errors.AsType[*ws.CloseError](err); !ok || e.Code != 4321 || e.Reason != "bye" {
-				t.Errorf("Read() = %v, want code 4321 and bye", err)
-			}
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("Close() took %v", took)
-			}
-		})
 	}
 }

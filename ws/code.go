@@ -8,25 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// Code tells why a connection ends (RFC 6455, section 7.4, and the IANA registry of close codes). Codes 4000 to 4999
-// are for applications.
+// Code is why a connection ends (RFC 6455, section 7.4). Codes 4000 to 4999 are for applications.
 type Code uint16
 
 const (
-	CodeNormal           Code = 1000
-	CodeGoingAway        Code = 1001
-	CodeProtocol         Code = 1002 // a rule of framing is broken
-	CodeUnsupported      Code = 1003 // a type of message that the receiver does not take
-	CodeNone             Code = 1005 // never sent: the peer's close frame had no code
-	CodeAbnormal         Code = 1006 // never sent: there was no close frame
-	CodeInvalidPayload   Code = 1007 // text that is not UTF-8
-	CodePolicy           Code = 1008
-	CodeTooBig           Code = 1009
-	CodeMissingExtension Code = 1010
-	CodeInternal         Code = 1011
-	CodeRestart          Code = 1012
-	CodeTryLater         Code = 1013
-	CodeBadGateway       Code = 1014
+	CodeNormal         Code = 1000
+	CodeGoingAway      Code = 1001
+	CodeProtocol       Code = 1002 // a rule of framing is broken
+	CodeNone           Code = 1005 // never sent: the peer's close frame had no code
+	CodeAbnormal       Code = 1006 // never sent: there was no close frame
+	CodeInvalidPayload Code = 1007 // text that is not UTF-8
+	CodePolicy         Code = 1008
+	CodeTooBig         Code = 1009
 )
 
 // canBeSent reports whether the code may stand in a close frame: section 7.4.1 keeps 1004, 1005, 1006 and 1015 out of
@@ -64,8 +57,8 @@ type ProtocolError struct {
 
 func (e *ProtocolError) Error() string { return fmt.Sprintf("ws: %s (code %d)", e.Reason, e.Code) }
 
-// CodeOf tells the code that err, an error of Read, stands for (section 7.1.5): the one that the peer sent or CodeNone,
-// the one that it was sent for breaking a rule, or CodeAbnormal for all else. It is 0 for nil.
+// CodeOf returns the code of an error of Read (section 7.1.5): the one that the peer sent, or CodeNone; the one that it was
+// sent for breaking a rule; or CodeAbnormal for all else. It is 0 for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return 0

@@ -2,20 +2,17 @@ package ws_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"agentd/ws"
 )
@@ -34,15 +31,15 @@ func TestMessageTimeout(t *testing.T) {
 	}
 	for name, s := range parts {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, role string) {
-				c, p := opened(t, role, ws.Options{MessageTimeout: 3 * time.Second, MaxMessage: 1 << 20})
+			synctest.Test(t, func(t *testing.T) {
+				c, p := opened(t, ws.Options{MessageTimeout: 3 * time.Second, MaxMessage: 1 << 20})
 				go p.send(p.frame(fin|text, "before"))
-				if _, m, err := c.Read(t.Context()); err != nil || string(m) != "before" {
+				if _, m, err := c.Read(); err != nil || string(m) != "before" {
 					t.Fatalf("Read() = %q, %v", m, err)
 				}
 				failed := make(chan error)
 				go func() {
-					_, _, err := c.Read(t.Context())
+					_, _, err := c.Read()
 					failed <- err
 				}()
 				<-time.After(time.Hour) // of the bubble: between messages, any time may pass
@@ -72,8 +69,8 @@ func TestMessageTimeout(t *testing.T) {
 
 // TestMessageTimeoutStartsAnew has messages one after the other that are slow, but not too slow.
 func TestMessageTimeoutStartsAnew(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{MessageTimeout: 4 * time.Second})
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{MessageTimeout: 4 * time.Second})
 		go echo(c) //nolint:errcheck // what comes back tells
 		for range 5 {
 			for _, f := range []part{{fin | ping, "a"}, {text, "b"}, {fin | ping, "c"}, {fin | cont, "d"}} {
@@ -108,94 +105,58 @@ func TestMessageTimeoutStartsAnew(t *testing.T) {
 
 // TestWriteTimeout writes to a peer that does not read.
 func TestWriteTimeout(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{WriteTimeout: 4 * time.Second})
-		go c.Write(t.Context(), ws.Text, nil) //nolint:errcheck // it is here to move the deadline
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{WriteTimeout: 4 * time.Second})
+		go c.Write(ws.Text, nil) //nolint:errcheck // it is here to move the deadline
 		p.want(t, "text ")
 		<-time.After(time.Second)
 		start := time.Now()
-		err := c.Write(t.Context(), ws.Text, []byte("hello"))
+		err := c.Write(ws.Text, []byte("hello"))
 		if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took < 4*time.Second || took > 6*time.Second {
 			t.Errorf("Write() = %v after %v, want a timeout after 4 to 6 s", err, took)
 		}
-		if _, _, again := c.Read(t.Context()); again != err {
+		if _, _, again := c.Read(); again != err {
 			t.Errorf("Read() = %v, want %v", again, err)
 		}
-		if again := c.Ping(t.Context()); again != err {
+		if again := c.Ping(); again != err {
 			t.Errorf("Ping() = %v, want %v", again, err)
 		}
 	})
 }
 
-// TestContexts ends contexts before, during and after each call.
-func TestContexts(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{WriteTimeout: time.Hour})
-		over, cancel := context.WithCancelCause(t.Context())
-		cancel(errGone)
-		if _, _, err := c.Read(over); err != errGone {
-			t.Errorf("Read() = %v, want %v", err, errGone)
-		}
-		if err := c.Write(over, ws.Text, nil); err != errGone {
-			t.Errorf("Write() = %v, want %v", err, errGone)
-		}
-
-		// A context that ends between two calls does no harm, be it the same one or another.
-		for range 3 {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			for range 3 {
-				go c.Write(ctx, ws.Text, []byte("hello")) //nolint:errcheck // what comes back tells
-				p.want(t, "text hello")
-				go p.send(p.frame(fin|text, "hi"))
-				if _, m, err := c.Read(ctx); err != nil || string(m) != "hi" {
-					t.Fatalf("Read() = %q, %v", m, err)
-				}
-			}
-			synctest.Wait()
-			cancel(errGone)
-			synctest.Wait()
-		}
-
-		// One that ends while another writes gives up its turn only.
-		first := make(chan error)
-		go func() { first <- c.Write(t.Context(), ws.Text, []byte("first")) }()
-		synctest.Wait()
-		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
-		defer cancelShort()
-		if err := c.Write(short, ws.Text, []byte("second")); err != context.DeadlineExceeded {
-			t.Errorf("Write() = %v, want %v", err, context.DeadlineExceeded)
-		}
-		p.want(t, "text first")
-		if err := <-first; err != nil {
-			t.Errorf("Write() = %v", err)
-		}
-
-		// One that ends while it writes, or reads, shuts the connection.
-		ctx, cancel := context.WithCancelCause(t.Context())
-		go func() { <-time.After(time.Second); cancel(errGone) }()
-		if role == "server" {
-			if err := c.Write(ctx, ws.Text, []byte("unread")); err != errGone {
-				t.Errorf("Write() = %v, want %v", err, errGone)
-			}
-		} else if _, _, err := c.Read(ctx); err != errGone {
-			t.Errorf("Read() = %v, want %v", err, errGone)
-		}
+// TestCloseNow closes a connection that one reads, one writes, and one waits to write.
+func TestCloseNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{WriteTimeout: time.Hour})
+		ended := make(chan error, 3)
+		go func() {
+			_, _, err := c.Read()
+			ended <- err
+		}()
 		for range 2 {
-			if _, err := p.br.ReadByte(); err == nil {
-				continue // of the frame that was cut off
+			go func() { ended <- c.Write(ws.Text, []byte("unread")) }()
+		}
+		synctest.Wait()
+		c.CloseNow()
+		for range 3 {
+			if err := <-ended; err != ws.ErrClosed {
+				t.Errorf("a call during CloseNow() = %v, want ErrClosed", err)
 			}
 		}
-		if _, _, err := c.Read(t.Context()); err != errGone {
-			t.Errorf("Read() = %v, want %v", err, errGone)
+		if err := c.Ping(); err != ws.ErrClosed {
+			t.Errorf("Ping() = %v, want ErrClosed", err)
+		}
+		if _, err := p.br.ReadByte(); err == nil {
+			t.Error("the TCP connection is open")
 		}
 	})
 }
 
 // TestPingWhileWriting sends pings while a writer is stuck: Read goes on, and the last ping gets a pong in the end.
 func TestPingWhileWriting(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{})
-		go c.Write(t.Context(), ws.Binary, []byte("stuck")) //nolint:errcheck // what comes back tells
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{})
+		go c.Write(ws.Binary, []byte("stuck")) //nolint:errcheck // what comes back tells
 		synctest.Wait()
 		go func() {
 			for i := range 1000 {
@@ -203,7 +164,7 @@ func TestPingWhileWriting(t *testing.T) {
 			}
 			p.send(p.frame(fin|text, "done"))
 		}()
-		if _, m, err := c.Read(t.Context()); err != nil || string(m) != "done" {
+		if _, m, err := c.Read(); err != nil || string(m) != "done" {
 			t.Fatalf("Read() = %q, %v, want done", m, err)
 		}
 		p.want(t, "binary stuck", "pong 999")
@@ -212,25 +173,25 @@ func TestPingWhileWriting(t *testing.T) {
 
 // TestPingFlood sends pings and never reads the pongs.
 func TestPingFlood(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{WriteTimeout: 2 * time.Second})
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{WriteTimeout: 2 * time.Second})
 		go p.send(slices.Repeat([][]byte{p.frame(fin|ping, "x")}, 100)...)
 		start := time.Now()
-		if _, _, err := c.Read(t.Context()); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) > 3*time.Second {
+		if _, _, err := c.Read(); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) > 3*time.Second {
 			t.Errorf("Read() = %v after %v, want a timeout after 3 s at most", err, time.Since(start))
 		}
 	})
 }
 
 func TestPing(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{})
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{})
 		if got := c.LastPong(); !got.IsZero() {
 			t.Errorf("LastPong() = %v, want none", got)
 		}
 		go echo(c) //nolint:errcheck // not of interest
 		<-time.After(time.Minute)
-		go c.Ping(t.Context()) //nolint:errcheck // what comes tells
+		go c.Ping() //nolint:errcheck // what comes tells
 		p.want(t, "ping ")
 		<-time.After(time.Second)
 		go p.send(p.frame(fin|pong, ""))
@@ -253,7 +214,7 @@ func encoded(messages ...string) (b []byte) {
 func TestEncoded(t *testing.T) {
 	for _, sizes := range [][]int{{}, {5}, {0}, {1, 2, 3}, {40_000}, {125, 126, 65535, 65536}, {10, 40_000, 20}, slices.Repeat([]int{320}, 500)} {
 		synctest.Test(t, func(t *testing.T) {
-			c, p := opened(t, "server", ws.Options{})
+			c, p := opened(t, ws.Options{})
 			var batch []byte
 			var want []string
 			for i, n := range sizes {
@@ -266,7 +227,7 @@ func TestEncoded(t *testing.T) {
 				want = append(want, name+short(payload))
 			}
 			done := make(chan error)
-			go func() { done <- c.WriteEncoded(t.Context(), batch) }()
+			go func() { done <- c.WriteEncoded(batch) }()
 			p.want(t, want...)
 			if err := <-done; err != nil {
 				t.Errorf("WriteEncoded() = %v", err)
@@ -287,11 +248,11 @@ func TestConcurrent(t *testing.T) {
 				var err error
 				switch m := fmt.Appendf(nil, "%d %d", w, i); i % 3 {
 				case 0:
-					err = c.Write(t.Context(), ws.Text, m)
+					err = c.Write(ws.Text, m)
 				case 1:
-					err = c.WriteEncoded(t.Context(), encoded(string(m), "hello"))
+					err = c.WriteEncoded(encoded(string(m), "hello"))
 				case 2:
-					err = errors.Join(c.Ping(t.Context()), c.Write(t.Context(), ws.Text, m))
+					err = errors.Join(c.Ping(), c.Write(ws.Text, m))
 				}
 				if err != nil {
 					t.Errorf("write %d of writer %d = %v", i, w, err)
@@ -302,7 +263,7 @@ func TestConcurrent(t *testing.T) {
 	ended := make(chan error)
 	go func() {
 		for {
-			if _, _, err := c.Read(t.Context()); err != nil {
+			if _, _, err := c.Read(); err != nil {
 				ended <- err
 				return
 			}
@@ -337,51 +298,20 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestForgotten closes a connection whose context lives on, which must not keep it in memory.
-func TestForgotten(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	use := func() weak.Pointer[ws.Conn] {
-		c := scripted(t, "server", ws.Options{}, (&peer{client: true}).frame(fin|text, "hello"))
-		if _, _, err := c.Read(ctx); err != nil {
-			t.Fatalf("Read() = %v", err)
-		}
-		if err := c.WriteEncoded(ctx, encoded("hello")); err != nil {
-			t.Fatalf("WriteEncoded() = %v", err)
-		}
-		c.CloseNow()
-		if _, _, err := c.Read(ctx); err != ws.ErrClosed {
-			t.Errorf("Read() = %v, want ErrClosed", err)
-		}
-		return weak.Make(c)
-	}
-	seen := use()
-	for range 100 {
-		runtime.GC()
-		if seen.Value() == nil {
-			return
-		}
-	}
-	t.Error("the connection is still in memory")
-}
-
 // TestEnd closes the TCP connection in the middle of everything.
 func TestEnd(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		for _, b := range []string{"", "\x81", "\x01\x00"} {
-			c, p := opened(t, role, ws.Options{})
-			if role == "server" && len(b) > 1 {
-				b = "\x01\x80KEYS"
-			}
+	synctest.Test(t, func(t *testing.T) {
+		for _, b := range []string{"", "\x81", "\x01\x80KEYS"} {
+			c, p := opened(t, ws.Options{})
 			go func() {
 				p.send([]byte(b))
 				p.nc.Close()
 			}()
-			_, _, err := c.Read(t.Context())
+			_, _, err := c.Read()
 			if ws.CodeOf(err) != ws.CodeAbnormal {
 				t.Errorf("Read() after %q = %v, want code 1006", b, err)
 			}
-			if again := c.Write(t.Context(), ws.Text, nil); again != err {
+			if again := c.Write(ws.Text, nil); again != err {
 				t.Errorf("Write() = %v, want %v", again, err)
 			}
 		}
@@ -396,13 +326,13 @@ func TestHalfClosed(t *testing.T) {
 	if err := far.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if _, m, err := c.Read(t.Context()); err != nil || string(m) != "question" {
+	if _, m, err := c.Read(); err != nil || string(m) != "question" {
 		t.Fatalf("Read() = %q, %v", m, err)
 	}
-	if err := c.Write(t.Context(), ws.Text, []byte("answer")); err != nil {
+	if err := c.Write(ws.Text, []byte("answer")); err != nil {
 		t.Errorf("Write() = %v", err)
 	}
-	if _, _, err := c.Read(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, _, err := c.Read(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("Read() = %v, want %v", err, io.ErrUnexpectedEOF)
 	}
 	p.want(t, "text answer")

@@ -2,7 +2,6 @@ package ws_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,67 +14,54 @@ import (
 	"agentd/ws"
 )
 
-var roles = []string{"server", "client"}
-
-// bubble runs a test for both roles, in a bubble.
-func bubble(t *testing.T, f func(t *testing.T, role string)) {
-	t.Helper()
-	for _, role := range roles {
-		t.Run(role, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, role) }) })
-	}
-}
-
 // TestBrokenRules sends first bytes of frames that no peer may send. The rest never comes, and is not waited for.
 func TestBrokenRules(t *testing.T) {
-	const masked, plain = "server", "client"
 	tests := []struct {
-		name, role string
-		in         string
-		code       ws.Code
+		name string
+		in   string
+		code ws.Code
 	}{
-		{"rsv1", masked, "\xC1\x80", ws.CodeProtocol},
-		{"rsv2", masked, "\xA1\x80", ws.CodeProtocol},
-		{"rsv3", masked, "\x91\x80", ws.CodeProtocol},
-		{"rsv1", plain, "\xC1\x00", ws.CodeProtocol},
-		{"rsv2", plain, "\xA1\x00", ws.CodeProtocol},
-		{"rsv3", plain, "\x91\x00", ws.CodeProtocol},
-		{"opcode 3", masked, "\x83\x80", ws.CodeProtocol},
-		{"opcode 7", plain, "\x87\x00", ws.CodeProtocol},
-		{"opcode 11", masked, "\x8B\x80", ws.CodeProtocol},
-		{"opcode 15", plain, "\x8F\x00", ws.CodeProtocol},
-		{"client without mask", masked, "\x81\x05", ws.CodeProtocol},
-		{"client's empty frame without mask", masked, "\x81\x00", ws.CodeProtocol},
-		{"client's ping without mask", masked, "\x89\x00", ws.CodeProtocol},
-		{"server with mask", plain, "\x81\x85", ws.CodeProtocol},
-		{"server's close with mask", plain, "\x88\x80", ws.CodeProtocol},
-		{"ping of 126", masked, "\x89\xFE", ws.CodeProtocol},
-		{"pong of 127", plain, "\x8A\x7F", ws.CodeProtocol},
-		{"close of 126", masked, "\x88\xFE", ws.CodeProtocol},
-		{"ping in fragments", masked, "\x09\x80", ws.CodeProtocol},
-		{"pong in fragments", plain, "\x0A\x00", ws.CodeProtocol},
-		{"close in fragments", masked, "\x08\x80", ws.CodeProtocol},
-		{"125 in 16 bits", plain, "\x82\x7E\x00\x7D", ws.CodeProtocol},
-		{"0 in 16 bits", masked, "\x82\xFE\x00\x00KEYS", ws.CodeProtocol},
-		{"65535 in 64 bits", plain, "\x82\x7F\x00\x00\x00\x00\x00\x00\xFF\xFF", ws.CodeProtocol},
-		{"0 in 64 bits", masked, "\x82\xFF\x00\x00\x00\x00\x00\x00\x00\x00KEYS", ws.CodeProtocol},
-		{"2^63", plain, "\x82\x7F\x80\x00\x00\x00\x00\x00\x00\x00", ws.CodeProtocol},
-		{"2^64-1", masked, "\x82\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFKEYS", ws.CodeProtocol},
-		{"2^63-1", plain, "\x82\x7F\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF", ws.CodeTooBig},
-		{"continuation of nothing", plain, "\x80\x00", ws.CodeProtocol},
-		{"first of nothing", plain, "\x00\x00", ws.CodeProtocol},
-		{"text inside text", plain, "\x01\x00\x81\x00", ws.CodeProtocol},
-		{"binary inside text", plain, "\x01\x00\x02\x00", ws.CodeProtocol},
-		{"continuation after the end", plain, "\x01\x00\x80\x00\x80\x00", ws.CodeProtocol},
+		{"rsv1", "\xC1\x80", ws.CodeProtocol},
+		{"rsv2", "\xA1\x80", ws.CodeProtocol},
+		{"rsv3", "\x91\x80", ws.CodeProtocol},
+		{"rsv1", "\xC1\x80", ws.CodeProtocol},
+		{"rsv2", "\xA1\x80", ws.CodeProtocol},
+		{"rsv3", "\x91\x80", ws.CodeProtocol},
+		{"opcode 3", "\x83\x80", ws.CodeProtocol},
+		{"opcode 7", "\x87\x80", ws.CodeProtocol},
+		{"opcode 11", "\x8B\x80", ws.CodeProtocol},
+		{"opcode 15", "\x8F\x80", ws.CodeProtocol},
+		{"client without mask", "\x81\x05", ws.CodeProtocol},
+		{"client's empty frame without mask", "\x81\x00", ws.CodeProtocol},
+		{"client's ping without mask", "\x89\x00", ws.CodeProtocol},
+		{"ping of 126", "\x89\xFE", ws.CodeProtocol},
+		{"pong of 127", "\x8A\xFF", ws.CodeProtocol},
+		{"close of 126", "\x88\xFE", ws.CodeProtocol},
+		{"ping in fragments", "\x09\x80", ws.CodeProtocol},
+		{"pong in fragments", "\x0A\x80", ws.CodeProtocol},
+		{"close in fragments", "\x08\x80", ws.CodeProtocol},
+		{"125 in 16 bits", "\x82\xFE\x00\x7DKEYS", ws.CodeProtocol},
+		{"0 in 16 bits", "\x82\xFE\x00\x00KEYS", ws.CodeProtocol},
+		{"65535 in 64 bits", "\x82\xFF\x00\x00\x00\x00\x00\x00\xFF\xFFKEYS", ws.CodeProtocol},
+		{"0 in 64 bits", "\x82\xFF\x00\x00\x00\x00\x00\x00\x00\x00KEYS", ws.CodeProtocol},
+		{"2^63", "\x82\xFF\x80\x00\x00\x00\x00\x00\x00\x00KEYS", ws.CodeProtocol},
+		{"2^64-1", "\x82\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFKEYS", ws.CodeProtocol},
+		{"2^63-1", "\x82\xFF\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFFKEYS", ws.CodeTooBig},
+		{"continuation of nothing", "\x80\x80KEYS", ws.CodeProtocol},
+		{"first of nothing", "\x00\x80KEYS", ws.CodeProtocol},
+		{"text inside text", "\x01\x80KEYS\x81\x80KEYS", ws.CodeProtocol},
+		{"binary inside text", "\x01\x80KEYS\x02\x80KEYS", ws.CodeProtocol},
+		{"continuation after the end", "\x01\x80KEYS\x80\x80KEYS\x80\x80KEYS", ws.CodeProtocol},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, p := opened(t, tc.role, ws.Options{})
+				c, p := opened(t, ws.Options{})
 				failed := make(chan error)
 				go func() {
 					var err error
 					for err == nil {
-						_, _, err = c.Read(t.Context())
+						_, _, err = c.Read()
 					}
 					failed <- err
 				}()
@@ -89,13 +75,13 @@ func TestBrokenRules(t *testing.T) {
 				if !ok || broken.Code != tc.code || ws.CodeOf(err) != tc.code {
 					t.Errorf("Read() = %v, want a ProtocolError with code %d", err, tc.code)
 				}
-				if _, _, again := c.Read(t.Context()); again != err {
+				if _, _, again := c.Read(); again != err {
 					t.Errorf("Read() = %v, want %v again", again, err)
 				}
-				if again := c.Write(t.Context(), ws.Text, nil); again != err {
+				if again := c.Write(ws.Text, nil); again != err {
 					t.Errorf("Write() = %v, want %v", again, err)
 				}
-				if again := c.Close(t.Context(), ws.CodeNormal, ""); again != err {
+				if again := c.Close(ws.CodeNormal, ""); again != err {
 					t.Errorf("Close() = %v, want %v", again, err)
 				}
 			})
@@ -109,8 +95,8 @@ func TestLengths(t *testing.T) {
 		0: "\x82\x00", 1: "\x82\x01", 125: "\x82\x7D", 126: "\x82\x7E\x00\x7E", 127: "\x82\x7E\x00\x7F",
 		65535: "\x82\x7E\xFF\xFF", 65536: "\x82\x7F\x00\x00\x00\x00\x00\x01\x00\x00",
 	}
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{MaxMessage: 65536})
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{MaxMessage: 65536})
 		go echo(c) //nolint:errcheck // what comes back tells
 		for n, header := range headers {
 			payload := strings.Repeat("\xA5", n)
@@ -118,9 +104,6 @@ func TestLengths(t *testing.T) {
 			got := make([]byte, len(header))
 			if _, err := io.ReadFull(p.br, got); err != nil {
 				t.Fatal(err)
-			}
-			if role == "client" {
-				header = header[:1] + string([]byte{header[1] | 0x80}) + header[2:]
 			}
 			if string(got) != header {
 				t.Errorf("header of %d bytes = % x, want % x", n, got, header)
@@ -149,8 +132,8 @@ func TestLimits(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, role string) {
-				c, p := opened(t, role, ws.Options{MaxMessage: 8})
+			synctest.Test(t, func(t *testing.T) {
+				c, p := opened(t, ws.Options{MaxMessage: 8})
 				go echo(c) //nolint:errcheck // what comes back tells
 				go p.send(frames(tc.frames...)(p)...)
 				p.want(t, tc.want...)
@@ -161,8 +144,8 @@ func TestLimits(t *testing.T) {
 
 // TestInterleaved sends control frames between the fragments of a message.
 func TestInterleaved(t *testing.T) {
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{})
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{})
 		go echo(c) //nolint:errcheck // what comes back tells
 		go p.send(chopped(5, part{text, "one "}, part{fin | ping, "1"}, part{cont, "two "}, part{fin | pong, "?"},
 			part{fin | ping, "2"}, part{cont, ""}, part{fin | ping, strings.Repeat("3", 125)}, part{fin | cont, "three"},
@@ -174,8 +157,8 @@ func TestInterleaved(t *testing.T) {
 // TestByteByByte delivers all kinds of frames one byte at a time.
 func TestByteByByte(t *testing.T) {
 	long := strings.Repeat("µ", 1000)
-	bubble(t, func(t *testing.T, role string) {
-		c, p := opened(t, role, ws.Options{})
+	synctest.Test(t, func(t *testing.T) {
+		c, p := opened(t, ws.Options{})
 		go echo(c) //nolint:errcheck // what comes back tells
 		go p.send(chopped(1, part{fin | text, "first"}, part{fin | ping, "x"}, part{text, long[:777]},
 			part{fin | cont, long[777:]}, part{fin | bin, ""}, part{fin | shut, closing(4321, "bye")})(p)...)
@@ -194,8 +177,8 @@ func TestInvalidText(t *testing.T) {
 					slices.Concat((&peer{}).frame(text, s[:j]), (&peer{}).frame(fin|cont, s[j:])),
 					(&peer{}).frame(fin|text, s),
 				} {
-					c := scripted(t, "client", ws.Options{}, b)
-					_, p, err := c.Read(context.Background())
+					c := scripted(t, ws.Options{}, b)
+					_, p, err := c.Read()
 					switch {
 					case utf8.ValidString(s) && (err != nil || string(p) != s):
 						t.Fatalf("Read() of %q = %q, %v, want it", s, p, err)
@@ -212,8 +195,8 @@ func TestInvalidText(t *testing.T) {
 func TestInvalidTextEarly(t *testing.T) {
 	for _, s := range []string{"ok\x80", "\xC1", "\xE0\x9F", "\xED\xA0", "\xF0\x8F", "\xF4\x90", "\xF5", "\xE2\x82x", "\xF0\xA4\xADx", "\xC2\xC2"} {
 		for _, cut := range []bool{false, true} {
-			bubble(t, func(t *testing.T, role string) {
-				c, p := opened(t, role, ws.Options{})
+			synctest.Test(t, func(t *testing.T) {
+				c, p := opened(t, ws.Options{})
 				go echo(c) //nolint:errcheck // what comes back tells
 				b := p.frame(text, s+"the rest")
 				b = b[:len(b)-len("the rest")]
@@ -232,30 +215,30 @@ func TestInvalidTextEarly(t *testing.T) {
 func TestPayloadLives(t *testing.T) {
 	var in []byte
 	var want []string
-	p := &peer{client: true}
+	p := &peer{}
 	for n := range 2000 {
 		want = append(want, strings.Repeat(string(rune('a'+n%26)), n%700))
 		in = append(in, p.frame(fin|bin, want[n])...)
 	}
 	for _, size := range []int{1, 7, 100, 511, 512, 513, 5000, len(in)} {
-		c := scripted(t, "server", ws.Options{}, slices.Collect(slices.Chunk(in, size))...)
+		c := scripted(t, ws.Options{}, slices.Collect(slices.Chunk(in, size))...)
 		for i := range want {
-			if _, p, err := c.Read(context.Background()); err != nil || string(p) != want[i] {
+			if _, p, err := c.Read(); err != nil || string(p) != want[i] {
 				t.Fatalf("Read() of message %d in pieces of %d = %q, %v, want %q", i, size, p, err, want[i])
 			}
 		}
-		if _, _, err := c.Read(context.Background()); !errors.Is(err, io.ErrUnexpectedEOF) || ws.CodeOf(err) != ws.CodeAbnormal {
+		if _, _, err := c.Read(); !errors.Is(err, io.ErrUnexpectedEOF) || ws.CodeOf(err) != ws.CodeAbnormal {
 			t.Errorf("Read() at the end = %v, want io.ErrUnexpectedEOF, code 1006", err)
 		}
 	}
 }
 
-// TestCallersBytes writes as a client, which must not mask the caller's bytes.
+// TestCallersBytes writes, which must not change the caller's bytes.
 func TestCallersBytes(t *testing.T) {
-	c := scripted(t, "client", ws.Options{})
+	c := scripted(t, ws.Options{})
 	p := bytes.Repeat([]byte("keep"), 30_000)
 	kept := bytes.Clone(p)
-	if err := c.Write(t.Context(), ws.Binary, p); err != nil || !bytes.Equal(p, kept) {
+	if err := c.Write(ws.Binary, p); err != nil || !bytes.Equal(p, kept) {
 		t.Errorf("Write() = %v, and changed the bytes: %v", err, !bytes.Equal(p, kept))
 	}
 }

@@ -1,9 +1,7 @@
 package ws_test
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -13,32 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"agentd/ws"
+	"agentd/ws/wstest"
 )
-
-// both connects the two sides of this package over TCP and net/http.
-func both(t testing.TB, o ws.Options) (server, client *ws.Conn) {
-	t.Helper()
-	conns := make(chan *ws.Conn, 1)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := ws.Accept(w, r, &ws.AcceptOptions{Options: o})
-		if err != nil {
-			t.Errorf("Accept() = %v", err)
-		}
-		conns <- c
-	}))
-	t.Cleanup(s.Close)
-	client, err := ws.Dial(context.Background(), "ws"+strings.TrimPrefix(s.URL, "http"), &ws.DialOptions{Options: o})
-	if err != nil {
-		t.Fatalf("Dial() = %v", err)
-	}
-	server = <-conns
-	t.Cleanup(func() { client.CloseNow(); server.CloseNow() })
-	return server, client
-}
 
 func TestCheckHandshake(t *testing.T) {
 	set := func(pairs ...string) func(*http.Request) {
@@ -153,7 +130,7 @@ func TestAccept(t *testing.T) {
 	early := strings.Repeat("early ", 1000)
 	for _, n := range []int{0, 1, 100, 600, 5000} {
 		near, far := net.Pipe()
-		p := &peer{nc: far, br: newReader(nil, far), client: true}
+		p := &peer{nc: far, br: newReader(nil, far)}
 		frame := string(p.frame(fin|text, early))
 		r := handshake()
 		r.Header.Set("Sec-WebSocket-Protocol", "ticket.abc, svc.protocol.v1")
@@ -223,146 +200,6 @@ func TestServerDeadlines(t *testing.T) {
 	}
 }
 
-func TestDialTLS(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if got := r.Header.Get("Authorization") + " " + r.Header.Get("User-Agent") + " " + r.Host; got != "Bearer x  example.com" {
-			t.Errorf("Dial sends %q", got)
-		}
-		c, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: "two"})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		echo(c) //nolint:errcheck // what comes back tells
-	}))
-	defer s.Close()
-	c, err := ws.Dial(t.Context(), "wss"+s.URL[5:], &ws.DialOptions{
-		Protocols: []string{"one", "two"},
-		Header:    http.Header{"Authorization": {"Bearer x"}, "Host": {"example.com"}},
-		TLS:       s.Client().Transport.(*http.Transport).TLSClientConfig,
-	})
-	if err != nil || c.Protocol() != "two" {
-		t.Fatalf("Dial() = %v", err)
-	}
-	long := []byte(strings.Repeat("long", 50_000))
-	go c.Write(t.Context(), ws.Binary, long) //nolint:errcheck // what comes back tells
-	if _, m, err := c.Read(t.Context()); err != nil || string(m) != string(long) {
-		t.Errorf("Read() = %s, %v", short(m), err)
-	}
-	if err := c.Close(t.Context(), ws.CodeNormal, ""); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
-	if _, err := ws.Dial(t.Context(), "wss"+s.URL[5:], &ws.DialOptions{TLS: &tls.Config{}}); err == nil {
-		t.Error("Dial() of a server that nobody vouches for = nil, want an error")
-	}
-}
-
-func TestDialRefuses(t *testing.T) {
-	for _, tc := range []struct {
-		url string
-		o   ws.DialOptions
-	}{
-		{url: "http://localhost/"},
-		{url: "ws://"},
-		{url: "ws://:80/"},
-		{url: "ws://localhost/#"},
-		{url: "ws://localhost/#x"},
-		{url: "ws://me:secret@localhost/"},
-		{url: "ws://local host/"},
-		{url: "ws://localhost/", o: ws.DialOptions{Protocols: []string{"a b"}}},
-		{url: "ws://localhost/", o: ws.DialOptions{Protocols: []string{"a", "a"}}},
-		{url: "ws://localhost/", o: ws.DialOptions{Protocols: []string{"a,b"}}},
-		{url: "ws://localhost/", o: ws.DialOptions{Header: http.Header{"sec-websocket-key": {"x"}}}},
-	} {
-		tc.o.Dial = func(context.Context, string, string) (net.Conn, error) {
-			t.Errorf("Dial(%q) opens a connection", tc.url)
-			return nil, io.EOF
-		}
-		if _, err := ws.Dial(t.Context(), tc.url, &tc.o); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("Dial(%q) = %v, want an error", tc.url, err)
-		}
-	}
-}
-
-// TestDialAnswers has servers answer all kinds of things; KEY stands for what the key makes.
-func TestDialAnswers(t *testing.T) {
-	const head = "HTTP/1.1 101 Switching Protocols\r\n"
-	const fine = head + "upgrade: WebSocket\r\nConnection: keep-alive, upgrade\r\nSec-WebSocket-Accept: KEY\r\n"
-	tests := []struct {
-		name, answer, want string // want is part of the error, or the subprotocol
-		ok                 bool
-	}{
-		{"proper", fine + "\r\n", "", true},
-		{"chosen", fine + "Sec-WebSocket-Protocol: two\r\n\r\n", "two", true},
-		{"after others", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n" + fine + "\r\n", "", true},
-		{"with a frame", fine + "\r\n\x81\x00", "", true},
-		{"too many before", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 6) + fine + "\r\n", "too many", false},
-		{"nothing", "", "EOF", false},
-		{"nonsense", "SSH-2.0-OpenSSH\r\n", "malformed", false},
-		{"cut off", fine, "EOF", false},
-		{"too long", fine + "X: " + strings.Repeat("x", 70_000) + "\r\n\r\n", "longer than 65536", false},
-		{"no upgrade", head + "Connection: upgrade\r\nSec-WebSocket-Accept: KEY\r\n\r\n", "upgrade to websocket", false},
-		{"other upgrade", head + "Upgrade: h2c\r\nConnection: upgrade\r\nSec-WebSocket-Accept: KEY\r\n\r\n", "upgrade to websocket", false},
-		{"no connection", head + "Upgrade: websocket\r\nSec-WebSocket-Accept: KEY\r\n\r\n", "upgrade the connection", false},
-		{"no key", head + "Upgrade: websocket\r\nConnection: upgrade\r\n\r\n", "this key", false},
-		{"other key", head + "Upgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n", "this key", false},
-		{"extension", fine + "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n", "extension", false},
-		{"other protocol", fine + "Sec-WebSocket-Protocol: three\r\n\r\n", "protocol", false},
-		{"two protocols", fine + "Sec-WebSocket-Protocol: one, two\r\n\r\n", "protocol", false},
-		{"busy", "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("busy", 10_000), "503", false},
-		{"moved", "HTTP/1.1 302 Found\r\nLocation: ws://elsewhere/\r\n\r\n", "302", false},
-	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
-			c, err := dialScript(t, []byte(tc.answer))
-			switch {
-			case tc.ok && (err != nil || c.Protocol() != tc.want):
-				t.Errorf("Dial() = %v", err)
-			case !tc.ok && (err == nil || !strings.Contains(err.Error(), tc.want)):
-				t.Errorf("Dial() = %v, want an error with %q", err, tc.want)
-			}
-			if e, ok := errors.AsType[*ws.DialError](err); ok != (tc.want == "503" || tc.want == "302") {
-				t.Errorf("Dial() = %#v", err)
-			} else if tc.want == "503" && (e.Header.Get("Retry-After") != "7" || len(e.Body) != 4096) {
-				t.Errorf("Dial() tells %v and %d bytes, want Retry-After and 4096", e.Header, len(e.Body))
-			}
-		})
-	}
-}
-
-// dialScript dials a server that answers as given.
-func dialScript(t *testing.T, answer []byte) (*ws.Conn, error) {
-	s := &script{answer: func(request []byte) []byte {
-		return bytes.ReplaceAll(answer, []byte("KEY"), []byte(keyOf(t, request)))
-	}}
-	return ws.Dial(t.Context(), "ws://localhost/", &ws.DialOptions{
-		Protocols: []string{"one", "two"},
-		Dial:      func(context.Context, string, string) (net.Conn, error) { return s, nil },
-	})
-}
-
-// TestDialTimeout dials a server that does not answer.
-func TestDialTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		go io.Copy(io.Discard, far) //nolint:errcheck // it reads the request
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := ws.Dial(ctx, "ws://localhost:99/", &ws.DialOptions{Dial: func(_ context.Context, network, address string) (net.Conn, error) {
-			if network != "tcp" || address != "localhost:99" {
-				t.Errorf("dial(%q, %q)", network, address)
-			}
-			return near, nil
-		}})
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Dial() = %v, want %v", err, context.DeadlineExceeded)
-		}
-		if _, err := near.Read(nil); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("the connection is open: %v", err)
-		}
-	})
-}
-
 func ExampleAccept() {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if err := ws.CheckHandshake(r); err != nil {
@@ -375,26 +212,27 @@ func ExampleAccept() {
 		}
 		go func() {
 			defer c.CloseNow()
-			_, p, err := c.Read(context.Background())
+			_, p, err := c.Read()
 			if err == nil {
-				c.Write(context.Background(), ws.Text, append([]byte("hello "), p...)) //nolint:errcheck // Read tells
-				_, _, err = c.Read(context.Background())
+				c.Write(ws.Text, append([]byte("hello "), p...)) //nolint:errcheck // Read tells
+				_, _, err = c.Read()
 			}
 			fmt.Println("server:", ws.CodeOf(err))
-			c.Close(context.Background(), ws.CodeNormal, "") //nolint:errcheck // it has ended
+			c.Close(ws.CodeNormal, "") //nolint:errcheck // it has ended
 		}()
 	}
 	s := httptest.NewServer(http.HandlerFunc(handler))
 	defer s.Close()
-	c, err := ws.Dial(context.Background(), "ws"+strings.TrimPrefix(s.URL, "http"), nil)
+	ctx := context.Background()
+	c, err := wstest.Dial(ctx, "ws"+strings.TrimPrefix(s.URL, "http"), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	c.Write(context.Background(), ws.Text, []byte("you")) //nolint:errcheck // Read tells
-	_, p, _ := c.Read(context.Background())
+	c.Write(ctx, ws.Text, []byte("you")) //nolint:errcheck // Read tells
+	_, p, _ := c.Read(ctx)
 	fmt.Printf("client: %s\n", p)
-	c.Close(context.Background(), ws.CodeGoingAway, "") //nolint:errcheck // it has ended
+	c.Close(ctx, ws.CodeGoingAway, "") //nolint:errcheck // it has ended
 	// Output:
 	// client: hello you
 	// server: 1001

@@ -2,10 +2,9 @@ package ws_test
 
 import (
 	"bufio"
-	"context"
 	"crypto/sha1"
-	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -59,12 +58,11 @@ func handshake() *http.Request {
 	return r
 }
 
-// peer is the other side of a connection: it sends what a test wants, be it allowed or not. Its code is its own, so that
-// an error of package ws does not hide in it.
+// peer is a client: it sends what a test wants, allowed or not. It shares no code with package ws, so that an error there
+// does not hide in it.
 type peer struct {
-	nc     net.Conn
-	br     *bufio.Reader
-	client bool // it plays the client
+	nc net.Conn
+	br *bufio.Reader
 }
 
 // accepted opens a connection whose server is under test, over two connected ends.
@@ -79,7 +77,7 @@ func accepted(t testing.TB, o ws.Options, near, far net.Conn) (*ws.Conn, *peer) 
 		c, err := ws.Accept(hijacked{nc: near}, handshake(), &ws.AcceptOptions{Options: o})
 		done <- result{c, err}
 	}()
-	p := &peer{nc: far, br: bufio.NewReader(far), client: true}
+	p := &peer{nc: far, br: bufio.NewReader(far)}
 	answer, err := http.ReadResponse(p.br, nil)
 	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("Accept answers %v, %v, want 101", answer, err)
@@ -92,38 +90,9 @@ func accepted(t testing.TB, o ws.Options, near, far net.Conn) (*ws.Conn, *peer) 
 	return r.c, p
 }
 
-// dialled opens a connection whose client is under test, over two connected ends.
-func dialled(t testing.TB, o ws.Options, near, far net.Conn) (*ws.Conn, *peer) {
-	t.Helper()
-	p := &peer{nc: far, br: bufio.NewReader(far)}
-	failed := make(chan error, 1)
-	go func() {
-		r, err := http.ReadRequest(p.br)
-		if err == nil {
-			sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
-			_, err = fmt.Fprintf(far, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-				"Sec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
-		}
-		failed <- err
-	}()
-	dial := func(context.Context, string, string) (net.Conn, error) { return near, nil }
-	c, err := ws.Dial(t.Context(), "ws://localhost/ws", &ws.DialOptions{Options: o, Dial: dial})
-	if err != nil {
-		t.Fatalf("Dial() = %v", err)
-	}
-	if err := <-failed; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.CloseNow(); far.Close() })
-	return c, p
-}
-
-// opened opens a connection over net.Pipe whose side under test is named by its role, client or server.
-func opened(t testing.TB, role string, o ws.Options) (*ws.Conn, *peer) {
+// opened opens a connection over net.Pipe.
+func opened(t testing.TB, o ws.Options) (*ws.Conn, *peer) {
 	near, far := net.Pipe()
-	if role == "client" {
-		return dialled(t, o, near, far)
-	}
 	return accepted(t, o, near, far)
 }
 
@@ -146,10 +115,7 @@ func tcp(t testing.TB) (near, far net.Conn) {
 
 // header makes that of a frame, with the length in the shortest form.
 func (p *peer) header(b0 byte, length int) []byte {
-	var mask byte
-	if p.client {
-		mask = 0x80
-	}
+	const mask = 0x80
 	b := []byte{b0}
 	switch {
 	case length <= 125:
@@ -159,10 +125,7 @@ func (p *peer) header(b0 byte, length int) []byte {
 	default:
 		b = binary.BigEndian.AppendUint64(append(b, mask|127), uint64(length))
 	}
-	if p.client {
-		b = append(b, 0x1A, 0x2B, 0x3C, 0x4D)
-	}
-	return b
+	return append(b, 0x1A, 0x2B, 0x3C, 0x4D)
 }
 
 // frame makes one.
@@ -170,10 +133,8 @@ func (p *peer) frame(b0 byte, payload string) []byte {
 	b := p.header(b0, len(payload))
 	at := len(b)
 	b = append(b, payload...)
-	if p.client {
-		for i := range b[at:] {
-			b[at+i] ^= b[at-4+i%4]
-		}
+	for i := range b[at:] {
+		b[at+i] ^= b[at-4+i%4]
 	}
 	return b
 }
@@ -194,8 +155,8 @@ func (p *peer) next() (string, error) {
 	if _, err := io.ReadFull(p.br, h[:]); err != nil {
 		return "", err
 	}
-	if masked := h[1]&0x80 != 0; masked == p.client {
-		return "", fmt.Errorf("frame with masked=%v", masked)
+	if h[1]&0x80 != 0 {
+		return "", errors.New("frame with a mask")
 	}
 	length := uint64(h[1] & 0x7F)
 	if extended := map[uint64]int{126: 2, 127: 8}[length]; extended > 0 {
@@ -205,18 +166,9 @@ func (p *peer) next() (string, error) {
 		}
 		length = binary.BigEndian.Uint64(b)
 	}
-	var key [4]byte
-	if !p.client {
-		if _, err := io.ReadFull(p.br, key[:]); err != nil {
-			return "", err
-		}
-	}
 	payload := make([]byte, length)
 	if _, err := io.ReadFull(p.br, payload); err != nil {
 		return "", err
-	}
-	for i := range payload {
-		payload[i] ^= key[i%4]
 	}
 	s := ""
 	if h[0]&0x80 == 0 {
@@ -274,12 +226,12 @@ func closing(code uint16, reason string) string {
 // echo sends back what it reads, and returns why it ended.
 func echo(c *ws.Conn) error {
 	for {
-		typ, p, err := c.Read(context.Background())
+		typ, p, err := c.Read()
 		if err == nil {
-			err = c.Write(context.Background(), typ, p)
+			err = c.Write(typ, p)
 		}
 		if err != nil {
-			c.Close(context.Background(), ws.CodeNormal, "") //nolint:errcheck // it has ended already
+			c.Close(ws.CodeNormal, "") //nolint:errcheck // it has ended already
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -101,19 +100,19 @@ func TestNodeClient(t *testing.T) {
 	serve("/echo", func(c *ws.Conn, _ url.Values) error { return echo(c) })
 	serve("/close", func(c *ws.Conn, query url.Values) error {
 		code, _ := strconv.Atoi(query.Get("code"))
-		if err := c.Close(t.Context(), ws.Code(code), query.Get("reason")); err != nil {
+		if err := c.Close(ws.Code(code), query.Get("reason")); err != nil {
 			t.Errorf("Close(%d) = %v, want none", code, err)
 		}
 		return nil
 	})
 	serve("/ping", func(c *ws.Conn, _ url.Values) error {
-		if err := c.Ping(t.Context()); err != nil {
+		if err := c.Ping(); err != nil {
 			return err
 		}
-		if _, _, err := c.Read(t.Context()); err != nil {
+		if _, _, err := c.Read(); err != nil {
 			return err
 		}
-		if err := c.Write(t.Context(), ws.Text, []byte(map[bool]string{true: "no", false: "yes"}[c.LastPong().IsZero()])); err != nil {
+		if err := c.Write(ws.Text, []byte(map[bool]string{true: "no", false: "yes"}[c.LastPong().IsZero()])); err != nil {
 			return err
 		}
 		return echo(c)
@@ -124,7 +123,7 @@ func TestNodeClient(t *testing.T) {
 			batch = append(ws.AppendHead(batch, ws.Text, n), strings.Repeat("x", n)...)
 			batch = append(ws.AppendHead(batch, ws.Binary, n), strings.Repeat("y", n)...)
 		}
-		if err := c.WriteEncoded(t.Context(), batch); err != nil {
+		if err := c.WriteEncoded(batch); err != nil {
 			return err
 		}
 		return echo(c)
@@ -168,156 +167,7 @@ type nodeEnd struct {
 	Reason string  `json:"reason"`
 }
 
-// TestNodeServer is a client of ours with a server by ws, which is server.js.
-func TestNodeServer(t *testing.T) {
-	lines := node(t, "server.js")
-	line := func(v any) {
-		t.Helper()
-		if !lines.Scan() {
-			t.Fatalf("server.js has ended: %v", lines.Err())
-		}
-		if err := json.Unmarshal(lines.Bytes(), v); err != nil {
-			t.Fatalf("server.js writes %s: %v", lines.Bytes(), err)
-		}
-	}
-	var server struct{ Port int }
-	line(&server)
-	base := fmt.Sprintf("ws://127.0.0.1:%d", server.Port)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	dial := func(path string, protocols ...string) *ws.Conn {
-		t.Helper()
-		c, err := ws.Dial(ctx, base+path, &ws.DialOptions{Protocols: protocols})
-		if err != nil {
-			t.Fatalf("Dial(%s) = %v", path, err)
-		}
-		t.Cleanup(c.CloseNow)
-		return c
-	}
-	ended := func(path string, code ws.Code) (reason string) {
-		t.Helper()
-		var got struct {
-			Path string
-			nodeEnd
-		}
-		if line(&got); got.Path != path || got.Code != code {
-			t.Errorf("the server saw the end %+v, want %d of %s", got, code, path)
-		}
-		return got.Reason
-	}
-	want := func(c *ws.Conn, typ ws.Type, message string) {
-		t.Helper()
-		if got, p, err := c.Read(ctx); got != typ || string(p) != message || err != nil {
-			t.Errorf("Read() = %v %s, %v, want %v %s", got, short(p), err, typ, short(message))
-		}
-	}
-
-	for _, path := range []string{"/echo", "/fragments"} {
-		c := dial(path)
-		for _, n := range []int{0, 1, 125, 126, 127, 65535, 65536, 1 << 20} {
-			for _, typ := range []ws.Type{ws.Text, ws.Binary} {
-				message := strings.Repeat("ü", n/2) + strings.Repeat("x", n%2)
-				if err := c.Write(ctx, typ, []byte(message)); err != nil {
-					t.Fatal(err)
-				}
-				want(c, typ, message)
-			}
-		}
-		if err := c.Close(ctx, 4321, "bye ☂"); err != nil {
-			t.Errorf("Close() = %v after %s, want none", err, path)
-		}
-		if reason := ended(path, 4321); reason != "bye ☂" {
-			t.Errorf("the server saw the reason %q, want bye ☂", reason)
-		}
-	}
-
-	c := dial("/ping")
-	if err := c.Write(ctx, ws.Text, []byte("are you there?")); err != nil {
-		t.Fatal(err)
-	}
-	want(c, ws.Text, "pong are you there?")
-	if err := c.Ping(ctx); err != nil {
-		t.Fatal(err)
-	}
-	want(c, ws.Text, "ping ")
-	if c.LastPong().IsZero() {
-		t.Error("LastPong() is zero, though the server has been pinged")
-	}
-	c.CloseNow()
-	ended("/ping", ws.CodeAbnormal)
-
-	for _, tc := range []struct {
-		path   string
-		code   ws.Code // that Read tells
-		reason string
-	}{
-		{"/close?code=1000", ws.CodeNormal, ""},
-		{"/close?code=4002&reason=auth.invalid", 4002, "auth.invalid"},
-		{"/close", ws.CodeNone, ""},
-	} {
-		c := dial(tc.path)
-		_, _, err := c.Read(ctx)
-		if closed, ok := errors.AsType[*ws.CloseError](err); !ok || closed.Code != tc.code || closed.Reason != tc.reason {
-			t.Errorf("Read() = %v of %s, want a close with %d %q", err, tc.path, tc.code, tc.reason)
-		}
-		c.Close(ctx, ws.CodeNormal, "") //nolint:errcheck // it has ended already
-		ended(tc.path, tc.code)
-	}
-	for path, code := range map[string]ws.Code{"/surrogate": ws.CodeInvalidPayload, "/big?size=1048577": ws.CodeTooBig, "/terminate": ws.CodeAbnormal} {
-		c := dial(path)
-		if _, _, err := c.Read(ctx); ws.CodeOf(err) != code {
-			t.Errorf("CodeOf(%v) = %d of %s, want %d", err, ws.CodeOf(err), path, code)
-		}
-		c.Close(ctx, ws.CodeNormal, "") //nolint:errcheck // it has ended already
-		ended(path, code)
-	}
-
-	c = dial("/echo", "a", "b")
-	if got := c.Protocol(); got != "b" {
-		t.Errorf("Protocol() = %q, want b", got)
-	}
-	c.CloseNow()
-	_, err := ws.Dial(ctx, base+"/elsewhere", nil)
-	refused, ok := errors.AsType[*ws.DialError](err)
-	if !ok || refused.Status != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") != "5" || string(refused.Body) != "busy" {
-		t.Errorf("Dial(/elsewhere) = %+v, want the server's refusal", err)
-	}
-}
-
 const autobahnProtocol = "interop.v1"
-
-// TestAutobahnServer is a client of ours with a server by Autobahn, which echoes in fragments.
-func TestAutobahnServer(t *testing.T) {
-	server := lines(t, others(t, "AGENTD_WS_PYTHON", os.Getenv("AGENTD_WS_PYTHON"), "peer.py", "server", autobahnProtocol))
-	if !server.Scan() {
-		t.Fatalf("peer.py has ended: %v", server.Err())
-	}
-	c, err := ws.Dial(t.Context(), "ws://127.0.0.1:"+server.Text(), &ws.DialOptions{Protocols: []string{"other", autobahnProtocol}})
-	if err != nil || c.Protocol() != autobahnProtocol {
-		t.Fatalf("Dial() = %v, %v; want the protocol %s", c, err, autobahnProtocol)
-	}
-	defer c.CloseNow()
-	for _, n := range []int{0, 1, 125, 126, 127, 65535, 65536, 500_000} {
-		for typ, fill := range map[ws.Type]string{ws.Text: "µ", ws.Binary: "\xff\xfe"} {
-			sent := []byte(strings.Repeat(fill, n/2))
-			if err := c.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Write(t.Context(), typ, sent); err != nil {
-				t.Fatal(err)
-			}
-			if got, p, err := c.Read(t.Context()); err != nil || got != typ || !bytes.Equal(p, sent) {
-				t.Fatalf("Read() = %v, %d bytes, %v, want the %d of type %v that were sent", got, len(p), err, len(sent), typ)
-			}
-		}
-	}
-	if c.LastPong().IsZero() {
-		t.Error("LastPong() is zero, though the server has been pinged")
-	}
-	if err := c.Close(t.Context(), 4321, "bye"); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
-}
 
 // TestAutobahnClient lets the client of Autobahn check a server of ours that echoes.
 func TestAutobahnClient(t *testing.T) {

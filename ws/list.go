@@ -8,8 +8,11 @@ import (
 	"strings"
 )
 
-// A scanner takes a header value apart (RFC 9110, section 5.6).
-type scanner struct{ s string }
+// A scanner reads a header value (RFC 9110, section 5.6).
+type scanner struct {
+	s   string
+	err error // what is wrong with an element
+}
 
 func (s *scanner) space() { s.s = strings.TrimLeft(s.s, " \t") }
 
@@ -41,8 +44,6 @@ func isTokenByte(b byte) bool {
 	return strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
 }
 
-var errList = errors.New("malformed list")
-
 // tokens reads a list of tokens, of all fields of that name.
 func tokens(h http.Header, name string) ([]string, error) { return elements(h, name, (*scanner).token) }
 
@@ -50,17 +51,20 @@ func tokens(h http.Header, name string) ([]string, error) { return elements(h, n
 func elements(h http.Header, name string, element func(*scanner) string) ([]string, error) {
 	var list []string
 	for _, value := range h.Values(name) {
-		for s := (scanner{value}); ; {
+		for s := (scanner{s: value}); ; {
 			s.space()
 			if e := element(&s); e != "" {
 				list = append(list, e)
+			}
+			if s.err != nil {
+				return nil, s.err
 			}
 			s.space()
 			if s.s == "" {
 				break
 			}
 			if !s.accept(',') {
-				return nil, errList
+				return nil, errors.New("malformed list")
 			}
 		}
 	}
@@ -72,7 +76,7 @@ func elements(h http.Header, name string, element func(*scanner) string) ([]stri
 func (s *scanner) protocol() string {
 	name := s.token()
 	if version, ok := strings.CutPrefix(s.s, "/"); ok && name != "" {
-		rest := scanner{version}
+		rest := scanner{s: version}
 		if v := rest.token(); v != "" {
 			*s = rest
 			return name + "/" + v
@@ -115,31 +119,22 @@ func Protocols(h http.Header) ([]string, error) {
 //
 // A quoted string has to contain a token.
 func checkExtensions(h http.Header) error {
-	for _, value := range h.Values(headerExtensions) {
-		for s := (scanner{value}); ; {
-			s.space()
-			if name := s.token(); name != "" {
-				if err := s.parameters(); err != nil {
-					return badRequest("%s: %v", headerExtensions, err)
-				}
-			}
-			s.space()
-			if s.s == "" {
-				break
-			}
-			if !s.accept(',') {
-				return badRequest("%s: %v", headerExtensions, errList)
-			}
-		}
+	if _, err := elements(h, headerExtensions, (*scanner).extension); err != nil {
+		return badRequest("%s: %v", headerExtensions, err)
 	}
 	return nil
 }
 
-func (s *scanner) parameters() error {
+func (s *scanner) extension() string {
+	name := s.token()
+	if name == "" {
+		return ""
+	}
 	for s.space(); s.accept(';'); s.space() {
 		s.space()
 		if s.token() == "" {
-			return errors.New("parameter without a name")
+			s.err = errors.New("parameter without a name")
+			break
 		}
 		s.space()
 		if !s.accept('=') {
@@ -148,13 +143,14 @@ func (s *scanner) parameters() error {
 		s.space()
 		quoted := s.accept('"')
 		if s.token() == "" || quoted && !s.accept('"') {
-			return errors.New("parameter without a proper value")
+			s.err = errors.New("parameter without a proper value")
+			break
 		}
 	}
-	return nil
+	return name
 }
 
-// HandshakeError is a request that is no proper opening handshake. Nothing has been sent: the caller answers.
+// HandshakeError is the error of a request that is not a proper opening handshake. Nothing has been sent: the caller answers.
 type HandshakeError struct {
 	Status  int         // of HTTP
 	Header  http.Header // fields that the answer must have; nil: none

@@ -1,13 +1,12 @@
 package ws
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"time"
 )
 
-// message is one that is being read.
+// message is the one that is being read.
 type message struct {
 	typ    Type // 0: none is
 	size   int  // bytes of payload so far
@@ -18,78 +17,59 @@ type message struct {
 }
 
 // Read returns the next message, which may come in any number of frames. Its payload is valid until the next call of
-// Read; of the type Text it is valid UTF-8. Pings are answered, and pongs noted, while Read waits.
+// Read; that of a Text message is valid UTF-8. While Read waits, it answers pings and notes pongs.
 //
-// The error is *CloseError if the peer has closed, and *ProtocolError if it broke a rule; both have been answered by a
-// close frame. Otherwise it tells how the connection was lost. CodeOf tells the code. Every later call returns the same.
-// A context that ends while Read waits shuts the connection, since a frame may have been read in part; one that
-// has ended before does no harm.
-func (c *Conn) Read(ctx context.Context) (Type, []byte, error) {
-	if err := c.acquire(ctx, c.reading); err != nil {
-		return 0, nil, err
-	}
+// The error is *CloseError if the peer has closed, and *ProtocolError if it broke a rule; Read has answered both with a
+// close frame. Otherwise it says how the connection was lost. Every later call returns the same.
+func (c *Conn) Read() (Type, []byte, error) {
+	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
-	if c.readErr != nil {
-		return 0, nil, c.readErr
-	}
-	if err := c.readWatch.begin(ctx, c); err != nil {
-		return 0, nil, err
-	}
-	defer c.readWatch.end()
 	if c.msg.buf != nil {
 		c.msg.buf.free()
 		c.msg.buf = nil
 	}
-	p, err := c.readMessage()
-	if err != nil {
-		c.readErr = err
-		return 0, nil, err
+	var p []byte
+	if c.readErr == nil {
+		p, c.readErr = c.readMessage()
+	}
+	if c.readErr != nil {
+		return 0, nil, c.readErr
 	}
 	typ := c.msg.typ
 	c.msg = message{buf: c.msg.buf}
 	return typ, p, nil
 }
 
-// Discard reads until the connection has ended, and drops what comes: no message is held in memory, nor checked. Control
-// frames are served as by Read. It returns why the connection has ended.
-func (c *Conn) Discard(ctx context.Context) error {
-	if err := c.acquire(ctx, c.reading); err != nil {
-		return err
-	}
+// Discard reads until the connection has ended, and drops what comes: it neither holds nor checks messages. It serves
+// control frames as Read does. It returns why the connection has ended.
+func (c *Conn) Discard() error {
+	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
-	if err := c.readWatch.begin(ctx, c); err != nil {
-		return err
-	}
-	defer c.readWatch.end()
 	if c.msg.buf != nil {
 		c.msg.buf.free()
 	}
 	c.msg = message{}
-	for c.readErr == nil {
-		c.readErr = c.discardFrame()
-	}
-	return c.readErr
+	return c.drop()
 }
 
-func (c *Conn) discardFrame() error {
-	h, err := c.readHeader()
-	if err != nil {
-		return err
-	}
-	if h.op.control() {
-		return c.readControl(h)
-	}
-	for left := h.length; left > 0; {
-		if c.in.buffered() == 0 {
-			if err := c.fill(); err != nil {
-				return err
-			}
+// drop reads frames and drops messages until the connection has ended.
+func (c *Conn) drop() error {
+	for c.readErr == nil {
+		h, err := c.readHeader()
+		if err == nil && h.op.control() {
+			err, h.length = c.readControl(h), 0
 		}
-		n := min(left, uint64(c.in.buffered()))
-		c.in.skip(int(n))
-		left -= n
+		for err == nil && h.length > 0 {
+			if c.in.buffered() == 0 {
+				err = c.fill()
+			}
+			n := min(h.length, uint64(c.in.buffered()))
+			c.in.skip(int(n))
+			h.length -= n
+		}
+		c.readErr = err
 	}
-	return nil
+	return c.readErr
 }
 
 // readMessage reads frames until a message is complete.
@@ -149,23 +129,20 @@ const notUTF8 = "text that is not UTF-8"
 
 // readHeader reads the next header.
 func (c *Conn) readHeader() (header, error) {
-	if err := c.want(2); err != nil {
-		return header{}, err
+	for n := 2; ; {
+		if err := c.want(n); err != nil {
+			return header{}, err
+		}
+		h, size, broken := parseHeader(c.in.peek(n))
+		switch {
+		case broken != "":
+			return header{}, c.refuse(CodeProtocol, broken)
+		case size == n:
+			c.in.skip(n)
+			return h, nil
+		}
+		n = size
 	}
-	b := c.in.peek(2)
-	size, broken := headerSize(b[0], b[1], c.client)
-	if broken != "" {
-		return header{}, c.refuse(CodeProtocol, broken)
-	}
-	if err := c.want(size); err != nil {
-		return header{}, err
-	}
-	h, broken := parseHeader(c.in.peek(size))
-	if broken != "" {
-		return header{}, c.refuse(CodeProtocol, broken)
-	}
-	c.in.skip(size)
-	return h, nil
 }
 
 // readPayload adds the payload of a frame, the last one or not, to the message.
@@ -206,8 +183,8 @@ func (c *Conn) readPayload(key uint32, length int, last bool) error {
 	return nil
 }
 
-// room returns some free memory behind the payload so far, at most n bytes, of a message that has at most so many. What a
-// peer announces does not count, only what it has sent: memory grows to four times that, beyond 8 KiB.
+// room returns free memory behind the payload so far, at most n bytes, for a message of at most most bytes. Memory does not
+// follow what the peer announces, only what it has sent: beyond 8 KiB it grows to four times that.
 func (m *message) room(n, most int) []byte {
 	if m.buf == nil {
 		m.buf = getBuffer(min(n, largeInput))
@@ -263,7 +240,7 @@ func (c *Conn) hurry() error {
 	return nil
 }
 
-// readFailed tells what it means that a read from the network has failed.
+// readFailed interprets the failure of a read from the network.
 func (c *Conn) readFailed(err error) error {
 	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() && c.failure() == nil {
 		return c.refuse(CodePolicy, "message slower than "+c.options.MessageTimeout.String())
@@ -280,10 +257,18 @@ func (c *Conn) lost(what string, err error) error {
 	return c.failure()
 }
 
-// refuse ends a connection whose peer broke a rule, and tells it so (section 7.1.7).
+// refuse ends a connection whose peer broke a rule with a close frame that says so (section 7.1.7).
 func (c *Conn) refuse(code Code, reason string) error {
-	err := c.fail(&ProtocolError{code, reason})
-	c.answerClose(code, reason)
+	return c.answerClose(&ProtocolError{code, reason}, code, reason)
+}
+
+// answerClose ends a connection for a cause and sends a close frame. If that fails, nothing follows from it: the connection
+// is over.
+func (c *Conn) answerClose(cause error, code Code, reason string) error {
+	err := c.fail(cause)
+	if payload, broken := closePayload(code, reason); broken == nil {
+		c.sendClose(payload) //nolint:errcheck // see above
+	}
 	return err
 }
 
@@ -310,7 +295,5 @@ func (c *Conn) readControl(h header) error {
 	if broken != nil {
 		return c.refuse(broken.Code, broken.Reason)
 	}
-	err := c.fail(closed)
-	c.answerClose(closed.Code, "")
-	return err
+	return c.answerClose(closed, closed.Code, "")
 }

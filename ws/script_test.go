@@ -3,12 +3,8 @@ package ws_test
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"crypto/sha1"
-	"encoding/base64"
 	"io"
 	"net"
-	"net/http"
 	"testing"
 	"time"
 
@@ -20,7 +16,6 @@ type script struct {
 	net.Conn // nil: all that is used is below
 	in       [][]byte
 	out      bytes.Buffer
-	answer   func(request []byte) []byte // to the first write; nil: none
 }
 
 func (s *script) Read(p []byte) (int, error) {
@@ -36,11 +31,6 @@ func (s *script) Read(p []byte) (int, error) {
 }
 
 func (s *script) Write(p []byte) (int, error) {
-	if s.answer != nil {
-		s.in = append([][]byte{s.answer(p)}, s.in...)
-		s.answer = nil
-		return len(p), nil
-	}
 	return s.out.Write(p)
 }
 
@@ -50,49 +40,26 @@ func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 
 // scripted opens a connection whose peer sends in, in those pieces, and no more.
-func scripted(t testing.TB, role string, o ws.Options, in ...[]byte) *ws.Conn {
-	c, _ := scriptedBoth(t, role, o, in...)
+func scripted(t testing.TB, o ws.Options, in ...[]byte) *ws.Conn {
+	c, _ := scriptedBoth(t, o, in...)
 	return c
 }
 
-func scriptedBoth(t testing.TB, role string, o ws.Options, in ...[]byte) (*ws.Conn, *script) {
+func scriptedBoth(t testing.TB, o ws.Options, in ...[]byte) (*ws.Conn, *script) {
 	t.Helper()
 	for i := range in {
 		in[i] = bytes.Clone(in[i])
 	}
 	s := &script{in: in}
-	if role == "server" {
-		c, err := ws.Accept(hijacked{nc: s}, handshake(), &ws.AcceptOptions{Options: o})
-		if err != nil {
-			t.Fatalf("Accept() = %v", err)
-		}
-		s.out.Reset()
-		return c, s
-	}
-	s.answer = func(request []byte) []byte {
-		return []byte("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
-			"Sec-WebSocket-Accept: " + keyOf(t, request) + "\r\n\r\n")
-	}
-	dial := func(context.Context, string, string) (net.Conn, error) { return s, nil }
-	c, err := ws.Dial(context.Background(), "ws://localhost/ws", &ws.DialOptions{Options: o, Dial: dial})
+	c, err := ws.Accept(hijacked{nc: s}, handshake(), &ws.AcceptOptions{Options: o})
 	if err != nil {
-		t.Fatalf("Dial() = %v", err)
+		t.Fatalf("Accept() = %v", err)
 	}
+	s.out.Reset()
 	return c, s
 }
 
 // newReader reads b, and then more.
 func newReader(b []byte, more ...io.Reader) *bufio.Reader {
 	return bufio.NewReader(io.MultiReader(append([]io.Reader{bytes.NewReader(b)}, more...)...))
-}
-
-// keyOf tells how a server answers the key of a request.
-func keyOf(t testing.TB, request []byte) string {
-	t.Helper()
-	r, err := http.ReadRequest(newReader(request))
-	if err != nil {
-		t.Fatalf("Dial sends %q: %v", request, err)
-	}
-	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
-	return base64.StdEncoding.EncodeToString(sum[:])
 }

@@ -1,110 +1,59 @@
 package ws
 
-import (
-	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"time"
-)
+import "time"
 
 // largeOutput is how many bytes are gathered for one write to the network, at most.
 const largeOutput = 32 << 10
 
 // Write sends a message in one frame, after those of others who wait. It neither changes nor keeps p. Text has to be valid
-// UTF-8, which is not checked.
+// UTF-8; Write does not check that. If it takes longer than WriteTimeout, it shuts the connection.
 //
-// The error is the context's if it ended before the turn came: then the connection is as it was. If it ends during the
-// writing, or that takes longer than WriteTimeout, the connection is shut. Otherwise the error tells how the connection
-// has ended, as that of Read does, or is ErrClosed after Close.
-func (c *Conn) Write(ctx context.Context, t Type, p []byte) error {
-	if err := c.beginWrite(ctx); err != nil {
-		return err
-	}
-	err := c.writeFrame(opcode(t), p)
-	c.endWrite()
-	return err
+// The error says how the connection has ended, as that of Read does, or is ErrClosed after Close.
+func (c *Conn) Write(t Type, p []byte) error {
+	return c.turn(func() error { return c.writeFrame(opcode(t), p) })
 }
 
-// AppendHead adds to b what stands before the payload of a server's message, which has size bytes. With the payload behind
-// it, b is one more message for WriteEncoded: so a server can put messages together from parts that many peers share.
-func AppendHead(b []byte, t Type, size int) []byte { return appendHeader(b, opcode(t), size, false) }
+// AppendHead adds to b what precedes the payload of a message, which has size bytes. With the payload behind it, b has one
+// more message for WriteEncoded: so a server can build messages from parts that many peers share.
+func AppendHead(b []byte, t Type, size int) []byte { return appendHeader(b, opcode(t), size) }
 
-// WriteEncoded sends messages that were put together with AppendHead, with one write to the network. Only a server may
-// call it. Errors are those of Write; some of the messages may have been sent.
-func (c *Conn) WriteEncoded(ctx context.Context, messages []byte) error {
-	if err := c.beginWrite(ctx); err != nil {
-		return err
-	}
-	err := c.send(messages)
-	c.endWrite()
-	return err
+// WriteEncoded sends messages that were built with AppendHead, with one write to the network. Errors are those of
+// Write; some of the messages may have been sent.
+func (c *Conn) WriteEncoded(messages []byte) error {
+	return c.turn(func() error { return c.send(messages) })
 }
 
 // Ping sends a ping, and does not wait for the pong: see LastPong. Errors are those of Write.
-func (c *Conn) Ping(ctx context.Context) error {
-	if err := c.beginWrite(ctx); err != nil {
-		return err
-	}
-	err := c.writeFrame(opPing, nil)
-	c.endWrite()
-	return err
+func (c *Conn) Ping() error {
+	return c.turn(func() error { return c.writeFrame(opPing, nil) })
 }
 
-// beginWrite waits for the turn to write.
-func (c *Conn) beginWrite(ctx context.Context) error {
-	if err := c.acquire(ctx, c.writing); err != nil {
-		return err
-	}
+// turn waits for the turn to write, and writes.
+func (c *Conn) turn(write func() error) error {
+	c.writing <- struct{}{}
 	err := c.failure()
 	if err == nil && c.closeSent {
 		err = ErrClosed
 	}
 	if err == nil {
-		err = c.writeWatch.begin(ctx, c)
+		err = write()
 	}
-	if err != nil {
-		<-c.writing
-	}
-	return err
-}
-
-// endWrite gives the turn to the next.
-func (c *Conn) endWrite() {
-	c.writeWatch.end()
 	<-c.writing
-	c.writePongs()
+	c.writePongs() //nolint:errcheck // the next call fails
+	return err
 }
 
 // writeFrame sends one frame, by one write to the network if it is not longer than largeOutput.
 func (c *Conn) writeFrame(op opcode, p []byte) error {
 	out := getBuffer(min(maxHeader+len(p), largeOutput))
 	defer out.free()
-	out.b = appendHeader(out.b, op, len(p), c.client)
-	if !c.client {
-		n := min(len(p), cap(out.b)-len(out.b))
-		out.b = append(out.b, p[:n]...)
-		if err := c.send(out.b); err != nil {
-			return err
-		}
-		return c.send(p[n:])
+	out.b = appendHeader(out.b, op, len(p))
+	n := min(len(p), cap(out.b)-len(out.b))
+	out.b = append(out.b, p[:n]...)
+	if err := c.send(out.b); err != nil {
+		return err
 	}
-	at := len(out.b)
-	out.b = out.b[:at+4]
-	rand.Read(out.b[at:]) //nolint:errcheck // it never fails; section 5.3 wants a key that nobody can predict
-	key := binary.LittleEndian.Uint32(out.b[at:])
-	for {
-		at = len(out.b)
-		n := min(len(p), cap(out.b)-at)
-		out.b = append(out.b, p[:n]...)
-		key = mask(out.b[at:], key)
-		if err := c.send(out.b); err != nil {
-			return err
-		}
-		p, out.b = p[n:], out.b[:0]
-		if len(p) == 0 {
-			return nil
-		}
-	}
+	return c.send(p[n:])
 }
 
 // send writes to the network. Its deadline is set ahead, so that not every write has to set it.
@@ -134,7 +83,7 @@ func (c *Conn) answerPing(payload []byte) error {
 	return c.writePongs()
 }
 
-// writePongs sends what pong is due, unless somebody is writing, who will do it then.
+// writePongs sends the pong that is due, unless somebody is writing, who does so afterwards.
 func (c *Conn) writePongs() error {
 	for {
 		c.mu.Lock()

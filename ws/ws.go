@@ -1,17 +1,17 @@
-// Package ws speaks the WebSocket protocol, version 13 (RFC 6455), on either side of a connection.
+// Package ws speaks the WebSocket protocol, version 13 (RFC 6455), on the server's side of a connection.
 //
-// A connection goes through these states; whatever happens first decides, and every later call tells the same:
+// A connection goes through these states. What happens first decides, and every later call returns the same:
 //
 //	open ──Close: close frame sent──▶ closing ──peer's close frame, or time──▶ TCP closed
 //	open ──peer's close frame──▶ answered (by Read) ──Close──▶ TCP closed
-//	open ──peer breaks a rule──▶ told so by a close frame (by Read) ──Close──▶ TCP closed
-//	any  ──input or output fails, a context ends in the middle of it, CloseNow──▶ TCP closed
+//	open ──peer breaks a rule──▶ close frame sent (by Read) ──Close──▶ TCP closed
+//	any  ──input or output fails or takes too long, CloseNow──▶ TCP closed
 //
 // So whoever opens a connection reads it until Read fails, and then calls Close or CloseNow. One goroutine reads. Any
-// number may write: they take turns, and each can give up waiting for its turn. The package starts no goroutine of its
-// own, besides what [context.AfterFunc] does.
+// number may write: they take turns. Timeouts bound each call but Read between messages; CloseNow ends all of them. The
+// package starts no goroutine.
 //
-// An idle connection holds about 1.3 KiB and no other buffer: memory for messages comes from pools and goes back as soon as
+// An idle connection holds about 1 KiB and no other buffer: memory for messages comes from pools and goes back as soon as
 // the message is done. A server that reads in a fresh goroutine, after its handler has returned, also gives back what
 // net/http holds for the request.
 package ws
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Type is what a message carries (RFC 6455, section 5.6).
+// Type is the kind of a message (RFC 6455, section 5.6).
 type Type byte
 
 const (
@@ -29,28 +29,18 @@ const (
 	Binary Type = 2
 )
 
-func (t Type) String() string {
-	switch t {
-	case Text:
-		return "text"
-	case Binary:
-		return "binary"
-	}
-	return "invalid"
-}
-
-// Options are what both sides can choose. Zero values take the defaults.
+// Options bound a connection. Zero values take the defaults.
 type Options struct {
 	// MaxMessage is the longest message that Read accepts, in bytes of payload. A longer one ends the connection with
 	// code 1009, before its payload is read. Default 1 MiB.
 	MaxMessage int
 
 	// MessageTimeout is how long a message may take from its first byte to its last. A slower one ends the connection
-	// with code 1008. Between messages, Read waits as long as its context lets it. Default 30 s.
+	// with code 1008. Between messages, Read waits without limit. Default 30 s.
 	MessageTimeout time.Duration
 
-	// WriteTimeout is how long the writing of one message, batch or control frame may take before the connection fails;
-	// it may take half as long again, as deadlines are set ahead for several writes. Default 10 s.
+	// WriteTimeout is how long the writing of one message, batch or control frame may take before the connection fails.
+	// The limit may be half as long again, as one deadline serves several writes. Default 10 s.
 	WriteTimeout time.Duration
 
 	// CloseTimeout is how long Close waits for the peer. Default 5 s.

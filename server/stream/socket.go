@@ -2,7 +2,6 @@ package stream
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -46,15 +45,14 @@ func (s *Service) newSocket(p auth.Principal, conn *ws.Conn) *socket {
 }
 
 // run reads until the connection has ended, and then gives up all of it. What a refused client sends means nothing, and is
-// not held. Reads and writes have no context: who ends the client's shuts its wire, and a connection that watches a context
-// holds more.
+// not held.
 func (k *socket) run(refused bool) {
 	if refused {
-		k.conn.Discard(context.Background())
+		k.conn.Discard()
 		k.quit()
 		return
 	}
-	typ, text, err := k.conn.Read(context.Background())
+	typ, text, err := k.conn.Read()
 	if err != nil {
 		k.quit()
 		return
@@ -70,7 +68,7 @@ func (k *socket) run(refused bool) {
 // quit gives up the connection.
 func (k *socket) quit() {
 	k.c.cancel()
-	k.conn.Close(context.Background(), ws.CodeNormal, "") //nolint:errcheck // it is over either way
+	k.conn.Close(ws.CodeNormal, "") //nolint:errcheck // it is over either way
 	k.c.close()
 }
 
@@ -256,10 +254,10 @@ func (k *socket) idle() {
 		return
 	}
 	k.pinged = time.Now()
-	k.conn.Ping(context.Background()) //nolint:errcheck // the reader notices
+	k.conn.Ping() //nolint:errcheck // the reader notices
 }
 
-func (k *socket) write(out []byte) error { return k.conn.WriteEncoded(context.Background(), out) }
+func (k *socket) write(out []byte) error { return k.conn.WriteEncoded(out) }
 
 func (k *socket) over(f *follower) {
 	k.c.mu.Lock()
@@ -282,7 +280,7 @@ func (k *socket) bye(e ending) {
 		}
 	}
 	if k.c.sendFrom(1); !k.c.gone {
-		k.conn.Close(context.Background(), ws.Code(e.code), e.reason) //nolint:errcheck // it is over either way
+		k.conn.Close(ws.Code(e.code), e.reason) //nolint:errcheck // it is over either way
 	}
 }
 
