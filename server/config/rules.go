@@ -47,7 +47,7 @@ func rule(pattern, want string, more func(string) string) *shape.Rule {
 func checkRef(s string) string {
 	if s != "" {
 		if err := secret.Check(s); err != nil {
-			return err.Error()
+			return secret.Clause(err)
 		}
 	}
 	return ""

@@ -3,6 +3,8 @@ package secret
 import (
 	"fmt"
 	"strings"
+
+	"agentd/server/fault"
 )
 
 // A Report is what is known about the active store.
@@ -20,7 +22,7 @@ type Report struct {
 // The encrypted file at path is available when the environment names a passphrase; it need not exist yet. A file that
 // exists and cannot be read with it is an error, never a reason to fall back. With strict only the first store is tried.
 //
-// The resolver reads the passphrase, and should get the store as its own. Errors are [*Error], of kind
+// The resolver reads the passphrase, and should get the store as its own. Errors are faults,
 // strict-secrets-unavailable when no store that may be active is available.
 func Activate(source string, strict bool, path string, r *Resolver) (Store, Report, error) {
 	report := Report{StrictMode: strict, HeadlessReasons: []string{}}
@@ -35,9 +37,9 @@ func Activate(source string, strict bool, path string, r *Resolver) (Store, Repo
 	}
 	var reasons []string
 	for _, kind := range report.FallbackChain {
-		store, reason, e := try(kind, path, r)
-		if e != nil {
-			return nil, Report{}, e
+		store, reason, err := try(kind, path, r)
+		if err != nil {
+			return nil, Report{}, failure(err)
 		}
 		if store == nil {
 			reasons = append(reasons, reason)
@@ -49,26 +51,26 @@ func Activate(source string, strict bool, path string, r *Resolver) (Store, Repo
 		}
 		return store, report, nil
 	}
-	return nil, Report{}, &Error{Kind: StrictUnavailable,
-		Message: fmt.Sprintf("the store of secrets %s is not available: %s", strings.Join(report.FallbackChain, " or "), strings.Join(reasons, "; "))}
+	return nil, Report{}, failed(fault.StrictSecretsUnavailable, "the store of secrets %s is not available: %s",
+		strings.Join(report.FallbackChain, " or "), strings.Join(reasons, "; "))
 }
 
 // try opens a store, or tells why it is not available.
-func try(kind, path string, r *Resolver) (Store, string, *Error) {
+func try(kind, path string, r *Resolver) (Store, string, error) {
 	switch kind {
 	case "env":
 		return envStore{r.lookup}, "", nil
 	case "encrypted-file":
-		passphrase, e := r.master()
-		if e != nil {
-			return nil, "", e
+		passphrase, err := r.master()
+		if err != nil {
+			return nil, "", err
 		}
 		if passphrase == nil {
 			return nil, "neither " + Passphrase + " nor " + PassphraseAt + " is set", nil
 		}
 		s := &fileStore{path: path, passphrase: passphrase}
 		if _, err := s.read(); err != nil {
-			return nil, "", failure(err)
+			return nil, "", err
 		}
 		return s, "", nil
 	case "keyring":

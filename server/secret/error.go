@@ -2,6 +2,7 @@ package secret
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,66 +10,35 @@ import (
 	"agentd/server/fault"
 )
 
-// A Kind says what is wrong with a reference, or why a store or a reference gives nothing. It is stable.
-type Kind string
-
-// Kinds of texts that are no references.
-const (
-	EmptyInput             Kind = "empty-input"
-	NakedString            Kind = "naked-string" // no scheme: perhaps the secret itself
-	MalformedURI           Kind = "malformed-uri"
-	InvalidScheme          Kind = "invalid-scheme"
-	UnknownScheme          Kind = "unknown-scheme"
-	MissingAuthority       Kind = "missing-authority"
-	UnexpectedAuthority    Kind = "unexpected-authority"
-	EmptyPath              Kind = "empty-path"
-	InvalidPercentEncoding Kind = "invalid-percent-encoding"
-)
-
-// Kinds of references without a value, and of stores that refuse.
-const (
-	ResolutionFailed  Kind = "resolution-failed"
-	LiteralForbidden  Kind = "literal-secrets-forbidden"
-	AccessDenied      Kind = "secret-access-denied"
-	StrictUnavailable Kind = "strict-secrets-unavailable"
-	MissingPeer       Kind = "missing-peer-dependency"
-)
-
-// An Error tells of a reference or a store. errors.As and fault.Of also find it as a *fault.Error: the kinds of texts that
-// are no references are secret-ref-invalid there, with the kind as the member kind, the others have a row of their own.
-type Error struct {
-	Kind    Kind
-	Message string // a clause without a full stop; it holds no secret
-	Hint    string // a sentence; may be empty
+// failed is a fault with a clause as its message, which it makes a sentence.
+func failed(kind *fault.Kind, clause string, args ...any) *fault.Error {
+	text := fmt.Sprintf(clause, args...)
+	first, size := utf8.DecodeRuneInString(text)
+	return fault.New(kind, "%c%s.", unicode.ToUpper(first), text[size:])
 }
 
-func (e *Error) Error() string { return e.Message }
-
-// As lets errors.As find e as a *fault.Error.
-func (e *Error) As(target any) bool {
-	f, ok := target.(**fault.Error)
-	if !ok {
-		return false
-	}
-	first, size := utf8.DecodeRuneInString(e.Message)
-	message := strings.TrimSuffix(string(unicode.ToUpper(first))+e.Message[size:], ".") + "."
-	if kind := fault.ByCode(string(e.Kind)); kind != nil {
-		*f = fault.New(kind, "%s", message)
-	} else {
-		*f = fault.New(fault.SecretRefInvalid, "%s", message).With("kind", string(e.Kind))
-	}
-	(*f).Advise(e.Hint)
-	return true
+// Clause is the message of an error of this package as a part of a sentence.
+func Clause(err error) string {
+	text := strings.TrimSuffix(fault.Of(err).Message, ".")
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToLower(first)) + text[size:]
 }
 
-func unresolved(message string) *Error { return &Error{Kind: ResolutionFailed, Message: message} }
+// invalid is the error of a text that is not a valid reference; form is the value of its member kind, which is stable.
+func invalid(form, clause string, args ...any) error {
+	return failed(fault.SecretRefInvalid, clause, args...).With("kind", form)
+}
+
+// failure makes an error that is a clause a resolution-failed; it keeps faults and nil.
+func failure(err error) error {
+	if _, classified := errors.AsType[*fault.Error](err); err == nil || classified {
+		return err
+	}
+	return failed(fault.ResolutionFailed, "%v", err)
+}
 
 // Unresolvable is the error of a start whose configuration has a reference without a value: at the dotted path, with the
 // reference as people may see it.
 func Unresolvable(path, shown string, err error) *fault.Error {
-	f := fault.New(fault.SecretUnresolvable, "%s (%s): %v.", path, shown, err).With("path", path)
-	if e, ok := errors.AsType[*Error](err); ok {
-		f.Advise(e.Hint)
-	}
-	return f
+	return fault.New(fault.SecretUnresolvable, "%s (%s): %s.", path, shown, Clause(err)).With("path", path).Advise(fault.Of(err).Hint)
 }

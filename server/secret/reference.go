@@ -1,10 +1,12 @@
 package secret
 
 import (
-	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"agentd/server/fault"
 )
 
 // A Ref is a reference that was read: scheme ":" ["//" authority] path ["?" query] ["#" fragment], a subset of RFC 3986.
@@ -57,40 +59,30 @@ var (
 	validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// Parse reads a reference. The error is an [*Error] of one of the kinds of references; it shows nothing of the text,
-// not even its length, because the text may be a secret in the wrong place.
+// Parse reads a reference. The error is secret-ref-invalid. It shows nothing of the text, not even its length, because the
+// text may be a secret in the wrong place.
 func Parse(text string) (Ref, error) {
-	ref, e := parse(text)
-	if e != nil {
-		return Ref{}, e
-	}
-	return ref, nil
-}
-
-func parse(text string) (Ref, *Error) {
-	wrong := func(kind Kind, format string, args ...any) (Ref, *Error) {
-		return Ref{}, &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
-	}
-	none := func(kind Kind) (Ref, *Error) {
-		return wrong(kind, "want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret")
+	wrong := func(form, clause string, args ...any) (Ref, error) { return Ref{}, invalid(form, clause, args...) }
+	none := func(form string) (Ref, error) {
+		return wrong(form, "want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret")
 	}
 	name, rest, colon := strings.Cut(text, ":")
 	switch {
 	case strings.TrimSpace(text) == "":
-		return wrong(EmptyInput, "the reference is empty")
+		return wrong("empty-input", "the reference is empty")
 	case len(text) > maxRef:
-		return wrong(MalformedURI, "a reference has at most %d bytes", maxRef)
+		return wrong("malformed-uri", "a reference has at most %d bytes", maxRef)
 	case !colon:
-		return none(NakedString)
+		return none("naked-string")
 	case !validScheme.MatchString(name):
-		return none(InvalidScheme)
+		return none("invalid-scheme")
 	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7F }):
-		return wrong(MalformedURI, "a reference has no control characters; write them as %%XX")
+		return wrong("malformed-uri", "a reference has no control characters; write them as %%XX")
 	}
 	r := Ref{Scheme: strings.ToLower(name), Query: map[string]string{}, raw: text}
 	s, known := schemes[r.Scheme]
 	if !known {
-		return none(UnknownScheme)
+		return none("unknown-scheme")
 	}
 	rest, fragment, hasFragment := strings.Cut(rest, "#")
 	path, query, _ := strings.Cut(rest, "?")
@@ -104,118 +96,79 @@ func parse(text string) (Ref, *Error) {
 		r.Authority, path = path[:at], path[at:]
 	}
 	ok := true
-	r.Authority = decode(r.Authority, &ok)
-	r.Path = decode(path, &ok)
-	r.Fragment = decode(fragment, &ok)
+	decode := func(s string) string {
+		text, err := url.PathUnescape(s)
+		ok = ok && err == nil
+		return text
+	}
+	r.Authority, r.Path, r.Fragment = decode(r.Authority), decode(path), decode(fragment)
 	for pair := range strings.SplitSeq(query, "&") {
 		if pair != "" {
 			key, value, _ := strings.Cut(strings.ReplaceAll(pair, "+", " "), "=")
-			r.Query[decode(key, &ok)] = decode(value, &ok)
+			r.Query[decode(key)] = decode(value)
 		}
 	}
 	switch {
 	case !ok:
-		return wrong(InvalidPercentEncoding, "a %% begins two hexadecimal digits; write %% itself as %%25")
+		return wrong("invalid-percent-encoding", "a %% begins two hexadecimal digits; write %% itself as %%25")
 	case hasAuthority && s.authority == noAuthority:
-		return wrong(UnexpectedAuthority, "no // follows %s:", r.Scheme)
+		return wrong("unexpected-authority", "no // follows %s:", r.Scheme)
 	case hasAuthority && r.Authority == "" && r.Path == "", hasAuthority && r.Authority == "" && s.authority == anyAuthority:
-		return wrong(MissingAuthority, "want %s after %s://", s.path, r.Scheme)
+		return wrong("missing-authority", "want %s after %s://", s.path, r.Scheme)
 	case r.Authority != "" && r.Authority != "localhost" && s.authority == thisMachine:
-		return wrong(UnexpectedAuthority, "the file is on this machine: write %[1]s:path or %[1]s:///path", r.Scheme)
+		return wrong("unexpected-authority", "the file is on this machine: write %[1]s:path or %[1]s:///path", r.Scheme)
 	case strings.Contains(r.Authority, "@"):
-		return wrong(UnexpectedAuthority, "want a host alone after %s://, without a user or a password", r.Scheme)
+		return wrong("unexpected-authority", "want a host alone after %s://, without a user or a password", r.Scheme)
 	case r.Path == "" && (r.Authority == "" || s.authority == thisMachine):
-		return wrong(EmptyPath, "want %s: and %s", r.Scheme, s.path)
+		return wrong("empty-path", "want %s: and %s", r.Scheme, s.path)
 	case hasFragment && !s.fragment:
-		return wrong(MalformedURI, "no # follows %s: and %s; write # as %%23", r.Scheme, s.path)
+		return wrong("malformed-uri", "no # follows %s: and %s; write # as %%23", r.Scheme, s.path)
 	case r.Scheme == "env" && !validVariable.MatchString(r.Path):
-		return wrong(MalformedURI, "want env: and the name of a variable: letters, digits and _")
+		return wrong("malformed-uri", "want env: and the name of a variable: letters, digits and _")
 	case strings.ContainsRune(r.Authority+r.Path+r.Fragment, 0):
-		return wrong(MalformedURI, "a path has no NUL")
+		return wrong("malformed-uri", "a path has no NUL")
 	}
 	if where, given := r.Query["key"]; given && r.Scheme == "encrypted-file" {
 		const source = "the passphrase of an encrypted file comes from env: or file:"
 		if name, _, _ := strings.Cut(where, ":"); strings.EqualFold(name, "encrypted-file") {
-			return wrong(MalformedURI, source) // what it says itself after ?key= is not looked at
+			return wrong("malformed-uri", source) // what it says itself after ?key= is not looked at
 		}
-		switch key, e := parse(where); {
-		case e != nil:
-			return Ref{}, &Error{Kind: e.Kind, Message: "after ?key=: " + e.Message}
+		switch key, err := Parse(where); {
+		case err != nil:
+			return wrong(fault.Of(err).Extra["kind"].(string), "after ?key=: %s", Clause(err))
 		case key.Scheme != "env" && key.Scheme != "file":
-			return wrong(MalformedURI, source)
+			return wrong("malformed-uri", source)
 		}
 	}
 	for key := range r.Query {
 		switch {
 		case r.Scheme == "vault" || slices.Contains(s.params, key):
 		case len(s.params) == 0:
-			return wrong(MalformedURI, "%s: takes no parameters; write ? as %%3F", r.Scheme)
+			return wrong("malformed-uri", "%s: takes no parameters; write ? as %%3F", r.Scheme)
 		default:
-			return wrong(MalformedURI, "%s: takes %s after its ?, and nothing else; write ? in a path as %%3F", r.Scheme, strings.Join(s.params, " and "))
+			return wrong("malformed-uri", "%s: takes %s after its ?, and nothing else; write ? in a path as %%3F", r.Scheme, strings.Join(s.params, " and "))
 		}
 	}
 	return r, nil
 }
 
-// Check is Parse for a reference that this build must be able to resolve: it also refuses schemes whose other half is
-// not there.
+// Check is Parse for a reference that this build must be able to resolve: it also rejects schemes that this build does not
+// support.
 func Check(text string) error {
-	r, e := parse(text)
-	if e == nil {
-		e = r.peer()
+	r, err := Parse(text)
+	if err != nil {
+		return err
 	}
-	if e != nil {
-		return e
-	}
-	return nil
+	return r.supported()
 }
 
-// peer is the error for a scheme that this build lacks something for.
-func (r Ref) peer() *Error {
-	if lacks := schemes[r.Scheme].peer; lacks != "" {
-		return &Error{Kind: MissingPeer, Message: fmt.Sprintf("this build has no %s, so it cannot resolve %s: references; use %s", lacks, r.Scheme, Usable),
-			Hint: "Use a reference with " + Usable + " instead."}
+// supported is the error for a scheme that this build lacks something for.
+func (r Ref) supported() error {
+	lacks := schemes[r.Scheme].peer
+	if lacks == "" {
+		return nil
 	}
-	return nil
-}
-
-// decode undoes percent-encoding, and sets ok to false when it is none.
-func decode(s string, ok *bool) string {
-	if !strings.Contains(s, "%") {
-		return s
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b = append(b, s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			*ok = false
-			return ""
-		}
-		high, low := digit(s[i+1]), digit(s[i+2])
-		if high > 15 || low > 15 {
-			*ok = false
-			return ""
-		}
-		b = append(b, high<<4|low)
-		i += 2
-	}
-	return string(b)
-}
-
-// digit is the value of a hexadecimal digit, above 15 for anything else.
-func digit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10
-	}
-	return 255
+	return failed(fault.MissingPeerDependency, "this build has no %s, so it cannot resolve %s: references; use %s", lacks, r.Scheme, Usable).Advise("Use a reference with " + Usable + " instead.")
 }
 
 // String is the reference for people. What may be a secret in it is hidden: the value of literal:, a default, and
@@ -251,7 +204,7 @@ func (r Ref) String() string {
 // Show is any text that stands where a reference should, for people: the reference without what may be secret in it, or
 // that it is none.
 func Show(text string) string {
-	if r, err := parse(text); err == nil {
+	if r, err := Parse(text); err == nil {
 		return r.String()
 	}
 	return "(no reference)"

@@ -6,10 +6,13 @@
 package secret
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"sync"
+
+	"agentd/server/fault"
 )
 
 // Variables of the environment that this package reads.
@@ -37,7 +40,7 @@ type Resolver struct {
 	opened map[string]*bundle // encrypted files by path and passphrase, since opening one is meant to be slow
 }
 
-// Resolve returns the value behind a reference, which the caller owns. The error is an [*Error].
+// Resolve returns the value behind a reference, which the caller owns. The error is a fault.
 //
 //	env:NAME              a variable; ?default=TEXT where it is not set
 //	file:PATH             a file without white space at its end; ?encoding=base64 or hex; it warns when others may read
@@ -47,28 +50,26 @@ type Resolver struct {
 //	ref:KEY               a value of the active store
 //	literal:VALUE         the value itself, where that is allowed
 func (r *Resolver) Resolve(text string) ([]byte, error) {
-	value, e := r.resolve(text)
-	if e == nil {
-		e = r.know(value)
+	value, err := r.known(r.resolve(text))
+	return value, failure(err)
+}
+
+// known has the redactor know a value that there is.
+func (r *Resolver) known(value []byte, err error) ([]byte, error) {
+	if err == nil && r.Known != nil && !r.Known.Add(value) {
+		err = fmt.Errorf("more than %d bytes of secrets would be known, too many to hide", maxKnown)
 	}
-	if e != nil {
-		return nil, e
+	if err != nil {
+		return nil, err
 	}
 	return value, nil
 }
 
-// know tells the redactor of a value.
-func (r *Resolver) know(value []byte) *Error {
-	if r.Known == nil || r.Known.Add(value) {
-		return nil
-	}
-	return unresolved(fmt.Sprintf("more than %d bytes of secrets would be known, too many to hide", maxKnown))
-}
-
-func (r *Resolver) resolve(text string) ([]byte, *Error) {
-	ref, e := parse(text)
-	if e != nil {
-		return nil, e
+// resolve returns errors that are faults or clauses.
+func (r *Resolver) resolve(text string) ([]byte, error) {
+	ref, err := Parse(text)
+	if err != nil {
+		return nil, err
 	}
 	switch ref.Scheme {
 	case "env":
@@ -78,7 +79,7 @@ func (r *Resolver) resolve(text string) ([]byte, *Error) {
 		if value, ok := ref.Query["default"]; ok {
 			return []byte(value), nil
 		}
-		return nil, unresolved("the environment variable " + ref.Path + " is not set")
+		return nil, fmt.Errorf("the environment variable %s is not set", ref.Path)
 	case "file":
 		return r.file(ref.Path, ref.Query["encoding"], ref.Query["warnOnPermissions"] != "0")
 	case "encrypted-file":
@@ -88,7 +89,7 @@ func (r *Resolver) resolve(text string) ([]byte, *Error) {
 	case "literal":
 		return r.literal(ref.Path)
 	}
-	return nil, ref.peer()
+	return nil, ref.supported()
 }
 
 func (r *Resolver) lookup(name string) (string, bool) {
@@ -98,48 +99,44 @@ func (r *Resolver) lookup(name string) (string, bool) {
 	return r.Lookup(name)
 }
 
-func (r *Resolver) literal(value string) ([]byte, *Error) {
-	flag, set := r.lookup(AllowLiterals)
+func (r *Resolver) literal(value string) ([]byte, error) {
+	flag, _ := r.lookup(AllowLiterals)
 	where, _ := r.lookup(Environment)
 	why := ""
 	switch {
 	case strings.EqualFold(where, "production"):
 		why = Environment + " is production"
-	case !set || flag != "1":
+	case flag != "1":
 		why = AllowLiterals + " is not 1"
 	case !r.Literals:
 		why = "the program does not allow it"
 	default:
 		return []byte(value), nil
 	}
-	return nil, &Error{Kind: LiteralForbidden, Message: "a literal: reference is refused, because " + why}
+	return nil, failed(fault.LiteralForbidden, "a literal: reference is refused, because %s", why)
 }
 
-func (r *Resolver) stored(key string) ([]byte, *Error) {
+func (r *Resolver) stored(key string) ([]byte, error) {
 	if r.Store == nil {
-		return nil, unresolved("there is no active store of secrets for " + key)
+		return nil, fmt.Errorf("there is no active store of secrets for %s", key)
 	}
 	value, found, err := r.Store.Get(key)
-	switch {
-	case err != nil:
-		return nil, failure(err)
-	case !found:
-		e := unresolved(fmt.Sprintf("the store %s has no value under %q", r.Store.Name(), key))
-		e.Hint = "Keep one with `agentd secrets set " + key + "`, in the store that the server will use."
-		return nil, e
+	if err == nil && !found {
+		err = failed(fault.ResolutionFailed, "the store %s has no value under %q", r.Store.Name(), key).
+			Advise("Keep one with `agentd secrets set " + key + "`, in the store that the server will use.")
 	}
-	return value, nil
+	return value, err
 }
 
 // encrypted reads one value of an encrypted file.
-func (r *Resolver) encrypted(ref Ref) ([]byte, *Error) {
-	passphrase, e := r.key(ref)
-	if e != nil {
-		return nil, e
+func (r *Resolver) encrypted(ref Ref) ([]byte, error) {
+	passphrase, err := r.key(ref)
+	if err != nil {
+		return nil, err
 	}
-	path, e := r.path(ref.Path)
-	if e != nil {
-		return nil, e
+	path, err := r.path(ref.Path)
+	if err != nil {
+		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,13 +145,13 @@ func (r *Resolver) encrypted(ref Ref) ([]byte, *Error) {
 	if b == nil {
 		sealed, err := readSealed(path)
 		if err != nil {
-			return nil, failure(err)
+			return nil, err
 		}
 		if sealed == nil {
-			return nil, unresolved("there is no file " + path)
+			return nil, fmt.Errorf("there is no file %s", path)
 		}
 		if b, err = open(sealed, passphrase); err != nil {
-			return nil, failure(fmt.Errorf("the file %s %w", path, err))
+			return nil, fmt.Errorf("the file %s %w", path, err)
 		}
 		if r.opened == nil {
 			r.opened = map[string]*bundle{}
@@ -163,74 +160,58 @@ func (r *Resolver) encrypted(ref Ref) ([]byte, *Error) {
 	}
 	value, found, err := b.find(ref.Fragment)
 	switch {
-	case err != nil:
-		return nil, failure(err)
-	case !found && ref.Fragment == "":
-		return nil, unresolved("the reference names none of the file's values: write encrypted-file:path#KEY")
-	case !found:
-		return nil, unresolved(fmt.Sprintf("the file %s has no value under %q", path, ref.Fragment))
+	case err != nil || found:
+		return value, err
+	case ref.Fragment == "":
+		return nil, errors.New("the reference names none of the file's values: write encrypted-file:path#KEY")
 	}
-	return value, nil
+	return nil, fmt.Errorf("the file %s has no value under %q", path, ref.Fragment)
 }
 
 // key is the passphrase of an encrypted file.
-func (r *Resolver) key(ref Ref) ([]byte, *Error) {
+func (r *Resolver) key(ref Ref) ([]byte, error) {
 	if where, given := ref.Query["key"]; given {
-		value, e := r.resolve(where)
-		if e == nil && len(value) == 0 {
-			e = unresolved("the passphrase of the encrypted file is empty")
+		value, err := r.resolve(where)
+		if err == nil && len(value) == 0 {
+			err = errors.New("the passphrase of the encrypted file is empty")
 		}
-		if e == nil {
-			e = r.know(value)
-		}
-		return value, e
+		return r.known(value, err)
 	}
-	value, e := r.master()
-	if e == nil && value == nil {
-		e = unresolved("there is no passphrase for encrypted files")
-		e.Hint = "Set " + Passphrase + " or " + PassphraseAt + ", or add ?key=REF to the reference."
+	value, err := r.master()
+	if err == nil && value == nil {
+		err = failed(fault.ResolutionFailed, "there is no passphrase for encrypted files").
+			Advise("Set " + Passphrase + " or " + PassphraseAt + ", or add ?key=REF to the reference.")
 	}
-	return value, e
+	return value, err
 }
 
 // master is the passphrase that the environment names; nil when it names none.
-func (r *Resolver) master() ([]byte, *Error) {
+func (r *Resolver) master() ([]byte, error) {
 	if value, ok := r.lookup(Passphrase); ok && value != "" {
-		return []byte(value), r.know([]byte(value))
+		return r.known([]byte(value), nil)
 	}
 	path, ok := r.lookup(PassphraseAt)
 	if !ok || path == "" {
 		return nil, nil
 	}
-	value, e := r.file(path, "", true)
-	if e == nil && len(value) == 0 {
-		e = unresolved("the file that " + PassphraseAt + " names is empty")
+	value, err := r.file(path, "", true)
+	if err == nil && len(value) == 0 {
+		err = fmt.Errorf("the file that %s names is empty", PassphraseAt)
 	}
-	if e == nil {
-		e = r.know(value)
-	}
-	return value, e
+	return r.known(value, err)
 }
 
 // Files are the files that a reference is read from, also those that do not exist.
 func (r *Resolver) Files(text string) (all []string) {
-	ref, e := parse(text)
-	if e != nil || ref.Scheme != "file" && ref.Scheme != "encrypted-file" {
+	ref, err := Parse(text)
+	if err != nil || ref.Scheme != "file" && ref.Scheme != "encrypted-file" {
 		return nil
 	}
-	if path, e := r.path(ref.Path); e == nil {
+	if path, err := r.path(ref.Path); err == nil {
 		all = append(all, path)
 	}
 	if key, ok := ref.Query["key"]; ok {
 		all = append(all, r.Files(key)...)
 	}
 	return all
-}
-
-// failure is err as an [*Error].
-func failure(err error) *Error {
-	if e, ok := err.(*Error); ok {
-		return e
-	}
-	return unresolved(err.Error())
 }

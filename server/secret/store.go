@@ -13,9 +13,11 @@ import (
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"agentd/server/fault"
 )
 
-// A Store keeps secrets by key. Keys are those that [ValidKey] accepts. Errors are [*Error].
+// A Store keeps secrets by key. Keys are those that [ValidKey] accepts. Errors are faults.
 type Store interface {
 	// Name is the kind of the store: encrypted-file or env.
 	Name() string
@@ -43,11 +45,11 @@ var validKey = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}$`)
 // ValidKey reports whether key can name a secret: 1 to 128 letters, digits and _ . / -, one of the first three kinds first.
 func ValidKey(key string) bool { return validKey.MatchString(key) }
 
-func checkKey(key string) *Error {
+func checkKey(key string) error {
 	if ValidKey(key) {
 		return nil
 	}
-	return &Error{Kind: MalformedURI, Message: "the key of a secret is 1 to 128 letters, digits and _ . / -, and begins with a letter, a digit or _"}
+	return invalid("malformed-uri", "the key of a secret is 1 to 128 letters, digits and _ . / -, and begins with a letter, a digit or _")
 }
 
 // envStore reads variables of the environment. A key is the name of its variable in any case.
@@ -58,8 +60,8 @@ type envStore struct {
 func (envStore) Name() string { return "env" }
 
 func (s envStore) Get(key string) ([]byte, bool, error) {
-	if e := checkKey(key); e != nil {
-		return nil, false, e
+	if err := checkKey(key); err != nil {
+		return nil, false, err
 	}
 	value, found := s.lookup(strings.ToUpper(key))
 	return []byte(value), found, nil
@@ -74,9 +76,9 @@ func (s envStore) Delete(string) (bool, error) { return false, s.readOnly() }
 // List is empty: which variables are secrets, nobody knows.
 func (envStore) List() ([]Entry, error) { return []Entry{}, nil }
 
-func (envStore) readOnly() *Error {
-	return &Error{Kind: AccessDenied, Message: "the active store is the environment, which cannot be changed from here",
-		Hint: "Set " + Passphrase + " or " + PassphraseAt + ": then secrets are kept in an encrypted file."}
+func (envStore) readOnly() error {
+	return failed(fault.SecretAccessDenied, "the active store is the environment, which cannot be changed from here").
+		Advise("Set " + Passphrase + " or " + PassphraseAt + ": then secrets are kept in an encrypted file.")
 }
 
 // fileStore is an encrypted file. Several processes may change it at a time.
@@ -92,25 +94,17 @@ type fileStore struct {
 func (s *fileStore) Name() string { return "encrypted-file" }
 
 func (s *fileStore) Get(key string) ([]byte, bool, error) {
-	if e := checkKey(key); e != nil {
-		return nil, false, e
+	if err := checkKey(key); err != nil {
+		return nil, false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, err := s.read()
 	if err != nil || b == nil {
-		return nil, false, orNil(err)
+		return nil, false, failure(err)
 	}
 	value, found, err := b.find(key)
-	return value, found, orNil(err)
-}
-
-// orNil makes an [*Error] of an error, and keeps nil nil.
-func orNil(err error) error {
-	if err == nil {
-		return nil
-	}
-	return failure(err)
+	return value, found, failure(err)
 }
 
 func (s *fileStore) List() ([]Entry, error) {
@@ -119,7 +113,7 @@ func (s *fileStore) List() ([]Entry, error) {
 	all := []Entry{}
 	b, err := s.read()
 	if err != nil || b == nil {
-		return all, orNil(err)
+		return all, failure(err)
 	}
 	for key := range b.values {
 		all = append(all, Entry{key, b.meta[key].CreatedAt, b.meta[key].UpdatedAt})
@@ -129,16 +123,16 @@ func (s *fileStore) List() ([]Entry, error) {
 }
 
 func (s *fileStore) Check(key string, value []byte) error {
-	switch e := checkKey(key); {
-	case e != nil:
-		return e
+	switch err := checkKey(key); {
+	case err != nil:
+		return err
 	case value == nil:
 	case len(value) == 0:
-		return unresolved("the value is empty")
+		return failed(fault.ResolutionFailed, "the value is empty")
 	case len(value) > maxSize:
-		return unresolved(fmt.Sprintf("the value is larger than %d bytes", maxSize))
+		return failed(fault.ResolutionFailed, "the value is larger than %d bytes", maxSize)
 	case !utf8.Valid(value):
-		return unresolved("the value is not UTF-8 text; encode it, with base64 for instance")
+		return failed(fault.ResolutionFailed, "the value is not UTF-8 text; encode it, with base64 for instance")
 	}
 	return nil
 }
@@ -198,7 +192,7 @@ func (s *fileStore) read() (*bundle, error) {
 func (s *fileStore) change(fn func(*bundle) (changed bool, err error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return orNil(s.changeLocked(fn))
+	return failure(s.changeLocked(fn))
 }
 
 func (s *fileStore) changeLocked(fn func(*bundle) (bool, error)) error {

@@ -195,7 +195,7 @@ func TestEncryptedFile(t *testing.T) {
 			t.Errorf("Resolve(%s) = %q, %v, want %q", ref, v, err, want)
 		}
 	}
-	for ref, want := range map[string]string{"ref:none": `no value under "none"`, "ref:a%20b": "the key of a secret is", "encrypted-file:secrets.kse#none": `no value under "none"`} {
+	for ref, want := range map[string]string{"ref:none": `no value under "none"`, "ref:a%20b": "he key of a secret is", "encrypted-file:secrets.kse#none": `no value under "none"`} {
 		if v, err := r.Resolve(ref); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Resolve(%s) = %q, %v, want an error with %q", ref, v, err, want)
 		}
