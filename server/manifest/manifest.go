@@ -141,7 +141,7 @@ func (b *builder) providers() {
 		c := b.Config.Providers[id]
 		prices := provider.Prices{}
 		for model, p := range c.Prices {
-			prices[model] = provider.Price(p)
+			prices[model] = provider.Price{Input: p.Input, Output: p.Output, CachedRead: p.CachedRead, CacheWrite: p.CacheWrite, Reasoning: p.Reasoning}
 		}
 		var p provider.Provider
 		var err error
