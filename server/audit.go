@@ -15,7 +15,6 @@ import (
 	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/gate"
 	"agentd/server/health"
 	"agentd/server/message"
 	"agentd/server/outbound"
@@ -65,11 +64,6 @@ func (s *Server) openAudit(ctx context.Context, p *parts, o audit.Options) (err 
 	return err
 }
 
-// auditStage is what the gate records with.
-func (s *Server) auditStage(p *parts) gate.Audit {
-	return gate.Audit{Log: p.audit, Trailing: s.cfg.Audit.Wait == "writes"}
-}
-
 // auditStart records that the server starts, with what configuration and which tool events it will record. The digest is
 // over the configuration as JSON; secrets are in it as references only.
 func (s *Server) auditStart(ctx context.Context, p *parts) error {
@@ -80,10 +74,8 @@ func (s *Server) auditStart(ctx context.Context, p *parts) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(text)
 	return p.audit.Append(ctx, audit.Record{Actor: systemActor, Action: audit.ServerStart, Target: "server", Decision: audit.Success,
-		Metadata: map[string]any{"version": Version, "pid": os.Getpid(), "configSha256": hex.EncodeToString(sum[:]),
-			"toolEvents": s.cfg.Audit.ToolEvents}})
+		Metadata: map[string]any{"version": Version, "pid": os.Getpid(), "configSha256": digest(text), "toolEvents": s.cfg.Audit.ToolEvents}})
 }
 
 // auditStop records that the server stops in good order. A start without one before it came after a crash.
@@ -96,19 +88,28 @@ func (s *Server) auditStop(p *parts) error {
 
 var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
 
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// note records what the server itself has done, and does not wait for the entry. An entry that cannot be made is logged.
+func (s *Server) note(p *parts, r audit.Record) {
+	if p.audit == nil {
+		return
+	}
+	r.Actor = systemActor
+	if err := p.audit.Note(context.Background(), r); err != nil {
+		s.log.Error("an action of the server could not be recorded", "action", r.Action, "target", r.Target, "error", err)
+	}
+}
+
 // auditCertificate records that another certificate takes the place of the one before: all that changes of the
 // configuration while the server runs.
 func (s *Server) auditCertificate(p *parts) func(*tls.Certificate) {
 	return func(c *tls.Certificate) {
-		if p.audit == nil {
-			return
-		}
-		sum := sha256.Sum256(c.Certificate[0])
-		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.ConfigReload, Target: "server.tls", Decision: audit.Success,
-			Metadata: map[string]any{"certificateSha256": hex.EncodeToString(sum[:])}})
-		if err != nil {
-			s.log.Error("change of certificate could not be recorded", "error", err)
-		}
+		s.note(p, audit.Record{Action: audit.ConfigReload, Target: "server.tls", Decision: audit.Success,
+			Metadata: map[string]any{"certificateSha256": digest(c.Certificate[0])}})
 	}
 }
 
@@ -157,11 +158,7 @@ func toolRecord(h *agent.Happening) audit.Record {
 		r.Metadata["void"] = true
 	}
 	if h.GrantedBy != nil {
-		all := make([]any, len(h.GrantedBy))
-		for i, by := range h.GrantedBy {
-			all[i] = by
-		}
-		r.Metadata["grantedBy"] = all
+		r.Metadata["grantedBy"] = h.GrantedBy
 	}
 	if h.ArgsDigest != "" && h.Event != event.ToolEnd && h.Event != event.ToolError {
 		r.Metadata["argsDigest"] = h.ArgsDigest
@@ -186,36 +183,20 @@ func cut(s string, most int) string { return s[:min(len(s), most)] }
 func (s *Server) redacted(p *parts) func(transport string, d *commentary.Decision) {
 	return func(transport string, d *commentary.Decision) {
 		p.metrics.RedactionDrops.Inc()
-		if p.audit == nil {
-			return
-		}
-		reasons := make([]any, len(d.Reasons))
-		for i, r := range d.Reasons {
-			reasons[i] = r
-		}
-		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.Sanitised, Target: transport + ":" + d.EventType,
-			Decision: audit.Success, Metadata: map[string]any{"policy": string(d.Policy), "applied": true, "boundary": "event-emission", "reasons": reasons,
+		s.note(p, audit.Record{Action: audit.Sanitised, Target: transport + ":" + d.EventType, Decision: audit.Success,
+			Metadata: map[string]any{"policy": string(d.Policy), "applied": true, "boundary": "event-emission", "reasons": d.Reasons,
 				"matchedPattern": d.MatchedPattern, "sha256OfBefore": d.SHA256Before, "sha256OfAfter": d.SHA256After}})
-		if err != nil {
-			s.log.Error("sanitised delivery could not be recorded", "event", d.EventType, "error", err)
-		}
 	}
 }
 
 // refusedDial records a connection that was refused.
 func (s *Server) refusedDial(p *parts) func(outbound.Denial) {
 	return func(d outbound.Denial) {
-		if p.audit == nil {
-			return
-		}
 		facts := map[string]any{"setting": d.Setting, "reason": cut(d.Reason, 1024)}
 		if d.Address.IsValid() {
 			facts["address"] = d.Address.String()
 		}
-		err := p.audit.Note(context.Background(), audit.Record{Actor: systemActor, Action: audit.OutboundDenied, Target: d.Target, Decision: audit.Denied, Metadata: facts})
-		if err != nil {
-			s.log.Error("refused connection could not be recorded", "target", d.Target, "error", err)
-		}
+		s.note(p, audit.Record{Action: audit.OutboundDenied, Target: d.Target, Decision: audit.Denied, Metadata: facts})
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -44,8 +43,8 @@ func openFiles() int {
 	return int(min(uint64(l.Cur), 1<<30))
 }
 
-// connectionLimit is what server.maxConnections comes to. When it is 0, half of the files are left for the store, for
-// programs, which take up to six each while they start, and for connections that the server makes.
+// connectionLimit is the effective server.maxConnections. For 0, half of the files are left for the store, for programs,
+// which take up to six each while they start, and for connections that the server makes.
 func connectionLimit(configured int) int {
 	if configured > 0 {
 		return configured
@@ -53,31 +52,24 @@ func connectionLimit(configured int) int {
 	return max(1, min(openFiles()/2, mostConnections))
 }
 
-// connections counts what a listener has accepted. Beyond a limit, and beyond the share that one address may have of it, the
-// connection that has been idle longest makes room; where none is idle, the new one is refused: with 503 or, where the client
-// waits for a TLS handshake, by closing it. A connection counts until it is closed, whatever protocol it has come to.
+// connections is a limit on what listeners accept. Beyond it, and beyond the share that one address may have of it, the
+// connection that has been idle longest makes room. Where none is idle, the new one is refused: with 503 or, where the
+// client waits for a TLS handshake, by closing it. A connection counts until it is closed, whatever its protocol.
 type connections struct {
-	max    int
-	share  int // of one network; max where all may come from a proxy
-	log    *slog.Logger
-	answer []byte // to a request of a connection that is refused
-
+	max     int
+	share   int // of one network; max where all may come from a proxy
+	log     *slog.Logger
+	answer  []byte // to a request of a connection that is refused
 	refused *metrics.Counter
 	freed   chan struct{} // holds a token when one was closed lately
 
 	mu   sync.Mutex // guards the fields below and those of the connections
 	open int
-	of   map[netip.Prefix]*clients // who has any
-	idle list.List                 // of *counted; the one that has been idle longest is in front
+	of   map[netip.Prefix]int // how many a network has
+	idle list.List            // of *counted; the one that has been idle longest is in front
 
 	places chan struct{}  // one token per refused connection that is answered
 	work   sync.WaitGroup // of those
-}
-
-// clients are the connections of one network.
-type clients struct {
-	open int
-	idle list.List // as of connections
 }
 
 // newConnections makes a limit. Where all connections may be those of a proxy, an address has no share.
@@ -87,39 +79,32 @@ func newConnections(limit int, proxied bool, refused *metrics.Counter, log *slog
 		share = max(1, limit*3/4)
 	}
 	return &connections{max: limit, share: share, log: log, answer: refusal(limit), refused: refused, freed: make(chan struct{}, 1),
-		places: make(chan struct{}, min(maxRefusing, max(4, limit/4))), of: map[netip.Prefix]*clients{}}
+		places: make(chan struct{}, min(maxRefusing, max(4, limit/4))), of: map[netip.Prefix]int{}}
 }
 
 // admit counts a new connection, unless there is no room for it.
 func (c *connections) admit(conn net.Conn) (*counted, bool) {
-	var from netip.Prefix // that of a Unix socket is the zero one
+	var from netip.Prefix // that of a Unix socket is the zero one, which has no share
 	if addr, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		from = auth.Network(addr.AddrPort().Addr())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := c.of[from]
-	var room *list.Element
-	switch {
-	case known != nil && from.IsValid() && known.open >= c.share:
-		room = known.idle.Front()
-	case c.open >= c.max:
-		room = c.idle.Front()
-	}
-	if full := c.open >= c.max || known != nil && from.IsValid() && known.open >= c.share; full && room == nil {
-		return nil, false
-	}
-	if room != nil {
+	greedy := from.IsValid() && c.of[from] >= c.share
+	if greedy || c.open >= c.max {
+		room := c.idle.Front()
+		for greedy && room != nil && room.Value.(*counted).from != from {
+			room = room.Next()
+		}
+		if room == nil {
+			return nil, false
+		}
 		old := room.Value.(*counted)
 		old.leaveLocked()
 		old.Conn.Close() //nolint:errcheck // net/http finds it closed, and closes it again
 	}
-	if known = c.of[from]; known == nil {
-		known = &clients{}
-		c.of[from] = known
-	}
 	c.open++
-	known.open++
+	c.of[from]++
 	return &counted{Conn: conn, all: c, from: from}, true
 }
 
@@ -130,20 +115,15 @@ func (c *connections) count() int {
 	return c.open
 }
 
-// state is told by net/http what a connection does.
+// state is for [http.Server.ConnState].
 func (c *connections) state(conn net.Conn, now http.ConnState) {
-	for {
-		if k, ok := conn.(*counted); ok {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			k.idleLocked(now == http.StateIdle)
-			return
-		}
-		below, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return
-		}
+	if below, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = below.NetConn()
+	}
+	if k, ok := conn.(*counted); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		k.idleLocked(now == http.StateIdle)
 	}
 }
 
@@ -165,23 +145,20 @@ func (c *connections) limit(l net.Listener, silent bool) net.Listener {
 	return &limited{Listener: l, all: c, silent: silent, closed: make(chan struct{})}
 }
 
-// wait waits until no connection is being refused. Nobody may accept any more.
-func (c *connections) wait() { c.work.Wait() }
-
-// health tells how many connections there are, and fails while no file can be opened.
+// health reports how many connections there are, and fails while no file can be opened.
 func (c *connections) health(context.Context) health.Result {
 	fields := struct {
 		Open int `json:"open"`
 		Max  int `json:"max"`
 	}{c.count(), c.max}
 	f, err := os.Open(os.DevNull)
-	switch {
-	case err == nil:
+	if err == nil {
 		f.Close()
+	}
+	switch {
 	case exhausted(err):
 		return health.Result{Status: health.Fail, Message: "No more files can be opened: programs and connections fail.", Fields: fields}
-	}
-	if fields.Open >= c.max {
+	case fields.Open >= c.max:
 		return health.Result{Status: health.Warn, Message: "server.maxConnections connections are open. For a new one, the server closes an idle one, or refuses the new one.", Fields: fields}
 	}
 	return health.Result{Status: health.OK, Fields: fields}
@@ -190,7 +167,8 @@ func (c *connections) health(context.Context) health.Result {
 // exhausted reports whether an error is for want of files, in the process or the system, or of the system's memory, which
 // may pass. net/http would end the server for the latter.
 func exhausted(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(want error) bool { return errors.Is(err, want) })
+	number, ok := errors.AsType[syscall.Errno](err)
+	return ok && (number == syscall.EMFILE || number == syscall.ENFILE || number == syscall.ENOBUFS || number == syscall.ENOMEM)
 }
 
 // limited is a listener with a limit. One goroutine accepts.
@@ -247,31 +225,36 @@ func (l *limited) refuse(conn net.Conn) {
 	case c.places <- struct{}{}:
 		c.work.Go(func() {
 			defer func() { <-c.places }()
-			c.tell(conn)
+			c.explain(conn)
 		})
-	default: // so many are told already that this one may miss the answer
+	default: // so many wait for their answer that this one may miss it
 		conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) //nolint:errcheck // it is gone then
 		conn.Write(c.answer)                                         //nolint:errcheck // it is closed either way
 		conn.Close()
 	}
 }
 
-// tell answers the first request, or what has come of it, and closes the connection. An answer before the request would
+// explain answers the first request, or what has come of it, and closes the connection. An answer before the request would
 // be none, and a client that is still sending when the connection is closed would not get it.
-func (c *connections) tell(conn net.Conn) {
+func (c *connections) explain(conn net.Conn) {
 	defer conn.Close()
 	end := time.Now().Add(refusalTime)
-	conn.SetWriteDeadline(end)                            //nolint:errcheck // the write tells
-	conn.SetReadDeadline(time.Now().Add(refusalTime / 2)) //nolint:errcheck // the read tells
-	conn.Read(make([]byte, 512))                          //nolint:errcheck // a client that is silent is told too
-	if _, err := conn.Write(c.answer); err != nil {
+	conn.SetDeadline(end)                                 //nolint:errcheck // the reads and writes fail
+	conn.SetReadDeadline(time.Now().Add(refusalTime / 2)) //nolint:errcheck // likewise
+	conn.Read(make([]byte, 512))                          //nolint:errcheck // a client that is silent gets the answer too
+	if _, err := conn.Write(c.answer); err != nil || closeWrite(conn) != nil {
 		return
 	}
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		half.CloseWrite() //nolint:errcheck // then it is closed as a whole
-	}
-	conn.SetReadDeadline(end)                         //nolint:errcheck // the read tells
+	conn.SetReadDeadline(end)                         //nolint:errcheck // the read fails
 	io.Copy(io.Discard, io.LimitReader(conn, 64<<10)) //nolint:errcheck // it is over either way
+}
+
+// closeWrite closes the half of a connection that the server writes.
+func closeWrite(conn net.Conn) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // counted is a connection within the limit.
@@ -281,8 +264,8 @@ type counted struct {
 	from netip.Prefix
 
 	// guarded by all.mu
-	idle, idleOfClient *list.Element // in the lists of all and of its network; nil while it is not idle
-	gone               bool
+	idle *list.Element // in the list of all; nil while it is not idle
+	gone bool
 }
 
 func (c *counted) Close() error {
@@ -293,6 +276,9 @@ func (c *counted) Close() error {
 	return err
 }
 
+// CloseWrite is for net/http, which closes the half that it has written when the client may still be sending.
+func (c *counted) CloseWrite() error { return closeWrite(c.Conn) }
+
 // leaveLocked counts the connection no more.
 func (c *counted) leaveLocked() {
 	if c.gone {
@@ -301,8 +287,7 @@ func (c *counted) leaveLocked() {
 	c.idleLocked(false)
 	c.gone = true
 	c.all.open--
-	of := c.all.of[c.from]
-	if of.open--; of.open == 0 {
+	if c.all.of[c.from]--; c.all.of[c.from] == 0 {
 		delete(c.all.of, c.from)
 	}
 	select {
@@ -313,24 +298,11 @@ func (c *counted) leaveLocked() {
 
 // idleLocked notes whether the connection is idle from now on.
 func (c *counted) idleLocked(idle bool) {
-	if c.gone {
-		return
-	}
-	of := c.all.of[c.from]
 	if c.idle != nil {
 		c.all.idle.Remove(c.idle)
-		of.idle.Remove(c.idleOfClient)
-		c.idle, c.idleOfClient = nil, nil
+		c.idle = nil
 	}
-	if idle {
-		c.idle, c.idleOfClient = c.all.idle.PushBack(c), of.idle.PushBack(c)
+	if idle && !c.gone {
+		c.idle = c.all.idle.PushBack(c)
 	}
-}
-
-// CloseWrite is for net/http, which closes the half that it has written when the client may still be sending.
-func (c *counted) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
 }

@@ -205,7 +205,7 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 
 // serve answers requests until the listener is closed.
 func (p *parts) serve() error {
-	if err := p.http.Serve(gate.Errors(p.listener)); !errors.Is(err, http.ErrServerClosed) {
+	if err := p.http.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -285,7 +285,7 @@ func (s *Server) unwind(p *parts) error {
 	}
 	p.background.Wait()
 	if p.connections != nil {
-		p.connections.wait()
+		p.connections.work.Wait()
 	}
 	for _, c := range p.closers {
 		c()

@@ -47,7 +47,7 @@ type need struct {
 }
 
 func needOf(rt rest.Route) need {
-	switch text := rt.Access.String(); {
+	switch text := string(rt.Access); {
 	case text == "none":
 		return need{public: true}
 	case text == "a token or a ticket, in the handshake":
@@ -218,7 +218,7 @@ func TestEveryRouteIsClosedToStrangersPages(t *testing.T) {
 				t.Errorf("%s %s with %s = %d %s, want 403 origin-denied", rt.Method, path, header, ans.StatusCode, ans.body)
 			}
 		}
-		if rt.Method != http.MethodGet || rt.Access.String() == "a token or a ticket, in the handshake" {
+		if rt.Method != http.MethodGet || string(rt.Access) == "a token or a ticket, in the handshake" {
 			continue
 		}
 		x := s.send(rt.Method, path, "", "", "Host: 10.0.0.7:8080")
@@ -233,7 +233,7 @@ func TestEveryRouteIsClosedToStrangersPages(t *testing.T) {
 }
 
 // Where a flag of the body chooses the scope, neither scope stands in for the other, and what is wrong with the body
-// comes before what is wrong with the token.
+// comes before what is wrong with the scope.
 func TestScopesByFlagAreGuarded(t *testing.T) {
 	t.Parallel()
 	s := newSweep(t)
@@ -267,8 +267,8 @@ func TestScopesByFlagAreGuarded(t *testing.T) {
 		for token, code := range map[string]string{"": "auth-required", "garbage": "auth-invalid"} {
 			want(token, "", 401, code)
 			want(token, on, 401, code)
-			want(token, large, 401, code) // not worth reading
-			want(token, `{"no": 1}`, 400, "config-invalid")
+			want(token, large, 401, code) // nobody reads it
+			want(token, `{"no": 1}`, 401, code)
 		}
 		want(s.token("skills:install"), on, 403, "scope-denied")
 		want(s.token("skills:install"), `{"no": 1}`, 400, "config-invalid")

@@ -106,7 +106,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	tickets := auth.NewTickets(cfg.Server.WS.TicketTTL.Duration())
 	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Tickets: tickets, Metrics: p.metrics, Logger: s.log,
-		Limiter: limiter, PerToken: perToken, Audit: s.auditStage(p),
+		Limiter: limiter, PerToken: perToken, Audit: gate.Audit{Log: p.audit, Trailing: cfg.Audit.Wait == "writes"},
 		CORS: gate.CORS{AllowOrigins: cors.AllowOrigins, AllowCredentials: cors.AllowCredentials, AllowMethods: cors.AllowMethods,
 			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
 		CSRF:    gate.CSRF{Enabled: csrf.Enabled, CookieName: csrf.CookieName, HeaderName: csrf.HeaderName, SafeMethods: csrf.SafeMethods},

@@ -21,9 +21,6 @@ var (
 	ConfigInvalid = declare("config-invalid", 400,
 		"A body, a query or the configuration is not valid.",
 		"Correct the fields that `issues` names and send it again.").closes(4008)
-	RequestMalformed = declare("request-malformed", 400,
-		"The request is not valid HTTP.",
-		"Send HTTP/1.1 with one `Host` field, and header fields with valid names and values.")
 	HandshakeInvalid = declare("handshake-invalid", 400,
 		"The request for a WebSocket breaks a rule of the opening handshake.",
 		"Use a WebSocket client, and a proxy that forwards `Upgrade` and `Connection`.")
@@ -173,10 +170,6 @@ var (
 		"The body is larger than `server.maxBodyBytes`.",
 		"Send less, or raise `server.maxBodyBytes`.").closes(1009)
 
-	HeaderTooLarge = declare("header-too-large", 431,
-		"The request line and the header fields are longer than about 64 KiB.",
-		"Send fewer or shorter header fields, and long values in the body.")
-
 	AuthLockedOut = declare("auth-locked-out", 429,
 		"Too many logins from this address or with this token have failed.",
 		"Check the token, and try again after `Retry-After`.").closes(4002)
@@ -187,13 +180,6 @@ var (
 	RunFailed = declare("run-failed", 500,
 		"The run ended as failed.",
 		"Read the error in `GET /runs/{runId}/state`, and what led to it in `GET /runs/{runId}/events`.")
-
-	TransferCoding = declare("transfer-coding-unsupported", 501,
-		"The body has a transfer coding other than `chunked`.",
-		"Send the body with `Content-Length`, or in chunks.")
-	HTTPVersion = declare("http-version-unsupported", 505,
-		"The request has a version of HTTP other than 1.0 and 1.1.",
-		"Use HTTP/1.1.")
 
 	ServerDraining = declare("server-draining", 503,
 		"The server is stopping and accepts no new work.",

@@ -59,9 +59,6 @@ type Row struct {
 	Probe    bool   // requests are not counted, and may name the server by its address; see [Origins.Check]
 	Upgrade  bool   // the endpoint authenticates, after the handshake
 	Ticketed bool   // a ticket in the query stands for the token, since a browser's EventSource can send none
-	// Late lets requests with a missing or wrong token pass, as nobody, with [Request.Refused] set: the route refuses them
-	// once it has read their body. A wrong token counts towards a lockout, and a client that is locked out does not pass.
-	Late bool
 
 	Action  audit.Action // that the route takes, for the audit chain; empty: it takes none
 	Refused audit.Action // written instead of Action for a refusal; empty: Action
@@ -104,7 +101,6 @@ type Request struct {
 	ID        string
 	IP        netip.Addr // zero when unknown
 	Principal auth.Principal
-	Refused   error // why there is none; only where a row is late
 
 	entry entry
 }
@@ -190,10 +186,7 @@ func (g *Gate) admit(w *recorder, r *http.Request, row *Row) error {
 	switch {
 	case err != nil:
 		g.denied(r, w.q, err)
-		if !row.Late || fault.Of(err).Kind.Status != http.StatusUnauthorized {
-			return err
-		}
-		w.q.Refused = err
+		return err
 	case w.q.Principal.Kind != "" || row.Upgrade:
 		g.granted(r, w.q, by)
 		w.record()

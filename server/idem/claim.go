@@ -17,14 +17,9 @@ type Claim struct {
 	done bool
 }
 
-// Bind makes the key answer for a run from this transaction on. The answer's status may be 0; then it is told anew from
-// the run, and its body says what the run does not. The error is idempotency-in-flight when another request was faster.
-func (c *Claim) Bind(tx *store.Tx, a Answer) error { return c.write(tx, a, true) }
-
-// Keep writes the answer in the transaction that makes it true. The error is that of [Claim.Bind].
-func (c *Claim) Keep(tx *store.Tx, a Answer) error { return c.write(tx, a, false) }
-
-func (c *Claim) write(tx *store.Tx, a Answer, bound bool) error {
+// Keep writes the answer in the transaction that makes it true. The error is idempotency-in-flight when another request
+// was faster.
+func (c *Claim) Keep(tx *store.Tx, a Answer) error {
 	if c == nil {
 		return nil
 	}
@@ -32,7 +27,7 @@ func (c *Claim) write(tx *store.Tx, a Answer, bound bool) error {
 	if err != nil {
 		return err
 	}
-	r.Bound, c.kept = bound, true
+	c.kept = true
 	if err = c.keys.opts.Records.Put(tx, r); errors.Is(err, store.ErrConflict) {
 		err = inFlight()
 	}
@@ -41,7 +36,7 @@ func (c *Claim) write(tx *store.Tx, a Answer, bound bool) error {
 
 func (c *Claim) record(tx *store.Tx, a Answer) (*store.KeyRecord, error) {
 	r := &store.KeyRecord{Key: c.req.Key, Principal: c.req.Principal, Target: c.req.Target, Fingerprint: c.req.Fingerprint[:],
-		Run: a.Run, Session: a.Session, Status: a.Status, Body: a.Body, Expires: tx.Now() + c.keys.opts.TTL.Milliseconds()}
+		Run: a.Run, Bound: a.Bound, Session: a.Session, Status: a.Status, Body: a.Body, Expires: tx.Now() + c.keys.opts.TTL.Milliseconds()}
 	if len(a.Headers) > 0 {
 		b, err := json.Marshal(a.Headers)
 		if err != nil {

@@ -2,7 +2,7 @@
 //
 //	Claim -> the key has a record -> conflict, or the answer to give again
 //	      -> its request is under way -> in flight
-//	      -> Claim: Bind or Keep in the transaction of the effect, or Save after it; then Done
+//	      -> Claim: Keep in the transaction of the effect, or Save after it; then Done
 //
 // What keeps a key from being used twice at once is memory of this process, which alone has the database; what keeps it
 // from being used again is a row. The row is written in the very transaction that makes the effect durable, so after a
@@ -75,6 +75,7 @@ type Request struct {
 // An Answer is what a request was answered.
 type Answer struct {
 	Run     string // that it is about; empty: none
+	Bound   bool   // it is kept for as long as the run is; its body adds to what the run says
 	Session string // that it is about; empty: none
 	Status  int    // 0: it has to be told anew from the run
 	Headers map[string][]string

@@ -171,7 +171,7 @@ func TestDecisions(t *testing.T) {
 		want("refused", "free")
 
 		c = r.claim(usual)
-		r.run("run-1", "", func(tx *store.Tx) error { return c.Bind(tx, idem.Answer{Run: "run-1"}) })
+		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
 		want("under way, with a run", "idempotency-in-flight")
 		c.Done()
 		for range 2 { // from the store, and from memory
@@ -234,8 +234,8 @@ func TestSecondWriterIsRefused(t *testing.T) {
 	c := r.claim(usual)
 	c.Done()
 	later := r.claim(usual)
-	r.update(func(tx *store.Tx) error { return c.Bind(tx, idem.Answer{Run: "run-1"}) })
-	err := r.db.Update(t.Context(), func(tx *store.Tx) error { return later.Bind(tx, idem.Answer{Run: "run-2"}) })
+	r.update(func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
+	err := r.db.Update(t.Context(), func(tx *store.Tx) error { return later.Keep(tx, idem.Answer{Bound: true, Run: "run-2"}) })
 	if later.Done(); !fault.Is(err, fault.IdempotencyInFlight) || fault.Of(err).RetryAfter != time.Second {
 		t.Errorf("Bind of a key that is bound = %v, want idempotency-in-flight with 1 s to wait", err)
 	}
@@ -247,7 +247,7 @@ func TestRequestWithoutKey(t *testing.T) {
 	r := newRig(t, idem.Options{})
 	var none *idem.Claim
 	r.update(func(tx *store.Tx) error {
-		return errors.Join(none.Bind(tx, idem.Answer{Run: "x"}), none.Keep(tx, idem.Answer{Status: 201}))
+		return errors.Join(none.Keep(tx, idem.Answer{Bound: true, Run: "x"}), none.Keep(tx, idem.Answer{Status: 201}))
 	})
 	none.Done()
 }
@@ -298,7 +298,7 @@ func TestExpiry(t *testing.T) {
 		keep(usual, idem.Answer{Status: 200, Body: []byte("one")})
 		bound := request("key-bound", "token:a", "POST /v1/run", "")
 		c := r.claim(bound)
-		r.run("run-1", "", func(tx *store.Tx) error { return c.Bind(tx, idem.Answer{Run: "run-1"}) })
+		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
 		c.Done()
 		other := request(usual.Key, "token:b", "POST /v1/y", "other")
 		<-time.After(time.Minute - time.Millisecond)
@@ -342,7 +342,7 @@ func TestSweep(t *testing.T) {
 		}
 		keep("old", 600)
 		c := r.claim(usual)
-		r.run("run-1", "", func(tx *store.Tx) error { return c.Bind(tx, idem.Answer{Run: "run-1"}) })
+		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
 		c.Done()
 		<-time.After(2 * time.Hour)
 		keep("young", 3)
@@ -378,7 +378,7 @@ func TestErasure(t *testing.T) {
 	c.Done()
 	c = r.claim(bound)
 	r.run("run-1", "s", func(tx *store.Tx) error {
-		return c.Bind(tx, idem.Answer{Run: "run-1", Status: 202, Body: []byte("secret")})
+		return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1", Status: 202, Body: []byte("secret")})
 	})
 	c.Done()
 	save := func(q idem.Request, a idem.Answer) {

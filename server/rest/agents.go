@@ -93,15 +93,15 @@ func (a *Agents) Routes() []Route {
 	}
 	starts := []*fault.Kind{fault.RouteHandlerMissing, fault.SessionBusy, fault.Overloaded}
 	return []Route{
-		{Method: "GET", Path: "/agents", Access: Scope("agents", "read"), Summary: "List the registered agents.",
+		{Method: "GET", Path: "/agents", Access: "agents:read", Summary: "List the registered agents.",
 			Endpoint: call(http.StatusOK, a.listAgents)},
-		{Method: "GET", Path: "/agents/{id}", Access: ScopeOf("agents", "read", "id"), Summary: "Show an agent.",
+		{Method: "GET", Path: "/agents/{id}", Access: "agents:read:{id}", Summary: "Show an agent.",
 			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
-		{Method: "POST", Path: "/agents/{id}/run", Access: ScopeOf("agents", "invoke", "id"), Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
+		{Method: "POST", Path: "/agents/{id}/run", Access: "agents:invoke:{id}", Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.Runs.again,
 			Summary: "Run an agent and wait for its answer. The run continues if the client disconnects. The answer holds the run's state only with agents:read for the agent.",
 			Errors:  append(starts, fault.RunAborted, fault.RunFailed), Endpoint: call(http.StatusOK, a.runAgent)},
-		{Method: "POST", Path: "/agents/{id}/stream", Access: ScopeOf("agents", "invoke", "id"), Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
+		{Method: "POST", Path: "/agents/{id}/stream", Access: "agents:invoke:{id}", Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.streamAgain,
 			Summary: "Start an agent. With `Accept: text/event-stream`, the answer streams the run's events; without agents:read for the agent, only those of the answer.",
 			Errors:  starts,
@@ -137,9 +137,9 @@ func (a *Agents) start(ctx context.Context, c Call, in runInput, first func(runI
 		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
 		Also: func(tx *store.Tx, runID string, status store.Status) error {
 			if first == nil {
-				return c.bind(tx, runID, 0, nil)
+				return c.remember(tx, idem.Answer{Run: runID, Bound: true}, nil)
 			}
-			return c.bind(tx, runID, http.StatusAccepted, first(runID, status))
+			return c.remember(tx, idem.Answer{Run: runID, Bound: true, Status: http.StatusAccepted}, first(runID, status))
 		}})
 	if err == nil {
 		c.weight.started(first != nil)

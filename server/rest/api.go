@@ -45,7 +45,7 @@ func (a *API) operations() []openapi.Operation {
 	var ops []openapi.Operation
 	for _, rt := range a.Routes {
 		op := openapi.Operation{Method: rt.Method, Path: rt.Path, Summary: rt.Summary, Tag: tag(rt.Path), Effects: rt.Effects(), Keyed: a.takesKey(rt),
-			Public: rt.Access.kind == public, Access: rt.Access.String(), Responses: rt.Answers}
+			Public: rt.Access == Public, Access: string(rt.Access), Responses: rt.Answers}
 		if rt.Endpoint.out != nil {
 			out := rt.Endpoint.out
 			res := openapi.Response{Status: rt.Endpoint.status, Type: out, Description: "Success."}
@@ -70,20 +70,20 @@ func (a *API) operations() []openapi.Operation {
 // errorsOf adds to a row's own errors those that follow from its access.
 func errorsOf(rt Route) []*fault.Kind {
 	kinds := []*fault.Kind{fault.OriginDenied, fault.ConfigInvalid}
-	if rt.Access.kind != public && rt.Access.kind != upgrade {
+	if rt.Access != Public && rt.Access != Upgrade {
 		kinds = append(kinds, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded,
 			fault.AuditUnavailable)
-		if rt.Access.kind != anyone {
+		if rt.Access != Anyone {
 			kinds = append(kinds, fault.ScopeDenied)
 		}
 	}
 	if !rt.Probe {
 		kinds = append(kinds, fault.RateLimited)
 	}
-	if rt.Access.kind != public && rt.Effects() {
+	if rt.Access != Public && rt.Effects() {
 		kinds = append(kinds, fault.CSRFDenied)
 	}
-	if rt.Access.kind == runOwner {
+	if strings.HasSuffix(string(rt.Access), ofOwner) {
 		kinds = append(kinds, fault.RunNotFound)
 	}
 	if rt.Effects() {
@@ -97,7 +97,7 @@ func errorsOf(rt Route) []*fault.Kind {
 			kinds = append(kinds, k)
 		}
 	}
-	if rt.Access.kind != public {
+	if rt.Access != Public {
 		kinds = append(kinds, fault.StorageCorrupt)
 	}
 	return append(kinds, fault.Internal)

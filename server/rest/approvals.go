@@ -11,6 +11,7 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/idem"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -48,10 +49,10 @@ type Approvals struct{ Runs *Runs }
 // Routes are the rows of the table.
 func (a *Approvals) Routes() []Route {
 	return []Route{
-		{Method: "GET", Path: "/approvals", Access: ScopeOfSome("agents", "read"),
+		{Method: "GET", Path: "/approvals", Access: "agents:read or agents:read:{id}",
 			Summary:  "List the tool calls that wait for a decision, oldest run first, of the agents that the token may read.",
 			Endpoint: call(http.StatusOK, a.listApprovals)},
-		{Method: "POST", Path: "/runs/{runId}/resume", Access: Owner("approve"), Action: audit.RunResume, Target: "run:{runId}", Starts: true, Again: a.Runs.again,
+		{Method: "POST", Path: "/runs/{runId}/resume", Access: "agents:approve:" + ofOwner, Action: audit.RunResume, Target: "run:{runId}", Starts: true, Again: a.Runs.again,
 			Summary: "Decide on the waiting tool calls of a run, and wait until the run ends or waits again. A decision on a call of a child run also requires agents:approve for the child's agent.",
 			Errors:  []*fault.Kind{fault.RunNotSuspended, fault.ApprovalNotWaiting, fault.OutcomeUnknown, fault.CallAltered, fault.EditRefused, fault.RunConflict, fault.AgentNotFound, fault.AgentChanged, fault.ApproverRefused, fault.RunIsChild, fault.RunAborted, fault.RunFailed},
 			Exists: func(r *http.Request) error {
@@ -94,7 +95,7 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 	var decided []agent.Verdict
 	h, unmatched, err := a.Runs.Engine.ResumeAlso(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
 		decided = made
-		return c.bind(tx, in.RunID, 0, unmatchedBody{decisionBodies(unmatched)})
+		return c.remember(tx, idem.Answer{Run: in.RunID, Bound: true}, unmatchedBody{decisionBodies(unmatched)})
 	})
 	if err != nil {
 		return RunAnswer{}, err

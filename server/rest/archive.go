@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/fault"
+	"agentd/server/idem"
 	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/session"
@@ -46,7 +47,7 @@ func SessionImportOf(v session.Imported) SessionImport {
 
 func (a *Sessions) archiveRoutes() []Route {
 	return []Route{
-		{Method: "POST", Path: "/sessions/{id}/export", Access: ScopeOf("sessions", "export", "id"), Action: audit.SessionExport, Target: "session:{id}",
+		{Method: "POST", Path: "/sessions/{id}/export", Access: "sessions:export:{id}", Action: audit.SessionExport, Target: "session:{id}",
 			Summary: "Export a whole session, of any length, as JSON Lines: as a text in JSON or, with `Accept: " + ndjson + "`, unwrapped.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[SessionExport](), Description: "The export as a text."},
@@ -56,7 +57,7 @@ func (a *Sessions) archiveRoutes() []Route {
 				return err
 			},
 			Endpoint: streamed(a.exportSession)},
-		{Method: "POST", Path: "/sessions/import", Access: Scope("sessions", "write"), Action: audit.SessionImport, Target: "session",
+		{Method: "POST", Path: "/sessions/import", Access: "sessions:write", Action: audit.SessionImport, Target: "session",
 			Summary: "Create a session from an export. Its messages, with new ids, are the history of later runs.",
 			Errors: []*fault.Kind{fault.ExportFormat, fault.ExportTooNew, fault.ExportUnsupported, fault.ExportChecksum, fault.ExportEncrypted,
 				fault.SessionExists},
@@ -66,7 +67,7 @@ func (a *Sessions) archiveRoutes() []Route {
 			}) (SessionImport, error) {
 				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As, Maker: c.Principal.Lineage(),
 					Also: func(tx *store.Tx, v session.Imported) error {
-						return c.keep(tx, "", v.Session.ID, http.StatusCreated, SessionImportOf(v))
+						return c.remember(tx, idem.Answer{Session: v.Session.ID, Status: http.StatusCreated}, SessionImportOf(v))
 					}})
 				c.createdSession(v.Session.ID)
 				return SessionImportOf(v), err

@@ -79,7 +79,7 @@ type Audit struct {
 // Routes are the rows of the table.
 func (a *Audit) Routes() []Route {
 	return []Route{
-		{Method: "GET", Path: "/audit", Access: Scope("audit", "read"), Summary: "List entries of the audit chain. A page may end early if few of many entries match.",
+		{Method: "GET", Path: "/audit", Access: "audit:read", Summary: "List entries of the audit chain. A page may end early if few of many entries match.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in AuditQuery) (AuditList, error) {
 				q, err := in.query()
 				if err != nil {
@@ -92,18 +92,18 @@ func (a *Audit) Routes() []Route {
 				}
 				return list, err
 			})},
-		{Method: "GET", Path: "/audit/key", Access: Scope("audit", "read"),
+		{Method: "GET", Path: "/audit/key", Access: "audit:read",
 			Summary: "Show the public key that checkpoints are signed with. Keep it, or its fingerprint, where the server cannot write.",
 			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (AuditKey, error) {
 				return AuditKey{audit.KeyOf(a.Log.PublicKey())}, nil
 			})},
-		{Method: "POST", Path: "/audit/verify", Access: Scope("audit", "verify"), Action: audit.AuditVerify, Target: "audit",
+		{Method: "POST", Path: "/audit/verify", Access: "audit:verify", Action: audit.AuditVerify, Target: "audit",
 			Summary: "Check whether the audit chain is whole. For a broken chain, the answer has status 200 and names the first bad entry.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct{ Body AuditRange }) (AuditVerdict, error) {
 				v, err := a.Log.Verify(ctx, audit.Verification{From: in.Body.FromSeq, To: in.Body.to(), Checkpoints: a.Checkpoints})
 				return AuditVerdict{v}, err
 			})},
-		{Method: "POST", Path: "/audit/export", Access: Scope("audit", "export"), Action: audit.AuditExport, Target: "audit",
+		{Method: "POST", Path: "/audit/export", Access: "audit:export", Action: audit.AuditExport, Target: "audit",
 			Summary: "Measure an export of the audit chain. `GET /audit/export` returns the entries.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which comes first."`
@@ -112,7 +112,7 @@ func (a *Audit) Routes() []Route {
 				x, err := a.Log.Export(ctx, nowhere{}, exportFormat(in.Body.Format, in.Format), in.Body.FromSeq, in.Body.to())
 				return AuditExport{x}, err
 			})},
-		{Method: "GET", Path: "/audit/export", Access: Scope("audit", "export"), Summary: "Export the entries of the audit chain at the time of the request, as a file.",
+		{Method: "GET", Path: "/audit/export", Access: "audit:export", Summary: "Export the entries of the audit chain at the time of the request, as a file.",
 			Answers: []openapi.Response{{Status: 200, ContentType: ndjson, Description: "Each entry as a line of canonical JSON (RFC 8785)."},
 				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a head. What a spreadsheet would take for a formula, and what begins with an apostrophe, has an apostrophe before it."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, in struct {
@@ -186,14 +186,6 @@ func moment(text string) (int64, bool) {
 		}
 	}
 	return 0, false
-}
-
-func anyList(texts []string) []any {
-	list := make([]any, len(texts))
-	for i, t := range texts {
-		list[i] = t
-	}
-	return list
 }
 
 // auditEvent is the type of the events on audit/events.

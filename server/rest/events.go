@@ -56,10 +56,10 @@ type watchSubject struct {
 
 func (a *Runs) eventRoutes() []Route {
 	return []Route{
-		sse(a.Streams, Route{Path: "/events", Access: Anyone(), Action: audit.Subscribe, Target: "events", Answers: seenAll, Errors: []*fault.Kind{fault.ScopeDenied},
+		sse(a.Streams, Route{Path: "/events", Access: Anyone, Action: audit.Subscribe, Target: "events", Answers: seenAll, Errors: []*fault.Kind{fault.ScopeDenied},
 			Summary: "Stream the events of a subject as Server-Sent Events, to a token that may subscribe to it."},
 			func(in watchSubject) string { return in.LastEventID }, a.watchSubject),
-		sse(a.Streams, Route{Path: "/runs/{runId}/events", Access: Owner("read"), Answers: seenAll,
+		sse(a.Streams, Route{Path: "/runs/{runId}/events", Access: "agents:read:" + ofOwner, Answers: seenAll,
 			Summary: "Stream a run's events as Server-Sent Events: first all durable ones, then new ones, until a lifecycle frame."},
 			func(in watchRun) string { return in.LastEventID },
 			func(_ context.Context, c Call, in watchRun) (stream.Feed, error) {
@@ -87,7 +87,7 @@ func (a *Runs) watchSubject(ctx context.Context, c Call, in watchSubject) (strea
 }
 
 func (a *Sessions) eventRoute() Route {
-	return sse(a.Runs.Streams, Route{Path: a.Events + "/{id}/events", Access: ScopeOf("sessions", "read", "id"), Errors: []*fault.Kind{fault.SessionNotFound},
+	return sse(a.Runs.Streams, Route{Path: a.Events + "/{id}/events", Access: "sessions:read:{id}", Errors: []*fault.Kind{fault.SessionNotFound},
 		Summary: "Stream the events of all runs of a session as Server-Sent Events."},
 		func(in watchSession) string { return in.LastEventID },
 		func(_ context.Context, _ Call, in watchSession) (stream.Feed, error) {

@@ -20,8 +20,8 @@ import (
 //
 // How a key is tied to its effect is the endpoint's part, by what it does with Call.Key:
 //
-//	it starts or resumes a run   Bind in the transaction of the run; Again tells the run's outcome
-//	it makes or deletes          keep in the same transaction
+//	it starts or resumes a run   remember, bound, in the transaction of the run; Again answers with the run's outcome
+//	it makes or deletes          remember, in the same transaction
 //	it can be made again         nothing: the stage saves a 2xx answer after it
 
 // takesKey reports whether a row honours Idempotency-Key.
@@ -111,44 +111,18 @@ func writeFirst(w http.ResponseWriter, first *idem.Answer) {
 	gate.Write(w, first.Status, first.Body)
 }
 
-// bind makes the request's key answer for a run, in the transaction that starts or resumes it. What is told then beside
-// the run's outcome is rest, unless that is nil. With a status, rest is the whole answer.
-func (c Call) bind(tx *store.Tx, runID string, status int, rest any) error {
+// remember makes the request's key answer as told, in the transaction that makes the answer true. Out is the body, as
+// [gate.JSON] writes it; nil: there is none.
+func (c Call) remember(tx *store.Tx, a idem.Answer, out any) error {
 	if c.Key == nil {
 		return nil
 	}
-	a, err := asAnswer(status, rest)
-	if err != nil {
-		return err
+	if out != nil {
+		b, err := message.Encode(out)
+		if err != nil {
+			return fmt.Errorf("encoding an answer: %w", err)
+		}
+		a.Headers, a.Body = http.Header{"Content-Type": {"application/json"}}, append(b, '\n')
 	}
-	a.Run = runID
-	return c.Key.Bind(tx, a)
-}
-
-// keep keeps the answer to a request with a key, in the transaction that makes it true. The ids are those of the run and
-// the session that it tells of, or empty.
-func (c Call) keep(tx *store.Tx, runID, sessionID string, status int, out any) error {
-	if c.Key == nil {
-		return nil
-	}
-	a, err := asAnswer(status, out)
-	if err != nil {
-		return err
-	}
-	a.Run, a.Session = runID, sessionID
 	return c.Key.Keep(tx, a)
-}
-
-// asAnswer is what [gate.JSON] writes; of nil, what a status without a body does.
-func asAnswer(status int, out any) (idem.Answer, error) {
-	a := idem.Answer{Status: status}
-	if out == nil {
-		return a, nil
-	}
-	b, err := message.Encode(out)
-	if err != nil {
-		return a, fmt.Errorf("encoding an answer: %w", err)
-	}
-	a.Headers, a.Body = http.Header{"Content-Type": {"application/json"}}, append(b, '\n')
-	return a, nil
 }

@@ -33,7 +33,7 @@ type Realtime struct {
 // Routes are the rows of the table.
 func (a *Realtime) Routes() []Route {
 	return []Route{
-		{Method: "GET", Path: a.Path, Access: Upgrade(), Starts: true,
+		{Method: "GET", Path: a.Path, Access: Upgrade, Starts: true,
 			Summary: "Upgrade to a WebSocket with the subprotocol `svc.protocol.v1`. The server checks the token or ticket after the handshake, and refuses it with a close code.",
 			Errors:  []*fault.Kind{fault.HandshakeInvalid, fault.UpgradeRequired, fault.Overloaded},
 			Answers: []openapi.Response{{Status: 101, Description: "The connection speaks svc.protocol.v1."}},
@@ -44,7 +44,7 @@ func (a *Realtime) Routes() []Route {
 				}
 				return a.Streams.ServeWS(w, r, gate.Of(r).IP, bearer)
 			})},
-		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone(), Action: audit.TicketIssue, Target: "ticket", Secret: true,
+		{Method: "POST", Path: "/session/ws-ticket", Access: Anyone, Action: audit.TicketIssue, Target: "ticket", Secret: true,
 			Summary: "Issue a single-use ticket, with which a browser opens a WebSocket or an event stream.",
 			Endpoint: call(http.StatusCreated, func(_ context.Context, c Call, _ struct{}) (TicketAnswer, error) {
 				value, expires := a.Tickets.Issue(c.Principal)

@@ -23,32 +23,47 @@ type Spans struct{ Traces *trace.Service }
 
 // Routes are the rows of the table.
 func (a *Spans) Routes() []Route {
-	access := ScopeByFlag(ScopeTo("traces", "read", "sanitized"), "raw", ScopeTo("traces", "read", "raw"))
 	return []Route{
-		{Method: "POST", Path: "/runs/{runId}/replay", Access: access, Action: audit.ReplayGranted, Target: "run:{runId}", Refused: audit.ReplayDenied,
-			Summary: "Replay the recorded spans of a run and its descendants. A replay calls and changes nothing.",
-			Errors:  []*fault.Kind{fault.RunNotFound},
-			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
-				RunID string `path:"runId"`
-				Body  ReplayBody
-			}) (trace.Replay, error) {
-				return a.replay(ctx, c, trace.Target{RunID: in.RunID}, in.Body)
-			})},
-		{Method: "POST", Path: "/sessions/{id}/replay", Access: access, Action: audit.ReplayGranted, Target: "session:{id}", Refused: audit.ReplayDenied,
-			Summary: "Replay the recorded spans of all runs of a session. A replay calls and changes nothing.",
-			Errors:  []*fault.Kind{fault.SessionNotFound},
-			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in struct {
-				ID   string `path:"id"`
-				Body ReplayBody
-			}) (trace.Replay, error) {
-				return a.replay(ctx, c, trace.Target{SessionID: in.ID}, in.Body)
-			})},
+		replays(a, "/runs/{runId}", "run:{runId}", fault.RunNotFound, "a run and its descendants",
+			func(in replayRun) (trace.Target, ReplayBody) { return trace.Target{RunID: in.RunID}, in.Body }),
+		replays(a, "/sessions/{id}", "session:{id}", fault.SessionNotFound, "all runs of a session",
+			func(in replaySession) (trace.Target, ReplayBody) { return trace.Target{SessionID: in.ID}, in.Body }),
 	}
 }
 
-// replay answers both routes.
-func (a *Spans) replay(ctx context.Context, c Call, target trace.Target, b ReplayBody) (trace.Replay, error) {
-	got, err := a.Traces.Replay(ctx, target, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
-	c.Request.Details(map[string]any{"mode": got.Mode, "eventCount": len(got.Events)})
-	return got, err
+type replayRun struct {
+	RunID string `path:"runId"`
+	Body  ReplayBody
+}
+
+type replaySession struct {
+	ID   string `path:"id"`
+	Body ReplayBody
+}
+
+func (in replayRun) access() Access     { return in.Body.access() }
+func (in replaySession) access() Access { return in.Body.access() }
+
+const (
+	sanitised Access = "traces:read:sanitized"
+	raw       Access = "traces:read:raw"
+)
+
+func (b *ReplayBody) access() Access {
+	if b.Raw {
+		return raw
+	}
+	return sanitised
+}
+
+func replays[In chooser](a *Spans, path, target string, missing *fault.Kind, of string, what func(In) (trace.Target, ReplayBody)) Route {
+	return Route{Method: "POST", Path: path + "/replay", Access: sanitised + byBody + raw + " with raw: true",
+		Action: audit.ReplayGranted, Refused: audit.ReplayDenied, Target: target, Errors: []*fault.Kind{missing},
+		Summary: "Replay the recorded spans of " + of + ". A replay calls and changes nothing.",
+		Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in In) (trace.Replay, error) {
+			t, b := what(in)
+			got, err := a.Traces.Replay(ctx, t, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
+			c.Request.Details(map[string]any{"mode": got.Mode, "eventCount": len(got.Events)})
+			return got, err
+		})}
 }

@@ -5,10 +5,12 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,122 +23,42 @@ import (
 	"agentd/server/openapi"
 )
 
-// Access says who may use a route. The zero value is refused when the table is built.
-type Access struct {
-	kind             accessKind
-	resource, action string
-	param            string // path parameter with the id of the resource
-	target           string // instead of a parameter: the same for all requests
-	flag             string // member of the body that chooses between this and other
-	other            *Access
-}
-
-type accessKind int
+// Access says who may use a route: one of the constants, or a scope in the form in which documents show it.
+//
+//	agents:read                         the scope
+//	agents:read:{id}                    the scope with the parameter {id} of the path as its target
+//	agents:read:{agentId of the run}    the scope of the agent that the run {runId} belongs to; an unknown run is 404 before that
+//	agents:read or agents:read:{id}     the scope for all targets or for at least one, to which the endpoint keeps
+//	A; B with raw: true                 the body chooses: see [chooser]
+type Access string
 
 const (
-	public accessKind = iota + 1
-	scoped
-	partly
-	runOwner
-	byFlag
-	anyone
-	upgrade
+	Public  Access = "none"
+	Anyone  Access = "any token"
+	Upgrade Access = "a token or a ticket, in the handshake" // which the endpoint checks
+
+	ofOwner = "{agentId of the run}"
+	orSome  = " or "
+	byBody  = "; "
 )
 
-// Public routes need no token.
-func Public() Access { return Access{kind: public} }
+// A chooser is an input whose body chooses the scope, so that it is read first.
+type chooser interface{ access() Access }
 
-// Scope needs a scope without target, such as agents:read.
-func Scope(resource, action string) Access {
-	return Access{kind: scoped, resource: resource, action: action}
-}
-
-// ScopeTo needs one scope with a fixed target, such as admin:metrics:read.
-func ScopeTo(resource, action, target string) Access {
-	return Access{kind: scoped, resource: resource, action: action, target: target}
-}
-
-// ScopeOf needs a scope whose target is the path's parameter, such as agents:read:<id>.
-func ScopeOf(resource, action, param string) Access {
-	return Access{kind: scoped, resource: resource, action: action, param: param}
-}
-
-// ScopeOfSome needs a scope such as agents:read, for all targets or for at least one. The endpoint shows no more than
-// what that covers.
-func ScopeOfSome(resource, action string) Access {
-	return Access{kind: partly, resource: resource, action: action}
-}
-
-// Owner needs the scope of the agent that the run {runId} belongs to: agents:<action>:<agentId>. An unknown run is 404
-// before any scope is looked at.
-func Owner(action string) Access { return Access{kind: runOwner, resource: "agents", action: action} }
-
-// Anyone needs a principal, whatever it may do.
-func Anyone() Access { return Access{kind: anyone} }
-
-// Upgrade is for an endpoint that finds out itself who calls, after the handshake that it answers.
-func Upgrade() Access { return Access{kind: upgrade} }
-
-// ScopeByFlag needs the scope of off or, when a flag of the body is true, that of on. What is wrong with the body is told
-// before who sent it is looked at.
-func ScopeByFlag(off Access, flag string, on Access) Access {
-	off.kind, off.flag, off.other = byFlag, flag, &on
-	return off
-}
-
-// chosen is the access that an input of a route with a flag asks for.
-func (a Access) chosen(in reflect.Value) Access {
-	if flagOf(in, a.flag).Bool() {
-		return *a.other
+// scope is what a request needs. The owner is that of its run.
+func (a Access) scope(r *http.Request, owner string) auth.Scope {
+	resource, rest, _ := strings.Cut(string(a), ":")
+	action, target, _ := strings.Cut(rest, ":")
+	if target == ofOwner {
+		target = owner
+	} else if strings.HasPrefix(target, "{") {
+		target = r.PathValue(strings.Trim(target, "{}"))
 	}
-	return a
+	return auth.Scope{Resource: resource, Action: action, Target: target}
 }
 
-// flagOf finds a flag in the body of an input. It is not valid when there is none.
-func flagOf(in reflect.Value, name string) reflect.Value {
-	body := in.FieldByName("Body")
-	if body.IsValid() && body.Kind() == reflect.Struct {
-		for f, v := range body.Fields() {
-			if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key == name && v.Kind() == reflect.Bool {
-				return v
-			}
-		}
-	}
-	return reflect.Value{}
-}
-
-func (a Access) required(r *http.Request) auth.Scope {
-	s := auth.Scope{Resource: a.resource, Action: a.action, Target: a.target}
-	if a.param != "" {
-		s.Target = r.PathValue(a.param)
-	}
-	return s
-}
-
-// String is for documents.
-func (a Access) String() string {
-	switch {
-	case a.kind == byFlag:
-		off := a
-		off.kind = scoped
-		return off.String() + "; " + a.other.String() + " with " + a.flag + ": true"
-	case a.kind == runOwner:
-		return a.resource + ":" + a.action + ":{agentId of the run}"
-	case a.kind == partly:
-		return a.resource + ":" + a.action + " or " + a.resource + ":" + a.action + ":{id}"
-	case a.param != "":
-		return a.resource + ":" + a.action + ":{" + a.param + "}"
-	case a.target != "":
-		return a.resource + ":" + a.action + ":" + a.target
-	case a.kind == scoped:
-		return a.resource + ":" + a.action
-	case a.kind == anyone:
-		return "any token"
-	case a.kind == upgrade:
-		return "a token or a ticket, in the handshake"
-	}
-	return "none"
-}
+// form is what an access is that names a scope.
+var form = regexp.MustCompile(`^[a-z]+:[a-z]+(:[a-z]+|:\{[a-zA-Z ]+\})?( or [a-z:]+\{id\}|; [a-z:]+ with raw: true)?$`)
 
 // Route is a row of the table.
 type Route struct {
@@ -221,16 +143,16 @@ func (a *API) Mount(g *gate.Gate) {
 		if err := rt.check(); err != nil {
 			panic(fmt.Sprintf("rest: %s %s: %v", rt.Method, rt.Path, err))
 		}
-		g.Handle(gate.Row{Pattern: rt.Pattern(a.Base), Public: rt.Access.kind == public, Probe: rt.Probe, Upgrade: rt.Access.kind == upgrade,
-			Ticketed: slices.Contains(queryNames(rt.Endpoint.in), gate.TicketParameter), Late: rt.Access.kind == byFlag,
-			Action: rt.Action, Refused: rt.Refused, Target: rt.Target,
+		g.Handle(gate.Row{Pattern: rt.Pattern(a.Base), Public: rt.Access == Public, Probe: rt.Probe, Upgrade: rt.Access == Upgrade,
+			Ticketed: slices.Contains(queryNames(rt.Endpoint.in), gate.TicketParameter),
+			Action:   rt.Action, Refused: rt.Refused, Target: rt.Target,
 			Serve: func(w http.ResponseWriter, r *http.Request) error { return a.serve(w, r, g, rt) }})
 	}
 }
 
 func (rt Route) check() error {
 	switch {
-	case rt.Access.kind == 0:
+	case rt.Access != Public && rt.Access != Anyone && rt.Access != Upgrade && !form.MatchString(string(rt.Access)):
 		return fmt.Errorf("it does not say who may use it")
 	case rt.Endpoint.answer == nil:
 		return fmt.Errorf("it has no endpoint")
@@ -238,10 +160,10 @@ func (rt Route) check() error {
 		return fmt.Errorf("an answer that is not kept cannot be repeated")
 	case rt.Effects() && (rt.Action == "" || rt.Target == ""):
 		return fmt.Errorf("it has an effect that the audit chain cannot name")
-	case rt.Access.param != "" && !strings.Contains(rt.Path, "{"+rt.Access.param+"}"):
-		return fmt.Errorf("its path has no {%s}", rt.Access.param)
-	case rt.Access.kind == byFlag && !flagOf(reflect.Zero(rt.Endpoint.in), rt.Access.flag).IsValid():
-		return fmt.Errorf("its body has no flag %s", rt.Access.flag)
+	case strings.HasSuffix(string(rt.Access), ":{id}") && !strings.Contains(string(rt.Access), orSome) && !strings.Contains(rt.Path, "{id}"):
+		return fmt.Errorf("its path has no {id}")
+	case strings.Contains(string(rt.Access), byBody) != rt.Endpoint.in.Implements(reflect.TypeFor[chooser]()):
+		return fmt.Errorf("its body does not choose the scope")
 	}
 	return nil
 }
@@ -263,17 +185,16 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	c.weight = &weight{all: a.bodies}
 	defer c.weight.done()
 	var body []byte
-	early := rt.Access.kind == byFlag
 	var err error
+	early := strings.Contains(string(rt.Access), byBody)
 	if early {
-		body, err = a.readEarly(w, r, in.Interface(), c.weight)
-		rt.Access = rt.Access.chosen(in.Elem())
-		q.Details(map[string]any{"mode": rt.Access.target})
+		if body, err = a.read(w, r, a.MaxBody, in.Interface(), c.weight); err != nil {
+			return err
+		}
+		rt.Access = in.Elem().Interface().(chooser).access()
+		q.Details(map[string]any{"mode": rt.Access.scope(r, "").Target})
 	}
-	if err == nil {
-		err = a.admit(r, rt.Access, &c)
-	}
-	if err != nil {
+	if err := a.admit(r, rt.Access, &c); err != nil {
 		return err
 	}
 	key, keyErr := a.readKey(w, r, rt)
@@ -284,11 +205,8 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 		}
 	}
 	if !early {
-		var err error
-		if body, err = a.read(w, r, a.MaxBody, in.Interface(), c.weight); err != nil && missing != nil {
-			return missing
-		} else if err != nil {
-			return err
+		if body, err = a.read(w, r, a.MaxBody, in.Interface(), c.weight); err != nil {
+			return cmp.Or(missing, err)
 		}
 	}
 	answer := func(w http.ResponseWriter, c Call) error { return rt.Endpoint.answer(w, r, c, in.Elem().Interface()) }
@@ -320,39 +238,23 @@ func (a *API) concerns(ctx context.Context, c Call, runID, sessionID string) {
 	}
 }
 
-// strangerBody is how many bytes of a body are read for a caller whose token was refused.
-const strangerBody = 64 << 10
-
-// readEarly reads the input of a caller who may yet be refused. What is wrong with it comes before the refusal, which
-// comes before everything else.
-func (a *API) readEarly(w http.ResponseWriter, r *http.Request, in any, wt *weight) (body []byte, err error) {
-	refused, limit := gate.Of(r).Refused, a.MaxBody
-	if refused != nil {
-		limit = min(limit, strangerBody)
-	}
-	body, err = a.read(w, r, limit, in, wt)
-	if refused != nil && !fault.Is(err, fault.ConfigInvalid) {
-		return nil, refused
-	}
-	return body, err
-}
-
 // admit checks who calls. It finds the run of a route that is for its owner.
 func (a *API) admit(r *http.Request, access Access, c *Call) error {
-	switch access.kind {
-	case scoped, byFlag:
-		return gate.Covered(c.Principal, access.required(r))
-	case partly:
-		if all, ids := c.Principal.Grant.Targets(access.resource, access.action); !all && len(ids) == 0 {
-			return gate.Covered(c.Principal, access.required(r))
+	text, _, some := strings.Cut(string(access), orSome)
+	switch {
+	case access == Public || access == Anyone || access == Upgrade:
+		return nil
+	case some:
+		s := Access(text).scope(r, "")
+		if all, ids := c.Principal.Grant.Targets(s.Resource, s.Action); all || len(ids) > 0 {
+			return nil
 		}
-	case runOwner:
+	case strings.HasSuffix(text, ofOwner):
 		run, err := a.Engine.Identify(r.Context(), r.PathValue("runId"))
 		if err != nil {
 			return err
 		}
 		c.Run = run
-		return gate.Covered(c.Principal, auth.Scope{Resource: access.resource, Action: access.action, Target: run.Owner})
 	}
-	return nil
+	return gate.Covered(c.Principal, Access(text).scope(r, c.Run.Owner))
 }

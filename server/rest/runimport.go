@@ -11,6 +11,7 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/idem"
 	"agentd/server/runstate"
 	"agentd/store"
 )
@@ -28,7 +29,7 @@ type RunImport struct {
 func RunImportOf(v agent.Imported) RunImport { return RunImport(v) }
 
 func (a *Runs) importRoute() Route {
-	return Route{Method: "POST", Path: "/runs/import", Access: Scope("runs", "import"), Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
+	return Route{Method: "POST", Path: "/runs/import", Access: "runs:import", Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
 		Summary: "Take over a run that has ended or waits for approvals, from its state (`svc-run-state` 1.x). The token also needs agents:invoke for the state's agent, for the agents of its child runs, and for the agents that waiting calls would call.",
 		Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
 			fault.SessionBusy, fault.Overloaded},
@@ -49,7 +50,7 @@ func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
 		},
 		Also: func(tx *store.Tx, v agent.Imported) error {
-			return c.keep(tx, v.RunID, v.SessionID, http.StatusCreated, RunImportOf(v))
+			return c.remember(tx, idem.Answer{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, RunImportOf(v))
 		}})
 	if err == nil {
 		c.Request.Concerns(made.RunID, made.SessionID)

@@ -64,9 +64,9 @@ type Runs struct {
 // Routes are the rows of the table.
 func (a *Runs) Routes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/runs", Access: ScopeOfSome("agents", "read"), Summary: "List the runs of the agents that the token may read, newest first. Waiting runs show what they wait for.",
+		{Method: "GET", Path: "/runs", Access: "agents:read or agents:read:{id}", Summary: "List the runs of the agents that the token may read, newest first. Waiting runs show what they wait for.",
 			Errors: []*fault.Kind{fault.RunNotFound}, Endpoint: call(http.StatusOK, a.listRuns)},
-		{Method: "GET", Path: "/runs/{runId}/state", Access: Owner("read"), Summary: "Show a run and its full state. The operator's system messages are withheld without traces:read:raw.",
+		{Method: "GET", Path: "/runs/{runId}/state", Access: "agents:read:" + ofOwner, Summary: "Show a run and its full state. The operator's system messages are withheld without traces:read:raw.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in runInputID) (agent.Snapshot, error) {
 				s, err := a.Engine.Snapshot(ctx, in.RunID)
 				if err == nil && !may(c.Principal, "traces", "read", "raw") {
@@ -74,7 +74,7 @@ func (a *Runs) Routes() []Route {
 				}
 				return s, err
 			})},
-		{Method: "POST", Path: "/runs/{runId}/abort", Access: Owner("invoke"), Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
+		{Method: "POST", Path: "/runs/{runId}/abort", Access: "agents:invoke:" + ofOwner, Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
 		a.cassetteRoute(),
 		a.importRoute(),

@@ -73,7 +73,7 @@ type Sessions struct {
 // Routes are the rows of the table.
 func (a *Sessions) Routes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/sessions", Access: Scope("sessions", "read"), Summary: "List the sessions, newest first, at most 1000.",
+		{Method: "GET", Path: "/sessions", Access: "sessions:read", Summary: "List the sessions, newest first, at most 1000.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				UserID  string `query:"userId"`
 				AgentID string `query:"agentId"`
@@ -81,28 +81,28 @@ func (a *Sessions) Routes() []Route {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
 				return SessionListOf(stored), err
 			})},
-		{Method: "POST", Path: "/sessions", Access: Scope("sessions", "write"), Action: audit.SessionCreate, Target: "session", Summary: "Create a session.",
+		{Method: "POST", Path: "/sessions", Access: "sessions:write", Action: audit.SessionCreate, Target: "session", Summary: "Create a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body SessionBody }) (SessionAnswer, error) {
 				b := in.Body
 				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags, Maker: c.Principal.Lineage()},
 					func(tx *store.Tx, v store.Session) error {
-						return c.keep(tx, "", v.ID, http.StatusCreated, SessionAnswer{SessionOf(v)})
+						return c.remember(tx, idem.Answer{Session: v.ID, Status: http.StatusCreated}, SessionAnswer{SessionOf(v)})
 					})
 				c.createdSession(v.ID)
 				return SessionAnswer{SessionOf(v)}, err
 			})},
-		{Method: "GET", Path: "/sessions/{id}", Access: ScopeOf("sessions", "read", "id"), Summary: "Show a session.",
+		{Method: "GET", Path: "/sessions/{id}", Access: "sessions:read:{id}", Summary: "Show a session.",
 			Errors: []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionAnswer, error) {
 				v, err := a.Sessions.Get(ctx, in.ID)
 				return SessionAnswer{SessionOf(v)}, err
 			})},
-		{Method: "DELETE", Path: "/sessions/{id}", Access: ScopeOf("sessions", "write", "id"), Action: audit.SessionDelete, Target: "session:{id}",
+		{Method: "DELETE", Path: "/sessions/{id}", Access: "sessions:write:{id}", Action: audit.SessionDelete, Target: "session:{id}",
 			Summary:  "Erase a session with its runs and messages.",
 			Errors:   []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
 			Endpoint: call(http.StatusNoContent, a.eraseSession)},
-		{Method: "GET", Path: "/sessions/{id}/messages", Access: ScopeOf("sessions", "read", "id"),
+		{Method: "GET", Path: "/sessions/{id}/messages", Access: "sessions:read:{id}",
 			Summary: "List the newest messages of a session, oldest first. The list is empty for an unknown session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				ID    string `path:"id"`
@@ -111,7 +111,7 @@ func (a *Sessions) Routes() []Route {
 				msgs, err := a.Sessions.Messages(ctx, in.ID, in.Limit)
 				return SessionMessages{SessionID: in.ID, Messages: msgs}, err
 			})},
-		{Method: "GET", Path: "/sessions/{id}/handoffs", Access: ScopeOf("sessions", "read", "id"),
+		{Method: "GET", Path: "/sessions/{id}/handoffs", Access: "sessions:read:{id}",
 			Summary: "List the newest hand-offs of a session, oldest first, at most 1000. The list is empty for an unknown session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionHandoffs, error) {
 				list, err := a.Sessions.Handoffs(ctx, in.ID)
@@ -134,7 +134,7 @@ func (c Call) createdSession(id string) {
 }
 
 func (a *Sessions) eraseSession(ctx context.Context, c Call, in sessionInput) (none, error) {
-	err := a.Runs.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.keep(tx, "", "", http.StatusNoContent, nil) })
+	err := a.Runs.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.remember(tx, idem.Answer{Status: http.StatusNoContent}, nil) })
 	if err == nil && a.Keys != nil {
 		a.Keys.Forget()
 	}

@@ -26,7 +26,7 @@ type System struct {
 // Routes are the rows of the table.
 func (a *System) Routes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/health", Access: Public(), Probe: true, Summary: "Show the health of every part; 503 if one fails.",
+		{Method: "GET", Path: "/health", Access: Public, Probe: true, Summary: "Show the health of every part; 503 if one fails.",
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[health.Report](), Description: "All parts work, or one warns."},
 				{Status: 503, Type: reflect.TypeFor[health.Report](), Description: "A part fails."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
@@ -34,9 +34,9 @@ func (a *System) Routes() []Route {
 				gate.JSON(w, status, report)
 				return nil
 			})},
-		{Method: "GET", Path: "/health/secrets", Access: Scope("secrets", "read"), Summary: "Show which store of secrets is active, and why.",
+		{Method: "GET", Path: "/health/secrets", Access: "secrets:read", Summary: "Show which store of secrets is active, and why.",
 			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (secret.Report, error) { return a.Secrets, nil })},
-		{Method: "GET", Path: "/openapi.json", Access: Public(), Summary: "Return this API as an OpenAPI 3.1 document.",
+		{Method: "GET", Path: "/openapi.json", Access: Public, Summary: "Return this API as an OpenAPI 3.1 document.",
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[json.RawMessage](), Description: "The document."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
 				w.Header().Set("Content-Type", "application/json")
@@ -47,9 +47,9 @@ func (a *System) Routes() []Route {
 	if a.Metrics == nil {
 		return routes
 	}
-	access := Public()
+	access := Public
 	if a.MetricsScoped {
-		access = ScopeTo("admin", "metrics", "read")
+		access = "admin:metrics:read"
 	}
 	return append(routes, Route{Method: "GET", Path: a.MetricsPath, Access: access, Probe: true, Summary: "Return the metrics in text format 0.0.4.",
 		Answers: []openapi.Response{{Status: 200, ContentType: metrics.ContentType, Description: "The metrics."}},

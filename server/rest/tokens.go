@@ -69,7 +69,7 @@ type Tokens struct{ Issuer *auth.Issuer }
 // Routes are the rows of the table.
 func (a *Tokens) Routes() []Route {
 	return []Route{
-		{Method: "GET", Path: "/tokens", Access: Scope("tokens", "list"), Summary: "List the tokens that are not revoked, or all tokens, in the order of their creation.",
+		{Method: "GET", Path: "/tokens", Access: "tokens:list", Summary: "List the tokens that are not revoked, or all tokens, in the order of their creation.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
 				Revoked string `query:"revoked" enum:"include" doc:"include lists revoked tokens, too."`
 			}) (TokenList, error) {
@@ -80,18 +80,18 @@ func (a *Tokens) Routes() []Route {
 				}
 				return list, err
 			})},
-		{Method: "POST", Path: "/tokens", Access: Scope("tokens", "create"), Action: audit.TokenCreate, Target: "token", Secret: true,
+		{Method: "POST", Path: "/tokens", Access: "tokens:create", Action: audit.TokenCreate, Target: "token", Secret: true,
 			Summary: "Create a token with no more scopes and no later expiry than the caller's token.", Errors: []*fault.Kind{fault.ScopeEscalation},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
 					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
 				if err == nil {
 					c.Request.Did("token:" + v.ID)
-					c.Request.Details(map[string]any{"scopes": anyList(v.Scopes)})
+					c.Request.Details(map[string]any{"scopes": v.Scopes})
 				}
 				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
-		{Method: "DELETE", Path: "/tokens/{id}", Access: Scope("tokens", "revoke"), Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, with all tokens minted from it.",
+		{Method: "DELETE", Path: "/tokens/{id}", Access: "tokens:revoke", Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, with all tokens minted from it.",
 			Errors: []*fault.Kind{fault.TokenNotFound},
 			Endpoint: call(http.StatusNoContent, func(ctx context.Context, c Call, in struct {
 				ID string `path:"id"`
@@ -110,7 +110,7 @@ func RevokedAlso(ids []string) map[string]any {
 	if len(ids) == 0 {
 		return nil
 	}
-	return map[string]any{"also": anyList(ids[:min(most, len(ids))]), "alsoCount": len(ids)}
+	return map[string]any{"also": ids[:min(most, len(ids))], "alsoCount": len(ids)}
 }
 
 // duration is so many milliseconds, at most a hundred years.
