@@ -59,10 +59,19 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 			parsed = append(parsed, f)
 		}
 		lookup := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
-		info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}
+		info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{}}
 		checker := types.Config{Importer: importer.ForCompiler(files, "gc", lookup)}
 		if _, err := checker.Check(p.ImportPath, files, parsed, info); err != nil {
 			t.Fatal(err)
+		}
+		for expr, result := range info.Types { // a conversion reads the whole struct
+			if call, ok := expr.(*ast.CallExpr); ok && result.IsValue() && info.Types[call.Fun].IsType() {
+				if object, ok := info.Types[call.Args[0]].Type.Underlying().(*types.Struct); ok {
+					for field := range object.Fields() {
+						read[types.TypeString(info.Types[call.Args[0]].Type, func(*types.Package) string { return "" })+"."+field.Name()] = true
+					}
+				}
+			}
 		}
 		for expr, s := range info.Selections {
 			if file := filepath.Base(files.Position(expr.Pos()).Filename); p.ImportPath == own && (file == "semantic.go" || file == "values.go") {

@@ -222,7 +222,7 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 	if bare := slices.IndexFunc(t.bare, func(f *Field) bool { return d.fits(f.typ.form, &f.rules) }); bare >= 0 {
 		f := t.bare[bare]
 		d.value(v.FieldByIndex(f.index), f.typ, &f.rules)
-		d.settle(v, t, r, at, before, nil)
+		d.settle(v, t, r, at, before)
 		return
 	}
 	if !d.fits(t.form, r) || t.bare != nil && len(t.fields) == 0 {
@@ -313,11 +313,7 @@ func (d *decoder) list(v reflect.Value, t *Type, r *rules) {
 
 func (d *decoder) dict(v reflect.Value, t *Type, r *rules) {
 	v.Set(reflect.MakeMap(v.Type()))
-	seen := map[string]int{}
-	d.members(func(key string, at int) {
-		if d.repeated(seen, key, at) {
-			return
-		}
+	d.each(func(key string, at int) {
 		if r.keys != nil {
 			if message := r.keys.Check(key); message != "" {
 				d.report(at, "key %s: %s", quoted(key), message)
@@ -338,35 +334,26 @@ func (d *decoder) fresh(v reflect.Value, t *Type, r *rules) {
 }
 
 // kind is the kind that the object at i says it is; "" where it says none that exists.
-func (d *decoder) kind(t *Type) (kind string) {
-	if t.kinds != nil && d.b[d.i] == '{' {
-		ahead := cursor{b: d.b, i: d.i}
-		ahead.members(func(key string, _ int) {
-			if from := ahead.i; key == "kind" && ahead.b[from] == '"' && kind == "" {
-				kind = ahead.text()
-			} else {
-				ahead.skip()
+func (d *decoder) kind(t *Type) string {
+	if t.kinds != nil {
+		if at := d.member("kind"); at >= 0 && d.b[at] == '"' {
+			ahead := cursor{b: d.b, i: at}
+			if kind := ahead.text(); slices.Contains(t.kinds, kind) {
+				return kind
 			}
-		})
+		}
 	}
-	if !slices.Contains(t.kinds, kind) {
-		return ""
-	}
-	return kind
+	return ""
 }
 
 func (d *decoder) object(v reflect.Value, t *Type, r *rules) {
 	start, kind, before := d.i, d.kind(t), d.r.Count()
-	seen := map[string]int{}
-	var meant []string // what misspelt keys are likely to be: those are not missing as well
-	d.members(func(key string, at int) {
-		if d.repeated(seen, key, at) {
-			return
-		}
+	given := make([]string, 0, len(t.fields)) // and what misspelt keys are likely to be: those are not missing as well
+	d.each(func(key string, at int) {
 		f := t.Field(key)
 		switch {
 		case f == nil:
-			meant = append(meant, d.stray(key, at, t.names(kind)))
+			key = d.stray(key, at, t.names(kind))
 			d.unique()
 		case !f.of(kind):
 			d.report(at, "%q is not a field of kind %s; it belongs to %s", key, kind, alternatives(f.kinds))
@@ -374,16 +361,16 @@ func (d *decoder) object(v reflect.Value, t *Type, r *rules) {
 		default:
 			d.value(v.FieldByIndex(f.index), f.typ, &f.rules)
 		}
+		given = append(given, key)
 	})
 	for _, f := range t.fields {
-		_, given := seen[f.Name]
-		if f.rules.required && !given && f.of(kind) && (t.kinds == nil || kind != "" || f.Name == "kind") && !slices.Contains(meant, f.Name) {
+		if f.rules.required && !slices.Contains(given, f.Name) && f.of(kind) && (t.kinds == nil || kind != "" || f.Name == "kind") {
 			d.path = append(d.path, f.Name)
 			d.report(start, "%q is missing", f.Name)
 			d.path = d.path[:len(d.path)-1]
 		}
 	}
-	d.settle(v, t, r, start, before, seen)
+	d.settle(v, t, r, start, before)
 }
 
 // stray reports a key that is not known, and returns the one that was likely meant.
@@ -402,21 +389,17 @@ func (d *decoder) stray(key string, at int, known []string) (meant string) {
 }
 
 // settle lets a value that has been read without a problem say what else is wrong.
-func (d *decoder) settle(v reflect.Value, t *Type, r *rules, at, before int, members map[string]int) {
-	if s, ok := v.Addr().Interface().(Settler); ok && d.r.Count() == before {
-		if member, message := s.Settle(d.r.Open); message != "" {
-			if place, ok := members[member]; ok {
-				c := cursor{b: d.b, i: place}
-				c.text()
-				c.space()
-				c.i++
-				c.space()
-				at = c.i
-				d.path = append(d.path, member)
-				defer func() { d.path = d.path[:len(d.path)-1] }()
-			}
+func (d *decoder) settle(v reflect.Value, t *Type, r *rules, at, before int) {
+	if d.r.Count() > before {
+		return
+	}
+	if s, ok := v.Addr().Interface().(Settler); ok {
+		if member, message := s.Settle(d.r.Open); member != "" {
+			d.path = append(d.path, member)
+			d.report(cursor{b: d.b, i: at}.member(member), "%s", message)
+			d.path = d.path[:len(d.path)-1]
+		} else if message != "" {
 			d.report(at, "%s", message)
-			return
 		}
 	}
 	if t.bare != nil && r.required && v.IsZero() && d.r.Count() == before {
@@ -424,32 +407,31 @@ func (d *decoder) settle(v reflect.Value, t *Type, r *rules, at, before int, mem
 	}
 }
 
-// repeated reports a key that the object has had already, and passes its value.
-func (d *decoder) repeated(seen map[string]int, key string, at int) bool {
-	first, again := seen[key]
-	if !again {
-		seen[key] = at
-		return false
-	}
-	where := ""
-	if d.r.Name != "" && !d.outside && !d.r.Full() {
-		where = "; the first is at " + d.r.place(first)
-	}
-	d.report(at, "duplicate key %s%s", quoted(key), where)
-	d.skip()
-	return true
+// each calls read for the members of the object at i, with i at the value, which read passes; but for keys that repeat,
+// which it reports.
+func (d *decoder) each(read func(key string, at int)) {
+	seen := map[string]int{}
+	d.members(func(key string, at int) {
+		first, again := seen[key]
+		if !again {
+			seen[key] = at
+			read(key, at)
+			return
+		}
+		where := ""
+		if d.r.Name != "" && !d.outside && !d.r.Full() {
+			where = "; the first is at " + d.r.place(first)
+		}
+		d.report(at, "duplicate key %s%s", quoted(key), where)
+		d.skip()
+	})
 }
 
 // unique passes the value at i, and reports keys that repeat in it.
 func (d *decoder) unique() {
 	switch d.b[d.i] {
 	case '{':
-		seen := map[string]int{}
-		d.members(func(key string, at int) {
-			if !d.repeated(seen, key, at) {
-				d.unique()
-			}
-		})
+		d.each(func(string, int) { d.unique() })
 	case '[':
 		d.items(func(int) { d.unique() })
 	default:

@@ -9,19 +9,11 @@ import (
 	"strings"
 )
 
-// A Printing says how [Type.Append] treats what a document leaves out.
-type printing bool
-
-const (
-	asPrinted printing = false // absent values and fields of other kinds are left out, secrets hidden
-	asMade    printing = true  // all that is set is there, so that reading it finds what should not be
-)
-
 // Print returns a value, which a pointer leads to, as indented JSON in the order of the fields, with a line break at its
-// end. What is absent, or belongs to another kind, is left out; types with JSON methods of their own may hide something.
+// end. What is absent is left out; types with JSON methods of their own may hide something.
 func (t *Type) Print(from any) []byte {
 	var b bytes.Buffer
-	if err := json.Indent(&b, asPrinted.value(nil, reflect.ValueOf(from).Elem(), t), "", "  "); err != nil {
+	if err := json.Indent(&b, appendValue(nil, reflect.ValueOf(from).Elem(), t), "", "  "); err != nil {
 		panic("shape: " + err.Error())
 	}
 	b.WriteByte('\n')
@@ -32,27 +24,27 @@ func (t *Type) Print(from any) []byte {
 // what is wrong with it. No files are read.
 func (r *Reader) Check(t *Type, from any) {
 	again := reflect.New(t.goType)
-	r.Read(asMade.value(nil, reflect.ValueOf(from).Elem(), t), t, again.Interface())
+	r.Read(appendValue(nil, reflect.ValueOf(from).Elem(), t), t, again.Interface())
 }
 
 // value appends v as compact JSON.
-func (p printing) value(b []byte, v reflect.Value, t *Type) []byte {
+func appendValue(b []byte, v reflect.Value, t *Type) []byte {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
 	switch t.form {
 	case formObject:
 		if bare := t.stands(v); bare != nil {
-			return p.value(b, v.FieldByIndex(bare.index), bare.typ)
+			return appendValue(b, v.FieldByIndex(bare.index), bare.typ)
 		}
-		return p.object(b, v, t)
+		return appendObject(b, v, t)
 	case formList:
 		b = append(b, '[')
 		for i := range v.Len() {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = p.value(b, v.Index(i), t.elem)
+			b = appendValue(b, v.Index(i), t.elem)
 		}
 		return append(b, ']')
 	case formDict:
@@ -62,7 +54,7 @@ func (p printing) value(b []byte, v reflect.Value, t *Type) []byte {
 				b = append(b, ',')
 			}
 			b = append(append(b, Encode(key.String())...), ':')
-			b = p.value(b, v.MapIndex(key), t.elem)
+			b = appendValue(b, v.MapIndex(key), t.elem)
 		}
 		return append(b, '}')
 	case formRaw:
@@ -73,10 +65,6 @@ func (p printing) value(b []byte, v reflect.Value, t *Type) []byte {
 			return append(b, raw...)
 		}
 		return append(b, Encode(string(v.Bytes()))...)
-	case formText:
-		if p == asMade {
-			return append(b, Encode(v.String())...)
-		}
 	case formFloat:
 		if math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) {
 			return append(b, Encode(plain(v.Float()))...)
@@ -103,22 +91,21 @@ func (t *Type) stands(v reflect.Value) *Field {
 	return t.bare[0]
 }
 
-func (p printing) object(b []byte, v reflect.Value, t *Type) []byte {
-	kind, first := t.kindOf(v), true
+func appendObject(b []byte, v reflect.Value, t *Type) []byte {
+	kind, empty := t.kindOf(v), len(b)+1
 	b = append(b, '{')
 	for _, f := range t.fields {
 		fv := v.FieldByIndex(f.index)
-		if fv.IsZero() && (f.absent() || f.pointer || p == asMade && !f.of(kind)) || p == asPrinted && !f.of(kind) {
+		if fv.IsZero() && (f.absent() || f.pointer || !f.of(kind)) {
 			continue
 		}
-		value := p.value(nil, fv, f.typ)
+		value := appendValue(nil, fv, f.typ)
 		if f.nested() && string(value) == "{}" {
 			continue
 		}
-		if !first {
+		if len(b) > empty {
 			b = append(b, ',')
 		}
-		first = false
 		b = append(append(b, Encode(f.Name)...), ':')
 		b = append(b, value...)
 	}

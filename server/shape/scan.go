@@ -20,13 +20,12 @@ func blank(data []byte) []byte {
 		case c == '"':
 			end = endOfText(out, i)
 		case bytes.HasPrefix(out[i:], []byte("//")):
-			end = until(out, i, "\n")
-			whiten(out[i:end])
+			end = whiten(out, i, "\n")
 		case bytes.HasPrefix(out[i:], []byte("/*")):
-			if end = until(out, i+2, "*/") + 2; end > len(out) {
-				return out // the comment does not end: a slash is no JSON
+			if !bytes.Contains(out[i+2:], []byte("*/")) {
+				return out // a slash is no JSON
 			}
-			whiten(out[i:end])
+			end = whiten(out, i, "*/")
 		case c == ',':
 			comma, before = i, last
 		case (c == '}' || c == ']') && comma >= 0 && bytes.IndexByte([]byte("[{,:"), before) < 0:
@@ -42,21 +41,18 @@ func blank(data []byte) []byte {
 	return out
 }
 
-// until is the index of the end mark from i on, or the length of b.
-func until(b []byte, i int, mark string) int {
-	if n := bytes.Index(b[i:], []byte(mark)); n >= 0 {
-		return i + n
+// whiten puts spaces in the place of a comment and its end mark, but for line breaks, and returns the index after it.
+func whiten(b []byte, i int, mark string) int {
+	end := len(b)
+	if n := bytes.Index(b[i+2:], []byte(mark)); n >= 0 {
+		end = i + 2 + n + len(mark)
 	}
-	return len(b)
-}
-
-// whiten puts spaces in the place of all but line breaks.
-func whiten(b []byte) {
-	for i := range b {
+	for ; i < end; i++ {
 		if b[i] != '\n' {
 			b[i] = ' '
 		}
 	}
+	return end
 }
 
 func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
@@ -215,38 +211,42 @@ func (c *cursor) skip() {
 	}
 }
 
-// find is where the path, or the nearest part of it that is there, stands in sound JSON.
-func find(data []byte, path []any) (at int) {
-	c := cursor{b: data}
-	c.space()
-	at = c.i
-	for _, part := range path {
-		found := -1
-		c.i = at
-		switch part := part.(type) {
-		case string:
-			if data[at] == '{' {
-				c.members(func(key string, _ int) {
-					if key == part && found < 0 {
-						found = c.i
-					}
-					c.skip()
-				})
+// member is where the value of a member of the object at i is; -1 where it is not there.
+func (c cursor) member(name string) int {
+	at := -1
+	if c.b[c.i] == '{' {
+		c.members(func(key string, _ int) {
+			if key == name && at < 0 {
+				at = c.i
 			}
-		case int:
-			if data[at] == '[' {
-				c.items(func(n int) {
-					if n == part {
-						found = c.i
-					}
-					c.skip()
-				})
-			}
-		}
-		if found < 0 {
-			break
-		}
-		at = found
+			c.skip()
+		})
 	}
 	return at
+}
+
+// find is where the path, or the nearest part of it that is there, stands in sound JSON.
+func find(data []byte, path []any) int {
+	c := cursor{b: data}
+	for c.space(); len(path) > 0; path = path[1:] {
+		at := -1
+		switch part := path[0].(type) {
+		case string:
+			at = c.member(part)
+		case int:
+			if ahead := c; c.b[c.i] == '[' {
+				ahead.items(func(n int) {
+					if n == part {
+						at = ahead.i
+					}
+					ahead.skip()
+				})
+			}
+		}
+		if at < 0 {
+			break
+		}
+		c.i = at
+	}
+	return c.i
 }

@@ -71,7 +71,7 @@ func (t *Type) rows(path string, kinds []string) (all []Row) {
 func (f *Field) defaultJSON() string {
 	v := reflect.New(f.typ.goType).Elem()
 	f.set(v, f.def, &Reader{}, "", nil)
-	return string(asPrinted.value(nil, v, f.typ))
+	return string(appendValue(nil, v, f.typ))
 }
 
 // label is a type in words.
