@@ -24,6 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -82,6 +83,7 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 		c.problem(c.nestedID, "$id below the root is not supported beside $ref: it changes what references mean")
 	}
 	if len(c.issues) > 0 {
+		slices.SortStableFunc(c.issues, func(a, b Issue) int { return strings.Compare(a.Path, b.Path) })
 		return nil, &Error{Issues: c.issues}
 	}
 	return &Schema{root: root}, nil

@@ -2,13 +2,11 @@ package schema
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // A check is the application of schemas to one value. Branches (anyOf, not, ...) are checks of their own that share
@@ -98,49 +96,19 @@ func (c *check) value(n *node, v any) {
 	if c.spend(1 + size(v)/64); c.stopped() {
 		return
 	}
-	if n.never {
+	got := typeOf(v)
+	switch {
+	case n.never:
 		c.report("not allowed")
 		return
-	}
-	if v == nil && n.nullable {
+	case v == nil && n.nullable:
 		return
-	}
-	if got := typeOf(v); n.types != 0 && !n.types.admits(got) {
+	case n.types != 0 && !n.types.admits(got):
 		c.report("got %s, want %s", got, n.types)
 		return // what else the schema says is about values of its type
 	}
-	if n.fixed != nil || n.enum != nil {
-		form := canonical(nil, v)
-		c.spend(len(form) / 64)
-		if n.fixed != nil && *n.fixed != string(form) {
-			c.report("got %s, want %s", show(v), n.value)
-		}
-		if n.enum != nil && !n.enum[string(form)] {
-			c.report("got %s, want one of %s", show(v), n.listed)
-		}
-	}
-	switch v := v.(type) {
-	case string:
-		c.text(n, v)
-	case json.Number:
-		c.number(n, v)
-	case []any:
-		c.array(n, v)
-	case map[string]any:
-		c.object(n, v)
-	}
-	if n.ref != nil {
-		c.value(n.ref, v)
-	}
-	c.combine(n, v)
-}
-
-func (c *check) text(n *node, s string) {
-	if n.length.hasLower || n.length.capped {
-		c.bounds(n.length, utf8.RuneCountInString(s), "character")
-	}
-	if n.pattern != nil && !c.match(n.pattern, s) {
-		c.report("does not match the pattern %s", n.pattern)
+	for _, assert := range n.asserts {
+		assert(c, v)
 	}
 }
 
@@ -148,37 +116,6 @@ func (c *check) text(n *node, s string) {
 func (c *check) match(re *regexp.Regexp, s string) bool {
 	c.spend(len(s) / 2)
 	return c.exceeded != nil || re.MatchString(s)
-}
-
-func (c *check) number(n *node, v json.Number) {
-	if n.minimum == nil && n.maximum == nil && n.above == nil && n.below == nil && n.multipleOf == nil {
-		return
-	}
-	d, got := parseDecimal(v.String()), cut(v.String())
-	if n.minimum != nil && d.cmp(n.minimum.decimal) < 0 {
-		c.report("got %s, want at least %s", got, n.minimum.text)
-	}
-	if n.maximum != nil && d.cmp(n.maximum.decimal) > 0 {
-		c.report("got %s, want at most %s", got, n.maximum.text)
-	}
-	if n.above != nil && d.cmp(n.above.decimal) <= 0 {
-		c.report("got %s, want more than %s", got, n.above.text)
-	}
-	if n.below != nil && d.cmp(n.below.decimal) >= 0 {
-		c.report("got %s, want less than %s", got, n.below.text)
-	}
-	if n.multipleOf != nil && (len(d.digits) > maxDigits || !d.multipleOf(n.multipleOf.decimal)) {
-		c.report("got %s, want a multiple of %s", got, n.multipleOf.text)
-	}
-}
-
-func (c *check) bounds(b bounds, got int, unit string) {
-	if b.hasLower && got < b.min {
-		c.report("got %s, want at least %d", plural(got, unit), b.min)
-	}
-	if b.capped && got > b.max {
-		c.report("got %s, want at most %d", plural(got, unit), b.max)
-	}
 }
 
 func plural(n int, unit string) string {
@@ -191,27 +128,35 @@ func plural(n int, unit string) string {
 	return fmt.Sprintf("%d %ss", n, unit)
 }
 
-func (c *check) combine(n *node, v any) {
-	for _, sub := range n.allOf {
-		c.value(sub, v)
-	}
-	if n.anyOf != nil {
-		c.alternatives(n.anyOf, v, false)
-	}
-	if n.oneOf != nil {
-		c.alternatives(n.oneOf, v, true)
-	}
-	if n.not != nil && c.matches(n.not, v) {
-		c.report("is of a kind that is not allowed")
-	}
-	if n.iff != nil {
-		if c.matches(n.iff, v) {
-			if n.then != nil {
-				c.value(n.then, v)
-			}
-		} else if n.elze != nil {
-			c.value(n.elze, v)
+// at reports a problem of a member, which may be missing.
+func (c *check) at(name, message string) {
+	c.path = append(c.path, step{name: &name})
+	c.report("%s", message)
+	c.path = c.path[:len(c.path)-1]
+}
+
+// require reports members that are missing.
+func (c *check) require(obj map[string]any, names []string, message string) {
+	for _, name := range names {
+		if !has(obj, name) {
+			c.at(name, message)
 		}
+	}
+}
+
+func (c *check) unique(list []any) {
+	first := make(map[string]int, len(list))
+	var buf []byte
+	for i, v := range list {
+		buf = canonical(buf[:0], v)
+		if c.spend(1 + len(buf)/64); c.stopped() {
+			return
+		}
+		if j, seen := first[string(buf)]; seen {
+			c.report("items %d and %d are equal, want all different", j, i)
+			return
+		}
+		first[string(buf)] = i
 	}
 }
 

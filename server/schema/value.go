@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
@@ -16,7 +17,7 @@ type types uint8
 const (
 	null types = 1 << iota
 	boolean
-	object
+	objectType
 	array
 	stringType
 	integer
@@ -56,7 +57,7 @@ func typeOf(v any) types {
 	case []any:
 		return array
 	case map[string]any:
-		return object
+		return objectType
 	case json.Number:
 		if parseDecimal(v.String()).integer() {
 			return integer
@@ -132,6 +133,19 @@ func show(v any) string {
 	}
 	b, _ := json.Marshal(v)
 	return cut(string(b))
+}
+
+// join lists what show makes of values, as many as a message has room for.
+func join[T any](values []T, show func(T) string) string {
+	var shown []string
+	for _, v := range values[:min(len(values), maxShown)] {
+		shown = append(shown, show(v))
+	}
+	text := strings.Join(shown, ", ")
+	if len(values) > maxShown {
+		text += fmt.Sprintf(" and %d more", len(values)-maxShown)
+	}
+	return text
 }
 
 func cut(s string) string { return shorten(s, maxValue) }
