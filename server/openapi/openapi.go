@@ -31,26 +31,15 @@ type Operation struct {
 	Path        string // "/runs/{runId}"; parameters are whole segments
 	Summary     string // one line
 	Description string
-	Tag         string // the group it is listed in
-	Public      bool   // needs no token
-	Access      string // what else it needs, in words or as a scope; empty for a token only
-	Params      []Param
-	Body        reflect.Type // nil for none; a pointer is the same as what it points to
-	BodyType    string       // media type of a body that is text, and then always required; empty for JSON
+	Tag         string       // the group it is listed in
+	Public      bool         // needs no token
+	Access      string       // what else it needs, in words or as a scope; empty for a token only
+	Input       reflect.Type // a struct with fields for parameters (tags path and query) and the body (Body; its tag content is the media type of text); nil: none
+	Body        reflect.Type // of JSON, where Input does not say it
 	Responses   []Response
 	Errors      []*fault.Kind // those that can answer a request; duplicates are listed once
 	Effects     bool          // changes something
 	Keyed       bool          // takes an Idempotency-Key
-}
-
-// A Param is a parameter of an operation. A path parameter without a Param of its own is documented as a string.
-type Param struct {
-	In       string          // path, query or header
-	Name     string          // as in the path, the query or the header
-	Type     reflect.Type    // nil for a string
-	Schema   json.RawMessage // JSON Schema to use instead of Type's
-	Required bool            // path parameters always are
-	Doc      string
 }
 
 // A Response is one way in which an operation answers. Several of one status are alternatives.

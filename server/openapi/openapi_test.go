@@ -48,10 +48,10 @@ type filter struct {
 var sample = []openapi.Operation{
 	{
 		Method: "GET", Path: "/orders", Summary: "List the orders", Tag: "Orders", Access: "`orders:read`",
-		Params: []openapi.Param{
-			{In: "query", Name: "state", Schema: json.RawMessage(`{"type":"string","enum":["open","paid"]}`), Doc: "Only these."},
-			{In: "query", Name: "limit", Type: reflect.TypeFor[int]()},
-		},
+		Input: reflect.TypeFor[struct {
+			State string `query:"state" enum:"open|paid" doc:"Only these."`
+			Limit int    `query:"limit" check:"1..9"`
+		}](),
 		Responses: []openapi.Response{{Status: 200, Type: reflect.TypeFor[page[order]]()}},
 		Errors:    []*fault.Kind{fault.ConfigInvalid, fault.AuthRequired, fault.AuthExpired, fault.AuthRequired},
 	},
@@ -70,10 +70,9 @@ var sample = []openapi.Operation{
 	},
 	{
 		Method: "DELETE", Path: "/orders/{orderId}/lines/{sku}", Summary: "Drop a | line", Tag: "Orders", Effects: true, Keyed: true,
-		Params: []openapi.Param{
-			{In: "path", Name: "sku", Schema: json.RawMessage(`{"type":"string","pattern":"^[A-Z]+$"}`)},
-			{In: "header", Name: "If-Match", Required: true},
-		},
+		Input: reflect.TypeFor[struct {
+			SKU string `path:"sku" check:"id"`
+		}](),
 		Responses: []openapi.Response{{Status: 204}},
 		Errors:    []*fault.Kind{fault.NotFound},
 	},
@@ -126,21 +125,18 @@ func TestOperationID(t *testing.T) {
 func TestMistakesPanic(t *testing.T) {
 	good := openapi.Operation{Method: "GET", Path: "/a/{id}", Responses: []openapi.Response{{Status: 204}}}
 	for name, change := range map[string]func(*openapi.Operation){
-		"method":             func(op *openapi.Operation) { op.Method = "get" },
-		"no slash":           func(op *openapi.Operation) { op.Path = "a" },
-		"half a parameter":   func(op *openapi.Operation) { op.Path = "/a/{id" },
-		"parameter in text":  func(op *openapi.Operation) { op.Path = "/a/x{id}" },
-		"unknown path param": func(op *openapi.Operation) { op.Params = []openapi.Param{{In: "path", Name: "x"}} },
-		"unknown place":      func(op *openapi.Operation) { op.Params = []openapi.Param{{Name: "x"}} },
-		"param twice": func(op *openapi.Operation) {
-			op.Params = []openapi.Param{{In: "query", Name: "x"}, {In: "query", Name: "x"}}
+		"method":            func(op *openapi.Operation) { op.Method = "get" },
+		"no slash":          func(op *openapi.Operation) { op.Path = "a" },
+		"half a parameter":  func(op *openapi.Operation) { op.Path = "/a/{id" },
+		"parameter in text": func(op *openapi.Operation) { op.Path = "/a/x{id}" },
+		"unknown path param": func(op *openapi.Operation) {
+			op.Input = reflect.TypeFor[struct {
+				X string `path:"x"`
+			}]()
 		},
 		"no response":       func(op *openapi.Operation) { op.Responses = nil },
 		"error of start-up": func(op *openapi.Operation) { op.Errors = []*fault.Kind{fault.BindFailed} },
 		"function":          func(op *openapi.Operation) { op.Body = reflect.TypeFor[func()]() },
-		"schema not JSON": func(op *openapi.Operation) {
-			op.Params = []openapi.Param{{In: "query", Name: "x", Schema: json.RawMessage("{")}}
-		},
 		"enum of numbers": func(op *openapi.Operation) {
 			op.Body = reflect.TypeFor[struct {
 				N int `enum:"1|2"`

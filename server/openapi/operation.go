@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,51 +43,54 @@ func (d *document) operation(op Operation) shape.Object {
 	if params := d.params(op); len(params) > 0 {
 		o = append(o, "parameters", params)
 	}
+	body, media := op.Body, ""
+	if field, ok := inputField(op.Input, "Body"); ok && body == nil {
+		body, media = field.Type, field.Tag.Get("content")
+	}
 	switch {
-	case op.BodyType != "":
+	case media != "": // of text
+		o = append(o, "requestBody", shape.Object{"required", true, "content", shape.Object{media, shape.Object{"schema", shape.Object{"type", "string"}}}})
+	case body != nil:
 		o = append(o, "requestBody", shape.Object{
-			"required", true,
-			"content", shape.Object{op.BodyType, shape.Object{"schema", shape.Object{"type", "string"}}},
-		})
-	case op.Body != nil:
-		o = append(o, "requestBody", shape.Object{
-			"required", shape.Demands(op.Body),
-			"content", shape.Object{jsonType, shape.Object{"schema", d.schemas.Of(op.Body)}},
+			"required", shape.Demands(body), "content", shape.Object{jsonType, shape.Object{"schema", d.schemas.Of(body)}},
 		})
 	}
 	return append(o, "responses", d.responses(op))
 }
 
-func (d *document) params(op Operation) []shape.Object {
-	all := op.Params
-	inPath := pathParams(op.Path)
-	for _, name := range slices.Backward(inPath) {
-		if !slices.ContainsFunc(op.Params, func(p Param) bool { return p.In == "path" && p.Name == name }) {
-			all = slices.Insert(slices.Clone(all), 0, Param{In: "path", Name: name})
+func inputField(input reflect.Type, name string) (f reflect.StructField, ok bool) {
+	if input != nil {
+		f, ok = input.FieldByName(name)
+	}
+	return f, ok
+}
+
+// params describes the parameters of a path, which may lack a field, and of a query.
+func (d *document) params(op Operation) (out []shape.Object) {
+	add := func(in string, f *shape.Field) {
+		o := shape.Object{"name", f.Name, "in", in, "required", in == "path"}
+		if f.Doc != "" {
+			o = append(o, "description", f.Doc)
+		}
+		out = append(out, append(o, "schema", d.schemas.Param(f)))
+	}
+	names := pathParams(op.Path)
+	if op.Input != nil {
+		for _, f := range shape.Params(op.Input, "path") {
+			if !slices.Contains(names, f.Name) {
+				panic(fmt.Sprintf("openapi: %s has no parameter %s", op.Path, f.Name))
+			}
+			names = slices.DeleteFunc(names, func(name string) bool { return name == f.Name })
+			add("path", f)
 		}
 	}
-	var out []shape.Object
-	seen := map[[2]string]bool{}
-	for _, p := range all {
-		key := [2]string{p.In, p.Name}
-		if p.In != "path" && p.In != "query" && p.In != "header" || seen[key] ||
-			p.In == "path" && !slices.Contains(inPath, p.Name) {
-			panic(fmt.Sprintf("openapi: %s %s: bad parameter %s %q", op.Method, op.Path, p.In, p.Name))
+	for i, name := range names {
+		out = slices.Insert(out, i, shape.Object{"name", name, "in", "path", "required", true, "schema", shape.Object{"type", "string"}})
+	}
+	if op.Input != nil {
+		for _, f := range shape.Params(op.Input, "query") {
+			add("query", f)
 		}
-		seen[key] = true
-		o := shape.Object{"name", p.Name, "in", p.In, "required", p.Required || p.In == "path"}
-		if p.Doc != "" {
-			o = append(o, "description", p.Doc)
-		}
-		switch {
-		case p.Schema != nil:
-			o = append(o, "schema", p.Schema)
-		case p.Type != nil:
-			o = append(o, "schema", d.schemas.Of(p.Type))
-		default:
-			o = append(o, "schema", shape.Object{"type", "string"})
-		}
-		out = append(out, o)
 	}
 	if op.Keyed {
 		out = append(out, shape.Object{"$ref", "#/components/parameters/IdempotencyKey"})

@@ -54,10 +54,7 @@ func (a *API) operations() []openapi.Operation {
 			}
 			op.Responses = append([]openapi.Response{res}, op.Responses...)
 		}
-		op.Params, op.Body, op.BodyType = inputs(rt.Endpoint.in)
-		if rt.Takes != nil {
-			op.Body, op.BodyType = rt.Takes, ""
-		}
+		op.Input, op.Body = rt.Endpoint.in, rt.Takes
 		op.Errors = errorsOf(rt)
 		if op.Keyed {
 			op.Errors = append(op.Errors, fault.IdempotencyKeyRequired, fault.IdempotencyConflict, fault.IdempotencyInFlight)
@@ -101,22 +98,6 @@ func errorsOf(rt Route) []*fault.Kind {
 		kinds = append(kinds, fault.StorageCorrupt)
 	}
 	return append(kinds, fault.Internal)
-}
-
-// inputs describes an input struct. The body's media type is empty for JSON.
-func inputs(t reflect.Type) (params []openapi.Param, body reflect.Type, media string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		switch {
-		case f.Tag.Get("path") != "":
-			params = append(params, openapi.Param{In: "path", Name: f.Tag.Get("path"), Type: f.Type, Required: true, Doc: f.Tag.Get("doc")})
-		case f.Tag.Get("query") != "":
-			params = append(params, openapi.Param{In: "query", Name: f.Tag.Get("query"), Type: f.Type, Doc: f.Tag.Get("doc")})
-		case f.Name == "Body":
-			body, media = f.Type, f.Tag.Get("content")
-		}
-	}
-	return params, body, media
 }
 
 // tags say what the routes with a first segment are about.
