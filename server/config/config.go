@@ -19,8 +19,8 @@ import (
 // Config is the tree. It is plain data: whoever holds it may read it, and nobody changes it once a server has it.
 // Start from [Default], not from the zero value, when one is made in Go.
 type Config struct {
-	Schema        string        `json:"$schema" doc:"Address of the JSON Schema, for editors; ignored."`
-	Server        Server        `json:"server" doc:"The listener and what it answers."`
+	Schema        string        `json:"$schema" doc:"Address of the JSON Schema, for editors. agentd ignores it."`
+	Server        Server        `json:"server" doc:"The listener and its answers."`
 	Storage       Storage       `json:"storage" doc:"The database."`
 	Retention     Retention     `json:"retention" doc:"What the sweep deletes."`
 	Audit         Audit         `json:"audit" doc:"The tamper-evident chain."`
@@ -28,9 +28,9 @@ type Config struct {
 	Outbound      Outbound      `json:"outbound" doc:"Connections that the server makes."`
 	Auth          Auth          `json:"auth" doc:"Who may call."`
 	Observability Observability `json:"observability" doc:"The log."`
-	Hardening     Hardening     `json:"hardening" doc:"What the process does to itself at start."`
+	Hardening     Hardening     `json:"hardening" doc:"Protections of the process, applied at start."`
 	Metrics       Metrics       `json:"metrics" doc:"The metrics endpoint."`
-	Health        Health        `json:"health" doc:"When the health report warns."`
+	Health        Health        `json:"health" doc:"Limits at which the health report warns."`
 
 	Providers map[string]Provider `json:"providers" check:"keys=id" doc:"Model providers by id."`
 	Tools     map[string]Tool     `json:"tools" check:"keys=tool" doc:"Tools by the name that models call."`

@@ -8,20 +8,20 @@ var unsupported = map[string]string{
 	"mcpServers": reserved, "skills": reserved, "memory": reserved, "workflows": reserved, "triggers": reserved,
 	"hooks": reserved, "notify": reserved, "consolidator": reserved,
 
-	"retention.intervalMs":                  "expired records are deleted once an hour",
+	"retention.intervalMs":                  "the server deletes expired records once an hour",
 	"retention.spansDays":                   "delete a session to delete the spans of its runs",
-	"retention.consolidatorRunsDays":        "there is no consolidator yet, so nothing is kept of it",
-	"retention.dlqExhaustedDays":            "there are no triggers yet, so nothing is kept of them",
+	"retention.consolidatorRunsDays":        "this version has no consolidator",
+	"retention.dlqExhaustedDays":            "this version has no triggers",
 	"retention.sessionsDays":                "delete sessions with `agentd sessions delete` or DELETE /sessions/{id}",
 	"retention.sessionsClosedOnly":          "delete sessions with `agentd sessions delete` or DELETE /sessions/{id}",
-	"retention.memoryHistoryDays":           "there is no memory yet, so nothing is kept of it",
-	"retention.workflowThreadsDays":         "there are no workflows yet, so nothing is kept of them",
+	"retention.memoryHistoryDays":           "this version has no memory",
+	"retention.workflowThreadsDays":         "this version has no workflows",
 	"retention.auditDays":                   "remove old entries of the audit chain with `agentd audit prune`",
-	"server.stream.disconnectPolicy":        "runs continue when their listeners go; abort one with POST /runs/{runId}/abort",
-	"server.stream.disconnectGracePeriodMs": "runs continue when their listeners go; abort one with POST /runs/{runId}/abort",
+	"server.stream.disconnectPolicy":        "runs continue without subscribers; abort one with POST /runs/{runId}/abort",
+	"server.stream.disconnectGracePeriodMs": "runs continue without subscribers; abort one with POST /runs/{runId}/abort",
 	"storage.mode":                          "one server owns the database file",
 	"storage.walCheckpointIntervalMs":       "the database folds its write-ahead log in by itself; health.walWarnThresholdBytes shows when it grows",
-	"storage.encryption.cipher":             "this build cannot encrypt its database; encrypt the disk instead",
+	"storage.encryption.cipher":             "agentd cannot encrypt the database; encrypt the disk instead",
 }
 
 const reserved = "this version does not have it yet"
