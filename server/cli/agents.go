@@ -25,14 +25,12 @@ func (c *call) listAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.flags.json {
-		return c.printJSON(list)
-	}
-	w := c.table("AGENT", "DESCRIPTION")
-	for _, a := range list.Agents {
-		w.row(a.ID, a.Description)
-	}
-	return w.Flush()
+	return c.show(true, list, func(w sheet) {
+		w.row("AGENT", "DESCRIPTION")
+		for _, a := range list.Agents {
+			w.row(a.ID, a.Description)
+		}
+	})
 }
 
 func (c *call) showAgent(ctx context.Context) error {
@@ -48,10 +46,9 @@ func (c *call) showAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.flags.json {
-		return c.printJSON(a)
-	}
-	return facts(c.stdout, "agent", a.ID, "description", a.Description, "tags", strings.Join(a.Tags, ", "))
+	return c.show(true, a, func(w sheet) {
+		w.facts("agent", a.ID, "description", a.Description, "tags", strings.Join(a.Tags, ", "))
+	})
 }
 
 // catalogue reads an answer of a server or, where there is none, calls here.

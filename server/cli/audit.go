@@ -9,7 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"agentd/server"
@@ -135,25 +135,16 @@ func (c *call) verifyAudit(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		told := auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints, PrunedThrough: v.PrunedThrough, Head: v.Head, Accepted: v.Accepted}
+		told := &auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints, PrunedThrough: v.PrunedThrough, Head: v.Head, Accepted: v.Accepted}
 		if !v.OK {
 			told.Broken = &auditBroken{v.BrokenAt, v.Reason, v.Expected, v.Actual}
 		}
-		if c.flags.json {
-			err = c.printJSON(told)
-		} else {
-			err = c.tellVerdict(&told)
-		}
-		if err == nil && !v.OK {
-			return exitCode(exitFailed)
-		}
-		return err
+		return c.show(v.OK, told, told.say)
 	})
 }
 
-func (c *call) tellVerdict(v *auditVerdict) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	put := func(name, format string, args ...any) { fmt.Fprintf(w, name+":\t"+format+"\n", args...) }
+func (v *auditVerdict) say(w sheet) {
+	put := w.fact
 	if v.OK {
 		put("chain", "whole")
 	} else {
@@ -162,7 +153,7 @@ func (c *call) tellVerdict(v *auditVerdict) error {
 		put("actual", "%s", cmp.Or(v.Broken.Actual, "-"))
 	}
 	for _, a := range v.Accepted {
-		put("accepted", "broken at entry %d (%s), by %s at %s: %s", a.First.Seq, a.First.Reason, printable(a.By), message.Millis(a.At), printable(a.Reason))
+		put("accepted", "broken at entry %d (%s), by %s at %s: %s", a.First.Seq, a.First.Reason, a.By, message.Millis(a.At), a.Reason)
 	}
 	put("file", "%s", v.Path)
 	put("entries", "%d", v.Entries)
@@ -174,7 +165,6 @@ func (c *call) tellVerdict(v *auditVerdict) error {
 	if v.Head != nil {
 		put("head", "%d %s", v.Head.Size, v.Head.RootHash)
 	}
-	return w.Flush()
 }
 
 func (c *call) listAudit(ctx context.Context) error {
@@ -198,23 +188,18 @@ func (c *call) listAudit(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if c.flags.json {
-			return c.printJSON(map[string]any{"entries": page})
-		}
-		w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "SEQ\tTIME\tACTOR\tACTION\tDECISION\tTARGET")
-		for _, e := range page {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", e.Seq, message.Millis(e.TS), printable(cmp.Or(e.Actor.Label, e.Actor.Kind+":"+e.Actor.ID)),
-				printable(e.Action), e.Decision, shortened(printable(e.Target), 80))
-		}
-		return w.Flush()
+		return c.show(true, map[string]any{"entries": page}, func(w sheet) {
+			w.row("SEQ", "TIME", "ACTOR", "ACTION", "DECISION", "TARGET")
+			for _, e := range page {
+				w.row(strconv.FormatInt(e.Seq, 10), message.Millis(e.TS), cmp.Or(e.Actor.Label, e.Actor.Kind+":"+e.Actor.ID), string(e.Action),
+					string(e.Decision), shortened(e.Target, 80))
+			}
+		})
 	})
 }
 
 func (c *call) exportAudit(ctx context.Context) error {
-	switch c.flags.format {
-	case audit.JSONL, audit.CSV:
-	default:
+	if f := c.flags.format; f != audit.JSONL && f != audit.CSV {
 		return c.cmd.misused("--format is %q, want jsonl or csv.", c.flags.format)
 	}
 	_, err := c.output(ctx, func(ctx context.Context, w io.Writer) error {
@@ -246,12 +231,8 @@ func (c *call) acceptAudit(ctx context.Context) error {
 	if err = errors.Join(err, l.Close()); err != nil {
 		return err
 	}
-	if c.flags.json {
-		return c.printJSON(a)
-	}
-	_, err = fmt.Fprintf(c.stdout, "Accepted the break of the chain at entry %d (%s). Entry %d records it, and every verification reports it.\n",
+	return c.report(a, "Accepted the break of the chain at entry %d (%s). Entry %d records it, and every verification reports it.",
 		a.First.Seq, a.First.Reason, a.Seq)
-	return err
 }
 
 func (c *call) pruneAudit(ctx context.Context) error {
@@ -264,11 +245,7 @@ func (c *call) pruneAudit(ctx context.Context) error {
 		if err != nil {
 			return advised(err, "Verify the chain with `agentd audit verify`.")
 		}
-		if c.flags.json {
-			return c.printJSON(got)
-		}
-		_, err = fmt.Fprintf(c.stdout, "Deleted %d entries; the first is now %d.\n", got.Deleted, got.FirstSurvivingSeq)
-		return err
+		return c.report(got, "Deleted %d entries; the first is now %d.", got.Deleted, got.FirstSurvivingSeq)
 	})
 }
 

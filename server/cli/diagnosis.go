@@ -19,7 +19,7 @@ import (
 
 // built is the error of a configuration that is valid but declares what cannot be built.
 func built(cfg *config.Config) error {
-	_, done, err := manifest.Build(manifest.Options{Config: withoutSecrets(cfg)})
+	_, done, err := manifest.Build(manifest.Options{Config: cfg, Offline: true})
 	if err == nil {
 		done()
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 
 	"agentd/server"
 	"agentd/server/config"
@@ -100,46 +99,30 @@ func (c *call) diagnose(checks func(*diagnosis, *config.Config)) error {
 	for _, f := range d.Checks {
 		d.Summary[f.Status]++
 	}
-	if c.flags.json {
-		err = c.printJSON(d)
-	} else {
-		err = c.printDiagnosis(d)
-	}
-	if err == nil && d.Summary[statusFail] > 0 {
-		err = exitCode(exitFailed)
-	}
-	return err
+	return c.show(d.Summary[statusFail] == 0, d, d.say)
 }
 
-func (c *call) printDiagnosis(d *diagnosis) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+func (d *diagnosis) say(w sheet) {
 	for _, f := range d.Checks {
 		lines := strings.Split(f.Message, "\n")
-		fmt.Fprintf(w, "[%s]\t%s\t%s\n", strings.ToUpper(f.Status), f.Check, printable(lines[0]))
+		w.say("[%s]\t%s\t%s\n", strings.ToUpper(f.Status), f.Check, printable(lines[0]))
 		for _, line := range lines[1:] {
-			fmt.Fprintf(w, "\t\t  - %s\n", printable(line))
+			w.say("\t\t  - %s\n", printable(line))
 		}
 		if f.Hint != "" && f.Status != statusOK {
-			fmt.Fprintf(w, "\t\t  hint: %s\n", printable(f.Hint))
+			w.say("\t\t  hint: %s\n", printable(f.Hint))
 		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
 	}
 	for _, path := range d.Fixed {
-		fmt.Fprintf(c.stdout, "Removed group and other permissions from %s.\n", printable(path))
+		w.say("Removed group and other permissions from %s.\n", printable(path))
 	}
 	if len(d.Outbound) > 0 {
-		fmt.Fprintln(c.stdout, "\nThe server may contact these hosts and start these programs, and no others:")
-		for _, t := range d.Outbound {
-			fmt.Fprintf(w, "  %s\t%s\n", destination(t), t.Setting)
-		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
+		w.say("\nThe server may contact these hosts and start these programs, and no others:\n")
 	}
-	_, err := fmt.Fprintf(c.stdout, "\n%d ok, %d warn, %d fail, %d skip\n", d.Summary[statusOK], d.Summary[statusWarn], d.Summary[statusFail], d.Summary[statusSkip])
-	return err
+	for _, t := range d.Outbound {
+		w.say("  %s\t%s\n", destination(t), t.Setting)
+	}
+	w.say("\n%d ok, %d warn, %d fail, %d skip\n", d.Summary[statusOK], d.Summary[statusWarn], d.Summary[statusFail], d.Summary[statusSkip])
 }
 
 // destination is where a target is, for people.

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"strings"
-	"text/tabwriter"
 
 	"agentd/server"
 	"agentd/server/agent"
@@ -32,7 +30,7 @@ func (c *call) evidence(ctx context.Context) error {
 	if err != nil || name == "" {
 		return err
 	}
-	return c.report(map[string]any{"runId": c.args[0], "file": name, "bytes": size}, "Wrote the evidence about run %s to %s (%d bytes).\n", c.args[0], name, size)
+	return c.report(map[string]any{"runId": c.args[0], "file": name, "bytes": size}, "Wrote the evidence about run %s to %s (%d bytes).", c.args[0], name, size)
 }
 
 // collect reads the files of the database and of the chain, which a server that holds them does not notice: the journal
@@ -73,36 +71,27 @@ func (c *call) verifyEvidence(context.Context) error {
 		return err
 	}
 	report := evidence.Verify(file, key)
-	if c.flags.json {
-		err = c.printJSON(report)
-	} else {
-		err = c.tellReport(&report)
-	}
-	if err == nil && !report.OK {
-		return exitCode(exitFailed)
-	}
-	return err
+	return c.show(report.OK, report, func(w sheet) { sayReport(w, &report) })
 }
 
-func (c *call) tellReport(r *evidence.Report) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	put := func(name, format string, args ...any) { fmt.Fprintf(w, name+":\t"+format+"\n", args...) }
+func sayReport(w sheet, r *evidence.Report) {
+	put := w.fact
 	put("bundle", "%s", map[bool]string{true: "whole", false: "NOT WHOLE"}[r.OK])
 	for _, p := range r.Problems {
-		put(p.Member, "%s", printable(p.Problem))
+		put(p.Member, "%s", p.Problem)
 	}
-	put("run", "%s", printable(cmp.Or(r.RunID, "-")))
+	put("run", "%s", cmp.Or(r.RunID, "-"))
 	if !r.OK {
 		put("unharmed", "%d members", r.Members)
 	}
 	if r.StartEntry != 0 {
-		put("started by", "%s, as entry %d says", printable(r.StartedBy), r.StartEntry)
+		put("started by", "%s, as entry %d says", r.StartedBy, r.StartEntry)
 	} else if r.StartedBy != "" {
-		put("started by", "%s, as the run says; no entry does", printable(r.StartedBy))
+		put("started by", "%s, as the run says; no entry does", r.StartedBy)
 	}
 	if r.Events+r.Entries == 0 {
 		put("checked", "the members only, and not what they say")
-		return w.Flush()
+		return
 	}
 	put("checked", "%d events, %d calls, %d decisions, %d entries", r.Events, r.Calls, r.Decisions, r.Entries)
 	put("arguments", "of %d of %d calls shown by the chain", r.Arguments, r.Calls)
@@ -120,5 +109,4 @@ func (c *call) tellReport(r *evidence.Report) error {
 		put("checkpoint", "%d %s, signed %s", r.Checkpoint.Size, r.Checkpoint.RootHash, message.Millis(r.SignedAt))
 	}
 	put("key", "%s", map[string]string{"given": "the one that was given", "bundle": "the one in the bundle"}[r.Key])
-	return w.Flush()
 }

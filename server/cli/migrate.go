@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"agentd/server/fault"
@@ -30,13 +29,6 @@ func (c *call) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.flags.json {
-		return c.printJSON(map[string]any{"schema": store.SchemaVersion(), "migrated": behind})
-	}
-	text := "The database has schema %d already.\n"
-	if behind {
-		text = "The database has schema %d now.\n"
-	}
-	_, err = fmt.Fprintf(c.stdout, text, store.SchemaVersion())
-	return err
+	since := map[bool]string{true: "now", false: "already"}[behind]
+	return c.report(map[string]any{"schema": store.SchemaVersion(), "migrated": behind}, "The database has schema %d %s.", store.SchemaVersion(), since)
 }

@@ -27,39 +27,54 @@ func (c *call) printJSON(v any) error {
 	return err
 }
 
-// A table is lines of cells for people, under a head.
-type table struct{ *tabwriter.Writer }
-
-func (c *call) table(head ...string) table {
-	w := table{tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)}
-	w.row(head...)
-	return w
+// show writes what came of a command: with --json a document, else what write says to people. Where it is not ok, the
+// command fails without a further word.
+func (c *call) show(ok bool, doc any, write func(sheet)) error {
+	var err error
+	if c.flags.json {
+		err = c.printJSON(doc)
+	} else {
+		w := newSheet(c.stdout)
+		write(w)
+		err = w.Flush()
+	}
+	if err == nil && !ok {
+		err = exitCode(exitFailed)
+	}
+	return err
 }
 
-// row adds a line. Cells that others have filled are made printable, and an empty one is a dash.
-func (w table) row(cells ...string) {
+// report is [call.show] for one sentence.
+func (c *call) report(doc any, format string, args ...any) error {
+	return c.show(true, doc, func(w sheet) { w.say(format+"\n", args...) })
+}
+
+// A sheet is lines for people, of which those with cells are aligned.
+type sheet struct{ *tabwriter.Writer }
+
+func newSheet(to io.Writer) sheet { return sheet{tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)} }
+
+// row adds a line of cells. A cell may hold what others say; an empty one is a dash.
+func (w sheet) row(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = cmp.Or(printable(cell), "-")
 	}
 	fmt.Fprintln(w, strings.Join(cells, "\t"))
 }
 
-// facts writes lines of a name and a value, of which empty ones are left out.
-func facts(to io.Writer, pairs ...string) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			fmt.Fprintf(w, "%s:\t%s\n", pairs[i], printable(pairs[i+1]))
-		}
-	}
-	return w.Flush()
+// fact adds a line of a name and a value. The value may hold what others say.
+func (w sheet) fact(name, format string, args ...any) {
+	fmt.Fprintf(w, "%s:\t%s\n", name, printable(fmt.Sprintf(format, args...)))
 }
 
-// report writes what came of a command: a sentence or, with --json, a document.
-func (c *call) report(doc any, format string, args ...any) error {
-	if c.flags.json {
-		return c.printJSON(doc)
+// facts adds a line for each pair of a name and a value, but none for an empty value.
+func (w sheet) facts(pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			w.fact(pairs[i], "%s", pairs[i+1])
+		}
 	}
-	_, err := fmt.Fprintf(c.stdout, format, args...)
-	return err
 }
+
+// say adds text.
+func (w sheet) say(format string, args ...any) { fmt.Fprintf(w, format, args...) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"agentd/server"
 	"agentd/server/audit"
@@ -12,75 +13,27 @@ import (
 	"agentd/store"
 )
 
-// A scribe adds to the audit chain what this command does. Without a chain it does nothing.
-type scribe struct {
-	log   *audit.Log
-	begun *audit.Record // the latest that was recorded as done
-}
-
-// begin records something that is about to be done: not after it, so that nothing is done that the chain does not know
-// of, whatever happens in between. After an error it must not be done.
-func (s *scribe) begin(ctx context.Context, r audit.Record) error {
-	if s.log == nil {
-		return nil
-	}
-	r.Actor, r.Decision = operator(), audit.Success
-	if err := s.log.Append(ctx, r); err != nil {
-		return undone(err)
-	}
-	s.begun = &r
-	return nil
-}
-
-// refuse records what is not done, with the decision of the record or, where that is empty, the one that follows from the
-// error.
-func (s *scribe) refuse(ctx context.Context, r audit.Record, why error) error {
-	if s.log == nil {
-		return nil
-	}
-	f := fault.Of(why)
-	r.Actor = operator()
-	switch {
-	case r.Decision != "":
-	case f.Kind.Status == 404:
-		r.Decision = audit.NotFound
-	case f.Kind == fault.SecretAccessDenied:
-		r.Decision = audit.Denied
-	default:
-		r.Decision = audit.Failed
-	}
-	facts := map[string]any{"error": f.Kind.Code}
-	for name, v := range r.Metadata {
-		facts[name] = v
-	}
-	r.Metadata = facts
-	return s.log.Append(context.WithoutCancel(ctx), r)
-}
-
-// end records the error with which something ended that had begun.
-func (s *scribe) end(ctx context.Context, c *call, err error) error {
-	if err != nil && s.begun != nil {
-		s.begun.Decision = ""
-		if failed := s.refuse(ctx, *s.begun, err); failed != nil {
-			fmt.Fprintf(c.stderr, "agentd: the audit chain records the operation as done, because its failure could not be recorded (%v)\n", innermost(failed))
-		}
-	}
-	return err
-}
-
-// chronicle gives fn a scribe of the configuration's chain. Where the chain cannot be opened, fn is not called.
-func (c *call) chronicle(ctx context.Context, cfg *config.Config, fn func(*scribe) error) error {
+// recorded has the audit chain record an operation, and then does it: so nothing is done that the chain does not know of,
+// whatever happens in between. A failure is recorded, too.
+func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record, do func() error) error {
 	if !cfg.Audit.Enabled {
-		return fn(&scribe{})
+		return do()
 	}
-	opened, failed := false, error(nil)
+	begun, failed := false, error(nil)
 	err := c.appending(ctx, func(l *audit.Log) error {
-		s := &scribe{log: l}
-		opened, failed = true, s.end(ctx, c, fn(s))
+		if err := l.Append(ctx, entryOf(r, nil)); err != nil {
+			return err
+		}
+		begun = true
+		if failed = do(); failed != nil {
+			if err := l.Append(context.WithoutCancel(ctx), entryOf(r, failed)); err != nil {
+				fmt.Fprintf(c.stderr, "agentd: the audit chain records the operation as done, because its failure could not be recorded (%v)\n", innermost(err))
+			}
+		}
 		return nil
 	})
 	switch {
-	case !opened:
+	case !begun:
 		return undone(err)
 	case err != nil:
 		fmt.Fprintf(c.stderr, "agentd: the operation is recorded, but no checkpoint of the audit chain covers it: %v\n", innermost(err))
@@ -88,15 +41,41 @@ func (c *call) chronicle(ctx context.Context, cfg *config.Config, fn func(*scrib
 	return failed
 }
 
-// refused records an attempt that failed before anything was done, and returns its error.
+// refused records an operation that is not done, and returns why.
 func (c *call) refused(ctx context.Context, cfg *config.Config, r audit.Record, why error) error {
-	if err := c.chronicle(ctx, cfg, func(s *scribe) error { return s.refuse(ctx, r, why) }); err != nil {
-		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", innermost(err))
+	if !cfg.Audit.Enabled {
+		return why
+	}
+	err := c.appending(ctx, func(l *audit.Log) error { return l.Append(context.WithoutCancel(ctx), entryOf(r, why)) })
+	if err != nil {
+		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", innermost(undone(err)))
 	}
 	return why
 }
 
-// undone is the error of a command that could not be recorded, and so was not carried out.
+// entryOf is the entry about an operation. With an error, the decision follows from that, unless the record has one.
+func entryOf(r audit.Record, why error) audit.Record {
+	r.Actor = operator()
+	if why == nil {
+		r.Decision = audit.Success
+		return r
+	}
+	r.Metadata = maps.Clone(r.Metadata)
+	if r.Metadata == nil {
+		r.Metadata = map[string]any{}
+	}
+	r.Metadata["error"] = fault.Of(why).Kind.Code
+	switch {
+	case r.Decision != "":
+	case fault.Is(why, fault.SecretAccessDenied):
+		r.Decision = audit.Denied
+	default:
+		r.Decision = audit.Failed
+	}
+	return r
+}
+
+// undone is the error of an operation that could not be recorded, and so was not done.
 func undone(err error) error {
 	if f := fault.Of(err); f.Kind != fault.AuditUnavailable && f.Kind != fault.Internal {
 		f.Message += " Nothing was done, because it could not be recorded."

@@ -39,7 +39,7 @@ func (c *call) replay(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return c.tellReplay(report)
+		return c.show(report.Divergence == nil, report, func(w sheet) { c.sayReplay(w, report) })
 	})
 }
 
@@ -77,28 +77,16 @@ func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *cassett
 	return regs[i], nil
 }
 
-// tellReplay tells what came of a replay. A divergence is exit code 1.
-func (c *call) tellReplay(r replay.Report) error {
-	if c.flags.json {
-		if err := c.printJSON(r); err != nil {
-			return err
-		}
-	} else {
-		for _, note := range r.Notes {
-			fmt.Fprintf(c.stderr, "agentd: %s\n", printable(note))
-		}
-		text := fmt.Sprintf("no divergence: %s, %s\n", many(r.ModelCalls, "model call"), many(r.ToolCalls, "tool call"))
-		if d := r.Divergence; d != nil {
-			text = fmt.Sprintf("divergence in step %d: %s\n  recorded: %s\n  now:      %s\n", d.Step, printable(d.Where), printable(d.Recorded), printable(d.Now))
-		}
-		if _, err := io.WriteString(c.stdout, text); err != nil {
-			return err
-		}
+// sayReplay says what came of a replay.
+func (c *call) sayReplay(w sheet, r replay.Report) {
+	for _, note := range r.Notes {
+		fmt.Fprintf(c.stderr, "agentd: %s\n", printable(note))
 	}
-	if r.Divergence != nil {
-		return exitCode(exitFailed)
+	if d := r.Divergence; d != nil {
+		w.say("divergence in step %d: %s\n  recorded: %s\n  now:      %s\n", d.Step, printable(d.Where), printable(d.Recorded), printable(d.Now))
+		return
 	}
-	return nil
+	w.say("no divergence: %s, %s\n", many(r.ModelCalls, "model call"), many(r.ToolCalls, "tool call"))
 }
 
 func many(n int, what string) string {

@@ -34,14 +34,12 @@ func (c *call) listRuns(ctx context.Context) error {
 		if err := d.Call(ctx, "GET", "/runs?"+query.Encode(), nil, &list); err != nil {
 			return err
 		}
-		if c.flags.json {
-			return c.printJSON(map[string][]agent.Snapshot{"runs": list.Runs})
-		}
-		w := c.table("RUN", "AGENT", "STATUS", "SESSION", "STARTED", "ENDED", "TOKENS")
-		for _, r := range list.Runs {
-			w.row(r.RunID, r.AgentID, string(r.Status), r.SessionID, moment(r.StartedAt), moment(r.CompletedAt), strconv.FormatInt(r.Usage.TotalTokens, 10))
-		}
-		return w.Flush()
+		return c.show(true, map[string][]agent.Snapshot{"runs": list.Runs}, func(w sheet) {
+			w.row("RUN", "AGENT", "STATUS", "SESSION", "STARTED", "ENDED", "TOKENS")
+			for _, r := range list.Runs {
+				w.row(r.RunID, r.AgentID, string(r.Status), r.SessionID, moment(r.StartedAt), moment(r.CompletedAt), strconv.FormatInt(r.Usage.TotalTokens, 10))
+			}
+		})
 	})
 }
 
@@ -70,10 +68,7 @@ func (c *call) showRun(ctx context.Context) error {
 		if s.State != nil && !c.flags.raw {
 			s.State.Withhold()
 		}
-		if c.flags.json {
-			return c.printJSON(s)
-		}
-		return c.describe(s)
+		return c.show(true, s, func(w sheet) { c.describe(w, s) })
 	})
 }
 
@@ -84,8 +79,7 @@ func (d *door) state(ctx context.Context, runID string) (s agent.Snapshot, err e
 }
 
 // describe writes what a person wants to know about a run.
-func (c *call) describe(s agent.Snapshot) error {
-	var b strings.Builder
+func (c *call) describe(w sheet, s agent.Snapshot) {
 	imported, problem, hint := "", "", ""
 	if s.Imported {
 		imported = "yes"
@@ -93,18 +87,16 @@ func (c *call) describe(s agent.Snapshot) error {
 	if s.Error != nil {
 		problem, hint = s.Error.Code+": "+s.Error.Message, s.Error.Hint
 	}
-	facts(&b, "run", s.RunID, "status", string(s.Status), "agent", s.AgentID, "imported", imported, "session", s.SessionID, "user", s.UserID,
+	w.facts("run", s.RunID, "status", string(s.Status), "agent", s.AgentID, "imported", imported, "session", s.SessionID, "user", s.UserID,
 		"started", moment(s.StartedAt), "ended", moment(s.CompletedAt), "steps", strconv.Itoa(s.StepNumber),
 		"tokens", fmt.Sprintf("%d (%d in, %d out)", s.Usage.TotalTokens, s.Usage.PromptTokens, s.Usage.CompletionTokens),
 		"error", problem, "hint", hint)
 	for _, a := range s.PendingApprovals {
-		fmt.Fprintf(&b, "\n%s waits for approval since %s:\n%s", printable(a.ToolName), a.RequestedAt, details(a, columns(c.stdout)))
+		w.say("\n%s waits for approval since %s:\n%s", printable(a.ToolName), a.RequestedAt, details(a, columns(c.stdout)))
 	}
 	if text := strings.TrimSpace(lastText(s.State)); text != "" {
-		fmt.Fprintf(&b, "\nlast text:\n%s\n", indented(text, columns(c.stdout)))
+		w.say("\nlast text:\n%s\n", indented(text, columns(c.stdout)))
 	}
-	_, err := io.WriteString(c.stdout, b.String())
-	return err
 }
 
 // lastText is the latest text that an agent has said.
@@ -126,24 +118,20 @@ func (c *call) approvals(ctx context.Context) error {
 		if err := d.Call(ctx, "GET", "/approvals", nil, &list); err != nil {
 			return err
 		}
-		if c.flags.json {
-			return c.printJSON(list)
-		}
-		var b strings.Builder
-		for i, a := range list.Approvals {
-			if i > 0 {
-				b.WriteByte('\n')
+		return c.show(true, list, func(w sheet) {
+			for i, a := range list.Approvals {
+				if i > 0 {
+					w.say("\n")
+				}
+				w.say("run %s: %s waits for approval since %s\n%s", printable(a.RunID), printable(a.ToolName), a.RequestedAt, details(a.Approval, columns(c.stdout)))
+				if a.Mismatch != "" {
+					w.say("  CHANGED SINCE IT WAS ASKED FOR: %s\n", printable(a.Mismatch))
+				}
 			}
-			fmt.Fprintf(&b, "run %s: %s waits for approval since %s\n%s", printable(a.RunID), printable(a.ToolName), a.RequestedAt, details(a.Approval, columns(c.stdout)))
-			if a.Mismatch != "" {
-				fmt.Fprintf(&b, "  CHANGED SINCE THE REQUEST: %s\n", printable(a.Mismatch))
+			if len(list.Approvals) == 0 {
+				fmt.Fprintln(c.stderr, "agentd: nothing waits for approval")
 			}
-		}
-		if len(list.Approvals) == 0 {
-			fmt.Fprintln(c.stderr, "agentd: nothing waits for approval")
-		}
-		_, err := io.WriteString(c.stdout, b.String())
-		return err
+		})
 	})
 }
 
@@ -176,11 +164,7 @@ func (c *call) tellAborted(answer rest.AbortAnswer, server bool) error {
 		return fault.New(fault.RunConflict, "Run %s has already ended: it is %s.", answer.RunID, answer.Status).
 			Advise("See the result with `agentd runs show " + answer.RunID + "`.")
 	}
-	if c.flags.json {
-		return c.printJSON(answer)
-	}
-	_, err := fmt.Fprintln(c.stdout, text)
-	return err
+	return c.report(answer, "%s", text)
 }
 
 func (c *call) importRun(ctx context.Context) error {
@@ -205,16 +189,13 @@ func (c *call) importRun(ctx context.Context) error {
 		return advised(err, "Give the run another session with --session.")
 	case err != nil:
 		return err
-	case c.flags.json:
-		return c.printJSON(made)
 	}
 	c.warn(made.Warnings)
-	text := fmt.Sprintf("Took over run %s, which is %s.\n", made.RunID, made.Status)
+	what := "is " + string(made.Status)
 	if made.Status == store.Awaiting {
-		text = fmt.Sprintf("Took over run %s, which waits for approval; decide with `agentd runs approve %s`.\n", made.RunID, made.RunID)
+		what = "waits for approval; decide with `agentd runs approve " + made.RunID + "`"
 	}
-	_, err = io.WriteString(c.stdout, text)
-	return err
+	return c.report(made, "Took over run %s, which %s.", made.RunID, what)
 }
 
 // stateIn is the state in what `agentd runs show --json` and the API say about a run, or the document itself.
@@ -236,6 +217,9 @@ func query(name, value string) string {
 
 // warn writes what a server warns of.
 func (c *call) warn(texts []string) {
+	if c.flags.json {
+		return // the document has them
+	}
 	for _, text := range texts {
 		fmt.Fprintf(c.stderr, "agentd: %s\n", printable(text))
 	}

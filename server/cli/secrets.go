@@ -5,10 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"unicode/utf8"
 
 	"agentd/server"
@@ -64,35 +64,114 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 	return []byte(s), nil
 }
 
-// keep sets a secret, has that recorded, and tells so.
+// keep sets a secret.
 func (c *call) keep(ctx context.Context, action audit.Action, value []byte) error {
 	store, found, err := c.alter(ctx, action, value)
-	if err != nil {
+	key := c.args[0]
+	if err == nil && !found && action != audit.SecretSet {
+		err = noSecret(store, key)
+	}
+	shown := ""
+	if err == nil {
+		shown, err = c.revealed(value)
+	}
+	if err != nil || !c.flags.json {
+		if err == nil {
+			fmt.Fprintf(c.stderr, "Stored the secret %s in the %s.\n", key, store.Name())
+			err = c.reveal(value, "")
+		}
 		return err
 	}
-	key := c.args[0]
-	if !found && action != audit.SecretSet {
-		return noSecret(store, key)
-	}
-	if c.flags.json {
-		shown, err := c.revealed(value)
-		if err != nil {
-			return err
-		}
-		return c.printJSON(struct {
-			Key   string `json:"key"`
-			Store string `json:"store"`
-			Value string `json:"value,omitempty"`
-		}{key, store.Name(), shown})
-	}
-	fmt.Fprintf(c.stderr, "Stored the secret %s in the %s.\n", key, store.Name())
-	return c.reveal(value)
+	return c.printJSON(struct {
+		Key   string `json:"key"`
+		Store string `json:"store"`
+		Value string `json:"value,omitempty"`
+	}{key, store.Name(), shown})
 }
 
-// revealed is a value for JSON, if it was asked for.
+// alter sets a secret or, without a value, deletes it, once the audit chain has an entry of that. It reports whether
+// there was one before; only secret:set makes one where there was none.
+func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (secret.Store, bool, error) {
+	key := c.args[0]
+	cfg, store, err := c.secretStore()
+	if err != nil {
+		return nil, false, err
+	}
+	entry := secretEntry(action, key, store)
+	if c.flags.reveal {
+		entry.Metadata["revealed"] = true
+	}
+	if err := store.Check(key, value); err != nil {
+		if fault.Is(err, fault.SecretAccessDenied) {
+			err = c.refused(ctx, cfg, entry, err)
+		}
+		return store, false, err
+	}
+	_, found, err := store.Get(key)
+	set := func() error {
+		if value != nil {
+			return store.Set(key, value)
+		}
+		_, err := store.Delete(key)
+		return err
+	}
+	switch {
+	case err != nil:
+		return store, false, err
+	case !found && action != audit.SecretSet:
+		entry.Decision = audit.NotFound
+		c.refused(ctx, cfg, entry, noSecret(store, key)) //nolint:errcheck // the caller reports that there is none
+		return store, false, nil
+	case !opensChain(cfg, key):
+		return store, found, c.recorded(ctx, cfg, entry, set)
+	case found:
+		return store, true, c.refused(ctx, cfg, entry, fault.New(fault.SecretAccessDenied, "The secret %q is the passphrase of the audit chain. Without it, nobody can read the chain.", key).
+			Advise("Keep the secret. For a new chain, set `audit.passphraseRef` to another secret and `audit.path` to another file."))
+	}
+	// Without this secret there is no chain to record in, or none that opens.
+	if err := set(); err != nil {
+		return store, false, err
+	}
+	if err := c.recorded(ctx, cfg, entry, func() error { return nil }); err != nil {
+		_, undo := store.Delete(key)
+		return store, false, errors.Join(err, undo)
+	}
+	return store, false, nil
+}
+
+// secretEntry is the entry about a secret, which does not hold its value.
+func secretEntry(action audit.Action, key string, store secret.Store) audit.Record {
+	return audit.Record{Action: action, Target: "secret:" + key, Metadata: map[string]any{"store": store.Name()}}
+}
+
+// opensChain reports whether a secret of the active store is the passphrase of the audit chain.
+func opensChain(cfg *config.Config, key string) bool {
+	ref, err := secret.Parse(string(cmp.Or(cfg.Audit.PassphraseRef, cfg.Storage.Encryption.PassphraseRef)))
+	if err != nil || !cfg.Audit.Enabled {
+		return false
+	}
+	return ref.Scheme == "ref" && ref.Path == key ||
+		ref.Scheme == "encrypted-file" && ref.Fragment == key && cfg.Resolve(ref.Path) == cfg.SecretsPath()
+}
+
+// revealing records that a value is about to be shown or, with a reason, why there is none. A value must not be shown
+// after an error.
+func (c *call) revealing(ctx context.Context, cfg *config.Config, entry audit.Record, absent error) error {
+	if !c.flags.reveal {
+		return nil
+	}
+	if absent != nil {
+		entry.Decision = audit.NotFound
+		c.refused(ctx, cfg, entry, absent) //nolint:errcheck // the caller reports it
+		return nil
+	}
+	return c.recorded(ctx, cfg, entry, func() error { return nil })
+}
+
+// revealed is the value in a document, if it was asked for.
 func (c *call) revealed(value []byte) (string, error) {
 	switch {
-	case !c.flags.reveal:
+	case !c.flags.reveal || !c.flags.json:
 		return "", nil
 	case !utf8.Valid(value):
 		return "", fault.New(fault.ResolutionFailed, "The value is not text, and JSON cannot hold it.").Advise("Omit --json to get the bytes.")
@@ -100,12 +179,13 @@ func (c *call) revealed(value []byte) (string, error) {
 	return string(value), nil
 }
 
-// reveal writes a value to stdout if it was asked for.
-func (c *call) reveal(value []byte) error {
+// reveal writes a value to stdout if it was asked for, and a sentence otherwise.
+func (c *call) reveal(value []byte, otherwise string) error {
+	text := string(value) + "\n"
 	if !c.flags.reveal {
-		return nil
+		text = otherwise
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s\n", value)
+	_, err := io.WriteString(c.stdout, text)
 	return err
 }
 
@@ -119,38 +199,27 @@ func (c *call) getSecret(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.flags.reveal {
-		if err := c.revealing(ctx, cfg, secretEntry(audit.SecretReveal, key, store), found, noSecret(store, key)); err != nil {
-			return err
-		}
+	var absent error
+	if !found {
+		absent = noSecret(store, key)
 	}
-	if c.flags.json {
-		shown, err := c.revealed(value)
-		if err != nil {
-			return err
-		}
-		return c.printFound(found, struct {
+	if err := c.revealing(ctx, cfg, secretEntry(audit.SecretReveal, key, store), absent); err != nil {
+		return err
+	}
+	shown, err := c.revealed(value)
+	switch {
+	case err != nil:
+		return err
+	case c.flags.json:
+		return c.show(found, struct {
 			Key   string `json:"key"`
 			Found bool   `json:"found"`
 			Value string `json:"value,omitempty"`
-		}{key, found, shown})
+		}{key, found, shown}, nil)
+	case !found:
+		return absent
 	}
-	if !found {
-		return noSecret(store, key)
-	}
-	if !c.flags.reveal {
-		_, err = fmt.Fprintf(c.stdout, "The %s has %s (%d bytes). Add --reveal to see it.\n", store.Name(), key, len(value))
-		return err
-	}
-	return c.reveal(value)
-}
-
-// printFound prints a document about a secret, and fails when there is none.
-func (c *call) printFound(found bool, doc any) error {
-	if err := c.printJSON(doc); err != nil || found {
-		return err
-	}
-	return exitCode(exitFailed)
+	return c.reveal(value, fmt.Sprintf("The %s has %s (%d bytes). Add --reveal to see it.\n", store.Name(), key, len(value)))
 }
 
 func noSecret(store secret.Store, key string) error {
@@ -166,37 +235,33 @@ func (c *call) listSecrets(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.flags.json {
-		return c.printJSON(struct {
-			Store   string         `json:"store"`
-			Secrets []secret.Entry `json:"secrets"`
-		}{store.Name(), all})
-	}
-	if store.Name() == "env" {
-		fmt.Fprintln(c.stderr, "The store is the environment, which cannot be listed.")
-		return nil
-	}
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY\tCREATED\tUPDATED")
-	for _, e := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", printable(e.Key), cmp.Or(printable(e.CreatedAt), "-"), cmp.Or(printable(e.UpdatedAt), "-"))
-	}
-	return w.Flush()
+	return c.show(true, struct {
+		Store   string         `json:"store"`
+		Secrets []secret.Entry `json:"secrets"`
+	}{store.Name(), all}, func(w sheet) {
+		if store.Name() == "env" {
+			fmt.Fprintln(c.stderr, "The store is the environment, which cannot be listed.")
+			return
+		}
+		w.row("KEY", "CREATED", "UPDATED")
+		for _, e := range all {
+			w.row(e.Key, e.CreatedAt, e.UpdatedAt)
+		}
+	})
 }
 
 func (c *call) deleteSecret(ctx context.Context) error {
 	key := c.args[0]
 	store, found, err := c.alter(ctx, audit.SecretDelete, nil)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if c.flags.json {
-		return c.printFound(found, struct {
+	case c.flags.json:
+		return c.show(found, struct {
 			Key     string `json:"key"`
 			Deleted bool   `json:"deleted"`
-		}{key, found})
-	}
-	if !found {
+		}{key, found}, nil)
+	case !found:
 		return noSecret(store, key)
 	}
 	fmt.Fprintf(c.stderr, "Deleted the secret %s from the %s.\n", key, store.Name())
@@ -229,14 +294,18 @@ func (c *call) tryRef(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	value, err := secrets.Resolve(c.args[0])
-	if c.flags.reveal {
-		if e := c.revealing(ctx, cfg, audit.Record{Action: audit.SecretReveal, Target: "secret:" + ref.String()}, err == nil, err); e != nil {
-			return e
-		}
-	}
-	if err != nil && !c.flags.json {
+	value, absent := secrets.Resolve(c.args[0])
+	if err := c.revealing(ctx, cfg, audit.Record{Action: audit.SecretReveal, Target: "secret:" + ref.String()}, absent); err != nil {
 		return err
+	}
+	shown, err := c.revealed(value)
+	switch {
+	case !c.flags.json && absent != nil:
+		return absent
+	case err != nil:
+		return err
+	case !c.flags.json:
+		return c.reveal(value, fmt.Sprintf("%s has a value of %d bytes. Add --reveal to see it.\n", ref, len(value)))
 	}
 	doc := struct {
 		URI      string `json:"uri"`
@@ -247,22 +316,12 @@ func (c *call) tryRef(ctx context.Context) error {
 		Error    string `json:"error,omitempty"`
 		Message  string `json:"message,omitempty"`
 		Hint     string `json:"hint,omitempty"`
-	}{URI: ref.String(), Scheme: ref.Scheme, Resolved: err == nil}
-	if err != nil {
-		f := fault.Of(err)
-		doc.Error, doc.Message, doc.Hint = f.Kind.Code, f.Message, f.NextStep()
-		return c.printFound(false, doc)
-	}
-	if c.flags.json {
-		if doc.Value, err = c.revealed(value); err != nil {
-			return err
-		}
+	}{URI: ref.String(), Scheme: ref.Scheme, Resolved: absent == nil, Value: shown}
+	if absent == nil {
 		doc.Length = new(len(value))
-		return c.printJSON(doc)
+	} else {
+		f := fault.Of(absent)
+		doc.Error, doc.Message, doc.Hint = f.Kind.Code, f.Message, f.NextStep()
 	}
-	if !c.flags.reveal {
-		_, err = fmt.Fprintf(c.stdout, "%s has a value of %d bytes. Add --reveal to see it.\n", ref, len(value))
-		return err
-	}
-	return c.reveal(value)
+	return c.show(absent == nil, doc, nil)
 }

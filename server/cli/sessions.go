@@ -20,14 +20,12 @@ func (c *call) listSessions(ctx context.Context) error {
 		if err := d.Call(ctx, "GET", "/sessions?"+url.Values{"userId": {c.flags.user}, "agentId": {c.flags.agent}}.Encode(), nil, &list); err != nil {
 			return err
 		}
-		if c.flags.json {
-			return c.printJSON(list)
-		}
-		w := c.table("SESSION", "USER", "AGENT", "CREATED", "UPDATED", "TITLE")
-		for _, s := range list.Sessions {
-			w.row(s.ID, s.UserID, s.AgentID, s.CreatedAt, s.UpdatedAt, shortened(printable(s.Title), 60))
-		}
-		return w.Flush()
+		return c.show(true, list, func(w sheet) {
+			w.row("SESSION", "USER", "AGENT", "CREATED", "UPDATED", "TITLE")
+			for _, s := range list.Sessions {
+				w.row(s.ID, s.UserID, s.AgentID, s.CreatedAt, s.UpdatedAt, shortened(s.Title, 60))
+			}
+		})
 	})
 }
 
@@ -37,12 +35,11 @@ func (c *call) showSession(ctx context.Context) error {
 		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], ""), nil, &answer); err != nil {
 			return err
 		}
-		if c.flags.json {
-			return c.printJSON(answer)
-		}
 		s := answer.Session
-		return facts(c.stdout, "session", s.ID, "title", s.Title, "user", s.UserID, "agent", s.AgentID, "created", s.CreatedAt,
-			"updated", s.UpdatedAt, "closed", s.ClosedAt, "tags", strings.Join(s.Tags, ", "))
+		return c.show(true, answer, func(w sheet) {
+			w.facts("session", s.ID, "title", s.Title, "user", s.UserID, "agent", s.AgentID, "created", s.CreatedAt,
+				"updated", s.UpdatedAt, "closed", s.ClosedAt, "tags", strings.Join(s.Tags, ", "))
+		})
 	})
 }
 
@@ -58,29 +55,27 @@ func (c *call) showMessages(ctx context.Context) error {
 		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], "/messages?limit="+strconv.Itoa(c.flags.messages)), nil, &answer); err != nil {
 			return err
 		}
-		if c.flags.json {
-			return c.printJSON(answer)
-		}
-		var b strings.Builder
-		for _, m := range answer.Messages {
-			by := string(m.Role)
-			if who := printable(cmp.Or(m.AgentID, m.UserID)); who != "" {
-				by += " " + who
-			}
-			if m.LeftOut != "" {
-				by += fmt.Sprintf("  (run %s; not shown to later runs)", m.LeftOut)
-			}
-			fmt.Fprintf(&b, "%d  %s  %s\n", m.Sequence, m.CreatedAt, by)
-			if text := strings.TrimSpace(m.Content.String()); text != "" {
-				fmt.Fprintf(&b, "%s\n", indented(text, columns(c.stdout)))
-			}
-			for _, call := range m.ToolCalls {
-				fmt.Fprintf(&b, "  calls %s %s\n", printable(call.Name), printable(string(call.Args)))
-			}
-		}
-		_, err := io.WriteString(c.stdout, b.String())
-		return err
+		return c.show(true, answer, func(w sheet) { c.sayMessages(w, answer.Messages) })
 	})
+}
+
+func (c *call) sayMessages(w sheet, said []session.Message) {
+	for _, m := range said {
+		by := string(m.Role)
+		if who := printable(cmp.Or(m.AgentID, m.UserID)); who != "" {
+			by += " " + who
+		}
+		if m.LeftOut != "" {
+			by += fmt.Sprintf("  (run %s; not shown to later runs)", m.LeftOut)
+		}
+		w.say("%d  %s  %s\n", m.Sequence, m.CreatedAt, by)
+		if text := strings.TrimSpace(m.Content.String()); text != "" {
+			w.say("%s\n", indented(text, columns(c.stdout)))
+		}
+		for _, call := range m.ToolCalls {
+			w.say("  calls %s %s\n", printable(call.Name), printable(string(call.Args)))
+		}
+	}
 }
 
 func (c *call) deleteSession(ctx context.Context) error {
@@ -100,7 +95,7 @@ func (c *call) deleteSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.report(map[string]any{"sessionId": id, "erased": true}, "Erased session %s.\n", id)
+	return c.report(map[string]any{"sessionId": id, "erased": true}, "Erased session %s.", id)
 }
 
 func (c *call) exportSession(ctx context.Context) error {
@@ -111,7 +106,7 @@ func (c *call) exportSession(ctx context.Context) error {
 	if err != nil || c.flags.output == "" {
 		return err
 	}
-	return c.report(map[string]any{"sessionId": id, "file": c.flags.output, "bytes": size}, "Wrote session %s to %s (%d bytes).\n", id, c.flags.output, size)
+	return c.report(map[string]any{"sessionId": id, "file": c.flags.output, "bytes": size}, "Wrote session %s to %s (%d bytes).", id, c.flags.output, size)
 }
 
 func (c *call) importSession(ctx context.Context) error {
@@ -126,8 +121,6 @@ func (c *call) importSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !c.flags.json {
-		c.warn(made.Warnings)
-	}
-	return c.report(made, "Created session %s with %d message(s) and %d hand-off(s).\n", made.Session.ID, made.Messages, made.Handoffs)
+	c.warn(made.Warnings)
+	return c.report(made, "Created session %s with %d message(s) and %d hand-off(s).", made.Session.ID, made.Messages, made.Handoffs)
 }

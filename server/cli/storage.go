@@ -70,28 +70,22 @@ func (c *call) verifyStorage(ctx context.Context) error {
 			files[i].Damage = []store.Damage{}
 		}
 	}
-	if c.flags.json {
-		err = c.printJSON(struct {
-			OK    bool        `json:"ok"`
-			Files []soundness `json:"files"`
-		}{sound, files})
-	} else {
+	return c.show(sound, struct {
+		OK    bool        `json:"ok"`
+		Files []soundness `json:"files"`
+	}{sound, files}, func(w sheet) {
 		for _, f := range files {
 			if len(f.Damage) == 0 {
-				_, err = fmt.Fprintf(c.stdout, "%s is undamaged.\n", printable(f.File))
+				w.say("%s is undamaged.\n", printable(f.File))
 			}
 			for _, d := range f.Damage {
-				fmt.Fprintf(c.stdout, "%s is DAMAGED: %s: %s\n", printable(f.File), printable(d.Place), printable(d.Message))
+				w.say("%s is DAMAGED: %s: %s\n", printable(f.File), printable(d.Place), printable(d.Message))
 			}
 		}
 		if !sound {
 			fmt.Fprintf(c.stderr, "  hint: %s\n", restore)
 		}
-	}
-	if err == nil && !sound {
-		err = exitCode(exitFailed)
-	}
-	return err
+	})
 }
 
 const restore = "Stop the server, keep a copy of the damaged files, and restore the backup of the whole folder."

@@ -67,14 +67,12 @@ func (c *call) revokeToken(ctx context.Context) error {
 				doc.Also = append(doc.Also, t.ID)
 			}
 		}
-		if c.flags.json {
-			return c.printJSON(doc)
-		}
-		fmt.Fprintf(c.stdout, "Revoked token %s.\n", id)
-		for _, other := range doc.Also {
-			fmt.Fprintf(c.stdout, "Revoked token %s, which was minted from it.\n", other)
-		}
-		return nil
+		return c.show(true, doc, func(w sheet) {
+			w.say("Revoked token %s.\n", id)
+			for _, other := range doc.Also {
+				w.say("Revoked token %s, which was minted from it.\n", other)
+			}
+		})
 	})
 }
 
@@ -84,14 +82,12 @@ func (c *call) listTokens(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if c.flags.json {
-			return c.printJSON(rest.TokenList{Tokens: tokens})
-		}
-		w := c.table("ID", "LABEL", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "REVOKED", "MINTED BY")
-		for _, t := range tokens {
-			w.row(t.ID, t.Label, strings.Join(t.Scopes, ","), t.CreatedAt, cmp.Or(t.ExpiresAt, "never"), t.LastUsedAt, t.RevokedAt, t.MintedBy)
-		}
-		return w.Flush()
+		return c.show(true, rest.TokenList{Tokens: tokens}, func(w sheet) {
+			w.row("ID", "LABEL", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "REVOKED", "MINTED BY")
+			for _, t := range tokens {
+				w.row(t.ID, t.Label, strings.Join(t.Scopes, ","), t.CreatedAt, cmp.Or(t.ExpiresAt, "never"), t.LastUsedAt, t.RevokedAt, t.MintedBy)
+			}
+		})
 	})
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -25,9 +24,5 @@ func (c *call) version(context.Context) error {
 			}
 		}
 	}
-	if c.flags.json {
-		return c.printJSON(v)
-	}
-	_, err := fmt.Fprintf(c.stdout, "agentd %s (%s, %s, store schema %d)\n", v.Version, v.Go, v.Platform, v.Schema)
-	return err
+	return c.report(v, "agentd %s (%s, %s, store schema %d)", v.Version, v.Go, v.Platform, v.Schema)
 }
