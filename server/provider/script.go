@@ -1,159 +1,98 @@
 package provider
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"regexp"
-	"time"
 
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/shape"
 )
 
 // A turn is one answer of a script.
 type turn struct {
-	when              when
-	text, reasoning   string
-	calls             []scriptCall
-	delay, chunkDelay time.Duration
-	chunkSize         int64 // characters
-	usage             *message.Usage
-	finish            FinishReason
-	fails             *fault.Kind // nil: it succeeds
-	failure           string      // the message of the error
-	failsAfter        int64       // deltas of text, reasoning and arguments
+	When       when         `json:"when"`
+	Text       string       `json:"text"`
+	Reasoning  string       `json:"reasoning"`
+	ToolCalls  []scriptCall `json:"toolCalls"`
+	Delay      shape.Millis `json:"delayMs" check:"0..600000"`
+	ChunkDelay shape.Millis `json:"chunkDelayMs" check:"0..600000"`
+	ChunkSize  int64        `json:"chunkSize" default:"8" check:"1.."` // characters
+	Usage      *scriptUsage `json:"usage"`
+	Finish     FinishReason `json:"finishReason" enum:"stop|length|tool-calls|content-filter"`
+	Error      *failure     `json:"error"`
 }
 
-// when is the condition under which a turn is played. Zero members hold always, and so does a step below 0.
+// when is the condition under which a turn is played. Members that are absent hold always.
 type when struct {
+	LastUser string `json:"lastUser"` // a pattern
+	LastTool string `json:"lastTool"` // a pattern
+	ToolName string `json:"toolName"`
+	Step     *int64 `json:"step" check:"0.."`
+	Model    string `json:"model"`
+
 	lastUser, lastTool *regexp.Regexp
-	toolName, model    string
-	step               int64
+}
+
+// Settle compiles the patterns.
+func (w *when) Settle(func(string, int64) ([]byte, error)) (member, message string) {
+	var err error
+	if w.lastUser, err = regexp.Compile(w.LastUser); err != nil {
+		return "lastUser", "want a regular expression: " + err.Error()
+	}
+	if w.lastTool, err = regexp.Compile(w.LastTool); err != nil {
+		return "lastTool", "want a regular expression: " + err.Error()
+	}
+	return "", ""
 }
 
 type scriptCall struct {
-	name, args string // args is JSON
+	Name string          `json:"name" check:"required"`
+	Args json.RawMessage `json:"args"`
 }
 
-// NewScripted reads a script: {"turns": [...]}. The error is a *fault.Error of kind config-invalid that lists every
-// problem of the script with its path.
-func NewScripted(name string, script []byte) (*Scripted, error) {
-	r := &scriptReader{}
-	s := &Scripted{name: name}
-	var raw json.RawMessage
-	if err := json.Unmarshal(script, &raw); err != nil {
-		r.problem(nil, "is not valid JSON%s: %v", position(script, err), err)
-	} else {
-		r.object(raw, nil, map[string]member{
-			"turns": r.list(func(raw json.RawMessage, path []any) { s.turns = append(s.turns, r.turn(raw, path)) }),
-		}, "turns")
-	}
-	if r.issues == nil && s.turns == nil {
-		r.problem([]any{"turns"}, "must hold at least one turn")
-	}
-	if r.issues != nil {
-		return nil, fault.Invalid(fmt.Sprintf("The script of provider %q is not valid.", name), r.issues...)
-	}
-	return s, nil
+type scriptUsage struct {
+	Prompt     int64  `json:"promptTokens" check:"0.."`
+	Completion int64  `json:"completionTokens" check:"0.."`
+	Total      *int64 `json:"totalTokens" check:"0.."`
+	Reasoning  *int64 `json:"reasoningTokens" check:"0.."`
+	CachedRead int64  `json:"cachedReadTokens" check:"0.."`
+	CacheWrite int64  `json:"cacheWriteTokens" check:"0.."`
+	Cost       *struct {
+		Amount   float64 `json:"amount" check:"required 0.."`
+		Currency string  `json:"currency"` // absent: USD
+	} `json:"cost"`
 }
 
-func (r *scriptReader) turn(raw json.RawMessage, path []any) turn {
-	t := turn{chunkSize: 8, when: when{step: -1}}
-	r.object(raw, path, map[string]member{
-		"when": func(raw json.RawMessage, path []any) {
-			r.object(raw, path, map[string]member{
-				"lastUser": r.pattern(&t.when.lastUser),
-				"lastTool": r.pattern(&t.when.lastTool),
-				"toolName": r.text(&t.when.toolName),
-				"step":     r.whole(&t.when.step, 0),
-				"model":    r.text(&t.when.model),
-			})
-		},
-		"text":         r.text(&t.text),
-		"reasoning":    r.text(&t.reasoning),
-		"toolCalls":    r.list(func(raw json.RawMessage, path []any) { t.calls = append(t.calls, r.call(raw, path)) }),
-		"delayMs":      r.millis(&t.delay),
-		"chunkDelayMs": r.millis(&t.chunkDelay),
-		"chunkSize":    r.whole(&t.chunkSize, 1),
-		"usage":        func(raw json.RawMessage, path []any) { t.usage = r.usage(raw, path) },
-		"finishReason": oneOf(r, &t.finish, FinishStop, FinishLength, FinishToolCalls, FinishContentFilter),
-		"error":        func(raw json.RawMessage, path []any) { r.failure(raw, path, &t) },
-	})
-	if t.finish == "" {
-		t.finish = FinishStop
-		if t.calls != nil {
-			t.finish = FinishToolCalls
-		}
+func (s *scriptUsage) usage() message.Usage {
+	u := message.Usage{PromptTokens: s.Prompt, CompletionTokens: s.Completion, ReasoningTokens: s.Reasoning,
+		CachedReadTokens: s.CachedRead, CacheWriteTokens: s.CacheWrite}
+	u.TotalTokens = *cmp.Or(s.Total, new(s.Prompt+s.Completion+message.Value(s.Reasoning)))
+	if c := s.Cost; c != nil {
+		u.Cost = &message.Cost{Amount: c.Amount, Currency: cmp.Or(c.Currency, "USD")}
 	}
-	return t
+	return u
 }
 
-func (r *scriptReader) call(raw json.RawMessage, path []any) scriptCall {
-	c := scriptCall{args: "{}"}
-	r.object(raw, path, map[string]member{
-		"name": r.text(&c.name),
-		"args": func(raw json.RawMessage, _ []any) {
-			var b bytes.Buffer
-			_ = json.Compact(&b, raw) // members are given valid JSON
-			c.args = b.String()
-		},
-	})
-	if c.name == "" {
-		r.problem(below(path, "name"), "must be the name of a tool")
-	}
-	return c
+type failure struct {
+	Kind    string `json:"kind" check:"required" enum:"rate-limit|capacity|context-length|transient|invalid-request|unauthorized|content-filter|unknown"`
+	Message string `json:"message" check:"required"`
+	After   int64  `json:"afterChunks" check:"0.."` // deltas of text, reasoning and arguments
 }
 
-func (r *scriptReader) usage(raw json.RawMessage, path []any) *message.Usage {
-	var u message.Usage
-	var reasoning int64
-	found := r.object(raw, path, map[string]member{
-		"promptTokens":     r.whole(&u.PromptTokens, 0),
-		"completionTokens": r.whole(&u.CompletionTokens, 0),
-		"totalTokens":      r.whole(&u.TotalTokens, 0),
-		"reasoningTokens":  r.whole(&reasoning, 0),
-		"cachedReadTokens": r.whole(&u.CachedReadTokens, 0),
-		"cacheWriteTokens": r.whole(&u.CacheWriteTokens, 0),
-		"cost":             func(raw json.RawMessage, path []any) { u.Cost = r.cost(raw, path) },
-	})
-	if found["reasoningTokens"] {
-		u.ReasoningTokens = &reasoning
+// NewScripted reads a script: {"turns": [...]}, which may have comments. The error is a *fault.Error of kind config-invalid
+// that lists every problem of the script with its path and place.
+func NewScripted(name string, text []byte) (*Scripted, error) {
+	var script struct {
+		Turns []turn `json:"turns" check:"required 1.."`
 	}
-	if !found["totalTokens"] {
-		u.TotalTokens = u.PromptTokens + u.CompletionTokens + reasoning
+	r := shape.Reader{Name: "script", File: true, MaxDepth: message.MaxDepth}
+	r.Read(text, shape.Of(reflect.TypeOf(script)), &script)
+	if issues := r.Issues(); issues != nil {
+		return nil, fault.Invalid(fmt.Sprintf("The script of provider %q is not valid.", name), issues...)
 	}
-	return &u
-}
-
-func (r *scriptReader) cost(raw json.RawMessage, path []any) *message.Cost {
-	c := &message.Cost{Currency: "USD"}
-	r.object(raw, path, map[string]member{
-		"amount": func(raw json.RawMessage, path []any) {
-			if json.Unmarshal(raw, &c.Amount) != nil || string(raw) == "null" || c.Amount < 0 {
-				r.problem(path, "must be a number, 0 or more")
-			}
-		},
-		"currency": r.text(&c.Currency),
-	}, "amount")
-	return c
-}
-
-// failures are the codes with which a turn of a script can fail.
-func failures() (codes []string) {
-	for _, k := range []*fault.Kind{fault.RateLimit, fault.Capacity, fault.ContextLength, fault.Transient, fault.InvalidRequest, fault.Unauthorized,
-		fault.ContentFilter, fault.Unknown} {
-		codes = append(codes, k.Code)
-	}
-	return codes
-}
-
-func (r *scriptReader) failure(raw json.RawMessage, path []any, t *turn) {
-	var code string
-	r.object(raw, path, map[string]member{
-		"kind":        oneOf(r, &code, failures()...),
-		"message":     r.text(&t.failure),
-		"afterChunks": r.whole(&t.failsAfter, 0),
-	}, "kind", "message")
-	t.fails = fault.ByCode(code)
+	return &Scripted{name, script.Turns}, nil
 }

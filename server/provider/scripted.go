@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"unicode/utf8"
@@ -29,20 +30,20 @@ func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (
 	}
 	res := t.response(now)
 	res.Model, res.Attempts = req.Model, 1
-	if res.Usage = estimate(req, res); t.usage != nil {
-		res.Usage = *t.usage
+	if res.Usage = estimate(req, res); t.Usage != nil {
+		res.Usage = t.Usage.usage()
 	}
 
-	if !sleep(ctx, t.delay) {
+	if !sleep(ctx, t.Delay.Duration()) {
 		return nil, context.Cause(ctx)
 	}
 	said := int64(0)
 	for _, d := range t.deltas(res) {
 		if d.Kind != CallStart {
-			if t.fails != nil && said >= t.failsAfter {
+			if t.Error != nil && said >= t.Error.After {
 				break
 			}
-			if said > 0 && !sleep(ctx, t.chunkDelay) {
+			if said > 0 && !sleep(ctx, t.ChunkDelay.Duration()) {
 				return nil, context.Cause(ctx)
 			}
 			said++
@@ -52,15 +53,15 @@ func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (
 		}
 		sink(d)
 	}
-	if t.fails != nil {
-		return nil, fault.New(t.fails, "%s", t.failure)
+	if t.Error != nil {
+		return nil, fault.New(fault.ByCode(t.Error.Kind), "%s", t.Error.Message)
 	}
 	return res, nil
 }
 
 func (s *Scripted) pick(now scene) *turn {
 	for i := range s.turns {
-		if s.turns[i].when.holds(now) {
+		if s.turns[i].When.holds(now) {
 			return &s.turns[i]
 		}
 	}
@@ -100,11 +101,11 @@ func sceneOf(req *Request) scene {
 // last user message: an answer to an earlier question is no answer to this one.
 func (w *when) holds(now scene) bool {
 	switch {
-	case w.lastUser != nil && !w.lastUser.MatchString(now.lastUser):
-	case w.lastTool != nil && !(now.answered && w.lastTool.MatchString(now.lastTool)):
-	case w.toolName != "" && !(now.answered && w.toolName == now.toolName):
-	case w.step >= 0 && w.step != now.step:
-	case w.model != "" && w.model != now.model:
+	case w.LastUser != "" && !w.lastUser.MatchString(now.lastUser):
+	case w.LastTool != "" && !(now.answered && w.lastTool.MatchString(now.lastTool)):
+	case w.ToolName != "" && !(now.answered && w.ToolName == now.toolName):
+	case w.Step != nil && *w.Step != now.step:
+	case w.Model != "" && w.Model != now.model:
 	default:
 		return true
 	}
@@ -121,15 +122,18 @@ func (t *turn) response(now scene) *Response {
 		b, _ := message.Encode(s)
 		return strings.TrimSuffix(strings.TrimPrefix(string(b), `"`), `"`)
 	}
-	res := &Response{Text: fill(t.text, plain), Reasoning: fill(t.reasoning, plain), Finish: t.finish}
-	for i, c := range t.calls {
-		id, args := newCallID(), fill(c.args, quoted)
-		if t.finish == FinishLength && i == len(t.calls)-1 {
+	res := &Response{Text: fill(t.Text, plain), Reasoning: fill(t.Reasoning, plain), Finish: cmp.Or(t.Finish, FinishStop)}
+	if t.Finish == "" && t.ToolCalls != nil {
+		res.Finish = FinishToolCalls
+	}
+	for i, c := range t.ToolCalls {
+		id, args := newCallID(), fill(cmp.Or(string(c.Args), "{}"), quoted)
+		if t.Finish == FinishLength && i == len(t.ToolCalls)-1 {
 			runes := []rune(args)
-			res.Incomplete = &Incomplete{CallID: id, ToolName: c.name, ArgsPrefix: string(runes[:len(runes)/2])}
+			res.Incomplete = &Incomplete{CallID: id, ToolName: c.Name, ArgsPrefix: string(runes[:len(runes)/2])}
 			break
 		}
-		res.ToolCalls = append(res.ToolCalls, message.ToolCall{ID: id, Name: c.name, Args: []byte(args)})
+		res.ToolCalls = append(res.ToolCalls, message.ToolCall{ID: id, Name: c.Name, Args: []byte(args)})
 	}
 	return res
 }
@@ -140,7 +144,7 @@ func (t *turn) deltas(res *Response) []Delta {
 	cut := func(d Delta, text string) {
 		for text != "" {
 			n := 0
-			for i := int64(0); i < t.chunkSize && n < len(text); i++ {
+			for i := int64(0); i < t.ChunkSize && n < len(text); i++ {
 				_, size := utf8.DecodeRuneInString(text[n:])
 				n += size
 			}
