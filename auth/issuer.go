@@ -13,11 +13,7 @@ import (
 	"agentd/store"
 )
 
-const (
-	defaultEnv     = "live"
-	maxLabelLength = 256 // bytes
-	maxScopes      = 256
-)
+const defaultEnv = "live"
 
 // IssuerOptions are what an [Issuer] works with.
 type IssuerOptions struct {
@@ -46,8 +42,8 @@ func NewIssuer(opts IssuerOptions) (*Issuer, error) {
 
 // A MintRequest says which token to make.
 type MintRequest struct {
-	Label     string        // at most 256 bytes; may be empty
-	Scopes    []string      // 1 to 256
+	Label     string // may be empty
+	Scopes    []string
 	Env       string        // empty: live
 	ExpiresIn time.Duration // 0: never
 }
@@ -57,16 +53,12 @@ type MintRequest struct {
 // begins its own. The raw token exists nowhere else afterwards. The checks, of which the first that fails answers with all
 // that it found:
 //
-//	shape       config-invalid with issues
 //	environment config-invalid with issues and, when only some are allowed, these as "allowed"
 //	scopes      config-invalid with an issue for each that does not parse
 //	attenuation scope-escalation-denied with the scopes that are not covered as "denied"
 //	minter      auth-revoked when it was revoked meanwhile
 func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (store.Token, Raw, error) {
 	env := cmp.Or(req.Env, defaultEnv)
-	if err := checkShape(req); err != nil {
-		return store.Token{}, "", err
-	}
 	if err := s.checkEnv(req.Env, env); err != nil {
 		return store.Token{}, "", err
 	}
@@ -87,7 +79,7 @@ func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (s
 		Created: now.UnixMilli(),
 	}
 	t.Root = cmp.Or(minter.Root, minter.TokenID, t.ID)
-	if req.ExpiresIn > 0 {
+	if req.ExpiresIn != 0 {
 		t.Expires = now.Add(req.ExpiresIn).UnixMilli()
 	}
 	if last := minter.Expires; !last.IsZero() && (t.Expires == 0 || last.UnixMilli() < t.Expires) {
@@ -100,26 +92,6 @@ func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (s
 		return store.Token{}, "", fmt.Errorf("keeping a token: %w", err)
 	}
 	return t, raw, nil
-}
-
-func checkShape(req MintRequest) error {
-	var issues []fault.Issue
-	if len(req.Label) > maxLabelLength {
-		issues = append(issues, fault.At(fmt.Sprintf("is longer than %d bytes", maxLabelLength), "label"))
-	}
-	if len(req.Scopes) == 0 {
-		issues = append(issues, fault.At("names no scope", "scopes"))
-	}
-	if len(req.Scopes) > maxScopes {
-		issues = append(issues, fault.At(fmt.Sprintf("has more than %d scopes", maxScopes), "scopes"))
-	}
-	if req.ExpiresIn < 0 {
-		issues = append(issues, fault.At("is not above zero", "expiresInMs"))
-	}
-	if issues != nil {
-		return fault.Invalid("The request for a token is not valid.", issues...)
-	}
-	return nil
 }
 
 func (s *Issuer) checkEnv(asked, env string) error {

@@ -54,10 +54,6 @@ func TestMintRefuses(t *testing.T) {
 		{name: "what coverage covers", minter: "traces:read", req: auth.MintRequest{Scopes: []string{"traces:read:raw"}}},
 		{name: "the most", minter: "admin:*", req: auth.MintRequest{Scopes: many[:256], Label: strings.Repeat("l", 256)}},
 
-		{name: "shape", minter: "admin:*", req: auth.MintRequest{Label: strings.Repeat("l", 257), ExpiresIn: -1, Env: "nope"},
-			kind: fault.ConfigInvalid, issues: "[label] [scopes] [expiresInMs]"},
-		{name: "too many scopes", minter: "admin:*", req: auth.MintRequest{Scopes: many}, kind: fault.ConfigInvalid, issues: "[scopes]"},
-
 		{name: "environment before scopes", minter: "agents:read", req: auth.MintRequest{Scopes: []string{"nope"}, Env: "prod"},
 			kind: fault.ConfigInvalid, issues: "[env]", extra: "map[allowed:[live test local]]"},
 		{name: "no live", envs: []string{"test"}, minter: "admin:*", req: auth.MintRequest{Scopes: []string{"a:b"}},

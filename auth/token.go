@@ -37,45 +37,39 @@ func (r Raw) Format(f fmt.State, _ rune) { io.WriteString(f, r.String()) } //nol
 // LogValue hides the token from package slog.
 func (r Raw) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// Parsed is what of a well-formed token is no secret.
-type Parsed struct {
-	Prefix string
-	Env    string
-}
-
 // Parse checks a token's form without a look-up: prefix_env_v1_secret, where the secret is 43 base62 characters and,
 // directly behind them, 6 base62 characters of their CRC-32/IEEE. The prefix must be the one given and env one of
 // envs; with no envs, it is any lower-case letter and up to 15 of a-z 0-9 and -. Every error is auth-invalid.
-func Parse(raw Raw, prefix string, envs []string) (Parsed, error) {
+func Parse(raw Raw, prefix string, envs []string) error {
 	text := string(raw)
 	if text == "" {
-		return Parsed{}, malformed("it is empty")
+		return malformed("it is empty")
 	}
 	if strings.Count(text, "_") != 3 {
-		return Parsed{}, malformed("it has not the four parts prefix_env_v1_secret")
+		return malformed("it has not the four parts prefix_env_v1_secret")
 	}
 	gotPrefix, rest, _ := strings.Cut(text, "_")
 	env, rest, _ := strings.Cut(rest, "_")
 	gotVersion, tail, _ := strings.Cut(rest, "_")
 	switch {
 	case gotPrefix != prefix || !isName(prefix, maxNameLength):
-		return Parsed{}, malformed("its prefix is not the one of this server")
+		return malformed("its prefix is not the one of this server")
 	case !envAllowed(env, envs):
-		return Parsed{}, malformed("its environment is none of this server's")
+		return malformed("its environment is none of this server's")
 	case gotVersion != version:
-		return Parsed{}, malformed("its version is not " + version)
+		return malformed("its version is not " + version)
 	case len(tail) != secretLength+checksumLength:
-		return Parsed{}, malformed("its secret is too short or too long")
+		return malformed("its secret is too short or too long")
 	}
 	for i := range len(tail) {
 		if !isBase62(tail[i]) {
-			return Parsed{}, malformed("its secret has a character that is no letter or digit")
+			return malformed("its secret has a character that is no letter or digit")
 		}
 	}
 	if sum := checksum(tail[:secretLength]); tail[secretLength:] != string(sum[:]) {
-		return Parsed{}, malformed("its checksum does not match")
+		return malformed("its checksum does not match")
 	}
-	return Parsed{Prefix: prefix, Env: env}, nil
+	return nil
 }
 
 func malformed(why string) error {

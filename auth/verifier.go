@@ -2,7 +2,6 @@ package auth
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"crypto/subtle"
 	"encoding/hex"
@@ -82,7 +81,6 @@ func NewVerifier(opts Options) (*Verifier, error) {
 		envs:   slices.Clone(opts.Envs),
 		log:    opts.Logger,
 		hasher: newHasher(opts.Pepper),
-		cache:  cache{byHash: map[digest]*list.Element{}},
 		lockedIPs: newLockout[netip.Prefix](
 			cmp.Or(opts.PerIPFailureThreshold, ipThreshold), ipWindow, cmp.Or(opts.PerIPLockout, ipLockout)),
 		lockedTokens: newLockout[string](tokenThreshold, tokenWindow, 0),
@@ -120,14 +118,14 @@ func isFailure(err error) bool {
 }
 
 func (v *Verifier) verify(ctx context.Context, raw Raw, now time.Time) (Principal, error) {
-	if _, err := Parse(raw, v.prefix, v.envs); err != nil {
+	if err := Parse(raw, v.prefix, v.envs); err != nil {
 		return Principal{}, err
 	}
 	hash := v.hasher.sum(raw)
-	if p, ok := v.cache.get(hash, now); ok {
+	p, epoch, ok := v.cache.get(hash, now)
+	if ok {
 		return p, nil
 	}
-	epoch := v.cache.currentEpoch()
 	p, err := v.lookUp(ctx, hash)
 	if err != nil {
 		return Principal{}, err

@@ -57,7 +57,7 @@ const MintWarning = "Store this token now: it cannot be shown again."
 
 // MintBody asks for a token.
 type MintBody struct {
-	Label       string   `json:"label,omitempty" check:"1.."`
+	Label       string   `json:"label,omitempty" check:"1..256"`
 	Scopes      []string `json:"scopes" check:"required 1..256"`
 	Env         string   `json:"env,omitempty" check:"1.." doc:"One of auth.tokenEnvironments. Default: live."`
 	ExpiresInMS int64    `json:"expiresInMs,omitempty" check:"1.." doc:"The token expires no later than the one that asks; expiresAt of the answer says when."`
