@@ -232,8 +232,8 @@ func ExampleAccept() {
 	c.Write(ctx, ws.Text, []byte("you")) //nolint:errcheck // Read tells
 	_, p, _ := c.Read(ctx)
 	fmt.Printf("client: %s\n", p)
-	c.Close(ctx, ws.CodeGoingAway, "") //nolint:errcheck // it has ended
+	c.CloseNow()
 	// Output:
 	// client: hello you
-	// server: 1001
+	// server: 1006
 }

@@ -9,10 +9,10 @@ import (
 // maxNested is how many events an event of a child may be inside another.
 const maxNested = 16
 
-// CheckBytes reports binary values of an event that are in no envelope: a bare base64 text, or the numbers that an
-// encoder makes of bytes. Clients could not tell them from text. An envelope is {"enc":"base64","data":...} or
-// {"enc":"url","href":...}. Other types of events have none. An event inside another is read anew at each of at most 16
-// levels, for which a hundred bytes of memory may be needed for each byte.
+// CheckBytes reports binary values of an event that are in no envelope: bare base64 text, or the numbers that an encoder
+// makes of bytes. Clients could not tell them from text. An envelope is {"enc":"base64","data":...} or
+// {"enc":"url","href":...}. Each of at most 16 levels of events inside others is read anew and needs at most a hundred bytes
+// of memory for each byte.
 func CheckBytes(e Event) error { return checkBytes(e.Type, e.Payload, 0) }
 
 func checkBytes(typ string, payload json.RawMessage, depth int) error {

@@ -5,9 +5,9 @@ import "slices"
 // A Type is one row of the catalogue.
 type Type struct {
 	Name      string
-	Transient bool // lives in the replay ring only; folded into a later durable event
+	Transient bool // lives in the replay ring only; a later durable event has its content
 	Child     bool // forwarded from a child run to its parent by default (policy "lifecycle")
-	Answer    bool // a part of the answer: shown to one who may start the agent but not read it, on the stream of the run
+	Answer    bool // a part of the answer: clients that may start the agent but not read it get it on the run's stream
 	// Fields are the members of its payload besides "type": name:kind, where ? after the name marks those that may be
 	// absent. Kinds are string (when none is given), int, number, bool, object, any, and components of the OpenAPI document.
 	Fields string
@@ -90,7 +90,7 @@ func Transient(typ string) bool { return byName[typ].Transient }
 // ForChildren reports whether a parent forwards events of this type from its children by default.
 func ForChildren(typ string) bool { return byName[typ].Child }
 
-// InAnswer reports whether events of this type are shown to one who may start an agent and not read it.
+// InAnswer reports whether clients that may start an agent and not read it get events of this type.
 func InAnswer(typ string) bool { return byName[typ].Answer }
 
 // Known reports whether the type is in the catalogue.

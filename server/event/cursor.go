@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A View is a kind of subject that shows a run's events under ids of its own. A cursor taken from one view is
-// unknown on another, as it must be: the other may not have shown what lies before it.
+// A View is a kind of subject with its own ids for a run's events. A cursor of one view is unknown on another, which may not
+// have shown what precedes it.
 type View byte
 
 const (

@@ -1,8 +1,7 @@
-// Package event is what an event is: its type, its payload, the subject it is published on and its id there.
+// Package event defines events: their types, payloads, subjects and ids.
 //
-// The catalogue in catalogue.go is the one list of types that agents emit. A type is durable, then it is numbered
-// and kept with its run, or transient (a delta), then it lives in the replay ring only and a later durable event
-// holds all that it said.
+// The catalogue in catalogue.go is the one list of types that agents emit. A durable event is numbered and stored with
+// its run. A transient one (a delta) lives in the replay ring only; a later durable event has all of its content.
 package event
 
 import (
@@ -10,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"agentd/server/message"
 )
@@ -21,26 +21,26 @@ type Event struct {
 	Payload json.RawMessage
 }
 
-// New encodes an event of the given type from the members of fields, a struct or a map that encodes as a JSON
-// object. It panics on what does not encode so: fields are ours, not the caller's.
+// New encodes an event of the given type from the members of fields, a struct or a map. It panics if they do not encode as
+// a JSON object: fields are ours, not the caller's.
 func New(typ string, fields any) Event {
 	body := []byte("{}")
 	if fields != nil {
 		var err error
 		if body, err = message.Encode(fields); err != nil || len(body) < 2 || body[0] != '{' {
-			panic(fmt.Sprintf("event: fields of %s are no object: %s, %v", typ, body, err))
+			panic(fmt.Sprintf("event: fields of %s are not an object: %s, %v", typ, body, err))
 		}
 	}
-	head := append([]byte(`{"type":`), quote(typ)...)
-	if string(body) == "{}" {
-		return Event{Type: typ, Payload: append(head, '}')}
+	name, _ := message.Encode(typ)
+	head := append([]byte(`{"type":`), name...)
+	if string(body) != "{}" {
+		head = append(head, ',')
 	}
-	return Event{Type: typ, Payload: append(append(head, ','), body[1:]...)}
+	return Event{Type: typ, Payload: append(head, body[1:]...)}
 }
 
-// Parse reads an event that somebody else wrote. The payload must be an object with a non-empty string "type" of
-// at most 64 visible ASCII characters (it becomes an SSE field). Its members are read one by one, for which 64 bytes of
-// memory may be needed for each byte.
+// Parse reads an event that somebody else wrote: an object with a "type", which becomes an SSE field. It needs at most 64
+// bytes of memory for each byte of the payload.
 func Parse(payload []byte) (Event, error) {
 	payload = bytes.TrimSpace(payload)
 	if len(payload) == 0 || payload[0] != '{' {
@@ -51,23 +51,19 @@ func Parse(payload []byte) (Event, error) {
 		return Event{}, fmt.Errorf("an event is a JSON object: %w", err)
 	}
 	var typ string
-	if json.Unmarshal(members["type"], &typ) != nil || !validType(typ) {
+	if json.Unmarshal(members["type"], &typ) != nil || !isWord(typ, 64, "._-:") {
 		return Event{}, errors.New(`an event has a "type": 1 to 64 characters of A-Z a-z 0-9 . _ - :`)
 	}
 	return Event{Type: typ, Payload: bytes.Clone(payload)}, nil
 }
 
-func validType(s string) bool {
+// isWord reports whether s is 1 to most of A-Z a-z 0-9 and the others.
+func isWord(s string, most int, others string) bool {
 	for i := range len(s) {
 		c := s[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' && c != ':' {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {
 			return false
 		}
 	}
-	return len(s) > 0 && len(s) <= 64
-}
-
-func quote(s string) []byte {
-	b, _ := message.Encode(s)
-	return b
+	return len(s) > 0 && len(s) <= most
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // Reduced is a payload for a reader who may not read the run's agent: tool.approval.requested without arguments, agent.end
-// with what POST /agents/{id}/run answers to such a caller instead of the state, and the events of children likewise. Other
-// payloads stay as they are. Of what cannot be read, the type is left. A payload is read anew at each of at most 16 levels,
-// for which a hundred bytes of memory may be needed for each byte.
+// with the answer of POST /agents/{id}/run to such a caller instead of the state, and the events of children likewise. Other
+// payloads stay as they are. Of a payload that cannot be read, the type is left. Each of at most 16 levels is read anew and
+// needs at most a hundred bytes of memory for each byte.
 func Reduced(typ string, payload json.RawMessage) json.RawMessage { return reduced(typ, payload, 0) }
 
 func reduced(typ string, payload json.RawMessage, depth int) json.RawMessage {
@@ -53,7 +53,7 @@ func reduced(typ string, payload json.RawMessage, depth int) json.RawMessage {
 	return b
 }
 
-// A PendingCall is what a caller who may not read a run is told of a call that waits.
+// A PendingCall is the part of a waiting call that a caller may see who may not read the run.
 type PendingCall struct {
 	ToolCallID string `json:"toolCallId"`
 	ToolName   string `json:"toolName"`

@@ -7,20 +7,9 @@ import (
 )
 
 // ValidID reports whether s can be the id of an agent, run, session or workflow: 1 to 128 of A-Z a-z 0-9 _ and -.
-func ValidID(s string) bool {
-	if len(s) == 0 || len(s) > 128 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
-}
+func ValidID(s string) bool { return isWord(s, 128, "_-") }
 
-// A Subject is what one can subscribe to. Its text form is the key of the replay ring.
+// A Subject is what clients subscribe to. Its text form is the key of the replay ring.
 type Subject struct {
 	Kind  SubjectKind
 	Owner string // the session, agent or workflow id; empty for the two fixed subjects
@@ -49,13 +38,18 @@ func OfSession(session string) Subject { return Subject{SessionEvents, session, 
 // OfSessionRun is the subject of one run under its session.
 func OfSessionRun(session, run string) Subject { return Subject{SessionRunEvents, session, run} }
 
+// fixed are the subjects without ids.
+var fixed = []struct {
+	kind        SubjectKind
+	text, scope string
+}{{MemoryConflicts, "memory/conflicts", "memory:read"}, {AuditEvents, "audit/events", "audit:read"}}
+
 // String is the text form.
 func (s Subject) String() string {
-	switch s.Kind {
-	case MemoryConflicts:
-		return "memory/conflicts"
-	case AuditEvents:
-		return "audit/events"
+	for _, f := range fixed {
+		if f.kind == s.Kind {
+			return f.text
+		}
 	}
 	resource, _, _ := strings.Cut(string(s.Kind), "-")
 	if s.Run != "" {
@@ -66,11 +60,10 @@ func (s Subject) String() string {
 
 // Scope is the scope that covers a subscription.
 func (s Subject) Scope() string {
-	switch s.Kind {
-	case MemoryConflicts:
-		return "memory:read"
-	case AuditEvents:
-		return "audit:read"
+	for _, f := range fixed {
+		if f.kind == s.Kind {
+			return f.scope
+		}
 	}
 	resource, _, _ := strings.Cut(string(s.Kind), "-")
 	return resource + "s:read:" + s.Owner
@@ -87,10 +80,11 @@ func ParseSubject(text string) (Subject, error) {
 		return refuse("subject-malformed", "A subject is not empty.")
 	case strings.ContainsAny(text, "*#"):
 		return refuse("subject-wildcard", "Subjects have no wildcards.")
-	case text == "memory/conflicts":
-		return Subject{Kind: MemoryConflicts}, nil
-	case text == "audit/events":
-		return Subject{Kind: AuditEvents}, nil
+	}
+	for _, f := range fixed {
+		if f.text == text {
+			return Subject{Kind: f.kind}, nil
+		}
 	}
 	resource, rest, ok := strings.Cut(text, ":")
 	path, tail := strings.CutSuffix(rest, "/events")
@@ -107,10 +101,8 @@ func ParseSubject(text string) (Subject, error) {
 	default:
 		return refuse("subject-unknown", "Unknown subject grammar.")
 	}
-	for _, id := range []string{owner, run} {
-		if len(id) > 128 {
-			return refuse("subject-malformed", "An id in a subject has at most 128 characters.")
-		}
+	if max(len(owner), len(run)) > 128 {
+		return refuse("subject-malformed", "An id in a subject has at most 128 characters.")
 	}
 	if !ValidID(owner) || (ofRun && !ValidID(run)) {
 		return refuse("subject-unknown", "Unknown subject grammar.")

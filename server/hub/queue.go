@@ -21,32 +21,13 @@ type Delivery struct {
 	Entry *Entry
 }
 
-// A Batch is deliveries that waited. The nil Batch has none.
-type Batch struct{ all []Delivery }
+// Batches of deliveries are shared by all queues, so that an empty queue holds no memory.
+var batches = sync.Pool{New: func() any { return &batch{make([]Delivery, 0, 8)} }}
 
-// All returns the deliveries in the order in which they were published.
-func (b *Batch) All() []Delivery {
-	if b == nil {
-		return nil
-	}
-	return b.all
-}
-
-// Batches are shared by all queues, so that an empty queue holds no memory.
-var batches = sync.Pool{New: func() any { return &Batch{make([]Delivery, 0, 8)} }}
+type batch struct{ all []Delivery }
 
 // keepBatch is the capacity up to which a batch is worth keeping.
 const keepBatch = 1024
-
-// Free gives a batch back. The caller may no longer use it or its deliveries.
-func (b *Batch) Free() {
-	if b == nil || cap(b.all) > keepBatch {
-		return
-	}
-	clear(b.all)
-	b.all = b.all[:0]
-	batches.Put(b)
-}
 
 // Queue holds what waits for one client, over all its subscriptions, in the order in which it was published. Its
 // owner takes; publishers never wait.
@@ -55,7 +36,7 @@ type Queue struct {
 	notify         func()
 
 	mu    sync.Mutex // guards the fields below
-	batch *Batch     // nil when nothing waits
+	batch *batch     // nil when nothing waits
 	size  int        // bytes of its entries
 	err   error
 }
@@ -68,7 +49,10 @@ func NewQueue(entries, bytes int, notify func()) *Queue {
 
 func (q *Queue) offer(sub *Sub, e *Entry) {
 	q.mu.Lock()
-	waiting := len(q.batch.All())
+	waiting := 0
+	if q.batch != nil {
+		waiting = len(q.batch.all)
+	}
 	switch {
 	case q.err != nil:
 		q.mu.Unlock()
@@ -86,7 +70,7 @@ func (q *Queue) offer(sub *Sub, e *Entry) {
 	}
 }
 
-// Overflowed reports whether the queue was full, so that Take will return ErrOverflow.
+// Overflowed reports whether the queue was full, so that Drain will return ErrOverflow.
 func (q *Queue) Overflowed() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +79,7 @@ func (q *Queue) Overflowed() bool {
 
 func (q *Queue) addLocked(d Delivery) {
 	if q.batch == nil {
-		q.batch = batches.Get().(*Batch)
+		q.batch = batches.Get().(*batch)
 	}
 	q.batch.all = append(q.batch.all, d)
 }
@@ -111,14 +95,24 @@ func (q *Queue) end(sub *Sub, err error) {
 	q.notify()
 }
 
-// Take returns what waits, nil when nothing does. After ErrOverflow, all is lost and nothing comes any more. The caller
-// should give the batch back with Free.
-func (q *Queue) Take() (*Batch, error) {
+// Drain takes what waits, in the order in which it was published. After ErrOverflow, all is lost and nothing comes any more.
+func (q *Queue) Drain(take func(Delivery)) error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	batch := q.batch
+	b, err := q.batch, q.err
 	q.batch, q.size = nil, 0
-	return batch, q.err
+	q.mu.Unlock()
+	if b == nil {
+		return err
+	}
+	for _, d := range b.all {
+		take(d)
+	}
+	if cap(b.all) <= keepBatch {
+		clear(b.all)
+		b.all = b.all[:0]
+		batches.Put(b)
+	}
+	return err
 }
 
 // Sub is a subscription.
@@ -144,19 +138,20 @@ func (s *Sub) Err() error { return s.err }
 // may call it.
 func (s *Sub) Next(ctx context.Context) (entries []*Entry, err error) {
 	for s.rest == nil {
-		batch, err := s.queue.Take()
-		for _, d := range batch.All() {
+		overflow := s.queue.Drain(func(d Delivery) {
 			if d.Entry == nil {
-				err = s.err
-				break
+				s.rest = s.err
+			} else {
+				entries = append(entries, d.Entry)
 			}
-			entries = append(entries, d.Entry)
+		})
+		if overflow != nil {
+			s.rest = overflow
 		}
-		batch.Free()
-		if s.rest = err; len(entries) > 0 {
+		if len(entries) > 0 {
 			return entries, nil
 		}
-		if err != nil {
+		if s.rest != nil {
 			break
 		}
 		select {

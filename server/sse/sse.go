@@ -11,7 +11,7 @@ import (
 // ErrTooLong is the error for a line or an event above the reader's limit.
 var ErrTooLong = errors.New("sse: event too long")
 
-// An Event is what stands between two blank lines and has data.
+// An Event is what two blank lines enclose, if it has data.
 type Event struct {
 	Type string // of the field event; empty: none
 	ID   string // of the field id; empty: none
@@ -20,21 +20,22 @@ type Event struct {
 
 // Reader reads events. Lines end with LF, CR or CRLF; comments, other fields and events without data are skipped.
 type Reader struct {
-	// KeepCut makes an event count that the end of the stream leaves without its blank line, as some servers do. The
-	// standard drops it.
+	// KeepCut returns an event that the end of the stream leaves without its blank line, as some servers do. The standard
+	// drops it.
 	KeepCut bool
 
 	r       *bufio.Reader
 	max     int
 	line    []byte
 	data    []byte
+	some    bool // the event has data
 	afterCR bool // an LF that follows belongs to the line before it
 }
 
-// NewReader makes a reader of events whose lines and data are at most max bytes long. A byte order mark at the
-// beginning is skipped.
+// NewReader makes a reader of events whose lines and data are at most max bytes long. It skips a byte order mark at the
+// beginning.
 func NewReader(r io.Reader, max int) *Reader {
-	return &Reader{r: bufio.NewReaderSize(r, 16<<10), max: max, line: nil}
+	return &Reader{r: bufio.NewReaderSize(r, 16<<10), max: max}
 }
 
 // Next returns the next event. The error is io.EOF after the last, ErrTooLong, or the reader's own.
@@ -45,39 +46,33 @@ func (e *Reader) Next() (Event, error) {
 		}
 		e.line = []byte{}
 	}
-	e.data = e.data[:0]
-	var ev Event
-	some := false
-	for {
+	e.data, e.some = e.data[:0], false
+	for ev := (Event{}); ; {
 		err := e.readLine()
-		if err == io.EOF && e.KeepCut && (some || len(e.line) > 0) {
-			if len(e.line) > 0 && e.field(&ev, &some) != nil {
-				return Event{}, ErrTooLong
-			}
-			if some {
-				e.line = e.line[:0]
-				ev.Data = e.data
-				return ev, nil
-			}
-		}
-		if err != nil {
+		cut := err == io.EOF && e.KeepCut
+		if err != nil && !cut {
 			return Event{}, err
 		}
-		if len(e.line) == 0 {
-			if some {
-				ev.Data = e.data
-				return ev, nil
+		if len(e.line) > 0 {
+			if err := e.field(&ev); err != nil {
+				return Event{}, err
 			}
-			ev = Event{}
+		}
+		if len(e.line) > 0 && !cut {
 			continue
 		}
-		if err := e.field(&ev, &some); err != nil {
+		switch {
+		case e.some:
+			ev.Data = e.data
+			return ev, nil
+		case cut:
 			return Event{}, err
 		}
+		ev = Event{}
 	}
 }
 
-func (e *Reader) field(ev *Event, some *bool) error {
+func (e *Reader) field(ev *Event) error {
 	name, value, _ := bytes.Cut(e.line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
@@ -89,11 +84,10 @@ func (e *Reader) field(ev *Event, some *bool) error {
 		if len(e.data)+len(value) > e.max {
 			return ErrTooLong
 		}
-		if *some {
+		if e.some {
 			e.data = append(e.data, '\n')
 		}
-		*some = true
-		e.data = append(e.data, value...)
+		e.data, e.some = append(e.data, value...), true
 	}
 	return nil
 }

@@ -88,8 +88,9 @@ type client struct {
 	replaying []*follower
 	held      int // how many entries all subscriptions hold back, and their bytes
 	heldBytes int
-	readable  map[string]bool // which agents the client may read, of those that were asked about
-	gone      bool            // bye has been said, or the client is lost
+	agent     string // the latest that reads was asked about
+	readable  bool   // whether the client may read it
+	gone      bool   // bye has been said, or the client is lost
 }
 
 func (s *Service) newClient(p auth.Principal, w wire, transport string) *client {

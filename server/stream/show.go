@@ -12,17 +12,12 @@ import (
 
 // What a client's writer makes of entries: which frames they become, for whom, and when a subscription ends.
 
-const (
-	// replayBurst is how many entries of one replay the writer writes before it looks at live ones.
-	replayBurst = 64
-	// maxReadable is how many agents a client remembers that it may or may not read.
-	maxReadable = 64
-)
+// replayBurst is how many entries of one replay the writer writes before it looks at live ones.
+const replayBurst = 64
 
 // take hands what was published to the subscriptions.
 func (c *client) take() {
-	batch, err := c.queue.Take()
-	for _, d := range batch.All() {
+	err := c.queue.Drain(func(d hub.Delivery) {
 		f := d.Sub.Owner.(*follower)
 		switch {
 		case f.over:
@@ -33,13 +28,12 @@ func (c *client) take() {
 		case f.live:
 			c.show(f, d.Entry)
 		case c.held >= c.s.opts.Queue || c.held > 0 && c.heldBytes+len(d.Entry.Payload) > c.s.opts.Queue*1024:
-			err = hub.ErrOverflow
+			c.finish(endThrottled)
 		default:
 			f.held = append(f.held, d.Entry)
 			c.hold(d.Entry, 1)
 		}
-	}
-	batch.Free()
+	})
 	if err != nil {
 		c.finish(endThrottled)
 	}
@@ -132,20 +126,13 @@ func (c *client) show(f *follower, e *hub.Entry) {
 	c.sendFrom(flushAt)
 }
 
-// reads reports whether the client may read an agent. It asks the grant once for each.
+// reads reports whether the client may read an agent. It remembers the answer for the latest agent.
 func (c *client) reads(agentID string) bool {
-	if agentID == "" {
-		return true
+	if agentID != c.agent {
+		c.agent = agentID
+		c.readable = c.principal.Grant.Covers(auth.Scope{Resource: "agents", Action: "read", Target: agentID})
 	}
-	may, known := c.readable[agentID]
-	if !known {
-		if len(c.readable) == maxReadable || c.readable == nil {
-			c.readable = map[string]bool{}
-		}
-		may = c.principal.Grant.Covers(auth.Scope{Resource: "agents", Action: "read", Target: agentID})
-		c.readable[agentID] = may
-	}
-	return may
+	return agentID == "" || c.readable
 }
 
 // lifecycle writes the status that a run has reached, which ends the subscription unless the run only waits.

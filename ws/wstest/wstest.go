@@ -1,5 +1,5 @@
 // Package wstest is a WebSocket client for tests of servers. It shares no code with package ws, so that an error in that
-// package cannot hide in it. It checks what a server must hold to: frames without a mask, and the answer to the key.
+// package cannot hide in it.
 package wstest
 
 import (
@@ -9,7 +9,6 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,16 +16,8 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	"agentd/ws"
-)
-
-const (
-	opContinuation = 0
-	opClose        = 8
-	opPing         = 9
-	opPong         = 10
 )
 
 // DialOptions are what a test chooses. The zero value works.
@@ -52,23 +43,20 @@ type Conn struct {
 	nc       net.Conn
 	br       *bufio.Reader
 	protocol string
+	err      error // of the Read that failed
 
-	reading sync.Mutex // guards err
-	err     error      // of the Read that failed
-
-	mu       sync.Mutex // guards writes and the fields below
-	closed   bool       // a close frame has been sent
-	lastPong time.Time
+	mu     sync.Mutex // guards writes
+	closed bool       // a close frame has been sent
 }
 
 // Dial opens a connection to a URL with the scheme ws. The context limits the handshake. Nil options are the zero ones.
 func Dial(ctx context.Context, rawURL string, o *DialOptions) (*Conn, error) {
-	if o == nil {
-		o = &DialOptions{}
-	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, err
+	}
+	if o == nil {
+		o = &DialOptions{}
 	}
 	dial := o.Dial
 	if dial == nil {
@@ -85,20 +73,15 @@ func Dial(ctx context.Context, rawURL string, o *DialOptions) (*Conn, error) {
 	}
 	if err != nil {
 		nc.Close()
-		return nil, err
 	}
-	return c, nil
+	return c, err
 }
 
 func shakeHands(nc net.Conn, u *url.URL, o *DialOptions) (*Conn, error) {
-	r, err := http.NewRequest(http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
+	r := &http.Request{Method: http.MethodGet, URL: u, Host: o.Header.Get("Host"), Header: o.Header.Clone()}
+	if r.Header == nil {
+		r.Header = http.Header{}
 	}
-	if o.Header != nil {
-		r.Header = o.Header.Clone()
-	}
-	r.Host = r.Header.Get("Host")
 	key := base64.StdEncoding.EncodeToString([]byte(rand.Text()[:16]))
 	for name, value := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key} {
 		r.Header.Set(name, value)
@@ -128,49 +111,31 @@ func shakeHands(nc net.Conn, u *url.URL, o *DialOptions) (*Conn, error) {
 // Protocol returns the subprotocol that the server chose, or "".
 func (c *Conn) Protocol() string { return c.protocol }
 
-// LastPong returns when the last pong came, or the zero time.
-func (c *Conn) LastPong() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lastPong
-}
-
 // CloseNow closes the TCP connection.
 func (c *Conn) CloseNow() { c.nc.Close() }
 
 // Read returns the next message and answers pings. Its error is *ws.CloseError after a close frame, which Read answers.
 // A context that ends closes the TCP connection.
 func (c *Conn) Read(ctx context.Context) (typ ws.Type, message []byte, err error) {
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	if ctx.Err() != nil {
-		return 0, nil, context.Cause(ctx)
-	}
 	leave := context.AfterFunc(ctx, c.CloseNow)
 	defer leave()
 	for c.err == nil {
 		first, payload, err := c.frame()
-		op := first & 15
-		switch {
+		switch op := first & 15; {
 		case ctx.Err() != nil:
 			c.err = context.Cause(ctx)
 		case err != nil:
 			c.err = err
-		case op == opPing:
-			c.write(opPong, payload) //nolint:errcheck // the next read fails
-		case op == opPong:
-			c.mu.Lock()
-			c.lastPong = time.Now()
-			c.mu.Unlock()
-		case op == opClose:
-			c.write(opClose, payload[:min(2, len(payload))]) //nolint:errcheck // it is over either way
+		case op == 10: // pong
+		case op == 9: // ping
+			c.write(10, payload) //nolint:errcheck // the next read fails
+		case op == 8: // close
+			c.write(8, payload[:min(2, len(payload))]) //nolint:errcheck // it is over either way
 			if c.err = (&ws.CloseError{Code: ws.CodeNone}); len(payload) >= 2 {
 				c.err = &ws.CloseError{Code: ws.Code(binary.BigEndian.Uint16(payload)), Reason: string(payload[2:])}
 			}
 		default:
-			if op != opContinuation {
-				typ = ws.Type(op)
-			}
+			typ = max(typ, ws.Type(op)) // a continuation is 0
 			if message = append(message, payload...); first&0x80 != 0 {
 				return typ, message, nil
 			}
@@ -181,20 +146,19 @@ func (c *Conn) Read(ctx context.Context) (typ ws.Type, message []byte, err error
 
 // frame reads one.
 func (c *Conn) frame() (first byte, payload []byte, err error) {
-	var head [2]byte
-	if _, err := io.ReadFull(c.br, head[:]); err != nil {
+	var head [10]byte
+	if _, err := io.ReadFull(c.br, head[:2]); err != nil {
 		return 0, nil, err
 	}
 	if head[0]&0x70 != 0 || head[1]&0x80 != 0 {
-		return 0, nil, fmt.Errorf("wstest: the server sends a frame that begins with %#x", head)
+		return 0, nil, fmt.Errorf("wstest: the server sends a frame that begins with %x", head[:2])
 	}
 	length := uint64(head[1])
 	if extended := map[uint64]int{126: 2, 127: 8}[length]; extended > 0 {
-		var b [8]byte
-		if _, err := io.ReadFull(c.br, b[8-extended:]); err != nil {
+		if _, err := io.ReadFull(c.br, head[10-extended:]); err != nil {
 			return 0, nil, err
 		}
-		length = binary.BigEndian.Uint64(b[:])
+		length = binary.BigEndian.Uint64(head[2:])
 	}
 	payload = make([]byte, length)
 	_, err = io.ReadFull(c.br, payload)
@@ -208,9 +172,6 @@ func (c *Conn) Write(ctx context.Context, t ws.Type, p []byte) error {
 	return c.write(byte(t), p)
 }
 
-// Ping sends a ping and does not wait for the pong: see LastPong.
-func (c *Conn) Ping(ctx context.Context) error { return c.Write(ctx, opPing, nil) }
-
 // write sends one frame, none after a close frame.
 func (c *Conn) write(op byte, p []byte) error {
 	c.mu.Lock()
@@ -218,7 +179,7 @@ func (c *Conn) write(op byte, p []byte) error {
 	if c.closed {
 		return net.ErrClosed
 	}
-	c.closed = op == opClose
+	c.closed = op == 8
 	b := []byte{0x80 | op}
 	switch n := len(p); {
 	case n < 126:
@@ -228,30 +189,11 @@ func (c *Conn) write(op byte, p []byte) error {
 	default:
 		b = binary.BigEndian.AppendUint64(append(b, 0x80|127), uint64(n))
 	}
-	var key [4]byte
-	rand.Read(key[:]) //nolint:errcheck // it never fails
-	b = append(b, key[:]...)
+	key := rand.Text()[:4]
+	b = append(b, key...)
 	for i, x := range p {
 		b = append(b, x^key[i%4])
 	}
 	_, err := c.nc.Write(b)
 	return err
-}
-
-// Close sends a close frame, waits for the server's and closes the TCP connection. The error is nil if the server's has
-// come within 5 s.
-func (c *Conn) Close(ctx context.Context, code ws.Code, reason string) error {
-	defer c.CloseNow()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	c.write(opClose, append(binary.BigEndian.AppendUint16(nil, uint16(code)), reason...)) //nolint:errcheck // reading tells
-	for {
-		_, _, err := c.Read(ctx)
-		if _, ok := errors.AsType[*ws.CloseError](err); ok {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
