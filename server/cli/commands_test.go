@@ -172,7 +172,7 @@ func TestConfigCheck(t *testing.T) {
 
 	// What only building finds: a script, a schema.
 	write(t, "script.json", `{"turns": [{"txt": "x"}]}`)
-	here(t, "config", "check").want(t, 1, "", "providers.demo.turns.0.txt: is not known here")
+	here(t, "config", "check").want(t, 1, "", "providers.demo.turns.0.txt: script:1:13: unknown key \"txt\"; did you mean \"text\"?")
 }
 
 func TestConfigWithoutAFile(t *testing.T) {
