@@ -106,12 +106,8 @@ func valid(key string) bool {
 	return len(key) >= 8 && len(key) <= 255
 }
 
-// Find returns the answer to give again; nil when the key is free. Errors: idempotency-conflict when the key was used by
-// somebody else or for something else; idempotency-in-flight while its request is under way; storage-failed.
-func (k *Keys) Find(ctx context.Context, q Request) (*Answer, error) {
-	if err := k.underway(q); err != nil {
-		return nil, err
-	}
+// find returns the answer to give again; nil when the key is free.
+func (k *Keys) find(ctx context.Context, q Request) (*Answer, error) {
 	r, err := k.record(ctx, q.Key)
 	switch {
 	case r == nil || err != nil:
@@ -162,15 +158,16 @@ func (k *Keys) record(ctx context.Context, key string) (*store.KeyRecord, error)
 	return r, nil
 }
 
-func (k *Keys) underway(q Request) error {
+// enter refuses a request while another one with its key is in progress. If none is, and if it is to take the key, it has
+// the key from then on.
+func (k *Keys) enter(q Request, take bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.underwayLocked(q)
-}
-
-func (k *Keys) underwayLocked(q Request) error {
 	first, ok := k.flying[q.Key]
 	switch {
+	case !ok && take:
+		k.flying[q.Key] = q
+		return nil
 	case !ok:
 		return nil
 	case first.Principal != q.Principal:
@@ -186,17 +183,18 @@ func inFlight() error {
 }
 
 // Claim takes a key for a request, unless it has an answer to give again. The caller calls Done once the request has been
-// answered. Errors are those of [Keys.Find].
+// answered. Errors: idempotency-conflict when the key was used by another caller or for another request;
+// idempotency-in-flight while its request is in progress; storage-failed.
 func (k *Keys) Claim(ctx context.Context, q Request) (*Claim, *Answer, error) {
-	if a, err := k.Find(ctx, q); a != nil || err != nil {
-		return nil, a, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.underwayLocked(q); err != nil {
+	if err := k.enter(q, false); err != nil {
 		return nil, nil, err
 	}
-	k.flying[q.Key] = q
+	if a, err := k.find(ctx, q); a != nil || err != nil {
+		return nil, a, err
+	}
+	if err := k.enter(q, true); err != nil {
+		return nil, nil, err
+	}
 	k.firsts.Add(1)
 	return &Claim{keys: k, req: q}, nil, nil
 }

@@ -15,8 +15,7 @@ import (
 
 // The stage that makes a request with an Idempotency-Key happen once. It comes after the scope, so that an answer is
 // given again only to who may still ask for it, and after the input is known to be valid, so that no key is taken by a
-// request that is none. What a route's Exists refuses may have come to be by the request itself, so an answer that is
-// there goes before it.
+// request that is none.
 //
 // How a key is tied to its effect is the endpoint's part, by what it does with Call.Key:
 //
@@ -39,30 +38,16 @@ func (a *API) readKey(w http.ResponseWriter, r *http.Request, rt Route) (string,
 	return key, err
 }
 
-// A keyedRequest is a request that carries a key.
-type keyedRequest struct {
-	key     string
-	body    []byte
-	missing error // from the row's Exists
-	answer  func(http.ResponseWriter, Call) error
-}
-
-func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, k keyedRequest) error {
+// keyed answers a request with a key.
+func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, key string, body []byte, answer func(Call) error) error {
 	target := r.URL.EscapedPath()
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
 	}
-	q := idem.Request{Key: k.key, Principal: c.Principal.Lineage(), Target: r.Method + " " + target,
-		Fingerprint: idem.Fingerprint(r.Method, target, k.body)}
 	var first *idem.Answer
 	var err error
-	if k.missing != nil {
-		if first, err = a.Keys.Find(r.Context(), q); first == nil && err == nil {
-			err = k.missing
-		}
-	} else {
-		c.Key, first, err = a.Keys.Claim(r.Context(), q)
-	}
+	c.Key, first, err = a.Keys.Claim(r.Context(), idem.Request{Key: key, Principal: c.Principal.Lineage(), Target: r.Method + " " + target,
+		Fingerprint: idem.Fingerprint(r.Method, target, body)})
 	switch {
 	case err != nil:
 		return err
@@ -71,10 +56,10 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, k 
 	}
 	defer c.Key.Done()
 	if rt.Again != nil && rt.Endpoint.out == nil { // it writes while its run goes on, and has bound the key
-		return k.answer(w, c)
+		return answer(c)
 	}
 	gate.Hold(w, idem.MaxAnswer)
-	if err := k.answer(w, c); err != nil {
+	if err := answer(c); err != nil {
 		return err
 	}
 	if status, body, whole := gate.Held(w); whole && status/100 == 2 {

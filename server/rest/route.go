@@ -5,7 +5,6 @@
 package rest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -74,7 +73,8 @@ type Route struct {
 	Errors          []*fault.Kind // beside those that follow from access and input
 	Answers         []openapi.Response
 	Takes           reflect.Type // what a JSON body is that the endpoint reads itself, for documents
-	// Exists refuses an unknown resource after the scope has been checked and before the body is read.
+	// Exists refuses an unknown resource after the scope has been checked and before the body is read. A request with a key
+	// may have made what refuses it, so that is left to the endpoint.
 	Exists func(r *http.Request) error
 	// Again answers a request whose key is bound to a run, in the place of the endpoint. See keyed.go.
 	Again    func(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error
@@ -198,25 +198,24 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 		return err
 	}
 	key, keyErr := a.readKey(w, r, rt)
-	var missing error
-	if rt.Exists != nil {
-		if missing = rt.Exists(r); missing != nil && key == "" {
-			return missing
+	if rt.Exists != nil && key == "" {
+		if err := rt.Exists(r); err != nil {
+			return err
 		}
 	}
 	if !early {
 		if body, err = a.read(w, r, a.MaxBody, in.Interface(), c.weight); err != nil {
-			return cmp.Or(missing, err)
+			return err
 		}
 	}
-	answer := func(w http.ResponseWriter, c Call) error { return rt.Endpoint.answer(w, r, c, in.Elem().Interface()) }
+	answer := func(c Call) error { return rt.Endpoint.answer(w, r, c, in.Elem().Interface()) }
 	switch {
 	case keyErr != nil:
 		return keyErr
 	case key == "":
-		return answer(w, c)
+		return answer(c)
 	}
-	return a.keyed(w, r, rt, c, keyedRequest{key, body, missing, answer})
+	return a.keyed(w, r, rt, c, key, body, answer)
 }
 
 // session is the id of the session that the path of a request names, or empty.
