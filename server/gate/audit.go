@@ -45,15 +45,16 @@ func (q *Request) Fact(name string, value any) {
 	q.entry.facts[name] = value
 }
 
-// Details is the metadata of the entry of the route's action.
-func (q *Request) Details(all map[string]any) { q.entry.details = all }
-
-// On says what the route's action is about, where the path does not say it.
-func (q *Request) On(target string) { q.entry.target = target }
+// On says what the route's action is about, where that is not as the row says, and what its entry carries.
+func (q *Request) On(target string, details map[string]any) {
+	q.entry.target, q.entry.details = target, details
+}
 
 // Did says that the route's action was taken, and on what: also when the answer turns out to be an error. A request with
 // an answer of 2xx has taken it in any case.
-func (q *Request) Did(target string) { q.entry.target, q.entry.done = target, true }
+func (q *Request) Did(target string, details map[string]any) {
+	q.entry.target, q.entry.details, q.entry.done = target, details, true
+}
 
 // entries are the records of a request that is answered with a status.
 func (w *recorder) entries(status int) []audit.Record {

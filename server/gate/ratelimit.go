@@ -31,16 +31,14 @@ type Limiter struct {
 	mu      sync.Mutex      // guards the fields below
 	windows map[any]*window // by network, or by lineage
 	recent  *list.List      // of *window; the one that was used last is in front
-	stamps  int             // capacity of all windows together
+	stamps  int             // room of all windows together
 }
 
-// window is a ring of the times of somebody's latest requests, since the limiter's start.
+// window is somebody's requests of the last window's length.
 type window struct {
 	key   any
 	elem  *list.Element
-	times []time.Duration
-	first int // index of the oldest
-	n     int
+	times []time.Duration // since the limiter's start, the oldest first
 }
 
 // NewLimiter makes a limiter.
@@ -67,16 +65,17 @@ func (l *Limiter) take(key any) Rate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.windowLocked(key)
-	for w.n > 0 && now-w.times[w.first] >= l.window {
-		w.first = (w.first + 1) % len(w.times)
-		w.n--
+	before := cap(w.times)
+	for len(w.times) > 0 && now-w.times[0] >= l.window {
+		w.times = w.times[1:]
 	}
-	rate := Rate{Limit: l.limit, Refused: w.n >= l.limit}
+	rate := Rate{Limit: l.limit, Refused: len(w.times) >= l.limit}
 	if !rate.Refused {
-		l.pushLocked(w, now)
+		w.times = append(w.times, now)
 	}
-	rate.Remaining = l.limit - w.n
-	rate.Reset = w.times[w.first] + l.window - now
+	l.stamps += cap(w.times) - before
+	rate.Remaining = l.limit - len(w.times)
+	rate.Reset = w.times[0] + l.window - now
 	return rate
 }
 
@@ -91,22 +90,9 @@ func (l *Limiter) windowLocked(key any) *window {
 	for len(l.windows) > maxWindows || l.stamps > maxStamps && len(l.windows) > 1 {
 		old := l.recent.Remove(l.recent.Back()).(*window)
 		delete(l.windows, old.key)
-		l.stamps -= len(old.times)
+		l.stamps -= cap(old.times)
 	}
 	return w
-}
-
-func (l *Limiter) pushLocked(w *window, now time.Duration) {
-	if w.n == len(w.times) {
-		grown := make([]time.Duration, min(max(4, 2*len(w.times)), l.limit))
-		for i := range w.n {
-			grown[i] = w.times[(w.first+i)%len(w.times)]
-		}
-		l.stamps += len(grown) - len(w.times)
-		w.times, w.first = grown, 0
-	}
-	w.times[(w.first+w.n)%len(w.times)] = now
-	w.n++
 }
 
 // write writes a rate into the headers of an answer, and refuses where the limit is reached.

@@ -144,8 +144,7 @@ func (a *Agents) start(ctx context.Context, c Call, in runInput, first func(runI
 	if err == nil {
 		c.weight.started(first != nil)
 		c.Request.Concerns(h.ID, in.Body.SessionID)
-		c.Request.Did("run:" + h.ID)
-		c.Request.Details(map[string]any{"agentId": in.ID})
+		c.Request.Did("run:"+h.ID, map[string]any{"agentId": in.ID})
 	}
 	return h, err
 }

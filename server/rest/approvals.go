@@ -64,11 +64,7 @@ func (a *Approvals) Routes() []Route {
 }
 
 func (a *Approvals) listApprovals(ctx context.Context, c Call, _ struct{}) (ApprovalList, error) {
-	var owners []string
-	if all, ids := c.Principal.Grant.Targets("agents", "read"); !all {
-		owners = append([]string{}, ids...) // never nil, which would be all
-	}
-	list, err := a.Runs.Engine.Approvals(ctx, owners)
+	list, err := a.Runs.Engine.Approvals(ctx, readable(c.Principal))
 	return ApprovalList{Approvals: list}, err
 }
 
@@ -102,7 +98,7 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 	}
 	c.weight.started(false)
 	tellDecisions(c.Request, in.RunID, decided)
-	c.Request.Did("run:" + in.RunID)
+	c.Request.Did("run:"+in.RunID, nil)
 	var res agent.RunResult
 	if h == nil {
 		res, err = a.Runs.Engine.Result(ctx, in.RunID)

@@ -40,9 +40,9 @@ type SessionImport struct {
 	Warnings []string `json:"warnings" doc:"What of the file is not in the session, and why."`
 }
 
-// SessionImportOf is the wire form of what an import made.
-func SessionImportOf(v session.Imported) SessionImport {
-	return SessionImport{Session: SessionOf(v.Session), Messages: v.Messages, Handoffs: v.Handoffs, Warnings: v.Warnings}
+// sessionImportOf is the wire form of what an import made.
+func sessionImportOf(v session.Imported) SessionImport {
+	return SessionImport{Session: sessionOf(v.Session), Messages: v.Messages, Handoffs: v.Handoffs, Warnings: v.Warnings}
 }
 
 func (a *Sessions) archiveRoutes() []Route {
@@ -67,10 +67,10 @@ func (a *Sessions) archiveRoutes() []Route {
 			}) (SessionImport, error) {
 				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As, Maker: c.Principal.Lineage(),
 					Also: func(tx *store.Tx, v session.Imported) error {
-						return c.remember(tx, idem.Answer{Session: v.Session.ID, Status: http.StatusCreated}, SessionImportOf(v))
+						return c.remember(tx, idem.Answer{Session: v.Session.ID, Status: http.StatusCreated}, sessionImportOf(v))
 					}})
 				c.createdSession(v.Session.ID)
-				return SessionImportOf(v), err
+				return sessionImportOf(v), err
 			})},
 	}
 }

@@ -74,8 +74,7 @@ func (a *Runs) watchSubject(ctx context.Context, c Call, in watchSubject) (strea
 	if err != nil {
 		return stream.Feed{}, err
 	}
-	c.Request.On(s.String())
-	c.Request.Details(map[string]any{"transport": "sse"})
+	c.Request.On(s.String(), map[string]any{"transport": "sse"})
 	scope, err := auth.ParseScope(s.Scope())
 	if err == nil {
 		err = gate.Covered(c.Principal, scope)

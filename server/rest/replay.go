@@ -63,7 +63,7 @@ func replays[In chooser](a *Spans, path, target string, missing *fault.Kind, of 
 		Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in In) (trace.Replay, error) {
 			t, b := what(in)
 			got, err := a.Traces.Replay(ctx, t, trace.Options{Raw: b.Raw, FromMessageID: b.FromMessageID, Provider: b.Provider, Cursor: b.Cursor, Limit: b.Limit})
-			c.Request.Details(map[string]any{"mode": got.Mode, "eventCount": len(got.Events)})
+			c.Request.On("", map[string]any{"mode": got.Mode, "eventCount": len(got.Events)})
 			return got, err
 		})}
 }

@@ -192,7 +192,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 			return err
 		}
 		rt.Access = in.Elem().Interface().(chooser).access()
-		q.Details(map[string]any{"mode": rt.Access.scope(r, "").Target})
+		q.On("", map[string]any{"mode": rt.Access.scope(r, "").Target})
 	}
 	if err := a.admit(r, rt.Access, &c); err != nil {
 		return err

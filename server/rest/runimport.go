@@ -25,8 +25,8 @@ type RunImport struct {
 	Warnings  []string     `json:"warnings" doc:"What of the state is not in the run, and why."`
 }
 
-// RunImportOf is the wire form of what an import made.
-func RunImportOf(v agent.Imported) RunImport { return RunImport(v) }
+// runImportOf is the wire form of what an import made.
+func runImportOf(v agent.Imported) RunImport { return RunImport(v) }
 
 func (a *Runs) importRoute() Route {
 	return Route{Method: "POST", Path: "/runs/import", Access: "runs:import", Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
@@ -50,12 +50,11 @@ func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
 		},
 		Also: func(tx *store.Tx, v agent.Imported) error {
-			return c.remember(tx, idem.Answer{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, RunImportOf(v))
+			return c.remember(tx, idem.Answer{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, runImportOf(v))
 		}})
 	if err == nil {
 		c.Request.Concerns(made.RunID, made.SessionID)
-		c.Request.Did("run:" + made.RunID)
-		c.Request.Details(map[string]any{"agentId": st.AgentID})
+		c.Request.Did("run:"+made.RunID, map[string]any{"agentId": st.AgentID})
 	}
-	return RunImportOf(made), err
+	return runImportOf(made), err
 }

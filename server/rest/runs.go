@@ -1,8 +1,10 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 
 	"agentd/auth"
 	"agentd/server/agent"
@@ -86,10 +88,7 @@ func (a *Runs) Routes() []Route {
 }
 
 func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, error) {
-	f := store.RunFilter{Status: store.Status(in.Status), Session: in.SessionID, Limit: in.Limit}
-	if f.Limit == 0 {
-		f.Limit = 100
-	}
+	f := store.RunFilter{Status: store.Status(in.Status), Session: in.SessionID, Limit: cmp.Or(in.Limit, 100), Owners: readable(c.Principal)}
 	if in.Cursor != "" {
 		n, ok := placeOf(in.Cursor)
 		if !ok {
@@ -97,7 +96,6 @@ func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList,
 		}
 		f.Before = n
 	}
-	all, ids := c.Principal.Grant.Targets("agents", "read")
 	if in.Parent != "" {
 		parent, err := a.Engine.Find(ctx, in.Parent)
 		if err != nil {
@@ -105,13 +103,11 @@ func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList,
 		}
 		f.Parent = parent.N
 	}
-	switch {
-	case in.AgentID != "" && !all && !contains(ids, in.AgentID):
-		return RunList{}, fault.New(fault.ScopeDenied, "The request requires the scope agents:read:%s.", in.AgentID).With("required", "agents:read:"+in.AgentID)
-	case in.AgentID != "":
+	if in.AgentID != "" {
+		if f.Owners != nil && !slices.Contains(f.Owners, in.AgentID) {
+			return RunList{}, fault.New(fault.ScopeDenied, "The request requires the scope agents:read:%s.", in.AgentID).With("required", "agents:read:"+in.AgentID)
+		}
 		f.Owners = []string{in.AgentID}
-	case !all:
-		f.Owners = append([]string{}, ids...) // never nil, which would be all
 	}
 	if in.WorkflowID != "" { // no run belongs to both
 		return RunList{Runs: []agent.Snapshot{}}, nil
@@ -124,17 +120,17 @@ func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList,
 	return list, err
 }
 
-func contains(ids []string, id string) bool {
-	for _, have := range ids {
-		if have == id {
-			return true
-		}
+// readable are the agents that a principal may read: nil for all, and else a list that may be empty.
+func readable(p auth.Principal) []string {
+	all, ids := p.Grant.Targets("agents", "read")
+	if all {
+		return nil
 	}
-	return false
+	return append([]string{}, ids...)
 }
 
 func (a *Runs) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer, error) {
-	c.Request.Details(abortDetails(in.Body.Drain, in.Body.OnPendingApprovals))
+	c.Request.On("", abortDetails(in.Body.Drain, in.Body.OnPendingApprovals))
 	status, err := a.Engine.Abort(ctx, in.RunID, agent.AbortOptions{Drain: in.Body.Drain, OnPending: in.Body.OnPendingApprovals, Reason: in.Body.Reason})
 	return AbortAnswer{RunID: in.RunID, Status: status}, err
 }

@@ -14,8 +14,8 @@ import (
 // Session is a conversation of a user with an agent.
 type Session session.Record
 
-// SessionOf is the wire form of a session.
-func SessionOf(v store.Session) Session { return Session(session.RecordOf(v)) }
+// sessionOf is the wire form of a session.
+func sessionOf(v store.Session) Session { return Session(session.RecordOf(v)) }
 
 // SessionAnswer wraps one session.
 type SessionAnswer struct {
@@ -27,11 +27,11 @@ type SessionList struct {
 	Sessions []Session `json:"sessions"`
 }
 
-// SessionListOf is the wire form of sessions.
-func SessionListOf(stored []store.Session) SessionList {
+// sessionListOf is the wire form of sessions.
+func sessionListOf(stored []store.Session) SessionList {
 	list := SessionList{Sessions: []Session{}}
 	for _, v := range stored {
-		list.Sessions = append(list.Sessions, SessionOf(v))
+		list.Sessions = append(list.Sessions, sessionOf(v))
 	}
 	return list
 }
@@ -79,7 +79,7 @@ func (a *Sessions) Routes() []Route {
 				AgentID string `query:"agentId"`
 			}) (SessionList, error) {
 				stored, err := a.Sessions.List(ctx, in.UserID, in.AgentID)
-				return SessionListOf(stored), err
+				return sessionListOf(stored), err
 			})},
 		{Method: "POST", Path: "/sessions", Access: "sessions:write", Action: audit.SessionCreate, Target: "session", Summary: "Create a session.",
 			Errors: []*fault.Kind{fault.SessionExists},
@@ -87,16 +87,16 @@ func (a *Sessions) Routes() []Route {
 				b := in.Body
 				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags, Maker: c.Principal.Lineage()},
 					func(tx *store.Tx, v store.Session) error {
-						return c.remember(tx, idem.Answer{Session: v.ID, Status: http.StatusCreated}, SessionAnswer{SessionOf(v)})
+						return c.remember(tx, idem.Answer{Session: v.ID, Status: http.StatusCreated}, SessionAnswer{sessionOf(v)})
 					})
 				c.createdSession(v.ID)
-				return SessionAnswer{SessionOf(v)}, err
+				return SessionAnswer{sessionOf(v)}, err
 			})},
 		{Method: "GET", Path: "/sessions/{id}", Access: "sessions:read:{id}", Summary: "Show a session.",
 			Errors: []*fault.Kind{fault.SessionNotFound},
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in sessionInput) (SessionAnswer, error) {
 				v, err := a.Sessions.Get(ctx, in.ID)
-				return SessionAnswer{SessionOf(v)}, err
+				return SessionAnswer{sessionOf(v)}, err
 			})},
 		{Method: "DELETE", Path: "/sessions/{id}", Access: "sessions:write:{id}", Action: audit.SessionDelete, Target: "session:{id}",
 			Summary:  "Erase a session with its runs and messages.",
@@ -129,7 +129,7 @@ func (a *Sessions) Routes() []Route {
 func (c Call) createdSession(id string) {
 	if id != "" {
 		c.Request.Concerns("", id)
-		c.Request.Did("session:" + id)
+		c.Request.Did("session:"+id, nil)
 	}
 }
 

@@ -25,8 +25,8 @@ type Token struct {
 	RevokedAt  string   `json:"revokedAt,omitempty"`
 }
 
-// TokenOf is the wire form of a token's record.
-func TokenOf(v store.Token) Token {
+// tokenOf is the wire form of a token's record.
+func tokenOf(v store.Token) Token {
 	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, MintedBy: v.Minter, Lineage: v.Root, CreatedAt: message.Millis(v.Created)}
 	if v.LastUsed != 0 {
 		t.LastUsedAt = message.Millis(v.LastUsed)
@@ -76,7 +76,7 @@ func (a *Tokens) Routes() []Route {
 				stored, err := a.Issuer.List(ctx, in.Revoked != "")
 				list := TokenList{Tokens: []Token{}}
 				for _, v := range stored {
-					list.Tokens = append(list.Tokens, TokenOf(v))
+					list.Tokens = append(list.Tokens, tokenOf(v))
 				}
 				return list, err
 			})},
@@ -86,10 +86,9 @@ func (a *Tokens) Routes() []Route {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
 					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
 				if err == nil {
-					c.Request.Did("token:" + v.ID)
-					c.Request.Details(map[string]any{"scopes": v.Scopes})
+					c.Request.Did("token:"+v.ID, map[string]any{"scopes": v.Scopes})
 				}
-				return MintedToken{Token: TokenOf(v), Raw: string(raw), Warning: MintWarning}, err
+				return MintedToken{Token: tokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
 		{Method: "DELETE", Path: "/tokens/{id}", Access: "tokens:revoke", Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, with all tokens minted from it.",
 			Errors: []*fault.Kind{fault.TokenNotFound},
@@ -97,15 +96,15 @@ func (a *Tokens) Routes() []Route {
 				ID string `path:"id"`
 			}) (none, error) {
 				others, err := a.Issuer.Revoke(ctx, in.ID)
-				c.Request.Details(RevokedAlso(others))
+				c.Request.On("", revokedAlso(others))
 				return none{}, err
 			})},
 	}
 }
 
-// RevokedAlso is what an entry of the audit chain says of the tokens that a revocation has ended beside the one that it
+// revokedAlso is what an entry of the audit chain says of the tokens that a revocation has ended beside the one that it
 // names: so many of them that the entry stays small, and how many there are.
-func RevokedAlso(ids []string) map[string]any {
+func revokedAlso(ids []string) map[string]any {
 	const most = 100
 	if len(ids) == 0 {
 		return nil
