@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -173,40 +175,52 @@ func TestCheckpointOverdue(t *testing.T) {
 		t.Skipf("a small disk cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
-	r := newRig(t, fmt.Sprintf(`{"audit": {"enabled": true, "passphraseRef": "file:pepper", "checkpoint": {"path": %q, "intervalMs": 1000}}}`, filepath.Join(disk, "heads")), nil)
-	fill, err := os.Create(filepath.Join(disk, "fill"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer fill.Close()
-	for full := make([]byte, 4096); err == nil; {
-		_, err = fill.Write(full)
-	}
-	until := func(want string) {
-		t.Helper()
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		limit := time.After(patience)
-		for {
-			r.do("GET", "/v1/agents", r.admin, "") // leaves an entry to cover
-			ans := r.do("GET", "/v1/health", "", "")
-			if strings.Contains(ans.body, want) {
-				return
+	settings := fmt.Sprintf(`{"audit": {"enabled": true, "passphraseRef": "file:pepper", "checkpoint": {"path": %q}}}`, filepath.Join(disk, "heads"))
+	inBubble(t, settings, func(t *testing.T, at *pipes, token string) {
+		fill, err := os.Create(filepath.Join(disk, "fill"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fill.Close()
+		for full := make([]byte, 4096); err == nil; {
+			_, err = fill.Write(full)
+		}
+		client := at.client()
+		defer client.CloseIdleConnections()
+		get := func(path string) string {
+			t.Helper()
+			req, err := http.NewRequest("GET", "http://localhost/v1"+path, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-			select {
-			case <-tick.C:
-			case <-limit:
-				t.Fatalf("GET /health = %d %s, want %s", ans.StatusCode, ans.body, want)
+			req.Header.Set("Authorization", "Bearer "+token)
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			body, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(body)
+		}
+		check := func(want string) {
+			t.Helper()
+			get("/agents")              // leaves an entry to cover
+			time.Sleep(5 * time.Minute) // a checkpoint is due after one
+			if got := get("/health"); !strings.Contains(got, want) {
+				t.Errorf("GET /health = %s, want %s", got, want)
 			}
 		}
-	}
-	until(`"audit":{"status":"warn"`)
-	if err := os.Remove(fill.Name()); err != nil {
-		t.Fatal(err)
-	}
-	fill.Close()
-	until(`"audit":{"status":"ok"`)
-	if ans := r.do("GET", "/v1/metrics", "", ""); !strings.Contains(ans.body, "\nsvc_audit_writable 1\n") || !strings.Contains(ans.body, "\nsvc_audit_checkpoint_age_seconds ") {
-		t.Errorf("GET /metrics = %s, want the chain writable, and when its checkpoint was signed", ans.body)
-	}
+		check(`"audit":{"status":"warn"`)
+		if err := os.Remove(fill.Name()); err != nil {
+			t.Fatal(err)
+		}
+		fill.Close()
+		check(`"audit":{"status":"ok"`)
+		if got := get("/metrics"); !strings.Contains(got, "\nsvc_audit_writable 1\n") || !strings.Contains(got, "\nsvc_audit_checkpoint_age_seconds ") {
+			t.Errorf("GET /metrics = %s, want the chain writable, and when its checkpoint was signed", got)
+		}
+	})
 }

@@ -94,8 +94,8 @@ func TestMaxConnections(t *testing.T) {
 	open := func(want int) {
 		t.Helper()
 		got := first.health()
-		for limit := time.Now().Add(patience); got.Open != want && time.Now().Before(limit); got = first.health() {
-			<-time.After(5 * time.Millisecond)
+		for limit := time.Now().Add(patience); got.Open != want && time.Now().Before(limit); {
+			got = first.health()
 		}
 		if status := map[bool]string{true: "warn", false: "ok"}[want >= 4]; got.Open != want || got.Max != 4 || got.Status != status {
 			t.Fatalf("health tells %+v, want %d of 4 connections and %s", got, want, status)
@@ -186,7 +186,7 @@ func displacing(t *testing.T, old *caller, open func() *caller, request string) 
 	for limit := time.Now().Add(patience); time.Now().Before(limit); {
 		l := open()
 		l.send(request)
-		old.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		old.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		if _, err := old.in.ReadByte(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return l
 		}
@@ -230,7 +230,6 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	other, third := from("127.0.0.2"), from("127.0.0.3")
 	other.health()
 	for limit := time.Now().Add(patience); third.health().Open != 8 && time.Now().Before(limit); { // that of the rig closes yet
-		<-time.After(5 * time.Millisecond)
 	}
 	// All places are taken, and the one of other has been idle longest.
 	displacing(t, other, func() *caller { return from("127.0.0.4") }, askHealth)

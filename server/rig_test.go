@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/auth"
@@ -22,7 +23,7 @@ import (
 )
 
 // patience is how long a test waits for something that must happen. It ends only tests that fail.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // rig is a server on a folder of its own, and a client of it that checks every answer.
 type rig struct {
@@ -40,6 +41,19 @@ const rigConfig = `{"server": {"port": 0, "rateLimit": {"enabled": false}}, "sto
 
 // newRig starts a server whose configuration is the one above with the given one laid over it.
 func newRig(t testing.TB, overlay string, files fs.FS) *rig {
+	t.Helper()
+	r := &rig{t: t, cfg: rigSettings(t, overlay, files), released: make(chan struct{}), client: &http.Client{Transport: &http.Transport{DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	if r.cfg.Auth.Kind == "token" {
+		_, r.admin = r.operatorToken(auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
+	}
+	r.start()
+	t.Cleanup(r.stop)
+	return r
+}
+
+// rigSettings is the configuration above with the given one laid over it, in a new folder.
+func rigSettings(t testing.TB, overlay string, files fs.FS) *config.Config {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "pepper"), []byte("0123456789abcdef0123456789ABCDEF"), 0o600); err != nil {
@@ -65,14 +79,7 @@ func newRig(t testing.TB, overlay string, files fs.FS) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, cfg: cfg, released: make(chan struct{}), client: &http.Client{Transport: &http.Transport{DisableCompression: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	if cfg.Auth.Kind == "token" {
-		_, r.admin = r.operatorToken(auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
-	}
-	r.start()
-	t.Cleanup(r.stop)
-	return r
+	return cfg
 }
 
 func lay(base, over map[string]any) map[string]any {
@@ -91,18 +98,43 @@ func lay(base, over map[string]any) map[string]any {
 // principal by itself.
 func (r *rig) operatorToken(req auth.MintRequest) (id, raw string) {
 	r.t.Helper()
-	db, err := store.Open(r.t.Context(), store.Options{Path: r.cfg.Resolve(r.cfg.Storage.Path), Beside: r.srv != nil})
+	r.withIssuer(r.t, func(issuer *auth.Issuer) { id, raw = mintWith(r.t, issuer, req) })
+	return id, raw
+}
+
+// expired makes tokens that have expired: they were made in a bubble, whose clock begins in the year 2000.
+func (r *rig) expired(n int, scope string) (all []string) {
+	r.t.Helper()
+	synctest.Test(r.t.(*testing.T), func(t *testing.T) {
+		r.withIssuer(t, func(issuer *auth.Issuer) {
+			for range n {
+				_, raw := mintWith(t, issuer, auth.MintRequest{Scopes: []string{scope}, ExpiresIn: time.Minute})
+				all = append(all, raw)
+			}
+		})
+	})
+	return all
+}
+
+func (r *rig) withIssuer(t testing.TB, do func(*auth.Issuer)) {
+	t.Helper()
+	db, err := store.Open(t.Context(), store.Options{Path: r.cfg.Resolve(r.cfg.Storage.Path), Beside: r.srv != nil})
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer db.Close()
 	issuer, err := server.NewIssuer(r.cfg, slog.New(slog.DiscardHandler), db, nil)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	tok, secret, err := issuer.Mint(r.t.Context(), auth.Anonymous(), req)
+	do(issuer)
+}
+
+func mintWith(t testing.TB, issuer *auth.Issuer, req auth.MintRequest) (id, raw string) {
+	t.Helper()
+	tok, secret, err := issuer.Mint(t.Context(), auth.Anonymous(), req)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return tok.ID, string(secret)
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +15,6 @@ import (
 
 	"agentd/auth"
 	"agentd/server"
-	"agentd/server/config"
 )
 
 // pipes is a listener in memory, so that a server can be in a bubble whose time is not real.
@@ -41,6 +38,11 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
+// client sends requests through pipes.
+func (p *pipes) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil }}}
+}
+
 func (p *pipes) dial() net.Conn {
 	client, conn := net.Pipe()
 	p.conns <- conn
@@ -48,18 +50,11 @@ func (p *pipes) dial() net.Conn {
 }
 
 // inBubble runs fn in a bubble with a whole server, whose connections are pipes.
-func inBubble(t *testing.T, fn func(t *testing.T, at *pipes, token string)) {
+func inBubble(t *testing.T, overlay string, fn func(t *testing.T, at *pipes, token string)) {
 	t.Helper()
 	newRig(t, "{}", nil) // the thread that starts programs is the process's: it must not begin in the bubble
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "pepper"), []byte("0123456789abcdef0123456789ABCDEF"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cfg, err := config.Parse([]byte(rigConfig), config.Options{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := rigSettings(t, overlay, nil)
 		r := &rig{t: t, cfg: cfg}
 		_, token := r.operatorToken(auth.MintRequest{Label: "root", Scopes: []string{"admin:*"}})
 		at := newPipes()
@@ -94,7 +89,7 @@ func TestSlowClientsAreEnded(t *testing.T) {
 		piece  = 5 * time.Second
 		idle   = 120 * time.Second
 	)
-	inBubble(t, func(t *testing.T, at *pipes, token string) {
+	inBubble(t, "{}", func(t *testing.T, at *pipes, token string) {
 		bearer := "Authorization: Bearer " + token + "\r\n"
 		post := func(path, more string) string { return "POST /v1" + path + " HTTP/1.1\r\nHost: localhost\r\n" + more }
 		kinds := []struct {
@@ -187,7 +182,7 @@ func TestSlowClientsAreEnded(t *testing.T) {
 
 // A client that does not read its answer loses its connection, too, however short the answer is.
 func TestClientsThatDoNotReadAreEnded(t *testing.T) {
-	inBubble(t, func(t *testing.T, at *pipes, token string) {
+	inBubble(t, "{}", func(t *testing.T, at *pipes, token string) {
 		bearer := "Authorization: Bearer " + token + "\r\n"
 		var clients sync.WaitGroup
 		for _, request := range []string{

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/server/fault"
@@ -29,15 +30,17 @@ func TestLockOfAProcessThatIsGone(t *testing.T) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(t.Context(), store.Options{Path: path}); !fault.Is(err, fault.StoreLocked) {
-		t.Errorf("Open while the lock stays = %v, want store-locked", err)
-	}
-	time.AfterFunc(50*time.Millisecond, func() { syscall.Flock(int(lock.Fd()), syscall.LOCK_UN) })
-	db, err := store.Open(t.Context(), store.Options{Path: path})
-	if err != nil {
-		t.Fatalf("Open once the lock is let go of = %v", err)
-	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := store.Open(t.Context(), store.Options{Path: path}); !fault.Is(err, fault.StoreLocked) {
+			t.Errorf("Open while the lock stays = %v, want store-locked", err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { syscall.Flock(int(lock.Fd()), syscall.LOCK_UN) })
+		db, err := store.Open(t.Context(), store.Options{Path: path})
+		if err != nil {
+			t.Fatalf("Open once the lock is let go of = %v", err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -6,9 +6,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -128,6 +131,10 @@ func TestHTTPAbortOutcomes(t *testing.T) {
 
 // TestExecOutcomes is the same table for programs.
 func TestExecOutcomes(t *testing.T) {
+	begun := filepath.Join(t.TempDir(), "begun") // its reader gets on when the program has begun
+	if err := syscall.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name, script string
 		command      string
@@ -139,7 +146,7 @@ func TestExecOutcomes(t *testing.T) {
 		{name: "a failure that a child's end caused", script: "sh -c 'kill -9 $$'; exit 137"},
 		{name: "signal", script: "kill -9 $$", unknown: true},
 		{name: "time-out", script: "sleep 5", unknown: true},
-		{name: "abort", script: "sleep 5", abort: true, unknown: true},
+		{name: "abort", script: "echo > " + begun + "; exec sleep 5", abort: true, unknown: true},
 		{name: "no program", command: "/no/such/program"},
 	} {
 		for _, repeatable := range []bool{false, true} {
@@ -151,7 +158,7 @@ func TestExecOutcomes(t *testing.T) {
 			tl := tool.NewExec(tool.ExecOptions{Spec: s, Program: proc.Command{Argv: command}})
 			ctx, cancel := context.WithCancel(t.Context())
 			if tc.abort {
-				time.AfterFunc(100*time.Millisecond, cancel)
+				go func() { os.ReadFile(begun); cancel() }() //nolint:errcheck // what was read does not matter
 			}
 			got := set(t, tl).Execute(ctx, "sh", call)
 			cancel()
