@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"agentd/server/agent"
-	"agentd/server/audit"
 	"agentd/server/event"
 )
 
@@ -98,24 +97,25 @@ func (v *verifier) arguments() {
 		calls[k.ToolCallID] = append(calls[k.ToolCallID], k)
 	}
 	proven := map[string]bool{}
-	for _, p := range v.provenCalls() {
-		all := calls[p.id]
-		if all == nil {
-			continue // what the chain says of decisions on such a call is told elsewhere
-		}
-		proven[p.id] = true
-		if !slices.ContainsFunc(all, func(k *callLine) bool {
-			return k.ToolName == p.tool && (k.ArgsSHA256 == p.digest || k.asked() == p.digest)
-		}) {
-			v.bad(memberCalls, "the call %.128q of %.128q has other arguments, or another tool, than entry %d (%s) says", p.id, all[0].ToolName, p.seq, p.action)
+	imported := false
+	for _, a := range v.accounts {
+		imported = imported || a.imported
+		for _, w := range a.words {
+			all := calls[w.id]
+			if w.digest == "" || w.void || all == nil { // decisions checks that there is such a call
+				continue
+			}
+			proven[w.id] = true
+			if !slices.ContainsFunc(all, func(k *callLine) bool {
+				return k.ToolName == w.tool && (k.ArgsSHA256 == w.digest || k.asked() == w.digest)
+			}) {
+				v.bad(memberCalls, "the call %.128q of %.128q has other arguments, or another tool, than entry %d (%s) says", w.id, all[0].ToolName, w.seq, w.action)
+			}
 		}
 	}
 	for id := range proven {
 		v.report.Arguments += len(calls[id])
 	}
-	imported := slices.ContainsFunc(v.entries, func(e audit.Entry) bool {
-		return e.Action == "run:import" || strings.HasSuffix(e.Target, "/runs/import")
-	})
 	for i, t := range v.told {
 		all := slices.DeleteFunc(slices.Clone(calls[t.id]), func(k *callLine) bool { return !k.Canonical && !proven[t.id] })
 		fits := func(t toldCall) bool {
@@ -129,36 +129,6 @@ func (v *verifier) arguments() {
 			v.bad(t.member, "it shows other arguments, or another tool, of the call %.128q of %.128q than the journal of calls", t.id, all[0].ToolName)
 		}
 	}
-}
-
-// A provenCall is what an entry of the chain says of a call.
-type provenCall struct {
-	seq                      int64
-	action, id, tool, digest string
-}
-
-func (v *verifier) provenCalls() (list []provenCall) {
-	for i := range v.entries {
-		e := &v.entries[i]
-		switch bearingOf(e, v.runID) {
-		case own:
-			var what struct {
-				ToolCallID, ArgsDigest string
-				Void                   bool
-			}
-			tool, ok := strings.CutPrefix(e.Target, "tool:")
-			if ok && json.Unmarshal(e.Metadata, &what) == nil && what.ArgsDigest != "" && !what.Void {
-				list = append(list, provenCall{e.Seq, e.Action, what.ToolCallID, tool, what.ArgsDigest})
-			}
-		case tells:
-			for _, d := range askOf(e).of(v.runID) {
-				if d.ArgsDigest != "" {
-					list = append(list, provenCall{e.Seq, e.Action, d.ToolCallID, d.ToolName, d.ArgsDigest})
-				}
-			}
-		}
-	}
-	return list
 }
 
 // maxReason is how much of a reason an entry of a decision keeps.

@@ -149,7 +149,7 @@ func (c *collector) chain(ctx context.Context) error {
 			return err
 		}
 		for _, e := range page {
-			switch bearing := bearingOf(&e, runID); {
+			switch bearing := accountOf(&e, runID).bearing; {
 			case bearing == starts:
 				start = &e
 				continue
@@ -235,11 +235,11 @@ func (c *collector) prove(ctx context.Context) error {
 func (c *collector) leaveOut(after int64) {
 	n, _ := slices.BinarySearchFunc(c.entries, after+1, func(e audit.Entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
 	for _, e := range c.entries[n:] {
-		if e.Action != serverStart {
+		if e.Action != string(audit.ServerStart) {
 			c.b.Manifest.Omitted++
 		}
 	}
-	if c.entries = c.entries[:n]; c.entries[n-1].Action == serverStart {
+	if c.entries = c.entries[:n]; c.entries[n-1].Action == string(audit.ServerStart) {
 		c.entries = c.entries[:n-1]
 	}
 }
@@ -248,7 +248,7 @@ func (c *collector) leaveOut(after int64) {
 func configsOf(entries []audit.Entry, label string) []configLine {
 	var list []configLine
 	for _, e := range entries {
-		if e.Action == serverStart {
+		if e.Action == string(audit.ServerStart) {
 			line := configLine{Seq: e.Seq}
 			var said struct{ Version, ConfigSHA256, ToolEvents string }
 			if json.Unmarshal(e.Metadata, &said) == nil {

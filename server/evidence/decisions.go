@@ -5,22 +5,11 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/store"
 )
-
-// A word is a decision as an entry of the chain tells it.
-type word struct {
-	seq     int64
-	action  string // of the entry
-	by      string
-	granted bool
-
-	tool, digest, reason string // the digest is empty in entries of older servers
-}
 
 // is reports whether it is a decision on a call, and whether the call and the reason are those that it was for.
 func (w word) is(k *callLine, said *agent.Decided) (same, bound bool) {
@@ -35,7 +24,7 @@ type words struct {
 }
 
 // implied reports whether it is the denial that an abort implies: the journal keeps no decision then.
-func (w word) implied() bool { return w.action == denied && w.by == "abort" }
+func (w word) implied() bool { return w.action == audit.ApprovalDenied && w.by == "abort" }
 
 // takeBack forgets the latest word that says the same: it was recorded, and then not made.
 func (s *words) takeBack(w word) {
@@ -90,41 +79,24 @@ func (v *verifier) decisions() {
 	}
 }
 
-// words are the decisions that the chain tells of, by call.
+// words are the decisions in the chain, by call.
 func (v *verifier) words() map[string]*words {
 	said := map[string]*words{}
-	of := func(id string) *words {
-		if said[id] == nil {
-			said[id] = &words{}
-		}
-		return said[id]
-	}
-	for i := range v.entries {
-		e := &v.entries[i]
-		w := word{seq: e.Seq, action: e.Action, by: nameOf(e.Actor), granted: e.Action == granted}
-		switch bearingOf(e, v.runID) {
-		case own:
-			var what struct {
-				ToolCallID, ArgsDigest, Reason string
-				Void                           bool
+	for _, a := range v.accounts {
+		for _, w := range a.words {
+			if w.action != audit.ApprovalGranted && w.action != audit.ApprovalDenied {
+				continue
 			}
-			switch {
-			case e.Action != granted && e.Action != denied:
-			case json.Unmarshal(e.Metadata, &what) != nil:
-				v.bad(memberEntries, "entry %d (%s) names no call", e.Seq, e.Action)
-			case what.Void:
-				of(what.ToolCallID).takeBack(w)
+			if said[w.id] == nil {
+				said[w.id] = &words{}
+			}
+			switch of := said[w.id]; {
+			case w.asked:
+				of.asked = append(of.asked, w)
+			case w.void:
+				of.takeBack(w)
 			default:
-				w.tool, w.digest, w.reason = strings.TrimPrefix(e.Target, "tool:"), what.ArgsDigest, what.Reason
-				of(what.ToolCallID).told = append(of(what.ToolCallID).told, w)
-			}
-		case tells:
-			for _, d := range askOf(e).of(v.runID) {
-				if w.action, w.granted = denied, d.Granted; d.Granted {
-					w.action = granted
-				}
-				w.tool, w.digest, w.reason = d.ToolName, d.ArgsDigest, d.Reason
-				of(d.ToolCallID).asked = append(of(d.ToolCallID).asked, w)
+				of.told = append(of.told, w)
 			}
 		}
 	}
@@ -172,43 +144,28 @@ func (v *verifier) silent(seq int64) bool {
 	return i > 0 && v.servers[i-1].ToolEvents == "off"
 }
 
-// started holds who is said to have started the run to what the chain says. Of several requests the last one counts, since
-// a run that was erased may have been taken over again; one that was sent again counts only where no other is there. Of a
-// run of which the chain tells nothing, the report says so.
+// started holds who is said to have started the run to what the chain says. Of several entries the last one counts, since
+// a run that was erased may have been imported again; the entry of a request counts only where the start has none of its
+// own, and of one that was sent again only where there is no other. Where the chain says nothing, the report says so.
 func (v *verifier) started() {
-	by, again := "", true
-	for i := range v.entries {
-		e := &v.entries[i]
-		if e.Action != request || e.Context == nil || e.Context.RunID != v.runID {
-			continue
+	worth := func(a *account) int {
+		switch {
+		case !a.started:
+			return 0
+		case a.replayed:
+			return 1
+		case a.earlier:
+			return 2
 		}
-		if a := askOf(e); a.starts && (again || !a.IdempotencyReplayed) {
-			v.report.StartEntry, by, again = e.Seq, nameOf(e.Actor), a.IdempotencyReplayed
+		return 3
+	}
+	by, best := "", 1
+	for i := range v.accounts {
+		if n := worth(&v.accounts[i]); n >= best {
+			v.report.StartEntry, by, best = v.entries[i].Seq, nameOf(v.entries[i].Actor), n
 		}
 	}
 	if v.report.StartEntry != 0 && !isName(by, v.report.StartedBy) {
 		v.bad(memberRun, "it says that %.128q started it, and entry %d names %.128q", v.report.StartedBy, v.report.StartEntry, by)
 	}
-}
-
-// Actions of the entries that tell of a decision.
-const (
-	granted = "tool:approval:granted"
-	denied  = "tool:approval:denied"
-)
-
-// nameOf is an actor as the journal names who decided, and a run who started it.
-func nameOf(a audit.Actor) string {
-	switch a.Kind {
-	case audit.ActorToken:
-		return "token:" + a.ID
-	case audit.ActorCLI:
-		return "cli:" + a.ID
-	}
-	return a.ID
-}
-
-// isName reports whether a journal means the actor with a name. Earlier versions wrote no user there.
-func isName(name, journal string) bool {
-	return name == journal || journal == "cli" && strings.HasPrefix(name, "cli:")
 }

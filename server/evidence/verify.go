@@ -66,11 +66,12 @@ type verifier struct {
 	manifest Manifest
 	bodies   map[string][]byte
 
-	runID   string
-	calls   []callLine
-	entries []audit.Entry
-	servers []configLine
-	told    []toldCall
+	runID    string
+	calls    []callLine
+	entries  []audit.Entry
+	accounts []account // of the entries
+	servers  []configLine
+	told     []toldCall
 }
 
 func (v *verifier) bad(member, format string, args ...any) {
@@ -203,7 +204,8 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 			v.bad(memberEntries, "entry %d comes after entry %d", e.Seq, last)
 		}
 		last = e.Seq
-		if bearingOf(&e, v.runID) == none {
+		a := accountOf(&e, v.runID)
+		if a.bearing == none {
 			v.bad(memberEntries, "entry %d is not about the run", e.Seq)
 		}
 		hash := e.Sum()
@@ -216,9 +218,9 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 				v.bad(memberEntries, "entry %d is not in the tree of the checkpoint", e.Seq)
 			}
 		}
-		v.entries = append(v.entries, e)
+		v.entries, v.accounts = append(v.entries, e), append(v.accounts, a)
 	})
-	if !slices.ContainsFunc(v.entries, func(e audit.Entry) bool { return e.Action != serverStart }) {
+	if !slices.ContainsFunc(v.entries, func(e audit.Entry) bool { return e.Action != string(audit.ServerStart) }) {
 		v.bad(memberEntries, "there is none about the run")
 	}
 	v.servers = configsOf(v.entries, v.manifest.V)

@@ -1,0 +1,126 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"agentd/server/audit"
+)
+
+// A bearing is what an entry of the chain has to do with a run.
+type bearing int
+
+const (
+	none    bearing = iota
+	starts          // the entry is the start of a server
+	own             // it is about the run itself
+	tells           // it is a request that started the run, or decided on a call
+	touches         // it is another request that names the run
+)
+
+// An account is what an entry of the chain says of a run.
+type account struct {
+	bearing  bearing
+	started  bool // it was started or imported, by the actor of the entry
+	imported bool
+	earlier  bool // the entry is one of an earlier version, which recorded requests only
+	replayed bool // the request was sent before
+	words    []word
+}
+
+// A word is what an entry says of a call: that it was asked for, or the decision on it.
+type word struct {
+	seq     int64
+	action  audit.Action // what was done, also where the entry is that of the request which did it
+	by      string
+	asked   bool // the entry is that of the request, which may come late: it waits for what the run does next
+	void    bool // what was recorded before was not done
+	granted bool
+
+	id, tool, digest, reason string // the digest is empty in entries of older servers
+}
+
+func accountOf(e *audit.Entry, runID string) (a account) {
+	about := e.Context != nil && e.Context.RunID == runID
+	switch action := audit.Action(e.Action); {
+	case action == audit.ServerStart:
+		a.bearing = starts
+	case action == audit.Subscribe && strings.Contains(e.Target, runID): // a subject may name the run
+		a.bearing = touches
+	case action == audit.HTTPRequest && (about || strings.Contains(e.Target, runID) || bytes.Contains(e.Metadata, []byte(runID))):
+		a.bearing = touches
+		a.request(e, runID, about)
+	case action != audit.HTTPRequest && about:
+		a.bearing = own
+		a.imported = action == audit.RunImport
+		a.started = (action == audit.RunStart || a.imported) && e.Decision != audit.Denied
+		a.event(e, action)
+	}
+	return a
+}
+
+// event reads an entry about a call.
+func (a *account) event(e *audit.Entry, action audit.Action) {
+	var what struct {
+		ToolCallID, ArgsDigest, Reason string
+		Void                           bool
+	}
+	if tool, ok := strings.CutPrefix(e.Target, "tool:"); ok && json.Unmarshal(e.Metadata, &what) == nil {
+		a.words = []word{{seq: e.Seq, action: action, by: nameOf(e.Actor), void: what.Void, granted: action == audit.ApprovalGranted,
+			id: what.ToolCallID, tool: tool, digest: what.ArgsDigest, reason: what.Reason}}
+	}
+}
+
+// request reads the entry of a request. Earlier versions have no other entry of a start, so there the path says what the
+// request was; one that was refused names no run.
+func (a *account) request(e *audit.Entry, runID string, about bool) {
+	var what struct {
+		Method              string
+		IdempotencyReplayed bool
+		Decisions           []struct {
+			RunID, ToolCallID, ToolName, ArgsDigest, Reason string
+			Granted                                         bool
+		}
+	}
+	if e.Context == nil || json.Unmarshal(e.Metadata, &what) != nil {
+		return
+	}
+	for _, d := range what.Decisions {
+		if d.RunID != runID && (d.RunID != "" || !about) { // without a run, the call is of the one that the entry names
+			continue
+		}
+		w := word{seq: e.Seq, action: audit.ApprovalDenied, by: nameOf(e.Actor), asked: true, granted: d.Granted, id: d.ToolCallID, tool: d.ToolName, digest: d.ArgsDigest, reason: d.Reason}
+		if d.Granted {
+			w.action = audit.ApprovalGranted
+		}
+		a.words = append(a.words, w)
+	}
+	p := strings.Split(e.Target, "/")
+	n := len(p)
+	a.imported = n >= 2 && p[n-2] == "runs" && p[n-1] == "import"
+	a.earlier, a.replayed = true, what.IdempotencyReplayed
+	a.started = about && what.Method == "POST" && (a.imported || n >= 3 && p[n-3] == "agents" && (p[n-1] == "run" || p[n-1] == "stream"))
+	switch {
+	case a.replayed:
+		a.words = nil
+	case a.started, len(a.words) > 0:
+		a.bearing = tells
+	}
+}
+
+// nameOf is an actor as the journal names who decided, and a run who started it.
+func nameOf(a audit.Actor) string {
+	switch a.Kind {
+	case audit.ActorToken:
+		return "token:" + a.ID
+	case audit.ActorCLI:
+		return "cli:" + a.ID
+	}
+	return a.ID
+}
+
+// isName reports whether a journal means the actor with a name. Earlier versions wrote no user there.
+func isName(name, journal string) bool {
+	return name == journal || journal == "cli" && strings.HasPrefix(name, "cli:")
+}
