@@ -3,6 +3,7 @@ package ws
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,12 +27,11 @@ type Conn struct {
 	closeSent bool      // so nothing more may be sent (section 5.5.1)
 	writeBy   time.Time // the deadline that nc has
 
-	// mu guards what follows. It is held for moments only, so whoever reads or writes may take it.
-	mu       sync.Mutex
-	err      error // why the connection is of no more use: the first cause
-	pongDue  bool
-	pong     []byte        // the payload to send when pongDue
-	lastPong time.Duration // since born; 0: none
+	pong     atomic.Pointer[[]byte] // the payload of the pong that is due; nil: none is
+	lastPong atomic.Int64           // nanoseconds since born; 0: none
+
+	mu  sync.Mutex // guards err
+	err error      // why the connection is of no more use: the first cause
 }
 
 // newConn takes over nc, of which early has been read already.
@@ -53,12 +53,11 @@ func (c *Conn) Protocol() string { return c.protocol }
 
 // LastPong returns when the last pong came, or the zero time. With Ping, one loop can keep any number of connections alive.
 func (c *Conn) LastPong() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lastPong == 0 {
+	since := c.lastPong.Load()
+	if since == 0 {
 		return time.Time{}
 	}
-	return c.born.Add(c.lastPong)
+	return c.born.Add(time.Duration(since))
 }
 
 // CloseNow closes the TCP connection, without a close frame. Calls that read or write, or wait for their turn, fail with

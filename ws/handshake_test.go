@@ -201,6 +201,7 @@ func TestServerDeadlines(t *testing.T) {
 }
 
 func ExampleAccept() {
+	ended := make(chan struct{})
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if err := ws.CheckHandshake(r); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -211,6 +212,7 @@ func ExampleAccept() {
 			return
 		}
 		go func() {
+			defer close(ended)
 			defer c.CloseNow()
 			_, p, err := c.Read()
 			if err == nil {
@@ -233,6 +235,7 @@ func ExampleAccept() {
 	_, p, _ := c.Read(ctx)
 	fmt.Printf("client: %s\n", p)
 	c.CloseNow()
+	<-ended
 	// Output:
 	// client: hello you
 	// server: 1006

@@ -1,26 +1,29 @@
 package ws
 
-import "net"
+import (
+	"bytes"
+	"net"
+)
 
 const (
 	smallInput = 512     // bytes that a connection keeps to read into; enough for any header with any control payload
 	largeInput = 8 << 10 // bytes of the buffer that it takes for a burst
 )
 
-// input reads ahead. While little comes it reads into memory of its own; a read that fills it takes a larger buffer from
-// the pool, which goes back when it is empty and the burst is over.
+// input reads ahead. While little comes it reads into its small buffer. After a read that filled it, it takes a larger one
+// from the pool, which goes back when it is empty and the burst is over.
 type input struct {
-	b     []byte // small[:], or that of large
+	b     []byte // small, or that of large
 	r, w  int    // b[r:w] has been read from the connection and not been used
 	burst bool   // the last read filled the buffer, so there is more to come
 	large *buffer
-	given bool // small belongs to the caller of Read for good
-	small [smallInput]byte
+	small []byte
 }
 
-// init begins with what has been read already.
+// init begins with bytes that have been read already.
 func (in *input) init(early []byte) {
-	in.b = in.small[:]
+	in.small = make([]byte, smallInput)
+	in.b = in.small
 	if len(early) > len(in.b) {
 		in.enlarge(len(early))
 	}
@@ -55,7 +58,7 @@ func (in *input) fill(nc net.Conn) error {
 	return err
 }
 
-// enlarge goes on in a buffer of at least n bytes.
+// enlarge continues in a buffer of at least n bytes.
 func (in *input) enlarge(n int) {
 	old := in.large
 	in.large = getBuffer(n)
@@ -67,17 +70,18 @@ func (in *input) enlarge(n int) {
 	}
 }
 
-// release goes on in the memory of the connection, when nothing is buffered.
+// release continues in the small buffer, when nothing is buffered.
 func (in *input) release() {
-	if in.large != nil && !in.given {
+	if in.large != nil {
 		in.large.free()
-		in.large, in.b = nil, in.small[:]
+		in.large, in.b = nil, in.small
 	}
 	in.r, in.w = 0, 0
 }
 
-// detach leaves all memory that peek may have shown to whom it was shown, and goes on in other.
+// detach leaves all memory that peek may have returned to those who have it, and continues in other memory.
 func (in *input) detach() {
-	in.large, in.given = nil, true
-	in.enlarge(max(largeInput, in.buffered()))
+	ahead := bytes.Clone(in.b[in.r:in.w])
+	*in = input{}
+	in.init(ahead)
 }

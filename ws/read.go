@@ -285,9 +285,7 @@ func (c *Conn) readControl(h header) error {
 	case opPing:
 		return c.answerPing(p)
 	case opPong:
-		c.mu.Lock()
-		c.lastPong = max(time.Since(c.born), 1)
-		c.mu.Unlock()
+		c.lastPong.Store(max(int64(time.Since(c.born)), 1))
 		return nil
 	}
 	c.peerDone = true

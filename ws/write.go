@@ -1,6 +1,9 @@
 package ws
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // largeOutput is how many bytes are gathered for one write to the network, at most.
 const largeOutput = 32 << 10
@@ -39,7 +42,7 @@ func (c *Conn) turn(write func() error) error {
 		err = write()
 	}
 	<-c.writing
-	c.writePongs() //nolint:errcheck // the next call fails
+	c.writePong() //nolint:errcheck // the next call fails
 	return err
 }
 
@@ -76,43 +79,23 @@ func (c *Conn) send(b []byte) error {
 // answerPing sends a pong (section 5.5.2), or leaves it to the one who is writing now. Only the last ping that still has
 // no pong gets one, as section 5.5.3 allows: so pongs neither pile up nor make Read wait for a writer.
 func (c *Conn) answerPing(payload []byte) error {
-	c.mu.Lock()
-	c.pong = append(c.pong[:0], payload...)
-	c.pongDue = true
-	c.mu.Unlock()
-	return c.writePongs()
+	pong := bytes.Clone(payload)
+	c.pong.Store(&pong)
+	return c.writePong()
 }
 
-// writePongs sends the pong that is due, unless somebody is writing, who does so afterwards.
-func (c *Conn) writePongs() error {
-	for {
-		c.mu.Lock()
-		due := c.pongDue && c.err == nil
-		c.mu.Unlock()
-		if !due {
-			return nil
-		}
+// writePong sends the pong that is due, unless somebody is writing, who does so afterwards.
+func (c *Conn) writePong() (err error) {
+	for err == nil && c.pong.Load() != nil {
 		select {
 		case c.writing <- struct{}{}:
 		default:
 			return nil
 		}
-		err := c.writePong()
-		<-c.writing
-		if err != nil {
-			return err
+		if pong := c.pong.Swap(nil); pong != nil && !c.closeSent {
+			err = c.writeFrame(opPong, *pong)
 		}
+		<-c.writing
 	}
-}
-
-func (c *Conn) writePong() error {
-	var payload [maxControl]byte
-	c.mu.Lock()
-	due, n := c.pongDue, copy(payload[:], c.pong)
-	c.pongDue = false
-	c.mu.Unlock()
-	if !due || c.closeSent {
-		return nil
-	}
-	return c.writeFrame(opPong, payload[:n])
+	return err
 }
