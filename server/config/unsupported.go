@@ -20,7 +20,7 @@ var unsupported = map[string]string{
 	"server.stream.disconnectPolicy":        "runs continue without subscribers; abort one with POST /runs/{runId}/abort",
 	"server.stream.disconnectGracePeriodMs": "runs continue without subscribers; abort one with POST /runs/{runId}/abort",
 	"storage.mode":                          "one server owns the database file",
-	"storage.walCheckpointIntervalMs":       "the database folds its write-ahead log in by itself; health.walWarnThresholdBytes shows when it grows",
+	"storage.walCheckpointIntervalMs":       "SQLite folds the write-ahead log into the database",
 	"storage.encryption.cipher":             "agentd cannot encrypt the database; encrypt the disk instead",
 }
 

@@ -140,9 +140,6 @@ func (p *Part) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// OpenAPIFields says to the generator of the OpenAPI document that the fields describe the JSON, in spite of UnmarshalJSON.
-func (Part) OpenAPIFields() {}
-
 // fromURL is what a URL holds, or the URL itself where that is not a data URL in base64.
 func fromURL(url, mimeType string) (*Bytes, string) {
 	head, data, ok := strings.Cut(url, ",")
@@ -195,9 +192,6 @@ func (b Bytes) MarshalJSON() ([]byte, error) {
 		Data []byte `json:"data"`
 	}{cmp.Or(b.Enc, "base64"), b.Data})
 }
-
-// OpenAPIFields says to the generator of the OpenAPI document that the fields describe the JSON, in spite of MarshalJSON.
-func (Bytes) OpenAPIFields() {}
 
 // A ToolCall is a model's wish to call a tool. Args is the JSON that the model wrote; where it wrote none or broken
 // JSON, or JSON deeper than [MaxDepth], Args is {} or that text as a JSON string, so that argument validation refuses it

@@ -34,7 +34,7 @@ type Operation struct {
 	Tag         string       // the group it is listed in
 	Public      bool         // needs no token
 	Access      string       // what else it needs, in words or as a scope; empty for a token only
-	Input       reflect.Type // a struct with fields for parameters (tags path and query) and the body (Body; its tag content is the media type of text); nil: none
+	Input       reflect.Type // a struct of parameters (tags path and query) and a Body, whose tag content is the type of text; nil: none
 	Body        reflect.Type // of JSON, where Input does not say it
 	Responses   []Response
 	Errors      []*fault.Kind // those that can answer a request; duplicates are listed once

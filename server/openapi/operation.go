@@ -49,7 +49,8 @@ func (d *document) operation(op Operation) shape.Object {
 	}
 	switch {
 	case media != "": // of text
-		o = append(o, "requestBody", shape.Object{"required", true, "content", shape.Object{media, shape.Object{"schema", shape.Object{"type", "string"}}}})
+		text := shape.Object{"schema", shape.Object{"type", "string"}}
+		o = append(o, "requestBody", shape.Object{"required", true, "content", shape.Object{media, text}})
 	case body != nil:
 		o = append(o, "requestBody", shape.Object{
 			"required", shape.Demands(body), "content", shape.Object{jsonType, shape.Object{"schema", d.schemas.Of(body)}},

@@ -38,10 +38,6 @@ func (s State) Plain() any {
 	return plain(s)
 }
 
-// OpenAPIFields tells the generator of the OpenAPI document that the fields describe the JSON, in spite of
-// MarshalJSON.
-func (State) OpenAPIFields() {}
-
 // What identifies the elements of lists that shrink.
 var (
 	approvalIDs = []string{"subRunToolCallId", "toolCallId"}

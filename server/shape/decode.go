@@ -13,19 +13,21 @@ import (
 	"agentd/server/fault"
 )
 
-const maxInteger = 1<<53 - 1 // the largest whole number that every JSON reader keeps exact
+const maxInteger = 1<<53 - 1
 
 // A Reader reads one document into a value, and collects everything that is wrong with it: bad syntax, unknown, duplicate
 // and missing keys, wrong types, and what breaks a rule. Time is linear in the document; memory is too, at most a hundred
-// bytes for each byte, and besides what the values take.
+// bytes for each byte, besides what the values take.
+//
+// A document that people write may have comments, trailing commas and a byte order mark. It is UTF-8, and its whole
+// numbers are below 2^53, so that every other reader of JSON sees the same ones.
 type Reader struct {
-	Name       string                                         // of the file; empty for a message, whose problems have no line
-	File       bool                                           // the document is written by people: it may have comments, trailing commas and a byte order mark, and whole numbers are below 2^53
-	MaxBytes   int                                            // of the document; 0: the caller has seen to it
-	MaxDepth   int                                            // of arrays and objects in each other
-	MaxObjects int                                            // of objects in all; 0: no limit
-	Unknown    func(path []any) string                        // says what to do about a key that is not known; "" or nil: nothing is known of it
-	Open       func(name string, limit int64) ([]byte, error) // reads a file that the document names
+	Name     string                                         // of the file; empty for a message, whose problems have no line
+	File     bool                                           // people write the document; see below
+	MaxBytes int                                            // of the document; 0: the caller bounds it
+	MaxDepth int                                            // of arrays and objects in each other
+	Unknown  func(path []any) string                        // what to do about a key that is not known; "" or nil: just that
+	Open     func(name string, limit int64) ([]byte, error) // reads a file that the document names
 
 	source   []byte // the document
 	data     []byte // it without comments; nil until it is found sound
@@ -46,13 +48,9 @@ func (r *Reader) Read(data []byte, t *Type, into any) bool {
 		return false
 	case r.File:
 		r.source = bytes.TrimPrefix(data, []byte("\uFEFF"))
-		for i := 0; i < len(r.source); {
-			c, size := utf8.DecodeRune(r.source[i:])
-			if c == utf8.RuneError && size == 1 {
-				r.add(problem{at: i, message: "is not UTF-8"})
-				return false
-			}
-			i += size
+		if !utf8.Valid(r.source) {
+			r.add(problem{at: bytes.IndexRune(r.source, utf8.RuneError), message: "is not UTF-8"})
+			return false
 		}
 		data = blank(r.source)
 	case len(bytes.TrimSpace(data)) == 0:
@@ -192,7 +190,8 @@ func (d *decoder) found() string {
 }
 
 // wanted is what the JSON of a form is.
-var wanted = [...]string{"true or false", "a whole number", "a number", "text", "a list", "an object", "an object", "an object", "another value"}
+var wanted = [...]string{formBool: "true or false", formInt: "a whole number", formFloat: "a number", formText: "text", formList: "a list",
+	formDict: "an object", formObject: "an object", formRaw: "an object", formOther: "another value"}
 
 // fits reports whether the value at i may be read in a form.
 func (d *decoder) fits(form form, r *rules) bool {

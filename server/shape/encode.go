@@ -79,7 +79,9 @@ func (t *Type) stands(v reflect.Value) *Field {
 		return nil
 	}
 	for _, f := range t.fields {
-		if fv := v.FieldByIndex(f.index); !slices.Contains(t.bare, f) && !fv.IsZero() && !(f.preset && fv.Kind() == reflect.String && fv.String() == f.def) {
+		fv := v.FieldByIndex(f.index)
+		isDefault := fv.IsZero() || f.preset && fv.Kind() == reflect.String && fv.String() == f.def
+		if !slices.Contains(t.bare, f) && !isDefault {
 			return nil
 		}
 	}

@@ -93,19 +93,13 @@ func (b bounds) exclude(f float64) bool {
 
 // String is the range in words: "from 0 to 65535".
 func (b bounds) String() string {
-	low := "from "
-	if b.exclusive {
-		low = "above "
-	}
 	switch {
-	case b.hasMin && b.hasMax && b.exclusive:
-		return low + plain(b.min) + " and at most " + plain(b.max)
 	case b.hasMin && b.hasMax:
-		return low + plain(b.min) + " to " + plain(b.max)
-	case b.hasMin && b.exclusive:
-		return low + plain(b.min)
+		return "from " + plain(b.min) + " to " + plain(b.max)
+	case b.exclusive:
+		return "above " + plain(b.min)
 	case b.hasMin:
-		return low + plain(b.min) + " up"
+		return "from " + plain(b.min) + " up"
 	case b.hasMax:
 		return "up to " + plain(b.max)
 	}

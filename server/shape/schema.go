@@ -29,12 +29,8 @@ func (o Object) MarshalJSON() ([]byte, error) {
 }
 
 // A Schemer is a type that knows its own JSON Schema, because its JSON is not what its fields say. OpenAPISchema is
-// called on the zero value. Other types with JSON methods of their own can be anything, but for a [Fielder].
+// called on the zero value. Any other type is described by its fields, whatever JSON methods it has.
 type Schemer interface{ OpenAPISchema() json.RawMessage }
-
-// A Fielder is a struct with JSON methods that nevertheless write and read what its fields say, and perhaps more.
-// OpenAPIFields is not called.
-type Fielder interface{ OpenAPIFields() }
 
 // ComponentPath stands before the name of a component in a reference to it.
 const ComponentPath = "#/components/schemas/"
@@ -85,8 +81,6 @@ func has(t reflect.Type, interfaces ...reflect.Type) bool {
 
 var (
 	schemerType = reflect.TypeFor[Schemer]()
-	fielderType = reflect.TypeFor[Fielder]()
-	jsonTypes   = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[json.Unmarshaler]()}
 	textTypes   = []reflect.Type{reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
 )
 
@@ -99,8 +93,6 @@ func (c *Components) of(t *Type, r *rules) Object {
 	case c.closed, t.form == formRaw:
 	case goType.Name() != "" && goType.Kind() != reflect.Interface && has(goType, schemerType):
 		return c.component(goType, func() any { return reflect.New(goType).Interface().(Schemer).OpenAPISchema() })
-	case has(goType, jsonTypes...) && !has(goType, fielderType):
-		return Object{}
 	case has(goType, textTypes...):
 		return Object{"type", "string"}
 	}

@@ -20,6 +20,7 @@
 package shape
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -35,12 +36,13 @@ import (
 type Type struct {
 	form   form
 	goType reflect.Type
-	elem   *Type    // of a list or map
-	fields []*Field // of an object
-	kinds  []string // of an object with a required field named kind: what that may be
-	bare   []*Field // fields that a bare text or list stands for
-	label  string   // of a type with bare fields: its forms in words
-	preset bool     // it, or an object in it, has defaults
+	elem   *Type               // of a list or map
+	fields []*Field            // of an object
+	kinds  []string            // of an object with a required field named kind: what that may be
+	bare   []*Field            // fields that a bare text or list stands for
+	label  string              // of a type with bare fields: its forms in words
+	preset bool                // it, or an object in it, has defaults
+	params map[string][]*Field // of the input of a route: by tag
 }
 
 type form uint8
@@ -87,13 +89,7 @@ type Settler interface {
 	Settle(open func(file string, limit int64) ([]byte, error)) (member, message string)
 }
 
-// types holds what was described before: of *Type by reflect.Type, and of []*Field by paramsKey.
-var types sync.Map
-
-type paramsKey struct {
-	of  reflect.Type
-	tag string
-}
+var types sync.Map // of *Type by reflect.Type: what was described before, without text rules of its own
 
 // Of describes a type. It panics on tags that make no sense.
 func Of(t reflect.Type) *Type {
@@ -110,19 +106,7 @@ func With(t reflect.Type, named map[string]*Rule) *Type {
 }
 
 // Params describes the fields of a struct that have the given tag, which holds their names: path or query.
-func Params(t reflect.Type, tag string) []*Field {
-	made, ok := types.Load(paramsKey{t, tag})
-	if !ok {
-		d, params := describer{nil, map[reflect.Type]*Type{}}, []*Field(nil)
-		for sf := range t.Fields() {
-			if name := sf.Tag.Get(tag); name != "" {
-				params = append(params, d.field(sf, name))
-			}
-		}
-		made, _ = types.LoadOrStore(paramsKey{t, tag}, params)
-	}
-	return made.([]*Field)
-}
+func Params(t reflect.Type, tag string) []*Field { return Of(t).params[tag] }
 
 type describer struct {
 	named map[string]*Rule
@@ -168,7 +152,13 @@ func (d *describer) describe(goType reflect.Type) *Type {
 
 // object describes the fields that encoding/json writes, in its order, with those of embedded structs.
 func (d *describer) object(t *Type) {
+	t.params = map[string][]*Field{}
 	for _, sf := range reflect.VisibleFields(t.goType) {
+		for _, tag := range []string{"path", "query"} {
+			if name := sf.Tag.Get(tag); name != "" {
+				t.params[tag] = append(t.params[tag], d.field(sf, name))
+			}
+		}
 		name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
 		switch {
 		case sf.Anonymous && name != "":
@@ -201,16 +191,10 @@ func (d *describer) object(t *Type) {
 func isPointer(t reflect.Type) bool { return t.Kind() == reflect.Pointer }
 
 func (d *describer) field(sf reflect.StructField, name string) *Field {
-	f := &Field{Name: name, Doc: sf.Tag.Get("doc"), typ: d.describe(sf.Type), index: sf.Index, pointer: isPointer(sf.Type), ref: sf.Tag.Get("ref")}
-	if name == "" {
-		f.Name = sf.Name
-	}
+	f := &Field{Name: cmp.Or(name, sf.Name), Doc: sf.Tag.Get("doc"), typ: d.describe(sf.Type), index: sf.Index, pointer: isPointer(sf.Type)}
+	f.ref = sf.Tag.Get("ref")
 	f.rules = d.rules(sf.Tag.Get("check"), sf.Tag.Get("enum"))
-	item := f.typ
-	for item.form == formList {
-		item = item.elem
-	}
-	if f.rules.enum != nil && item.form != formText {
+	if item := cmp.Or(f.typ.elem, f.typ); f.rules.enum != nil && item.form != formText {
 		panic(fmt.Sprintf("shape: the field %s has an enum, but is no text", f.Name))
 	}
 	f.def, f.preset = sf.Tag.Lookup("default")
@@ -225,14 +209,12 @@ func (d *describer) field(sf reflect.StructField, name string) *Field {
 
 // Field finds a field of an object by its name; nil if there is none.
 func (t *Type) Field(name string) *Field {
-	if i := t.position(name); i >= 0 {
-		return t.fields[i]
+	for _, f := range t.fields {
+		if f.Name == name {
+			return f
+		}
 	}
 	return nil
-}
-
-func (t *Type) position(name string) int {
-	return slices.IndexFunc(t.fields, func(f *Field) bool { return f.Name == name })
 }
 
 // names lists the fields of a kind.
