@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/server/commentary"
 	"agentd/server/config"
@@ -19,6 +18,7 @@ import (
 	"agentd/server/message"
 	"agentd/server/outbound"
 	"agentd/server/rest"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -114,12 +114,12 @@ func (s *Server) auditCertificate(p *parts) func(*tls.Certificate) {
 }
 
 // auditTools records what becomes of tool calls, as far as audit.toolEvents asks for it; nil when it asks for nothing.
-func (s *Server) auditTools(p *parts) func(context.Context, []agent.Happening) error {
+func (s *Server) auditTools(p *parts) func(context.Context, []run.Happening) error {
 	level := s.cfg.Audit.ToolEvents
 	if p.audit == nil || level == "off" {
 		return nil
 	}
-	return func(ctx context.Context, list []agent.Happening) error {
+	return func(ctx context.Context, list []run.Happening) error {
 		var records []audit.Record
 		for i := range list {
 			h := &list[i]
@@ -142,7 +142,7 @@ var toolActions = map[string]audit.Action{event.ApprovalRequested: audit.Approva
 	event.ApprovalDenied: audit.ApprovalDenied, event.ToolStart: audit.ToolStart, event.ToolEnd: audit.ToolEnd, event.ToolError: audit.ToolError}
 
 // toolRecord is a happening as the chain has it.
-func toolRecord(h *agent.Happening) audit.Record {
+func toolRecord(h *run.Happening) audit.Record {
 	r := audit.Record{Actor: audit.Actor{Kind: audit.ActorAgent, ID: h.AgentID}, Action: toolActions[h.Event], Target: "tool:" + h.ToolName,
 		Decision: audit.Success, Context: audit.Context{RunID: h.RunID, SessionID: h.SessionID, ToolName: cut(h.ToolName, 1024)},
 		Metadata: map[string]any{"toolCallId": cut(h.ToolCallID, 1024), "stepNumber": h.Step}}

@@ -30,7 +30,6 @@ var rulesRooms = map[string]string{
 	"server/hub":        "",
 	"server/id":         "",
 	"server/manual":     "",
-	"server/message":    "",
 	"server/proc":       "",
 	"server/schema":     "",
 	"server/sse":        "",
@@ -38,6 +37,7 @@ var rulesRooms = map[string]string{
 	"ws/wstest":         "ws",
 
 	// Vocabulary and documents.
+	"server/message":  "server/canonical",
 	"server/cassette": "server/fault server/message",
 	"server/config":   "server/fault server/secret server/shape",
 	"server/event":    "server/fault server/message",
@@ -50,36 +50,40 @@ var rulesRooms = map[string]string{
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
 	"server/provider": "server/fault server/message server/outbound server/secret server/shape server/sse",
-	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret",
+	"server/tool":     "server/fault server/message server/outbound server/proc server/schema server/secret",
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
 	"server/audit":      "metrics store server/canonical server/fault",
-	"server/transcript": "store server/message server/provider server/tool",
+	"server/transcript": "store server/message",
 	"server/trace":      "store server/fault server/message server/transcript",
-	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/message server/provider server/runstate server/schema " +
-		"server/tool server/trace server/transcript",
-	"server/external": "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
-	"server/replay":   "store server/agent server/cassette server/fault server/hub server/id server/message server/provider server/tool",
-	"server/idem":     "store server/canonical server/fault",
-	"server/evidence": "store server/agent server/audit server/event server/fault server/hub server/message",
-	"server/session":  "store server/event server/fault server/id server/message server/tool server/transcript",
+	// The kernel knows nothing of what drives runs; drivers know nothing of each other.
+	"server/run": "metrics store server/event server/fault server/hub server/id server/message server/runstate server/trace server/transcript",
+	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/message server/provider server/run server/runstate server/schema " +
+		"server/tool server/trace",
+	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
+	"server/recording": "store server/agent server/cassette server/event server/fault server/hub server/id server/message server/provider server/run server/tool",
+	"server/takeover":  "store server/agent server/event server/fault server/id server/message server/run server/runstate server/transcript",
+	"server/idem":      "store server/canonical server/fault",
+	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/message server/run",
+	"server/session":   "store server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
 	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
 	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
-		"server/runstate server/secret server/session server/shape server/stream server/trace",
+		"server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace",
 
 	// The other end of server/rest.
 	"server/client": "server/fault server/id server/message server/sse",
 
 	// Wiring.
-	"server/manifest": "server/agent server/config server/external server/fault server/outbound server/proc server/provider server/schema server/secret server/shape server/tool",
-	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/idem server/manifest server/message server/outbound server/proc server/rest " +
-		"server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/manifest server/manual server/message " +
-		"server/outbound server/proc server/replay server/rest server/secret server/session",
+	"server/manifest": "server/agent server/config server/external server/fault server/message server/outbound server/proc server/provider server/schema server/secret " +
+		"server/shape server/tool",
+	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
+		"server/idem server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
+	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/manifest " +
+		"server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
 	"main": "server/cli",
 
 	// Help for tests.

@@ -164,7 +164,11 @@ func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
 	if db.opts.schema != mainSchema {
 		return nil, nil
 	}
-	for _, table := range keyed {
+	for _, t := range ownedTables {
+		if t.of != ofRunKey {
+			continue
+		}
+		table := t.table
 		err := tx.collect(func(s scanner) error {
 			var n int64
 			err := s.Scan(&n)

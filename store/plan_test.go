@@ -65,6 +65,12 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		},
 		"Runs.Find":     func(tx *store.Tx) error { _, err := runs.Find(tx, "done"); return err },
 		"Runs.Get":      func(ctx context.Context) error { _, err := runs.Get(ctx, "done"); return err },
+		"Runs.ByOrigin": func(tx *store.Tx) error { _, err := runs.ByOrigin(tx, "o"); return err },
+		"Runs.SetTimer": func(tx *store.Tx) error {
+			return did(func() error { return runs.SetTimer(tx, 1, 9) }, func() error { return runs.SetTimer(tx, 1, 0) })
+		},
+		"Runs.Due":      func(ctx context.Context) error { _, _, err := runs.Due(ctx, 9, 9); return err },
+		"Runs.NextDue":  func(ctx context.Context) error { _, err := runs.NextDue(ctx); return err },
 		"Runs.Number":   func(tx *store.Tx) error { _, err := runs.Number(tx, 1); return err },
 		"Runs.Children": func(tx *store.Tx) error { _, err := runs.Children(tx, 1); return err },
 		"Runs.List": func(tx *store.Tx) error {

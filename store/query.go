@@ -12,11 +12,11 @@ import (
 // (see migrate), and what is bounded now may have a million rows later. A test explains all statements.
 
 // open selects the runs that have not ended and are nobody's child, as the partial index runs_open spells it.
-const open = "status IN ('pending', 'running', 'awaiting_approval') AND parent IS NULL"
+const open = "status IN ('pending', 'running', 'awaiting_approval', 'suspended') AND parent IS NULL"
 
 const runColumns = `n, id, kind, owner_id, current_id, coalesce(session_id, ''), coalesce(user_id, ''), status, version, attempt, step,
 	events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-	coalesce(started_at, 0), coalesce(finished_at, 0), spans, coalesce(parent, 0), coalesce(parent_call, 0), coalesce(started_by, '')`
+	coalesce(started_at, 0), coalesce(finished_at, 0), spans, coalesce(parent, 0), coalesce(parent_call, 0), coalesce(started_by, ''), coalesce(origin, '')`
 
 func scanRun(s scanner) (*Run, error) {
 	var r Run
@@ -24,7 +24,7 @@ func scanRun(s scanner) (*Run, error) {
 	var failure *string
 	err := s.Scan(&r.N, &r.ID, &r.Kind, &r.Owner, &r.Current, &r.Session, &r.User, &r.Status, &r.Version, &r.Attempt, &r.Step,
 		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
-		&r.Started, &r.Finished, &r.Spans, &r.Parent, &r.ParentCall, &r.StartedBy)
+		&r.Started, &r.Finished, &r.Spans, &r.Parent, &r.ParentCall, &r.StartedBy, &r.Origin)
 	err = translate(err)
 	r.Usage, r.Models = json.RawMessage(usage), json.RawMessage(models)
 	if failure != nil {
@@ -36,6 +36,11 @@ func scanRun(s scanner) (*Run, error) {
 // Find returns the run with the id, or ErrNotFound.
 func (r *Runs) Find(tx *Tx, id string) (*Run, error) {
 	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE id = ?", id))
+}
+
+// ByOrigin returns the run that was started for an origin, or ErrNotFound.
+func (r *Runs) ByOrigin(tx *Tx, origin string) (*Run, error) {
+	return scanRun(tx.row("SELECT "+runColumns+" FROM runs INDEXED BY runs_by_origin WHERE origin = ?", origin))
 }
 
 // Number returns the run with the number, or ErrNotFound.
@@ -116,7 +121,7 @@ func (f *RunFilter) index() (name, where string) {
 		return "runs_by_parent", ""
 	case f.Session != "":
 		return "runs_by_session", ""
-	case f.Status == Pending || f.Status == Running || f.Status == Awaiting:
+	case f.Status == Pending || f.Status == Running || f.Status.Parked():
 		return "runs_open", open
 	case f.Status == Failed || f.Status == Aborted:
 		return "runs_failed", failed
@@ -199,6 +204,6 @@ func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
 
 // Orphans returns the children that have not ended although the runs that called them have.
 func (r *Runs) Orphans(tx *Tx) ([]*Run, error) {
-	return tx.runs(`INDEXED BY runs_open_children WHERE status IN ('pending', 'running', 'awaiting_approval') AND parent IS NOT NULL
+	return tx.runs(`INDEXED BY runs_open_children WHERE status IN ('pending', 'running', 'awaiting_approval', 'suspended') AND parent IS NOT NULL
 		AND (SELECT p.status FROM runs p WHERE p.n = runs.parent) IN ('completed', 'failed', 'aborted') ORDER BY n`)
 }

@@ -15,7 +15,11 @@ const (
 	Completed Status = "completed"
 	Failed    Status = "failed"
 	Aborted   Status = "aborted"
+	Suspended Status = "suspended" // waits for a time
 )
+
+// Parked reports whether a run with this status waits, so that nothing moves it.
+func (s Status) Parked() bool { return s == Awaiting || s == Suspended }
 
 // Terminal reports whether a run with this status never changes again.
 func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Aborted }
@@ -44,6 +48,7 @@ type Run struct {
 	Parent     int64  // number of the run that called this one as a tool; 0: none
 	ParentCall int    // index of that call in the parent's journal
 	StartedBy  string // the principal that started it; of a child: its root's
+	Origin     string // what it is started for, at most once; empty: nothing that must be unique
 
 	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to
 
@@ -177,6 +182,7 @@ type Change struct {
 	Calls    []Call
 	Slots    map[Slot]json.RawMessage
 	Spills   []Spill
+	Due      *int64 // when the run is looked at next; 0: never; nil: as before
 
 	Handoffs  []Handoff
 	Spans     []SpanBatch
@@ -252,6 +258,11 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 			return 0, err
 		}
 	}
+	if c.Due != nil {
+		if err := r.SetTimer(tx, n, *c.Due); err != nil {
+			return 0, err
+		}
+	}
 	return n, putTraces(tx, n, c)
 }
 
@@ -280,10 +291,10 @@ func putRun(tx *Tx, r *Run) (int64, error) {
 	if r.Version == 0 {
 		return tx.insert(1, `INSERT INTO runs (id, kind, owner_id, current_id, session_id, user_id, status, version, attempt, step,
 			events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-			started_at, finished_at, spans, parent, parent_call, started_by) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
+			started_at, finished_at, spans, parent, parent_call, started_by, origin) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 			r.ID, r.Kind, r.Owner, r.Current, null(r.Session), null(r.User), string(r.Status), r.Attempt, r.Step,
 			r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo, r.InputForm, string(r.Usage), string(r.Models),
-			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished), r.Spans, null(r.Parent), r.ParentCall, null(r.StartedBy))
+			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished), r.Spans, null(r.Parent), r.ParentCall, null(r.StartedBy), null(r.Origin))
 	}
 	// The status is set only when it changes: it is part of an index, which would be written with every step.
 	set, args := "", []any{}

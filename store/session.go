@@ -151,9 +151,6 @@ func (s *Sessions) Handoffs(tx *Tx, session string) ([]Handoff, error) {
 	return tx.handoffs("key IN (SELECT key FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)
 }
 
-// keyed are the tables whose keys begin with the number of a run.
-var keyed = []string{"run_events", "run_messages", "run_steps", "run_slots", "tool_calls", "handoffs", "spans", "run_exchanges"}
-
 // Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results. It
 // returns the runs that it erased. ErrNotFound when there is no such session; ErrConflict when one of its runs is
 // running. The freed space is overwritten; see [DB.Checkpoint] for the log.
@@ -171,15 +168,7 @@ func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
 		}
 	}
 	for _, run := range runs {
-		for _, table := range keyed {
-			if _, err := tx.exec("DELETE FROM "+table+" WHERE key BETWEEN ? AND ?", key(run.N, 0), key(run.N, maxIndex)); err != nil {
-				return nil, err
-			}
-		}
-		if _, err := tx.exec("DELETE FROM run_spills WHERE run = ?", run.N); err != nil {
-			return nil, err
-		}
-		if _, err := tx.exec("DELETE FROM runs WHERE n = ?", run.N); err != nil {
+		if err := eraseRun(tx, run.N); err != nil {
 			return nil, err
 		}
 	}

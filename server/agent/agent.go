@@ -6,6 +6,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/message"
+	"agentd/server/run"
 )
 
 // An Agent answers an input. Run blocks until it has the answer or ctx is done; it may be called concurrently, once
@@ -89,5 +90,5 @@ type ApprovalRequest struct {
 // decides once more. Denials may be handed over again.
 type Resumption struct {
 	State     json.RawMessage // the last checkpoint; nil if there was none
-	Approvals []Decision      // on what was asked for and is not acted upon yet, in the order of the requests
+	Approvals []run.Decision  // on what was asked for and is not acted upon yet, in the order of the requests
 }

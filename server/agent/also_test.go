@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -16,7 +16,7 @@ func TestAlsoIsPartOfTheEffect(t *testing.T) {
 	make, _ := gatedAgent(t, `{"name":"a","args":{}}`)
 	r := newRig(t, make)
 	refused := errors.New("not with this")
-	if _, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", SessionID: "s", Also: func(tx *store.Tx, runID string, status store.Status) error {
+	if _, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "a", SessionID: "s", Also: func(tx *store.Tx, runID string, status store.Status) error {
 		if runID == "" || status != store.Running {
 			t.Errorf("Also(%q, %s), want the id of a running run", runID, status)
 		}
@@ -27,17 +27,17 @@ func TestAlsoIsPartOfTheEffect(t *testing.T) {
 	if runs, _, err := r.engine.List(t.Context(), store.RunFilter{Limit: 10}); err != nil || len(runs) > 0 {
 		t.Errorf("there are the runs %+v, %v; want none", runs, err)
 	}
-	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s"})
+	h := r.start(run.StartRequest{Owner: "a", SessionID: "s"})
 	res := r.wait(h)
-	r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Queue: true, Also: func(_ *store.Tx, _ string, status store.Status) error {
+	r.start(run.StartRequest{Owner: "a", SessionID: "s", Queue: true, Also: func(_ *store.Tx, _ string, status store.Status) error {
 		if status != store.Pending {
 			t.Errorf("Also of a run that waits its turn is told %s, want pending", status)
 		}
 		return nil
 	}})
-	decisions := []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}, {ToolCallID: "x"}}
-	if _, _, err := r.engine.ResumeAlso(t.Context(), h.ID, decisions, "", func(_ *store.Tx, decided []agent.Verdict, unmatched []agent.Decision) error {
-		if want := (agent.Verdict{RunID: h.ID, ToolCallID: decisions[0].ToolCallID, ToolName: "a", ArgsDigest: agent.ArgsDigest(nil), Granted: true}); len(decided) != 1 || decided[0] != want {
+	decisions := []run.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}, {ToolCallID: "x"}}
+	if _, _, err := r.engine.Resume(t.Context(), h.ID, decisions, "", func(_ *store.Tx, decided []run.Verdict, unmatched []run.Decision) error {
+		if want := (run.Verdict{RunID: h.ID, ToolCallID: decisions[0].ToolCallID, ToolName: "a", ArgsDigest: run.ArgsDigest(nil), Granted: true}); len(decided) != 1 || decided[0] != want {
 			t.Errorf("decided = %v, want %v", decided, want)
 		}
 		if len(unmatched) != 1 || unmatched[0].ToolCallID != "x" {
@@ -71,7 +71,7 @@ func TestWaitForAnyRun(t *testing.T) {
 	if err := <-wait(t.Context(), "nobody"); !fault.Is(err, fault.RunNotFound) {
 		t.Errorf("Wait of no run = %v, want run-not-found", err)
 	}
-	h := r.start(agent.StartRequest{AgentID: "a"})
+	h := r.start(run.StartRequest{Owner: "a"})
 	if err := <-wait(ended(), h.ID); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait with an ended context = %v, want its cause", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -25,9 +26,9 @@ func gatedAgent(t testing.TB, calls string) (func(*rig) []agent.Registration, ma
 	return single(l), byName
 }
 
-func resume(t testing.TB, r *rig, runID string, decisions ...agent.Decision) agent.RunResult {
+func resume(t testing.TB, r *rig, runID string, decisions ...run.Decision) agent.RunResult {
 	t.Helper()
-	h, unmatched, err := r.engine.Resume(t.Context(), runID, decisions, "tester")
+	h, unmatched, err := r.engine.Resume(t.Context(), runID, decisions, "tester", nil)
 	if err != nil || len(unmatched) > 0 {
 		t.Fatalf("Resume(%v) = %v unmatched, %v", decisions, unmatched, err)
 	}
@@ -60,7 +61,7 @@ func TestApprovalAfterARestart(t *testing.T) {
 	if others, err := r.engine.Approvals(t.Context(), []string{"other"}); err != nil || len(others) != 0 {
 		t.Errorf("Approvals of another agent = %+v, %v", others, err)
 	}
-	res = resume(t, r, id, agent.Decision{ToolCallID: waiting[0].ToolCallID, Granted: true})
+	res = resume(t, r, id, run.Decision{ToolCallID: waiting[0].ToolCallID, Granted: true})
 	if res.Status != store.Completed || count["a"].count() != 1 || string(res.Output) != `"end: did b"` && string(res.Output) != `"end: did a"` {
 		t.Errorf("resumed: %s %s %+v with %d executions", res.Status, res.Output, res.Error, count["a"].count())
 	}
@@ -75,7 +76,7 @@ func TestApprovalAfterARestart(t *testing.T) {
 	if len(numbers) != 3 || numbers[1] != 2 || numbers[2] != 3 || len(res.State.Steps[1].ToolCalls) != 1 || res.State.Steps[1].ToolCalls[0].StepNumber != 2 {
 		t.Errorf("steps = %v, %+v; want the granted call in step 2", numbers, res.State.Steps)
 	}
-	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: "x"}}, ""); !fault.Is(err, fault.RunNotSuspended) {
+	if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: "x"}}, "", nil); !fault.Is(err, fault.RunNotSuspended) {
 		t.Errorf("Resume of a completed run = %v, want run-not-suspended", err)
 	}
 }
@@ -86,7 +87,7 @@ func TestGrantedResultReachesTheModel(t *testing.T) {
 	r := newRig(t, register)
 	res, _ := r.run("a", "go")
 	r.restart()
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 	if res.Status != store.Completed || string(res.Output) != `"end: did a"` || count["a"].count() != 1 {
 		t.Errorf("resumed: %s %s with %d executions, want one that the model was told of", res.Status, res.Output, count["a"].count())
 	}
@@ -105,7 +106,7 @@ func TestThreeSuspensions(t *testing.T) {
 			t.Fatalf("cycle %d: %s %+v with %d executions, want it parked", cycle, res.Status, res.State.PendingApprovals, byName["a"].count())
 		}
 		r.restart()
-		res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+		res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 	}
 	if res.Status != store.Completed || byName["a"].count() != 3 {
 		t.Errorf("in the end: %s %+v with %d executions", res.Status, res.Error, byName["a"].count())
@@ -124,7 +125,7 @@ func TestDenialReachesTheModel(t *testing.T) {
 	make, count := gatedAgent(t, `{"name":"a","args":{}}`)
 	r := newRig(t, make)
 	res, _ := r.run("a", "go")
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Reason: "too risky"})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Reason: "too risky"})
 	if res.Status != store.Completed || count["a"].count() != 0 || !strings.Contains(string(res.Output), "too risky") {
 		t.Errorf("after a denial: %s %s with %d executions", res.Status, res.Output, count["a"].count())
 	}
@@ -141,17 +142,17 @@ func TestPartialDecision(t *testing.T) {
 	if len(pending) != 2 || count["c"].count() != 1 {
 		t.Fatalf("pending = %+v with %d executions of c, want a and one c to wait", pending, count["c"].count())
 	}
-	res = resume(t, r, id, agent.Decision{ToolCallID: pending[0].ToolCallID, Granted: true})
+	res = resume(t, r, id, run.Decision{ToolCallID: pending[0].ToolCallID, Granted: true})
 	if res.Status != store.Awaiting || len(res.State.PendingApprovals) != 1 || count["a"].count() != 1 || count["c"].count() != 1 {
 		t.Fatalf("after one of two: %s with %+v", res.Status, res.State.PendingApprovals)
 	}
 	r.restart()
-	_, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: pending[0].ToolCallID, Granted: true}, {ToolCallID: "nonsense"}}, "")
+	_, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: pending[0].ToolCallID, Granted: true}, {ToolCallID: "nonsense"}}, "", nil)
 	waits, _ := json.Marshal(fault.Of(err).Extra["waiting"])
 	if want := fmt.Sprintf(`[{"toolCallId":%q,"toolName":"c"}]`, pending[1].ToolCallID); !fault.Is(err, fault.ApprovalNotWaiting) || string(waits) != want {
 		t.Errorf("Resume with decisions for nothing = %v with %s, want approval-not-waiting with %s", err, waits, want)
 	}
-	res = resume(t, r, id, agent.Decision{ToolCallID: pending[1].ToolCallID, Granted: true})
+	res = resume(t, r, id, run.Decision{ToolCallID: pending[1].ToolCallID, Granted: true})
 	if res.Status != store.Completed || count["a"].count() != 1 || count["c"].count() != 2 {
 		t.Errorf("after both: %s with %d and %d executions", res.Status, count["a"].count(), count["c"].count())
 	}
@@ -175,7 +176,7 @@ func TestConcurrentResumesOneWins(t *testing.T) {
 		won := 0
 		for range 2 {
 			wg.Go(func() {
-				h, _, err := r.engine.Resume(t.Context(), res.State.ID, []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}, "")
+				h, _, err := r.engine.Resume(t.Context(), res.State.ID, []run.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}, "", nil)
 				if err != nil && !fault.Is(err, fault.RunConflict) && !fault.Is(err, fault.RunNotSuspended) {
 					t.Errorf("Resume = %v", err)
 				}
@@ -199,7 +200,7 @@ func TestUnknownOutcomeIsDecidedByAPerson(t *testing.T) {
 		c := &counter{spec: tool.Spec{Name: "t", Description: "d"}}
 		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"t","args":{}}]},{"text":"end: {{lastTool}}"}]}`, c)))
 		hang(c)
-		h := r.start(agent.StartRequest{AgentID: "a"})
+		h := r.start(run.StartRequest{Owner: "a"})
 		waitFor(t, func() bool { return c.count() == 1 })
 		r.close()
 		c.succeed()
@@ -208,7 +209,7 @@ func TestUnknownOutcomeIsDecidedByAPerson(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := r.settled(h.ID)
-		res := resume(t, r, h.ID, agent.Decision{ToolCallID: s.PendingApprovals[0].ToolCallID, Granted: granted, Again: granted})
+		res := resume(t, r, h.ID, run.Decision{ToolCallID: s.PendingApprovals[0].ToolCallID, Granted: granted, Again: granted})
 		if res.Status != store.Completed {
 			t.Errorf("granted %v: %s %+v", granted, res.Status, res.Error)
 		}

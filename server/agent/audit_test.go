@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -19,10 +19,10 @@ type book struct {
 	mu    sync.Mutex
 	lines []string
 	down  int // so many attempts fail
-	look  func(agent.Happening)
+	look  func(run.Happening)
 }
 
-func (b *book) write(_ context.Context, list []agent.Happening) error {
+func (b *book) write(_ context.Context, list []run.Happening) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.down > 0 {
@@ -64,12 +64,12 @@ func TestRecordedBeforeItCounts(t *testing.T) {
 	var b book
 	r := newAuditedRig(t, make, b.write)
 	var seen []string
-	b.look = func(h agent.Happening) {
+	b.look = func(h run.Happening) {
 		s, err := r.engine.Snapshot(context.Background(), h.RunID)
 		seen = append(seen, fmt.Sprint(strings.TrimPrefix(h.Event, "tool."), " ", s.Status, " ", len(s.PendingApprovals), " ", count["a"].count(), " ", err))
 	}
 	res, _ := r.run("a", "go")
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 	if res.Status != store.Completed {
 		t.Fatalf("the run is %s, want it completed", res.Status)
 	}
@@ -90,9 +90,9 @@ func TestDecisionThatIsNotRecorded(t *testing.T) {
 	var b book
 	r := newAuditedRig(t, make, b.write)
 	res, _ := r.run("a", "go")
-	id, grant := res.State.ID, []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}
+	id, grant := res.State.ID, []run.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}
 	b.fail(1)
-	if _, _, err := r.engine.Resume(t.Context(), id, grant, "tester"); !fault.Is(err, fault.AuditUnavailable) {
+	if _, _, err := r.engine.Resume(t.Context(), id, grant, "tester", nil); !fault.Is(err, fault.AuditUnavailable) {
 		t.Errorf("Resume without the chain = %v, want audit-unavailable", err)
 	}
 	if s := r.settled(id); s.Status != store.Awaiting || count["a"].count() != 0 {
@@ -110,8 +110,8 @@ func TestDecisionThatIsTakenBack(t *testing.T) {
 	r := newAuditedRig(t, make, b.write)
 	res, _ := r.run("a", "go")
 	refused := errors.New("not with this")
-	grant := []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}
-	if _, _, err := r.engine.ResumeAlso(t.Context(), res.State.ID, grant, "tester", func(*store.Tx, []agent.Verdict, []agent.Decision) error { return refused }); !errors.Is(err, refused) {
+	grant := []run.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}
+	if _, _, err := r.engine.Resume(t.Context(), res.State.ID, grant, "tester", func(*store.Tx, []run.Verdict, []run.Decision) error { return refused }); !errors.Is(err, refused) {
 		t.Fatalf("ResumeAlso = %v, want the error of also", err)
 	}
 	want := []string{"execute.start a", "approval.requested a", "approval.granted a by tester", "execute.start a", "approval.granted a by tester void", "execute.start a void"}

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"agentd/server/agent"
-	"agentd/server/provider"
+	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 	"agentd/store/storetest"
@@ -63,9 +63,9 @@ func TestTranscriptIsStoredOnce(t *testing.T) {
 	}
 	tokens := 0
 	for _, m := range res.State.Messages {
-		tokens += provider.Estimate(m.Content.String())
+		tokens += message.Estimate(m.Content.String())
 		for _, c := range m.ToolCalls {
-			tokens += provider.Estimate(string(c.Args))
+			tokens += message.Estimate(string(c.Args))
 		}
 	}
 	r.close() // folds the log into the file
@@ -87,7 +87,7 @@ func BenchmarkStep(b *testing.B) { // P5
 	r := newRig(b, single(l))
 	b.ResetTimer()
 	for b.Loop() {
-		h := r.start(agent.StartRequest{AgentID: "a", Input: json.RawMessage(`"go"`)})
+		h := r.start(run.StartRequest{Owner: "a", Input: json.RawMessage(`"go"`)})
 		if _, err := h.Wait(b.Context()); err != nil {
 			b.Fatal(err)
 		}
@@ -99,8 +99,8 @@ func BenchmarkStep(b *testing.B) { // P5
 func BenchmarkAbort(b *testing.B) {
 	r := newRig(b, single(llm(b, `{"turns":[{"text":"x","delayMs":600000}]}`)))
 	for b.Loop() {
-		h := r.start(agent.StartRequest{AgentID: "a", Input: json.RawMessage(`"go"`)})
-		if status, err := r.engine.Abort(b.Context(), h.ID, agent.AbortOptions{}); status != store.Aborted || err != nil {
+		h := r.start(run.StartRequest{Owner: "a", Input: json.RawMessage(`"go"`)})
+		if status, err := r.engine.Abort(b.Context(), h.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
 			b.Fatalf("Abort = %s, %v", status, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -53,7 +54,7 @@ func TestEditedCallIsNotGranted(t *testing.T) {
 			r := newRig(t, make)
 			res, events := r.run("a", "go")
 			id, call := res.State.ID, res.State.PendingApprovals[0]
-			if want := agent.ArgsDigest([]byte(`{"x":1}`)); call.ArgsDigest != want ||
+			if want := run.ArgsDigest([]byte(`{"x":1}`)); call.ArgsDigest != want ||
 				!contains(events, event.ApprovalRequested, `"toolName":"a","argsDigest":"`+want+`","args":{"x":1}`) {
 				t.Fatalf("approval = %+v with events %v, want the digest %s", call, events, want)
 			}
@@ -65,14 +66,14 @@ func TestEditedCallIsNotGranted(t *testing.T) {
 			if err != nil || len(waiting) != 1 || waiting[0].Mismatch == "" {
 				t.Errorf("Approvals = %+v, %v, want one with a mismatch", waiting, err)
 			}
-			_, _, err = r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call.ToolCallID, Granted: true}}, "tester")
+			_, _, err = r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call.ToolCallID, Granted: true}}, "tester", nil)
 			if !fault.Is(err, fault.CallAltered) || !strings.Contains(err.Error(), call.ToolCallID) || r.engine.Altered() == 0 {
 				t.Errorf("Resume = %v with %d alarms, want call-altered and some", err, r.engine.Altered())
 			}
 			if st := r.settled(id); st.Status != store.Awaiting {
 				t.Errorf("the run is %s, want it to wait", st.Status)
 			}
-			if res := resume(t, r, id, agent.Decision{ToolCallID: call.ToolCallID}); res.Status != store.Completed {
+			if res := resume(t, r, id, run.Decision{ToolCallID: call.ToolCallID}); res.Status != store.Completed {
 				t.Errorf("after a denial: %s %+v", res.Status, res.Error)
 			}
 			if n := count["a"].count() + count["b"].count(); n != 0 {
@@ -93,7 +94,7 @@ func TestDamagedCall(t *testing.T) {
 	if err != nil || len(waiting) != 2 || waiting[0].RunID != res.State.ID || waiting[0].Mismatch == "" || waiting[1].Mismatch != "" {
 		t.Errorf("Approvals = %+v, %v, want two, the first with a mismatch", waiting, err)
 	}
-	_, _, err = r.engine.Resume(t.Context(), res.State.ID, []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}, "tester")
+	_, _, err = r.engine.Resume(t.Context(), res.State.ID, []run.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}}, "tester", nil)
 	if err == nil || count["a"].count() != 0 {
 		t.Errorf("Resume = %v with %d calls, want an error and none", err, count["a"].count())
 	}
@@ -110,7 +111,7 @@ func TestEditedSpelling(t *testing.T) {
 	r := newRig(t, make)
 	res, _ := r.run("a", "go")
 	r.edit(`UPDATE run_messages SET body = replace(body, '"x":1', '"\u0078": 1e0') WHERE role = 'assistant'`)
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 	if r.engine.Altered() != 0 || res.Status != store.Completed || len(got) != 1 || got[0] != `{"x":1}` {
 		t.Errorf("%s %+v with calls %v, want one with {\"x\":1}", res.Status, res.Error, got)
 	}
@@ -121,7 +122,7 @@ func TestEditedCallIsNotMade(t *testing.T) {
 	c := &counter{spec: tool.Spec{Name: "a", Description: "d", Idempotent: true}}
 	hang(c)
 	r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"a","args":{"x":1}}]},{"text":"end: {{lastTool}}"}]}`, c)))
-	h := r.start(agent.StartRequest{AgentID: "a"})
+	h := r.start(run.StartRequest{Owner: "a"})
 	waitFor(t, func() bool { return c.count() == 1 })
 	r.edit(edits["the message"])
 	r.settled(h.ID)
@@ -151,7 +152,7 @@ func TestEditedChildCall(t *testing.T) {
 			if waiting, err := r.engine.Approvals(t.Context(), nil); err != nil || len(waiting) != 1 || waiting[0].Mismatch == "" {
 				t.Errorf("Approvals = %+v, %v, want one with a mismatch", waiting, err)
 			}
-			_, _, err := r.engine.Resume(t.Context(), res.State.ID, []agent.Decision{{ToolCallID: call.ToolCallID, SubRunToolCallID: call.SubRunToolCallID, Granted: true}}, "tester")
+			_, _, err := r.engine.Resume(t.Context(), res.State.ID, []run.Decision{{ToolCallID: call.ToolCallID, SubRunToolCallID: call.SubRunToolCallID, Granted: true}}, "tester", nil)
 			if !fault.Is(err, fault.CallAltered) || byName["a"].count() != 0 {
 				t.Errorf("Resume = %v with %d calls, want call-altered and none", err, byName["a"].count())
 			}
@@ -168,7 +169,7 @@ func TestCallsOfBefore(t *testing.T) {
 	if waiting, err := r.engine.Approvals(t.Context(), nil); err != nil || len(waiting) != 1 || waiting[0].Mismatch != "" {
 		t.Errorf("Approvals = %+v, %v, want one without a mismatch", waiting, err)
 	}
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 	if r.engine.Altered() != 0 || res.Status != store.Completed || count["a"].count() != 1 {
 		t.Errorf("%s %+v with %d calls, want one", res.Status, res.Error, count["a"].count())
 	}
@@ -193,25 +194,25 @@ func editable(t *testing.T, gate agent.Gate) (func(*rig) []agent.Registration, *
 
 func TestChangedArguments(t *testing.T) {
 	make, _, made := editable(t, agent.Gate{Always: true, Edit: true})
-	var told []agent.Happening // by the run's goroutine and by Resume, one after the other
-	r := newAuditedRig(t, make, (&book{look: func(h agent.Happening) { told = append(told, h) }}).write)
+	var told []run.Happening // by the run's goroutine and by Resume, one after the other
+	r := newAuditedRig(t, make, (&book{look: func(h run.Happening) { told = append(told, h) }}).write)
 	res, _ := r.run("a", "go")
 	id, call := res.State.ID, res.State.PendingApprovals[0]
 	for args, want := range map[string]string{`{"x":"many"}`: "do not fit", `{"x":2,"x":3}`: "twice", `{"x":9.0}`: "may not make", `null`: "not a JSON object", `{"x"`: "not JSON"} {
-		_, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call.ToolCallID, Granted: true, Args: []byte(args)}}, "tester")
+		_, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call.ToolCallID, Granted: true, Args: []byte(args)}}, "tester", nil)
 		if !fault.Is(err, fault.EditRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("Resume with %s = %v, want edit-refused: %s", args, err, want)
 		}
 	}
-	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call.ToolCallID, Args: []byte(`{"x":2}`)}}, "tester"); !fault.Is(err, fault.EditRefused) {
+	if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call.ToolCallID, Args: []byte(`{"x":2}`)}}, "tester", nil); !fault.Is(err, fault.EditRefused) {
 		t.Errorf("a denial with arguments = %v, want edit-refused", err)
 	}
 	r.restart()
-	res = resume(t, r, id, agent.Decision{ToolCallID: call.ToolCallID, Granted: true, Args: []byte(` {"x": 2.0}`), Reason: "less"})
+	res = resume(t, r, id, run.Decision{ToolCallID: call.ToolCallID, Granted: true, Args: []byte(` {"x": 2.0}`), Reason: "less"})
 	if res.Status != store.Completed || len(*made) != 1 || (*made)[0] != `{"x":2}` || !strings.Contains(string(res.Output), `A person allowed this call with other arguments: {\"x\":2}`) {
 		t.Fatalf("%s %s %+v with the calls %v, want one with {\"x\":2}, of which the model is told", res.Status, res.Output, res.Error, *made)
 	}
-	asked, now := agent.ArgsDigest([]byte(`{"x":1}`)), agent.ArgsDigest([]byte(`{"x":2}`))
+	asked, now := run.ArgsDigest([]byte(`{"x":1}`)), run.ArgsDigest([]byte(`{"x":2}`))
 	for _, h := range told {
 		if h.Event == event.ApprovalGranted && (h.ArgsDigest != now || h.AskedDigest != asked || h.Reason != "less" || h.By != "tester") || h.Event == event.ApprovalRequested && h.ArgsDigest != asked {
 			t.Errorf("the audit is told %+v", h)
@@ -235,7 +236,7 @@ func TestChangesAreRefused(t *testing.T) {
 		make, _, made := editable(t, gate)
 		r := newRig(t, make)
 		res, _ := r.run("a", "go")
-		_, _, err := r.engine.Resume(t.Context(), res.State.ID, []agent.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true, Args: []byte(`{"x":2}`)}}, "tester")
+		_, _, err := r.engine.Resume(t.Context(), res.State.ID, []run.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true, Args: []byte(`{"x":2}`)}}, "tester", nil)
 		if !fault.Is(err, fault.EditRefused) || len(*made) != 0 {
 			t.Errorf("%s: Resume = %v with %d calls, want edit-refused and none", name, err, len(*made))
 		}
@@ -250,7 +251,7 @@ func TestChangedCallAfterACrash(t *testing.T) {
 	r := newRig(t, make)
 	res, _ := r.run("a", "go")
 	id, call := res.State.ID, res.State.PendingApprovals[0].ToolCallID
-	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call, Granted: true, Args: []byte(`{"x":2}`)}}, "tester"); err != nil {
+	if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call, Granted: true, Args: []byte(`{"x":2}`)}}, "tester", nil); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool { return c.count() == 1 })
@@ -259,10 +260,10 @@ func TestChangedCallAfterACrash(t *testing.T) {
 	if st := r.settled(id); st.Status != store.Awaiting || string(st.PendingApprovals[0].Args) != `{"x":2}` {
 		t.Fatalf("after the crash: %s %+v, want it to wait with {\"x\":2}", st.Status, st.PendingApprovals)
 	}
-	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: call, Granted: true, Again: true, Args: []byte(`{"x":3}`)}}, "tester"); !fault.Is(err, fault.EditRefused) {
+	if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call, Granted: true, Again: true, Args: []byte(`{"x":3}`)}}, "tester", nil); !fault.Is(err, fault.EditRefused) {
 		t.Errorf("another change = %v, want edit-refused", err)
 	}
-	res = resume(t, r, id, agent.Decision{ToolCallID: call, Granted: true, Again: true})
+	res = resume(t, r, id, run.Decision{ToolCallID: call, Granted: true, Again: true})
 	if res.Status != store.Completed || len(*made) != 1 || (*made)[0] != `{"x":2}` {
 		t.Errorf("%s %+v with the calls %v, want one with {\"x\":2}", res.Status, res.Error, *made)
 	}

@@ -12,6 +12,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -124,7 +125,7 @@ func TestEnvelopesInEvents(t *testing.T) {
 		`{"role":"assistant","content":[{"type":"file","file":%s},{"type":"audio","audio":{"enc":"base64","data":""}}]},{"role":"user","content":"go"}]`,
 		pngJSON, urlJSON)
 	start := func(t *testing.T, r *rig, agentID string) (agent.RunResult, []event.Event) {
-		h := r.start(agent.StartRequest{AgentID: agentID, Input: json.RawMessage(input)})
+		h := r.start(run.StartRequest{Owner: agentID, Input: json.RawMessage(input)})
 		return r.wait(h), r.events(agentID, h.ID)
 	}
 	t.Run("a run", func(t *testing.T) {
@@ -189,7 +190,7 @@ func TestMediaOutsideAnEnvelopeAreRefused(t *testing.T) {
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", LLM: llm(t, photoScript)}} })
 	for _, image := range []string{`null`, `{}`, `{"0":137,"1":80}`, `{"data":"AA=="}`, `{"enc":"gzip","data":"AA=="}`, `{"enc":"url"}`} {
 		input := `[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image","image":` + image + `}]}]`
-		_, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", Input: json.RawMessage(input)})
+		_, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "a", Input: json.RawMessage(input)})
 		if !fault.Is(err, fault.ConfigInvalid) || fmt.Sprint(fault.Of(err).Issues[0].Path) != "[input 0 content 1 image]" {
 			t.Errorf("Start(%s) = %v, want config-invalid with an issue of the image", input, err)
 		}
@@ -199,7 +200,7 @@ func TestMediaOutsideAnEnvelopeAreRefused(t *testing.T) {
 func TestPartsOfUnknownTypesAreRefused(t *testing.T) {
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", LLM: llm(t, photoScript)}} })
 	for _, part := range []string{`{"type":"video"}`, `{}`, `{"type":"image_url"}`, `{"type":"image_url","image_url":{"url":"data:image/png;base64,?"}}`} {
-		_, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", Input: json.RawMessage(`[{"role":"user","content":[` + part + `]}]`)})
+		_, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "a", Input: json.RawMessage(`[{"role":"user","content":[` + part + `]}]`)})
 		if !fault.Is(err, fault.ConfigInvalid) {
 			t.Errorf("Start with %s = %v, want config-invalid", part, err)
 		}

@@ -7,6 +7,8 @@ import (
 	"agentd/server/agent"
 	"agentd/server/cassette"
 	"agentd/server/fault"
+	"agentd/server/recording"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -28,21 +30,21 @@ func TestCassetteOfARestartedRun(t *testing.T) {
 			r := newRig(t, func(r *rig) []agent.Registration {
 				make, _ := gatedAgent(t, `{"name":"a","args":{"x":1}},{"name":"b","args":{}}`)
 				regs := make(r)
-				regs[0].LLM.Record = tc.record[opened]
+				regs[0].LLM.Recorded = tc.record[opened]
 				opened++
 				return regs
 			})
 			res, _ := r.run("a", "go")
 			id := res.State.ID
 			var out bytes.Buffer
-			if err := r.engine.Cassette(t.Context(), id, &out); !fault.Is(err, fault.RunNotEnded) {
+			if err := recording.Export(t.Context(), r.engine, id, &out); !fault.Is(err, fault.RunNotEnded) {
 				t.Errorf("Cassette of a run that waits = %v, want run-not-ended", err)
 			}
 			r.restart()
-			if res = resume(t, r, id, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}); res.Status != store.Completed {
+			if res = resume(t, r, id, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}); res.Status != store.Completed {
 				t.Fatalf("the run is %s %+v", res.Status, res.Error)
 			}
-			err := r.engine.Cassette(t.Context(), id, &out)
+			err := recording.Export(t.Context(), r.engine, id, &out)
 			if tc.want != nil {
 				if !fault.Is(err, tc.want) || out.Len() > 0 {
 					t.Errorf("Cassette = %v and %d bytes, want %s and none", err, out.Len(), tc.want.Code)
@@ -68,7 +70,7 @@ func TestCassetteOfARestartedRun(t *testing.T) {
 		})
 	}
 	r := newRig(t, single(llm(t, twoTools)))
-	if err := r.engine.Cassette(t.Context(), "none", new(bytes.Buffer)); !fault.Is(err, fault.RunNotFound) {
+	if err := recording.Export(t.Context(), r.engine, "none", new(bytes.Buffer)); !fault.Is(err, fault.RunNotFound) {
 		t.Errorf("Cassette of no run = %v, want run-not-found", err)
 	}
 }

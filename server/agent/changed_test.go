@@ -13,6 +13,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/provider"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -58,15 +59,15 @@ func (r *rig) become(now *[]agent.Registration, next []agent.Registration) {
 	r.restart()
 }
 
-func decisions(r *rig, runID string, granted bool) []agent.Decision {
+func decisions(r *rig, runID string, granted bool) []run.Decision {
 	r.t.Helper()
 	s, err := r.engine.Snapshot(r.t.Context(), runID)
 	if err != nil || len(s.PendingApprovals) == 0 {
 		r.t.Fatalf("Snapshot(%s) = %v, %v; want approvals", runID, s.PendingApprovals, err)
 	}
-	var list []agent.Decision
+	var list []run.Decision
 	for _, a := range s.PendingApprovals {
-		list = append(list, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Again: granted})
+		list = append(list, run.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Again: granted})
 	}
 	return list
 }
@@ -94,7 +95,7 @@ func TestAgentThatChangesUnderAParkedRun(t *testing.T) {
 					id, status := res.State.ID, store.Awaiting
 					if held {
 						status = store.Aborted
-						if _, err := r.engine.Abort(t.Context(), id, agent.AbortOptions{OnPending: "hold"}); err != nil {
+						if _, err := r.engine.Abort(t.Context(), id, run.AbortOptions{OnPending: "hold"}); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -107,7 +108,7 @@ func TestAgentThatChangesUnderAParkedRun(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						h, _, err := r.engine.Resume(t.Context(), id, decisions(r, id, granted), "")
+						h, _, err := r.engine.Resume(t.Context(), id, decisions(r, id, granted), "", nil)
 						if h != nil || !fault.Is(err, want) {
 							t.Fatalf("Resume(granted %v) = %v, %v; want %s", granted, h, err, want.Code)
 						}
@@ -144,7 +145,7 @@ func TestAbortOfAParkedRunWhoseAgentChanged(t *testing.T) {
 			r := changing(t, &now)
 			res, _ := r.run("a", "go")
 			r.become(&now, all[next])
-			if status, err := r.engine.Abort(t.Context(), res.State.ID, agent.AbortOptions{}); status != store.Aborted || err != nil || pay.count() != 0 {
+			if status, err := r.engine.Abort(t.Context(), res.State.ID, run.AbortOptions{}); status != store.Aborted || err != nil || pay.count() != 0 {
 				t.Errorf("%s to %s: Abort = %s, %v with %d payments", maker, next, status, err, pay.count())
 			}
 		}
@@ -182,7 +183,7 @@ func TestSubAgentThatChangesUnderAParkedRun(t *testing.T) {
 					res, _ := r.run("desk", "go")
 					id := res.State.ID
 					r.become(&now, subAgent(t, knows, all[next]...))
-					if h, _, err := r.engine.Resume(t.Context(), id, decisions(r, id, true), ""); h != nil || !fault.Is(err, want) {
+					if h, _, err := r.engine.Resume(t.Context(), id, decisions(r, id, true), "", nil); h != nil || !fault.Is(err, want) {
 						t.Fatalf("Resume = %v, %v; want %s", h, err, want.Code)
 					}
 					if s, err := r.engine.Snapshot(t.Context(), id); err != nil || s.Status != store.Awaiting || len(s.State.PendingSubRuns) != 1 {
@@ -279,7 +280,7 @@ func TestAgentThatChangesUnderARunningRun(t *testing.T) {
 						root, now, then = "desk", subAgent(t, true, now...), subAgent(t, !strings.HasSuffix(family, "any more"), then...)
 					}
 					r := changing(t, &now)
-					h := r.start(agent.StartRequest{AgentID: root})
+					h := r.start(run.StartRequest{Owner: root})
 					<-reached
 					id := h.ID
 					if family != "" {

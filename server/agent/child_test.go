@@ -11,6 +11,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -84,20 +85,20 @@ func TestChainParkedOnAGrandchild(t *testing.T) {
 	}
 	checkParked(snap.State)
 	childID := snap.State.PendingSubRuns[0].State.ID
-	if _, _, err := r.engine.Resume(t.Context(), childID, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true}}, ""); !fault.Is(err, fault.RunIsChild) {
+	if _, _, err := r.engine.Resume(t.Context(), childID, []run.Decision{{ToolCallID: p.ToolCallID, Granted: true}}, "", nil); !fault.Is(err, fault.RunIsChild) {
 		t.Errorf("Resume of a child = %v, want run-is-child", err)
 	}
-	if _, err := r.engine.Abort(t.Context(), childID, agent.AbortOptions{}); !fault.Is(err, fault.RunIsChild) {
+	if _, err := r.engine.Abort(t.Context(), childID, run.AbortOptions{}); !fault.Is(err, fault.RunIsChild) {
 		t.Errorf("Abort of a waiting child = %v, want run-is-child", err)
 	}
 	head, _, _ := strings.Cut(p.SubRunToolCallID, "/")
 	for _, path := range []string{"", head, p.SubRunToolCallID + "/x", "nonsense"} {
-		_, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: path}}, "")
+		_, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: path}}, "", nil)
 		if !fault.Is(err, fault.ApprovalNotWaiting) {
 			t.Errorf("Resume with the path %q = %v, want approval-not-waiting", path, err)
 		}
 	}
-	res = resume(t, r, id, agent.Decision{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: p.SubRunToolCallID})
+	res = resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: p.SubRunToolCallID})
 	if res.Status != store.Completed || pay.count() != 1 || len(res.State.PendingSubRuns) != 0 {
 		t.Fatalf("resumed: %s %+v with %d payments", res.Status, res.Error, pay.count())
 	}
@@ -230,12 +231,12 @@ func TestGatedSubAgent(t *testing.T) {
 		t.Fatalf("pending = %+v", p)
 	}
 	r.restart()
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 	p := res.State.PendingApprovals
 	if res.Status != store.Awaiting || len(p) != 1 || p[0].ToolName != "pay" || p[0].SubRunToolCallID == "" || pay.count() != 0 {
 		t.Fatalf("after the grant: %s %+v", res.Status, p)
 	}
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: p[0].ToolCallID, SubRunToolCallID: p[0].SubRunToolCallID, Reason: "no money"})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: p[0].ToolCallID, SubRunToolCallID: p[0].SubRunToolCallID, Reason: "no money"})
 	if res.Status != store.Completed || pay.count() != 0 || !strings.Contains(string(res.Output), "no money") {
 		t.Errorf("after the denial: %s %s", res.Status, res.Output)
 	}
@@ -253,7 +254,7 @@ func TestAbortOfAParkedChain(t *testing.T) {
 		res, _ := r.run("desk", "pay")
 		id, child := res.State.ID, res.State.PendingSubRuns[0].State.ID
 		p := res.State.PendingApprovals[0]
-		if status, err := r.engine.Abort(t.Context(), id, agent.AbortOptions{OnPending: policy}); err != nil || status != want.status {
+		if status, err := r.engine.Abort(t.Context(), id, run.AbortOptions{OnPending: policy}); err != nil || status != want.status {
 			t.Errorf("Abort(%s) = %s, %v", policy, status, err)
 		}
 		r.events("desk", id)
@@ -274,10 +275,10 @@ func TestAbortOfAParkedChain(t *testing.T) {
 			}
 		case "hold":
 			r.restart()
-			if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: "wrong"}}, ""); !fault.Is(err, fault.ApprovalNotWaiting) {
+			if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: "wrong"}}, "", nil); !fault.Is(err, fault.ApprovalNotWaiting) {
 				t.Errorf("hold: %v", err)
 			}
-			res = resume(t, r, id, agent.Decision{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: p.SubRunToolCallID})
+			res = resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, Granted: true, SubRunToolCallID: p.SubRunToolCallID})
 			if res.Status != store.Completed || pay.count() != 1 || res.Usage.TotalTokens != 228 {
 				t.Errorf("hold, then granted: %s %+v with %d payments and %d tokens", res.Status, res.Error, pay.count(), res.Usage.TotalTokens)
 			}
@@ -297,11 +298,11 @@ func TestAbortReachesARunningChild(t *testing.T) {
 		root := make(chan string, 1)
 		var cancelled bool
 		pay.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
-			r.engine.Abort(ended(), <-root, agent.AbortOptions{Drain: drain})
+			r.engine.Abort(ended(), <-root, run.AbortOptions{Drain: drain})
 			cancelled = ctx.Err() != nil
 			return tool.JSON("paid")
 		}
-		h := r.start(agent.StartRequest{AgentID: "desk", Input: json.RawMessage(`"pay"`)})
+		h := r.start(run.StartRequest{Owner: "desk", Input: json.RawMessage(`"pay"`)})
 		root <- h.ID
 		res := r.wait(h)
 		waitFor(t, func() bool { return r.engine.Moving() == 0 })

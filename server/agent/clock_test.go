@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"agentd/server/agent"
 	"agentd/server/id"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestClockSetBack(t *testing.T) {
 	agents, _ := gatedAgent(t, `{"name":"a","args":{}},{"name":"b","args":{}}`)
 	before := newRig(t, agents)
-	h := before.start(agent.StartRequest{AgentID: "a", SessionID: "s"})
+	h := before.start(run.StartRequest{Owner: "a", SessionID: "s"})
 	parked := before.wait(h)
 	if parked.Status != store.Awaiting {
 		t.Fatalf("the run is %s, want it to wait", parked.Status)
@@ -36,7 +36,7 @@ func TestClockSetBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		call := parked.State.PendingApprovals[0].ToolCallID
-		again, _, err := r.engine.Resume(t.Context(), h.ID, []agent.Decision{{ToolCallID: call, Granted: true}}, "")
+		again, _, err := r.engine.Resume(t.Context(), h.ID, []run.Decision{{ToolCallID: call, Granted: true}}, "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestClockSetBack(t *testing.T) {
 		}
 
 		// A run that begins now, in the year 2000, comes after that of 2026 in its session all the same.
-		next := r.wait(r.start(agent.StartRequest{AgentID: "a", SessionID: "s"}))
+		next := r.wait(r.start(run.StartRequest{Owner: "a", SessionID: "s"}))
 		var order []string
 		err = r.db.Runs().View(t.Context(), func(tx *store.Tx) error {
 			list, err := r.db.Runs().List(tx, store.RunFilter{Session: "s", Limit: 10})

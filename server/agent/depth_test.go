@@ -9,6 +9,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/message"
 	"agentd/server/provider"
+	"agentd/server/run"
 	"agentd/server/session"
 	"agentd/server/tool"
 	"agentd/store"
@@ -40,7 +41,7 @@ func TestDeepJSONHarmsNoTranscript(t *testing.T) {
 			l.Models = []agent.Model{{Provider: talker{`{"x":` + nested[1:depth*2-1] + `}`}, Model: "m"}}
 			return []agent.Registration{{ID: "a", LLM: l}}
 		})
-		h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Input: []byte(`"go"`)})
+		h := r.start(run.StartRequest{Owner: "a", SessionID: "s", Input: []byte(`"go"`)})
 		if res := r.wait(h); res.Status != store.Completed {
 			t.Errorf("a run with JSON %d levels deep = %s %+v, want completed", depth, res.Status, res.Error)
 		}

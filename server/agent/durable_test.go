@@ -13,13 +13,14 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
 
 func TestRunGoesOnWhenTheCallerLeaves(t *testing.T) {
 	r := newRig(t, single(llm(t, `{"turns":[{"text":"done","delayMs":30}]}`)))
-	h := r.start(agent.StartRequest{AgentID: "a"})
+	h := r.start(run.StartRequest{Owner: "a"})
 	if _, err := h.Wait(ended()); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait with an ended context = %v", err)
 	}
@@ -41,14 +42,14 @@ func TestAbort(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, single(llm(t, tc.script, stuck)))
 			before := stuck.count()
-			h := r.start(agent.StartRequest{AgentID: "a"})
+			h := r.start(run.StartRequest{Owner: "a"})
 			if tc.name == "tool" {
 				for stuck.count() == before {
 					<-time.After(time.Millisecond)
 				}
 			}
 			begun := time.Now()
-			status, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{OnPending: "fail"})
+			status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{OnPending: "fail"})
 			if took := time.Since(begun); status != store.Aborted || err != nil || took > 500*time.Millisecond {
 				t.Errorf("Abort = %s, %v after %s; want aborted at once, whatever the policy", status, err, took)
 			}
@@ -59,17 +60,17 @@ func TestAbort(t *testing.T) {
 			if res := r.wait(h); res.Error == nil || res.Error.Code != "run-aborted" || res.State.FinishedAt == "" {
 				t.Errorf("result = %+v", res.Error)
 			}
-			if again, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{}); again != store.Aborted || err != nil {
+			if again, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{}); again != store.Aborted || err != nil {
 				t.Errorf("second Abort = %s, %v", again, err)
 			}
 		})
 	}
 	r := newRig(t, single(llm(t, `{"turns":[{"text":"x"}]}`)))
-	if _, err := r.engine.Abort(t.Context(), "none", agent.AbortOptions{}); !fault.Is(err, fault.RunNotFound) {
+	if _, err := r.engine.Abort(t.Context(), "none", run.AbortOptions{}); !fault.Is(err, fault.RunNotFound) {
 		t.Errorf("Abort of no run = %v, want run-not-found", err)
 	}
 	res, _ := r.run("a", "x")
-	if status, err := r.engine.Abort(t.Context(), res.State.ID, agent.AbortOptions{}); status != store.Completed || err != nil {
+	if status, err := r.engine.Abort(t.Context(), res.State.ID, run.AbortOptions{}); status != store.Completed || err != nil {
 		t.Errorf("Abort of a completed run = %s, %v; want completed", status, err)
 	}
 }
@@ -87,12 +88,12 @@ func TestDrainingAbortFinishesTheStep(t *testing.T) {
 		}
 	}
 	r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"slow","args":{}}]},{"text":"never"}]}`, slow)))
-	h := r.start(agent.StartRequest{AgentID: "a"})
+	h := r.start(run.StartRequest{Owner: "a"})
 	<-begun
 	asked := make(chan bool)
 	go func() {
 		defer close(asked)
-		r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{Drain: true})
+		r.engine.Abort(t.Context(), h.ID, run.AbortOptions{Drain: true})
 	}()
 	<-time.After(20 * time.Millisecond)
 	close(leave)
@@ -111,7 +112,7 @@ func TestDrainingAbortFinishesTheStep(t *testing.T) {
 // A run that is ended while its tools run has no step after theirs.
 func TestEndInAToolBeginsNoStep(t *testing.T) {
 	for code, end := range map[string]func(*rig, *agent.Handle){
-		"run-aborted":     func(r *rig, h *agent.Handle) { r.engine.Abort(r.t.Context(), h.ID, agent.AbortOptions{}) }, //nolint:errcheck // the run tells
+		"run-aborted":     func(r *rig, h *agent.Handle) { r.engine.Abort(r.t.Context(), h.ID, run.AbortOptions{}) }, //nolint:errcheck // the run tells
 		"budget-exceeded": func(*rig, *agent.Handle) {},
 	} {
 		slow := &counter{spec: tool.Spec{Name: "slow", Description: "d"}}
@@ -126,7 +127,7 @@ func TestEndInAToolBeginsNoStep(t *testing.T) {
 			a.Budget.Wall = 200 * time.Millisecond
 		}
 		r := newRig(t, single(a))
-		h := r.start(agent.StartRequest{AgentID: "a"})
+		h := r.start(run.StartRequest{Owner: "a"})
 		<-begun
 		end(r, h)
 		res := r.wait(h)
@@ -171,7 +172,7 @@ func TestRecovery(t *testing.T) {
 				return []agent.Registration{{ID: "a", FailOnRestart: tc.fail,
 					LLM: llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"t","args":{}}]},{"text":"end: {{lastTool}}"}]}`, c)}}
 			})
-			h := r.start(agent.StartRequest{AgentID: "a"})
+			h := r.start(run.StartRequest{Owner: "a"})
 			for c.count() == 0 {
 				<-time.After(time.Millisecond)
 			}
@@ -213,13 +214,13 @@ func TestAbortOfAParkedRun(t *testing.T) {
 			gated := llm(t, `{"turns":[{"toolCalls":[{"name":"t","args":{}}]}]}`, &counter{spec: tool.Spec{Name: "t", Description: "d"}})
 			gated.Policy.Tools = map[string]agent.Gate{"t": {Always: true}}
 			r := newRig(t, single(gated))
-			h := r.start(agent.StartRequest{AgentID: "a"})
+			h := r.start(run.StartRequest{Owner: "a"})
 			r.wait(h)
 			r.restart()
 			if s := r.settled(h.ID); s.Status != store.Awaiting || len(s.PendingApprovals) != 1 {
 				t.Fatalf("status %s with %d approvals, want it parked with one", s.Status, len(s.PendingApprovals))
 			}
-			status, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{OnPending: tc.policy})
+			status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{OnPending: tc.policy})
 			if status != tc.status || err != nil {
 				t.Errorf("Abort(%s) = %s, %v; want %s", tc.policy, status, err, tc.status)
 			}
@@ -239,13 +240,13 @@ func TestHeldRunOfASessionThatHasGoneOn(t *testing.T) {
 	gated := llm(t, `{"turns":[{"when":{"lastUser":"pay","step":0},"toolCalls":[{"name":"pay","args":{}}]},{"text":"ok"}]}`, pay)
 	gated.Policy.Tools = map[string]agent.Gate{"pay": {Always: true}}
 	r := newRig(t, single(gated))
-	held := r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Input: json.RawMessage(`"pay"`)})
+	held := r.start(run.StartRequest{Owner: "a", SessionID: "s", Input: json.RawMessage(`"pay"`)})
 	waits := r.wait(held)
-	if _, err := r.engine.Abort(t.Context(), held.ID, agent.AbortOptions{OnPending: "hold"}); err != nil {
+	if _, err := r.engine.Abort(t.Context(), held.ID, run.AbortOptions{OnPending: "hold"}); err != nil {
 		t.Fatal(err)
 	}
-	r.wait(r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Input: json.RawMessage(`"on"`)}))
-	_, _, err := r.engine.Resume(t.Context(), held.ID, []agent.Decision{{ToolCallID: waits.State.PendingApprovals[0].ToolCallID, Granted: true}}, "")
+	r.wait(r.start(run.StartRequest{Owner: "a", SessionID: "s", Input: json.RawMessage(`"on"`)}))
+	_, _, err := r.engine.Resume(t.Context(), held.ID, []run.Decision{{ToolCallID: waits.State.PendingApprovals[0].ToolCallID, Granted: true}}, "", nil)
 	if !fault.Is(err, fault.RunConflict) || pay.count() != 0 {
 		t.Errorf("Resume of a held run whose session went on = %v with %d payments, want run-conflict and none", err, pay.count())
 	}
@@ -256,7 +257,7 @@ func TestHeldRunOfASessionThatHasGoneOn(t *testing.T) {
 
 func TestCrashLoopEnds(t *testing.T) {
 	r := newRig(t, single(llm(t, `{"turns":[{"text":"x","delayMs":60000}]}`)))
-	h := r.start(agent.StartRequest{AgentID: "a"})
+	h := r.start(run.StartRequest{Owner: "a"})
 	going := func() bool { return len(r.events("a", h.ID)) > 0 }
 	for range 5 { // stops in good order are not its fault
 		if n := r.restart(); n != 1 {
@@ -320,9 +321,9 @@ func TestOpaqueAgents(t *testing.T) {
 	if len(res.State.Steps) != 1 || len(res.State.Messages) != 2 {
 		t.Errorf("streams: %d steps and %d messages, want 1 and 2", len(res.State.Steps), len(res.State.Messages))
 	}
-	h := r.start(agent.StartRequest{AgentID: "deaf"})
+	h := r.start(run.StartRequest{Owner: "deaf"})
 	begun := time.Now()
-	if status, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{}); status != store.Aborted || err != nil || time.Since(begun) > 6500*time.Millisecond {
+	if status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{}); status != store.Aborted || err != nil || time.Since(begun) > 6500*time.Millisecond {
 		t.Errorf("Abort of an agent that does not listen = %s, %v after %s", status, err, time.Since(begun))
 	}
 }
@@ -340,7 +341,7 @@ func TestOpaqueAgentResumesFromItsCheckpoint(t *testing.T) {
 		return agent.Result{Output: in.Text() + " from " + string(from.State)}, nil
 	}}
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", Agent: a}} })
-	h := r.start(agent.StartRequest{AgentID: "a", Input: json.RawMessage(`"in"`)})
+	h := r.start(run.StartRequest{Owner: "a", Input: json.RawMessage(`"in"`)})
 	<-waiting
 	if n := r.restart(); n != 1 {
 		t.Fatalf("restart took up %d runs, want 1", n)
@@ -357,7 +358,7 @@ func TestRunWithoutCheckpointFailsTruthfully(t *testing.T) {
 		return agent.Result{}, ctx.Err()
 	}}
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", Agent: a}} })
-	h := r.start(agent.StartRequest{AgentID: "a"})
+	h := r.start(run.StartRequest{Owner: "a"})
 	r.restart()
 	if s := r.settled(h.ID); s.Status != store.Aborted || s.Error.Code != "shutdown-timeout" {
 		t.Errorf("after an orderly stop: %s %+v, want aborted", s.Status, s.Error)
@@ -376,7 +377,7 @@ func TestBusySession(t *testing.T) {
 	}}
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", Agent: a}} })
 	start := func(input string, queue bool) (*agent.Handle, error) {
-		return r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", SessionID: "s", Input: json.RawMessage(`"` + input + `"`), Queue: queue})
+		return r.engine.Start(t.Context(), run.StartRequest{Owner: "a", SessionID: "s", Input: json.RawMessage(`"` + input + `"`), Queue: queue})
 	}
 	first, err := start("first", false)
 	if err != nil {
@@ -393,7 +394,7 @@ func TestBusySession(t *testing.T) {
 	if second.Status() != store.Pending {
 		t.Errorf("status of a queued run = %s, want pending", second.Status())
 	}
-	if status, err := r.engine.Abort(t.Context(), third.ID, agent.AbortOptions{}); status != store.Aborted || err != nil {
+	if status, err := r.engine.Abort(t.Context(), third.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
 		t.Errorf("Abort of a queued run = %s, %v", status, err)
 	}
 	close(leave)
@@ -408,7 +409,7 @@ func TestBusySession(t *testing.T) {
 
 func TestQueuedRunSurvivesARestart(t *testing.T) {
 	r := newRig(t, single(llm(t, `{"turns":[{"when":{"lastUser":"one"},"text":"1","delayMs":200},{"text":"2"}]}`)))
-	req := agent.StartRequest{AgentID: "a", SessionID: "s", Queue: true}
+	req := run.StartRequest{Owner: "a", SessionID: "s", Queue: true}
 	req.Input = json.RawMessage(`"one"`)
 	one := r.start(req)
 	req.Input = json.RawMessage(`"two"`)
@@ -428,7 +429,7 @@ func TestDrainRefusesNewRuns(t *testing.T) {
 	if err := r.engine.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a"}); !fault.Is(err, fault.ServerDraining) {
+	if _, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "a"}); !fault.Is(err, fault.ServerDraining) {
 		t.Errorf("Start while draining = %v, want server-draining", err)
 	}
 }

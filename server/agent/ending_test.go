@@ -8,6 +8,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -39,7 +40,7 @@ func descends(r *rig, runID string) (all []store.Status) {
 	return all
 }
 
-func waiting(r *rig) []agent.Waiting {
+func waiting(r *rig) []run.Waiting {
 	r.t.Helper()
 	list, err := r.engine.Approvals(r.t.Context(), nil)
 	if err != nil {
@@ -58,7 +59,7 @@ func TestRecoveryEndsNoUnknownOutcome(t *testing.T) {
 				hang(pay)
 				agents := payer(t, pay, true)
 				r := newRig(t, func(r *rig) []agent.Registration { return agents(r) })
-				h := r.start(agent.StartRequest{AgentID: root, Input: json.RawMessage(`"go"`)})
+				h := r.start(run.StartRequest{Owner: root, Input: json.RawMessage(`"go"`)})
 				waitFor(t, func() bool { return pay.count() == 1 })
 				if gone {
 					agents = func(*rig) []agent.Registration { return nil }
@@ -72,13 +73,13 @@ func TestRecoveryEndsNoUnknownOutcome(t *testing.T) {
 						s.Status != store.Awaiting || s.Error == nil || s.Error.Code != "server-restarted" {
 						t.Fatalf("%s gone %v: %s %+v waits for %+v, want the call that may have happened", root, gone, s.Status, s.Error, list)
 					}
-					if status, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{OnPending: "hold"}); status != store.Awaiting || err != nil {
+					if status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{OnPending: "hold"}); status != store.Awaiting || err != nil {
 						t.Errorf("%s gone %v: Abort = %s, %v; want it to wait on", root, gone, status, err)
 					}
 					r.restart()
 				}
 				if granted && gone {
-					_, _, err := r.engine.Resume(t.Context(), h.ID, decisions(r, h.ID, true), "tester")
+					_, _, err := r.engine.Resume(t.Context(), h.ID, decisions(r, h.ID, true), "tester", nil)
 					if !fault.Is(err, fault.RunEnding) || len(waiting(r)) != 1 {
 						t.Errorf("%s: a grant that nobody can carry out = %v, want run-ending", root, err)
 					}
@@ -124,12 +125,12 @@ func TestAbortEndsNoUnknownOutcome(t *testing.T) {
 			pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
 			hang(pay)
 			r := newRig(t, payer(t, pay, false))
-			h := r.start(agent.StartRequest{AgentID: root, SessionID: "s", Input: json.RawMessage(`"go"`)})
+			h := r.start(run.StartRequest{Owner: root, SessionID: "s", Input: json.RawMessage(`"go"`)})
 			waitFor(t, func() bool { return pay.count() == 1 })
 			r.crash()
 			pay.succeed()
 			r.settled(h.ID)
-			status, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{OnPending: policy})
+			status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{OnPending: policy})
 			if status != store.Awaiting || err != nil || len(waiting(r)) != 1 {
 				t.Errorf("%s: Abort(%s) = %s, %v with %v; want it to wait for a person", root, policy, status, err, waiting(r))
 			}
@@ -141,7 +142,7 @@ func TestAbortEndsNoUnknownOutcome(t *testing.T) {
 				}
 			}
 			r.checkNumbers(h.ID)
-			if next := r.wait(r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Input: json.RawMessage(`"go"`)})); next.Status != store.Completed {
+			if next := r.wait(r.start(run.StartRequest{Owner: "a", SessionID: "s", Input: json.RawMessage(`"go"`)})); next.Status != store.Completed {
 				t.Errorf("%s: the next run of the session is %s", root, next.Status)
 			}
 		}
@@ -161,7 +162,7 @@ func TestRecoveryEndsChildren(t *testing.T) {
 		return []agent.Registration{{ID: "desk", LLM: desk, FailOnRestart: true}, {ID: "waits", LLM: waits},
 			{ID: "moves", LLM: llm(t, `{"turns":[{"toolCalls":[{"name":"look","args":{}}]}]}`, look)}}
 	})
-	h := r.start(agent.StartRequest{AgentID: "desk", Input: json.RawMessage(`"go"`)})
+	h := r.start(run.StartRequest{Owner: "desk", Input: json.RawMessage(`"go"`)})
 	waitFor(t, func() bool {
 		all := descends(r, h.ID)
 		return look.count() == 1 && len(all) == 3 && (all[1] == store.Awaiting || all[2] == store.Awaiting)
@@ -179,7 +180,7 @@ func TestRecoveryEndsChildren(t *testing.T) {
 		if end := r.events(k.AgentID, k.RunID); len(end) == 0 || end[len(end)-1].Type != event.AgentEnd {
 			t.Errorf("the child %s does not end with agent.end: %s", k.AgentID, types(end))
 		}
-		if status, err := r.engine.Abort(t.Context(), k.RunID, agent.AbortOptions{}); status != store.Failed || err != nil {
+		if status, err := r.engine.Abort(t.Context(), k.RunID, run.AbortOptions{}); status != store.Failed || err != nil {
 			t.Errorf("Abort of the child %s = %s, %v", k.AgentID, status, err)
 		}
 	}

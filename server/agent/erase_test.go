@@ -7,11 +7,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -30,11 +32,11 @@ func TestEraseLeavesNothing(t *testing.T) {
 		l.Policy.Tools = map[string]agent.Gate{"gate": {Always: true}}
 		return []agent.Registration{{ID: "a", LLM: l}, {ID: "b", LLM: llm(t, `{"turns":[{"text":"kept"}]}`)}}
 	})
-	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s-secret", UserID: "user-secret", Input: json.RawMessage(`"input-secret"`)})
+	h := r.start(run.StartRequest{Owner: "a", SessionID: "s-secret", UserID: "user-secret", Input: json.RawMessage(`"input-secret"`)})
 	if res := r.wait(h); res.Status != store.Awaiting {
 		t.Fatalf("status = %s, want it parked", res.Status)
 	}
-	other := r.start(agent.StartRequest{AgentID: "b", Input: json.RawMessage(`"kept"`)})
+	other := r.start(run.StartRequest{Owner: "b", Input: json.RawMessage(`"kept"`)})
 	r.wait(other)
 	if err := r.engine.EraseSession(t.Context(), "nobody", nil); !fault.Is(err, fault.SessionNotFound) {
 		t.Errorf("EraseSession of none = %v, want session-not-found", err)
@@ -76,7 +78,10 @@ func TestEraseLeavesNoRow(t *testing.T) {
 	big.execute = func(context.Context, tool.Call) (tool.Result, error) {
 		return tool.JSON(map[string]string{"v": strings.Repeat("x", 100_000)})
 	}
-	register, _ := chain(t, func(desk, clerk, payer *agent.LLM) { desk.Record, clerk.Record = true, true })
+	register, _ := chain(t, func(desk, clerk, payer *agent.LLM) {
+		desk.Recorded, clerk.Recorded = true, true
+		payer.Policy.Tools["pay"] = agent.Gate{Always: true, Terms: agent.Terms{Expires: time.Hour}}
+	})
 	var r *rig
 	r = newRig(t, func(r *rig) []agent.Registration {
 		spills := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"big","args":{}}]},{"text":"x"}]}`, big)
@@ -115,7 +120,7 @@ func TestEraseLeavesNoRow(t *testing.T) {
 		return counts
 	}
 	for _, id := range []string{"spills", "opaque", "desk"} { // the last one parks, with its child and its grandchild
-		r.wait(r.start(agent.StartRequest{AgentID: id, SessionID: "s", Input: json.RawMessage(`"go"`)}))
+		r.wait(r.start(run.StartRequest{Owner: id, SessionID: "s", Input: json.RawMessage(`"go"`)}))
 	}
 	for name, n := range rows() {
 		if n == 0 {
@@ -134,11 +139,11 @@ func TestEraseLeavesNoRow(t *testing.T) {
 
 func TestEraseOfABusySession(t *testing.T) {
 	r := newRig(t, single(llm(t, `{"turns":[{"text":"x","delayMs":60000}]}`)))
-	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s"})
+	h := r.start(run.StartRequest{Owner: "a", SessionID: "s"})
 	if err := r.engine.EraseSession(t.Context(), "s", nil); !fault.Is(err, fault.SessionBusy) {
 		t.Errorf("EraseSession of a busy session = %v, want session-busy", err)
 	}
-	if _, err := r.engine.Abort(t.Context(), h.ID, agent.AbortOptions{}); err != nil {
+	if _, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.engine.EraseSession(t.Context(), "s", nil); err != nil {

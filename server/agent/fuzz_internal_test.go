@@ -15,6 +15,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/server/tool"
 )
 
@@ -29,15 +30,15 @@ func FuzzInput(f *testing.F) {
 			return // the body that it comes in is no JSON
 		}
 		// A message has two bytes at least, and it is a struct.
-		fuzztest.Cost{PerByte: 800}.Check(t, len(input), func() { (&LLM{CallerInstructions: true}).accept(input) }) //nolint:errcheck // it is looked at below
-		form, err := (&LLM{CallerInstructions: true}).accept(input)
+		fuzztest.Cost{PerByte: 800}.Check(t, len(input), func() { (llm{&LLM{CallerInstructions: true}}).Accept(input) }) //nolint:errcheck // it is looked at below
+		form, err := (llm{&LLM{CallerInstructions: true}}).Accept(input)
 		if err != nil {
 			if e := fault.Of(err); e.Kind != fault.ConfigInvalid || len(e.Issues) == 0 {
 				t.Errorf("accept(%s) = %v, want config-invalid with issues", input, err)
 			}
 			return
 		}
-		list, err := inputMessages(form, input)
+		list, err := run.InputMessages(form, input)
 		if err != nil || len(list) == 0 {
 			t.Fatalf("inputMessages(%q, %s) = %v, %v", form, input, list, err)
 		}
@@ -46,7 +47,7 @@ func FuzzInput(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if form, err := (&LLM{CallerInstructions: true}).accept(written); err != nil || form != "messages" {
+		if form, err := (llm{&LLM{CallerInstructions: true}}).Accept(written); err != nil || form != "messages" {
 			t.Errorf("accept(%s) = %q, %v, though accept(%s) takes it", written, form, err, input)
 		}
 	})
@@ -59,7 +60,7 @@ func FuzzWhen(f *testing.F) {
 	f.Add([]byte(`{"a":[[["*"]]]}`), []byte(`{"a":null}`))
 	f.Add([]byte(`{}`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, when, args []byte) {
-		args, err := tool.Canonical(args)
+		args, err := message.Arguments(args)
 		if err != nil {
 			return // the call is refused
 		}
@@ -67,7 +68,7 @@ func FuzzWhen(f *testing.F) {
 			fuzztest.Cost{PerByte: 50, Time: 1e9}.Check(t, len(when)+len(args), func() { whenMatches(when, args) })
 		}
 		got := whenMatches(when, args)
-		form, err := tool.Canonical(when)
+		form, err := message.Arguments(when)
 		if err != nil || form[0] != '{' || args[0] != '{' {
 			if !got {
 				t.Errorf("whenMatches(%s, %s) = false, though nobody can tell", when, args)
@@ -100,7 +101,7 @@ func TestWhenCost(t *testing.T) {
 			continue // conditions come from the configuration, which nests 64 deep, and arguments nest as deep as a message may
 		}
 		for _, pair := range [][2]string{{`{"a":` + string(text) + `}`, `{"a":"x"}`}, {`{"a":["*x"]}`, `{"a":` + string(text) + `}`}} {
-			args, err := tool.Canonical([]byte(pair[1]))
+			args, err := message.Arguments([]byte(pair[1]))
 			if err != nil {
 				continue // the call is refused
 			}
@@ -137,16 +138,16 @@ func FuzzSpelling(f *testing.F) {
 		if !json.Valid(args) || dec.Decode(&value) != nil {
 			return
 		}
-		plain := a.judge(message.ToolCall{ID: "c", Name: "t", Args: args})
-		if plain.refusal != nil && plain.refusal.Kind == message.InvalidInput {
+		plain := a.Judge(message.ToolCall{ID: "c", Name: "t", Args: args})
+		if plain.Refusal != nil && plain.Refusal.Kind == message.InvalidInput {
 			return
 		}
 		other := spell(nil, value, rand.New(rand.NewPCG(seed, 0)))
-		got := a.judge(message.ToolCall{ID: "c", Name: "t", Args: other})
-		if !bytes.Equal(got.Args, plain.Args) || got.gated != plain.gated || (got.refusal == nil) != (plain.refusal == nil) {
-			t.Fatalf("judge(%s) = %s, gated %t, refused %v;\nand spelt %s: %s, gated %t, refused %v", args, plain.Args, plain.gated, plain.refusal, other, got.Args, got.gated, got.refusal)
+		got := a.Judge(message.ToolCall{ID: "c", Name: "t", Args: other})
+		if !bytes.Equal(got.Args, plain.Args) || got.Gated != plain.Gated || (got.Refusal == nil) != (plain.Refusal == nil) {
+			t.Fatalf("judge(%s) = %s, gated %t, refused %v;\nand spelt %s: %s, gated %t, refused %v", args, plain.Args, plain.Gated, plain.Refusal, other, got.Args, got.Gated, got.Refusal)
 		}
-		if again, err := tool.Canonical(got.Args); err != nil || !bytes.Equal(again, got.Args) {
+		if again, err := message.Arguments(got.Args); err != nil || !bytes.Equal(again, got.Args) {
 			t.Fatalf("%s is dispatched, and its canonical form is %s, %v", got.Args, again, err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"agentd/server/fuzztest"
 	"agentd/server/message"
 	"agentd/server/runstate"
-	"agentd/server/tool"
+	"agentd/server/takeover"
 	"agentd/store"
 )
 
@@ -49,7 +49,7 @@ func FuzzPattern(f *testing.F) {
 		if again != text || p.Tool == "" {
 			t.Errorf("ParsePattern(%q) = %+v", text, p)
 		}
-		canonical, err := tool.Canonical(json.RawMessage(args))
+		canonical, err := message.Arguments(json.RawMessage(args))
 		if err != nil {
 			return // the call is refused
 		}
@@ -71,7 +71,7 @@ func FuzzPattern(f *testing.F) {
 			s, isText := v.(string)
 			if !isText {
 				b, _ := message.Encode(v)
-				b, _ = tool.Canonical(b)
+				b, _ = message.Arguments(b)
 				s = string(b)
 			}
 			return globRegexp(p.Glob).MatchString(s)
@@ -118,7 +118,7 @@ func TestPatternCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range fuzztest.JSON() {
-		args, err := tool.Canonical([]byte(`{"a":` + string(text) + `}`))
+		args, err := message.Arguments([]byte(`{"a":` + string(text) + `}`))
 		if err != nil {
 			continue
 		}
@@ -147,8 +147,8 @@ func FuzzImport(f *testing.F) {
 			return
 		}
 		id := st.ID
-		var made agent.Imported
-		_, err = r.engine.Import(t.Context(), st, agent.ImportOptions{Also: func(_ *store.Tx, m agent.Imported) error {
+		var made takeover.Imported
+		_, err = takeover.Import(t.Context(), r.engine, st, takeover.Options{Also: func(_ *store.Tx, m takeover.Imported) error {
 			made = m
 			return undo
 		}})

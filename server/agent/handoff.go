@@ -94,26 +94,26 @@ type handoffRecord struct {
 }
 
 // handOver makes the agent that a hand-off goes to the current one, and records the first time it does.
-func (a *LLM) handOver(r *run, calls []store.Call) error {
+func (l *loop) handOver(calls []store.Call) error {
 	for _, c := range calls {
-		t, ok := a.agentTool(c.Name)
+		t, ok := l.agentTool(c.Name)
 		if !ok || !t.handoff {
 			continue
 		}
-		m := r.move()
-		m.row.Current = t.agent
-		if !slices.ContainsFunc(r.rec.handoffs, func(h store.Handoff) bool { return h.Index == c.Index }) {
-			body, err := message.Encode(handoffRecord{r.row.Owner, t.agent, c.Step, message.Millis(m.at), a.Filter.descriptor(), "isolated", []string{}})
+		m := l.Move()
+		m.Run.Current = t.agent
+		if !slices.ContainsFunc(l.Record.Handoffs, func(h store.Handoff) bool { return h.Index == c.Index }) {
+			body, err := message.Encode(handoffRecord{l.Row.Owner, t.agent, c.Step, message.Millis(m.At), l.Filter.descriptor(), "isolated", []string{}})
 			if err != nil {
 				return err
 			}
-			m.handoffs = append(m.handoffs, store.Handoff{Index: c.Index, At: m.at, Body: body})
-			m.say(event.Handoff, struct {
+			m.Handoffs = append(m.Handoffs, store.Handoff{Index: c.Index, At: m.At, Body: body})
+			m.Say(event.Handoff, struct {
 				FromAgentID string `json:"fromAgentId"`
 				ToAgentID   string `json:"toAgentId"`
-			}{r.row.Owner, t.agent})
+			}{l.Row.Owner, t.agent})
 		}
-		return r.commit(m)
+		return l.Commit(m)
 	}
 	return nil
 }

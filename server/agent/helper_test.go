@@ -15,6 +15,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/hub"
 	"agentd/server/provider"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 	"agentd/store/storetest"
@@ -29,7 +30,7 @@ type rig struct {
 	engine *agent.Engine
 	agents *agent.Registry
 	make   func(*rig) []agent.Registration
-	audit  func(context.Context, []agent.Happening) error
+	audit  func(context.Context, []run.Happening) error
 	edited bool // somebody has changed the database, so that there are alarms
 }
 
@@ -37,7 +38,7 @@ func newRig(t testing.TB, make func(*rig) []agent.Registration) *rig {
 	return newAuditedRig(t, make, nil)
 }
 
-func newAuditedRig(t testing.TB, make func(*rig) []agent.Registration, audit func(context.Context, []agent.Happening) error) *rig {
+func newAuditedRig(t testing.TB, make func(*rig) []agent.Registration, audit func(context.Context, []run.Happening) error) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "data.db"), make: make, audit: audit}
 	r.open()
 	t.Cleanup(r.close)
@@ -103,11 +104,11 @@ func (r *rig) crash() int {
 	return n
 }
 
-func (r *rig) start(req agent.StartRequest) *agent.Handle {
+func (r *rig) start(req run.StartRequest) *agent.Handle {
 	r.t.Helper()
 	h, err := r.engine.Start(r.t.Context(), req)
 	if err != nil {
-		r.t.Fatalf("Start(%s): %v", req.AgentID, err)
+		r.t.Fatalf("Start(%s): %v", req.Owner, err)
 	}
 	return h
 }
@@ -116,7 +117,7 @@ func (r *rig) start(req agent.StartRequest) *agent.Handle {
 func (r *rig) run(agentID, input string) (agent.RunResult, []event.Event) {
 	r.t.Helper()
 	in, _ := json.Marshal(input)
-	h := r.start(agent.StartRequest{AgentID: agentID, Input: in})
+	h := r.start(run.StartRequest{Owner: agentID, Input: in})
 	return r.wait(h), r.events(agentID, h.ID)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/provider"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -66,13 +67,13 @@ func TestCrashAtEveryStep(t *testing.T) {
 	var r *rig
 	snap := func(name string) { images = append(images, takeImage(t, r, name, counts)) }
 	r = newRig(t, imageAgent(t, counts, snap, snap))
-	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s"})
+	h := r.start(run.StartRequest{Owner: "a", SessionID: "s"})
 	res := r.wait(h)
 	if res.Status != store.Awaiting || len(res.State.PendingApprovals) != 1 {
 		t.Fatalf("the run is %s: %+v", res.Status, res.Error)
 	}
 	snap("parked")
-	res = resume(t, r, h.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+	res = resume(t, r, h.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 	if res.Status != store.Completed || counts["once"] != 1 || counts["ask"] != 1 || counts["look"] != 2 {
 		t.Fatalf("the run is %s with effects %v: %+v", res.Status, counts, res.Error)
 	}
@@ -112,7 +113,7 @@ func TestCrashAtEveryStepOfAChain(t *testing.T) {
 	res, _ := r.run("desk", "pay")
 	snap("parked")
 	p := res.State.PendingApprovals[0]
-	res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 	snap("completed")
 	want := "desk: clerk: payer: paid"
 	if string(res.Output) != fmt.Sprintf("%q", want) || len(images) != 10 {
@@ -158,9 +159,9 @@ func recoverImage(t *testing.T, im image, runID string, make func(*rig) []agent.
 		if s.Status != store.Awaiting {
 			break
 		}
-		var decisions []agent.Decision
+		var decisions []run.Decision
 		for _, a := range s.PendingApprovals {
-			decisions = append(decisions, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: a.Reason != "outcome-unknown", Reason: "it may have happened"})
+			decisions = append(decisions, run.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: a.Reason != "outcome-unknown", Reason: "it may have happened"})
 		}
 		resume(t, r, runID, decisions...)
 		s = r.settled(runID)

@@ -10,7 +10,9 @@ import (
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/server/runstate"
+	"agentd/server/takeover"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -88,9 +90,9 @@ func strangers(t testing.TB) (func(*rig) []agent.Registration, map[string]*count
 	}, byName
 }
 
-func (r *rig) imports(st *runstate.State, o agent.ImportOptions) agent.Imported {
+func (r *rig) imports(st *runstate.State, o takeover.Options) takeover.Imported {
 	r.t.Helper()
-	made, err := r.engine.Import(r.t.Context(), st, o)
+	made, err := takeover.Import(r.t.Context(), r.engine, st, o)
 	if err != nil {
 		r.t.Fatalf("Import: %v %v", err, fault.Of(err).Issues)
 	}
@@ -134,7 +136,7 @@ func TestImportShowsTheSameState(t *testing.T) {
 		}
 		canonicalApprovals(t, want)
 		wanted[tc.version] = marked(want)
-		r.imports(fixture(t, tc.version, tc.edits...), agent.ImportOptions{})
+		r.imports(fixture(t, tc.version, tc.edits...), takeover.Options{})
 		if got := types(r.events(want.AgentID, want.ID)); got != "agent.end" {
 			t.Errorf("%s: events %s, want agent.end alone", tc.version, got)
 		}
@@ -157,7 +159,7 @@ func TestImportedRunGoesOn(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		register, count := strangers(t)
 		r := newRig(t, register)
-		made := r.imports(fixture(t, "1.1"), agent.ImportOptions{By: "token:me"})
+		made := r.imports(fixture(t, "1.1"), takeover.Options{By: "token:me"})
 		if made.Status != store.Awaiting || made.Children != 1 || made.SessionID != "sess-orchard" || len(made.Warnings) != 1 {
 			t.Errorf("Import = %+v", made)
 		}
@@ -169,7 +171,7 @@ func TestImportedRunGoesOn(t *testing.T) {
 		if err != nil || len(waiting) != 1 || waiting[0].SubRunToolCallID != "o2" || waiting[0].ToolName != "send_mail" {
 			t.Fatalf("Approvals = %+v, %v", waiting, err)
 		}
-		res := resume(t, r, made.RunID, agent.Decision{ToolCallID: "m1", SubRunToolCallID: "o2", Granted: true})
+		res := resume(t, r, made.RunID, run.Decision{ToolCallID: "m1", SubRunToolCallID: "o2", Granted: true})
 		if res.Status != store.Completed || count["send_mail"].count() != 1 || string(res.Output) != `"I was told: I was told: did send_mail"` {
 			t.Errorf("resumed: %s %s %+v, %d mails", res.Status, res.Output, res.Error, count["send_mail"].count())
 		}
@@ -198,26 +200,26 @@ func TestImportedRunGoesOn(t *testing.T) {
 func TestImportedChain(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		decide func(*rig, string, agent.Approval)
+		decide func(*rig, string, run.Approval)
 		paid   int
 		status store.Status
 	}{
-		{"granted", func(r *rig, id string, p agent.Approval) {
-			resume(t, r, id, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+		{"granted", func(r *rig, id string, p run.Approval) {
+			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		}, 1, store.Completed},
-		{"denied", func(r *rig, id string, p agent.Approval) {
-			resume(t, r, id, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Reason: "no"})
+		{"denied", func(r *rig, id string, p run.Approval) {
+			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Reason: "no"})
 		}, 0, store.Completed},
-		{"aborted", func(r *rig, id string, _ agent.Approval) {
-			if _, err := r.engine.Abort(t.Context(), id, agent.AbortOptions{}); err != nil {
+		{"aborted", func(r *rig, id string, _ run.Approval) {
+			if _, err := r.engine.Abort(t.Context(), id, run.AbortOptions{}); err != nil {
 				t.Error(err)
 			}
 		}, 0, store.Aborted},
-		{"held", func(r *rig, id string, p agent.Approval) {
-			if _, err := r.engine.Abort(t.Context(), id, agent.AbortOptions{OnPending: "hold"}); err != nil {
+		{"held", func(r *rig, id string, p run.Approval) {
+			if _, err := r.engine.Abort(t.Context(), id, run.AbortOptions{OnPending: "hold"}); err != nil {
 				t.Error(err)
 			}
-			resume(t, r, id, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		}, 1, store.Completed},
 	} {
 		var said []string
@@ -230,7 +232,7 @@ func TestImportedChain(t *testing.T) {
 
 		make, pay := chain(t, nil)
 		away := newRig(t, make)
-		made := away.imports(state(t, parked), agent.ImportOptions{})
+		made := away.imports(state(t, parked), takeover.Options{})
 		if got := encode(t, away.state(made.RunID)); made.Children != 2 || got != encode(t, marked(state(t, parked))) {
 			t.Errorf("%s: %d children, state\n got %s\nwant %s", tc.name, made.Children, got, parked)
 		}
@@ -265,20 +267,20 @@ func TestImportHeld(t *testing.T) {
 	make, _ := chain(t, nil)
 	home := newRig(t, make)
 	res, _ := home.run("desk", "pay the bill")
-	if _, err := home.engine.Abort(t.Context(), res.State.ID, agent.AbortOptions{OnPending: "hold"}); err != nil {
+	if _, err := home.engine.Abort(t.Context(), res.State.ID, run.AbortOptions{OnPending: "hold"}); err != nil {
 		t.Fatal(err)
 	}
 	held := encode(t, home.state(res.State.ID))
 	make, pay := chain(t, nil)
 	away := newRig(t, make)
-	if made := away.imports(state(t, held), agent.ImportOptions{}); made.Status != store.Aborted {
+	if made := away.imports(state(t, held), takeover.Options{}); made.Status != store.Aborted {
 		t.Fatalf("Import = %+v", made)
 	}
 	if got := encode(t, away.state(res.State.ID)); got != encode(t, marked(state(t, held))) {
 		t.Errorf("state\n got %s\nwant %s", got, held)
 	}
 	p := res.State.PendingApprovals[0]
-	res = resume(t, away, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	res = resume(t, away, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 	if res.Status != store.Completed || pay.count() != 1 {
 		t.Errorf("resumed: %s, %d payments", res.Status, pay.count())
 	}
@@ -295,20 +297,20 @@ func TestImportPartlyDecided(t *testing.T) {
 		}
 		first := res.State.PendingApprovals[0]
 		if order == "answers" { // as a program that appends outcomes as they come would have it
-			res = resume(t, home, res.State.ID, agent.Decision{ToolCallID: first.ToolCallID, Granted: true})
+			res = resume(t, home, res.State.ID, run.Decision{ToolCallID: first.ToolCallID, Granted: true})
 			n := len(res.State.Messages)
 			res.State.Messages[n-1], res.State.Messages[n-2] = res.State.Messages[n-2], res.State.Messages[n-1]
 		}
 		make, count := gatedAgent(t, `{"name":"a","args":{}},{"name":"b","args":{}},{"name":"c","args":{"n":3}}`)
 		away := newRig(t, make)
 		parked := encode(t, res.State)
-		id := away.imports(state(t, parked), agent.ImportOptions{}).RunID
+		id := away.imports(state(t, parked), takeover.Options{}).RunID
 		if got := encode(t, away.state(id)); got != encode(t, marked(state(t, parked))) {
 			t.Errorf("%s: state\n got %s\nwant %s", order, got, parked)
 		}
-		var words []agent.Decision
+		var words []run.Decision
 		for _, p := range away.state(id).PendingApprovals {
-			words = append(words, agent.Decision{ToolCallID: p.ToolCallID, Granted: true})
+			words = append(words, run.Decision{ToolCallID: p.ToolCallID, Granted: true})
 		}
 		resume(t, away, id, words...)
 		var told []string
@@ -338,17 +340,17 @@ func TestImportTerms(t *testing.T) {
 		regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Different: true, Expires: 1 << 40}}
 		return regs
 	})
-	made := away.imports(state(t, encode(t, st)), agent.ImportOptions{By: "token:me"})
+	made := away.imports(state(t, encode(t, st)), takeover.Options{By: "token:me"})
 	p := away.state(made.RunID).PendingApprovals[0]
 	if p.NotBy != "token:me" || p.ApproversNeeded != 2 || p.GrantedBy != nil || p.ExpiresAt == "" || p.ExpiresAt > "2998" || len(made.Warnings) != 1 {
 		t.Errorf("the approval takes %+v, warnings %q", p, made.Warnings)
 	}
-	grant := []agent.Decision{{ToolCallID: p.ToolCallID, Granted: true}}
-	if _, _, err := away.engine.Resume(t.Context(), made.RunID, grant, "token:me"); !fault.Is(err, fault.ApproverRefused) {
+	grant := []run.Decision{{ToolCallID: p.ToolCallID, Granted: true}}
+	if _, _, err := away.engine.Resume(t.Context(), made.RunID, grant, "token:me", nil); !fault.Is(err, fault.ApproverRefused) {
 		t.Errorf("Resume by the importer = %v, want approver-refused", err)
 	}
 	for i, by := range []string{"token:x", "token:y"} {
-		h, _, err := away.engine.Resume(t.Context(), made.RunID, grant, by)
+		h, _, err := away.engine.Resume(t.Context(), made.RunID, grant, by, nil)
 		if err != nil || (h != nil) != (i == 1) {
 			t.Fatalf("Resume by %s = %v, %v", by, h, err)
 		}
@@ -365,13 +367,13 @@ func TestImportTerms(t *testing.T) {
 func TestImportBecomesASession(t *testing.T) {
 	register, _ := strangers(t)
 	r := newRig(t, register)
-	r.imports(fixture(t, "1.0"), agent.ImportOptions{SessionID: "moved"})
-	h := r.start(agent.StartRequest{AgentID: "luggage-desk", SessionID: "moved", UserID: "marta", Input: json.RawMessage(`"And now?"`)})
+	r.imports(fixture(t, "1.0"), takeover.Options{SessionID: "moved"})
+	h := r.start(run.StartRequest{Owner: "luggage-desk", SessionID: "moved", UserID: "marta", Input: json.RawMessage(`"And now?"`)})
 	msgs := r.wait(h).State.Messages
 	if len(msgs) != 7 || msgs[3].Content.Text != "No courier drives on Sundays." || msgs[0].Content.Parts[1].Image == nil {
 		t.Errorf("the next run has the history %s", encode(t, msgs))
 	}
-	r.imports(fixture(t, "1.2", "2026-03-10T", "2999-03-10T"), agent.ImportOptions{})
+	r.imports(fixture(t, "1.2", "2026-03-10T", "2999-03-10T"), takeover.Options{})
 	if err := r.engine.EraseSession(t.Context(), "sess-theatre", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +382,7 @@ func TestImportBecomesASession(t *testing.T) {
 			t.Errorf("Find(%s) after the erasure = %v", id, err)
 		}
 	}
-	r.imports(fixture(t, "1.2", "2026-03-10T", "2999-03-10T"), agent.ImportOptions{})
+	r.imports(fixture(t, "1.2", "2026-03-10T", "2999-03-10T"), takeover.Options{})
 }
 
 // TestInputWithToolMessages: a tool message of an input stays what it was.
@@ -389,7 +391,7 @@ func TestInputWithToolMessages(t *testing.T) {
 	r := newRig(t, register)
 	input := `[{"role":"user","content":"sum"},{"role":"assistant","content":"","toolCalls":[{"toolCallId":"c","toolName":"add","args":{}}]},
 		{"role":"tool","toolCallId":"c","content":"42"},{"role":"user","content":"thanks"}]`
-	h := r.start(agent.StartRequest{AgentID: "pilot", Input: json.RawMessage(input)})
+	h := r.start(run.StartRequest{Owner: "pilot", Input: json.RawMessage(input)})
 	r.wait(h)
 	r.restart()
 	if msg := r.state(h.ID).Messages[2]; msg.Role != message.Tool || msg.Content.Text != "42" || msg.ToolCallID != "c" {
@@ -403,10 +405,10 @@ func canonicalApprovals(t *testing.T, st *runstate.State) {
 	for i := range st.PendingApprovals {
 		var err error
 		p := &st.PendingApprovals[i]
-		if p.Args, err = tool.Canonical(p.Args); err != nil {
+		if p.Args, err = message.Arguments(p.Args); err != nil {
 			t.Fatal(err)
 		}
-		p.ArgsDigest = agent.ArgsDigest(p.Args)
+		p.ArgsDigest = run.ArgsDigest(p.Args)
 	}
 	for i := range st.PendingSubRuns {
 		canonicalApprovals(t, &st.PendingSubRuns[i].State)

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"testing"
 
-	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/runstate"
+	"agentd/server/takeover"
 )
 
 // TestImportOfAnything imports states that were changed at random: each is refused with a reason, or shown as it was
@@ -37,10 +38,10 @@ func TestImportOfAnything(t *testing.T) {
 	for i := range anything {
 		text := encode(t, m.mutate(docs[i%len(docs)], i%7))
 		st, err := runstate.Read([]byte(text))
-		if err != nil || slices.ContainsFunc(st.PendingApprovals, func(a agent.Approval) bool { return a.ExpiresAt != "" && a.ExpiresAt < "2998" }) {
+		if err != nil || slices.ContainsFunc(st.PendingApprovals, func(a run.Approval) bool { return a.ExpiresAt != "" && a.ExpiresAt < "2998" }) {
 			continue // it would go on at once
 		}
-		made, err := r.engine.Import(t.Context(), st, agent.ImportOptions{SessionID: "s"})
+		made, err := takeover.Import(t.Context(), r.engine, st, takeover.Options{SessionID: "s"})
 		if err != nil {
 			if !fault.Is(err, fault.RunStateUnfit) {
 				t.Fatalf("Import(%s) = %v", text, err)
@@ -73,17 +74,17 @@ func goOn(t *testing.T, r *rig, text string, st *runstate.State) {
 	t.Helper()
 	got := st
 	for i := range 3 {
-		var words []agent.Decision
+		var words []run.Decision
 		for _, a := range got.PendingApprovals {
 			if a.ApproversNeeded > 3 {
 				return // there are not so many people here
 			}
-			words = append(words, agent.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: true})
+			words = append(words, run.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: true})
 		}
 		if words == nil {
 			break
 		}
-		h, unmatched, err := r.engine.Resume(t.Context(), st.ID, words, fmt.Sprint(i))
+		h, unmatched, err := r.engine.Resume(t.Context(), st.ID, words, fmt.Sprint(i), nil)
 		if err != nil || len(unmatched) > 0 {
 			t.Fatalf("Resume of %s = %v, %v", text, unmatched, err)
 		}

@@ -1,19 +1,17 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
 
-	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/server/runstate"
-	"agentd/store"
 )
 
-// imported is what a run that was begun elsewhere keeps of its state and no row holds. It never changes: it tells what
-// was imported, also of a run that has gone on since.
-type imported struct {
+// Imported is the part of a state that was imported and that no row of its run holds, so that GET of the state shows the
+// same document. It never changes, also when the run continues.
+type Imported struct {
 	Schema        string                     `json:"schema"`
 	Steps         int                        `json:"steps"`               // how many were imported
 	KeptSteps     map[int]runstate.Step      `json:"keptSteps,omitempty"` // by index: those that the rows would tell otherwise
@@ -24,39 +22,11 @@ type imported struct {
 	Extra         map[string]json.RawMessage `json:"extra,omitempty"`   // as in a state, but messages have the indices of their rows
 }
 
-const importedSchema = "agentd-imported-run/1"
-
-// keepsake is what is to be kept of a state for it to be shown again, where the rows alone show another. places are the
-// rows' indices of its messages.
-func keepsake(st, shown *State, places []int) *imported {
-	im := &imported{Schema: importedSchema, Steps: len(st.Steps), TaintSummary: st.TaintSummary, PromotedTools: st.PromotedTools, Todos: st.Todos}
-	for i, s := range st.Steps {
-		if !sameJSON(s, shown.Steps[i]) {
-			if im.KeptSteps == nil {
-				im.KeptSteps = map[int]runstate.Step{}
-			}
-			im.KeptSteps[i] = s
-		}
-	}
-	for i, s := range st.PendingSubRuns {
-		if i < len(shown.PendingSubRuns) && s.TargetAgentName != shown.PendingSubRuns[i].TargetAgentName {
-			if im.Targets == nil {
-				im.Targets = map[string]string{}
-			}
-			im.Targets[s.ToolCallID] = s.TargetAgentName
-		}
-	}
-	im.Extra = renumbered(st.Extra, func(i int) (int, bool) {
-		if i >= len(places) {
-			return 0, false
-		}
-		return places[i], true
-	})
-	return im
-}
+// ImportedSchema is the schema of [Imported].
+const ImportedSchema = "agentd-imported-run/1"
 
 // show adds what is kept to a state; msgs are the messages that the state shows.
-func (im *imported) show(st *State, msgs []entry) {
+func (im *Imported) show(st *State, msgs []run.Entry) {
 	for i, s := range im.KeptSteps {
 		if i < len(st.Steps) {
 			st.Steps[i] = s
@@ -73,9 +43,9 @@ func (im *imported) show(st *State, msgs []entry) {
 	}
 	shown := make(map[int]int, len(msgs))
 	for i, e := range msgs {
-		shown[e.index] = i
+		shown[e.Index] = i
 	}
-	st.Extra = renumbered(im.Extra, func(i int) (int, bool) {
+	st.Extra = Renumbered(im.Extra, func(i int) (int, bool) {
 		at, ok := shown[i]
 		return at, ok
 	})
@@ -88,20 +58,8 @@ func (im *imported) show(st *State, msgs []entry) {
 	}
 }
 
-// came reports whether a call came with the state that was imported, so that no model asked for it here.
-func (rec *record) came(c *store.Call) bool {
-	if rec.imported == nil {
-		return false
-	}
-	last := 0
-	if n := min(rec.imported.Steps, len(rec.steps)); n > 0 {
-		last = rec.steps[n-1].Number
-	}
-	return c.Origin <= last
-}
-
-// renumbered is extra with other indices of messages; what belongs to a message without one is left out.
-func renumbered(extra map[string]json.RawMessage, number func(int) (int, bool)) map[string]json.RawMessage {
+// Renumbered is extra with other indices of messages; what belongs to a message without one is left out.
+func Renumbered(extra map[string]json.RawMessage, number func(int) (int, bool)) map[string]json.RawMessage {
 	if extra == nil {
 		return nil
 	}
@@ -124,10 +82,4 @@ func renumbered(extra map[string]json.RawMessage, number func(int) (int, bool)) 
 		out[pointer] = members
 	}
 	return out
-}
-
-func sameJSON(a, b any) bool {
-	x, err := message.Encode(a)
-	y, other := message.Encode(b)
-	return err == nil && other == nil && bytes.Equal(x, y)
 }

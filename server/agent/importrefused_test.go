@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/runstate"
+	"agentd/server/takeover"
 	"agentd/store"
 )
 
@@ -65,7 +66,7 @@ func TestImportRefused(t *testing.T) {
 		},
 	} {
 		st, want := make(r)
-		_, err := r.engine.Import(t.Context(), st, agent.ImportOptions{})
+		_, err := takeover.Import(t.Context(), r.engine, st, takeover.Options{})
 		var issues []string
 		for _, i := range fault.Of(err).Issues {
 			var place []string
@@ -91,7 +92,7 @@ func TestImportMemory(t *testing.T) {
 	leaf := st.PendingSubRuns[0].State
 	leaf.PendingApprovals = nil
 	for i := range 2000 {
-		leaf.PendingApprovals = append(leaf.PendingApprovals, agent.Approval{ToolCallID: fmt.Sprint(i), ToolName: "send_mail", RequestedAt: st.StartedAt})
+		leaf.PendingApprovals = append(leaf.PendingApprovals, run.Approval{ToolCallID: fmt.Sprint(i), ToolName: "send_mail", RequestedAt: st.StartedAt})
 	}
 	middle := *fixture(t, "1.1")
 	middle.PendingApprovals = nil
@@ -104,7 +105,7 @@ func TestImportMemory(t *testing.T) {
 	size := uint64(len(encode(t, st)))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := r.engine.Import(t.Context(), st, agent.ImportOptions{})
+	_, err := takeover.Import(t.Context(), r.engine, st, takeover.Options{})
 	runtime.ReadMemStats(&after)
 	if n := (after.TotalAlloc - before.TotalAlloc) / size; n > 100 || !fault.Is(err, fault.RunStateUnfit) {
 		t.Errorf("Import = %v with %d bytes per byte of the state, want run-state-unfit and at most 100", err, n)
@@ -115,19 +116,19 @@ func TestImportMemory(t *testing.T) {
 func TestImportConflicts(t *testing.T) {
 	register, _ := strangers(t)
 	r := newRig(t, register)
-	refused := func(what string, kind *fault.Kind, st *runstate.State, o agent.ImportOptions) {
+	refused := func(what string, kind *fault.Kind, st *runstate.State, o takeover.Options) {
 		t.Helper()
-		if _, err := r.engine.Import(t.Context(), st, o); !fault.Is(err, kind) {
+		if _, err := takeover.Import(t.Context(), r.engine, st, o); !fault.Is(err, kind) {
 			t.Errorf("Import %s = %v, want %s", what, err, kind.Code)
 		}
 	}
-	r.imports(fixture(t, "1.1"), agent.ImportOptions{})
-	refused("again", fault.RunExists, fixture(t, "1.1"), agent.ImportOptions{SessionID: "new"})
-	refused("with a child that exists", fault.RunExists, fixture(t, "1.1", "run_01J2ORCHARD", "other"), agent.ImportOptions{SessionID: "new"})
-	refused("into a session that waits", fault.SessionBusy, fixture(t, "1.0", "marta", "ines"), agent.ImportOptions{SessionID: "sess-orchard"})
-	h := r.start(agent.StartRequest{AgentID: "pilot", SessionID: "talked", UserID: "marta"})
+	r.imports(fixture(t, "1.1"), takeover.Options{})
+	refused("again", fault.RunExists, fixture(t, "1.1"), takeover.Options{SessionID: "new"})
+	refused("with a child that exists", fault.RunExists, fixture(t, "1.1", "run_01J2ORCHARD", "other"), takeover.Options{SessionID: "new"})
+	refused("into a session that waits", fault.SessionBusy, fixture(t, "1.0", "marta", "ines"), takeover.Options{SessionID: "sess-orchard"})
+	h := r.start(run.StartRequest{Owner: "pilot", SessionID: "talked", UserID: "marta"})
 	r.wait(h)
-	refused("into a session with content", fault.SessionExists, fixture(t, "1.0"), agent.ImportOptions{SessionID: "talked"})
-	refused("with an odd session", fault.ConfigInvalid, fixture(t, "1.0"), agent.ImportOptions{SessionID: "a b"})
-	refused("for another user", fault.ConfigInvalid, fixture(t, "1.0"), agent.ImportOptions{SessionID: "sess-orchard"})
+	refused("into a session with content", fault.SessionExists, fixture(t, "1.0"), takeover.Options{SessionID: "talked"})
+	refused("with an odd session", fault.ConfigInvalid, fixture(t, "1.0"), takeover.Options{SessionID: "a b"})
+	refused("for another user", fault.ConfigInvalid, fixture(t, "1.0"), takeover.Options{SessionID: "sess-orchard"})
 }

@@ -6,6 +6,8 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/run"
+	"agentd/server/takeover"
 	"agentd/store"
 )
 
@@ -37,7 +39,7 @@ func TestJoin(t *testing.T) {
 		{session: "unnamed", by: "anonymous", want: true},
 		{session: "unnamed", by: "token:0"},
 	} {
-		h, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", Input: json.RawMessage(`"hi"`), SessionID: tc.session, By: tc.by, Lineage: tc.lineage, MayJoin: tc.may})
+		h, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "a", Input: json.RawMessage(`"hi"`), SessionID: tc.session, By: tc.by, Lineage: tc.lineage, MayJoin: tc.may})
 		if err == nil {
 			r.wait(h)
 		}
@@ -46,7 +48,7 @@ func TestJoin(t *testing.T) {
 		}
 	}
 	st := state(t, `{"version":"svc-run-state/1.0","id":"moved","agentId":"a","sessionId":"old","status":"completed","steps":[],"messages":[],"usage":{},"startedAt":"2026-01-02T03:04:05Z"}`)
-	if _, err := r.engine.Import(t.Context(), st, agent.ImportOptions{By: "token:1"}); !fault.Is(err, fault.ScopeDenied) {
+	if _, err := takeover.Import(t.Context(), r.engine, st, takeover.Options{By: "token:1"}); !fault.Is(err, fault.ScopeDenied) {
 		t.Errorf("Import into a session of unknown maker = %v, want scope-denied", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/hub"
+	"agentd/server/run"
 	"agentd/server/session"
 	"agentd/server/tool"
 	"agentd/store"
@@ -22,7 +23,7 @@ func TestFailedRunsAreLeftOut(t *testing.T) {
 		{"when":{"lastUser":"hang"},"toolCalls":[{"name":"look","args":{}}]},{"text":"ok"}]}`, look)))
 	start := func(input string) *agent.Handle {
 		in, _ := json.Marshal(input)
-		return r.start(agent.StartRequest{AgentID: "a", SessionID: "s", Queue: true, Input: in})
+		return r.start(run.StartRequest{Owner: "a", SessionID: "s", Queue: true, Input: in})
 	}
 	r.wait(start("first"))
 	if res := r.wait(start("fail")); res.Status != store.Failed {
@@ -31,10 +32,10 @@ func TestFailedRunsAreLeftOut(t *testing.T) {
 	hung := start("hang")
 	waitFor(t, func() bool { return look.count() == 1 })
 	queued := start("queued")
-	if status, err := r.engine.Abort(t.Context(), queued.ID, agent.AbortOptions{}); status != store.Aborted || err != nil {
+	if status, err := r.engine.Abort(t.Context(), queued.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
 		t.Fatalf("Abort = %s, %v", status, err)
 	}
-	if status, err := r.engine.Abort(t.Context(), hung.ID, agent.AbortOptions{}); status != store.Aborted || err != nil {
+	if status, err := r.engine.Abort(t.Context(), hung.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
 		t.Fatalf("Abort = %s, %v", status, err)
 	}
 	last := r.wait(start("last"))

@@ -13,6 +13,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/provider"
+	"agentd/server/run"
 	"agentd/server/schema"
 	"agentd/server/tool"
 	"agentd/store"
@@ -241,15 +242,15 @@ func TestSessionsCarryTheTranscript(t *testing.T) {
 	}}
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "spy", Agent: spy}} })
 	for _, in := range []string{`"one"`, `"two"`} {
-		r.wait(r.start(agent.StartRequest{AgentID: "spy", SessionID: "s", UserID: "u", Input: json.RawMessage(in)}))
+		r.wait(r.start(run.StartRequest{Owner: "spy", SessionID: "s", UserID: "u", Input: json.RawMessage(in)}))
 	}
 	if len(seen) != 2 || len(seen[0]) != 0 || len(seen[1]) != 2 || seen[1][0].Content.String() != "one" || seen[1][1].Content.String() != "ok one" {
 		t.Errorf("histories = %+v, want none and then the first exchange", seen)
 	}
-	if _, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "spy", SessionID: "s", UserID: "other"}); !fault.Is(err, fault.ConfigInvalid) {
+	if _, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "spy", SessionID: "s", UserID: "other"}); !fault.Is(err, fault.ConfigInvalid) {
 		t.Errorf("Start as another user = %v, want config-invalid", err)
 	}
-	if _, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "spy", SessionID: "a/b"}); !fault.Is(err, fault.ConfigInvalid) {
+	if _, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "spy", SessionID: "a/b"}); !fault.Is(err, fault.ConfigInvalid) {
 		t.Errorf("Start with a bad session id = %v, want config-invalid", err)
 	}
 }
@@ -260,7 +261,7 @@ func TestInputForms(t *testing.T) {
 		``: "", `null`: "", `"x"`: "x", `{"role":"user","content":"y"}`: "y",
 		`[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":[{"type":"text","text":"c"}]}]`: "c",
 	} {
-		res := r.wait(r.start(agent.StartRequest{AgentID: "a", Input: json.RawMessage(in)}))
+		res := r.wait(r.start(run.StartRequest{Owner: "a", Input: json.RawMessage(in)}))
 		got := ""
 		json.Unmarshal(res.Output, &got)
 		if res.Status != store.Completed || got != want {
@@ -268,7 +269,7 @@ func TestInputForms(t *testing.T) {
 		}
 	}
 	for _, in := range []string{`7`, `{"a":1}`, `[]`, `[{"role":"robot","content":"x"}]`, `[1]`} {
-		if _, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", Input: json.RawMessage(in)}); !fault.Is(err, fault.ConfigInvalid) {
+		if _, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "a", Input: json.RawMessage(in)}); !fault.Is(err, fault.ConfigInvalid) {
 			t.Errorf("Start with input %s = %v, want config-invalid", in, err)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/hub"
+	"agentd/server/run"
 )
 
 // TestReplayGoesOnWithTheRun reads a run that is longer than a page, and which goes on between one page and the next:
@@ -31,7 +31,7 @@ func TestReplayGoesOnWithTheRun(t *testing.T) {
 	got := replay(func(e *hub.Entry) {
 		if !resumed {
 			resumed = true
-			resume(t, r, id, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
+			resume(t, r, id, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})
 		}
 	})
 	want := replay(func(*hub.Entry) {})

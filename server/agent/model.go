@@ -10,29 +10,30 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/provider"
-	"agentd/server/tool"
+	"agentd/server/run"
+	"agentd/server/trace"
 )
 
 // answer asks the models of the chain in turn until one finishes.
-func (a *LLM) answer(r *run, step int) (*provider.Response, error) {
-	for i, model := range a.Models {
+func (l *loop) answer(step int) (*provider.Response, error) {
+	for i, model := range l.Models {
 		began := time.Now()
-		res, err := a.stream(r, model, step)
-		r.noteModel(model, step, began, err)
+		res, err := l.stream(model, step)
+		l.noteModel(model, step, began, err)
 		if err == nil {
 			return res, nil
 		}
-		if r.ctx.Err() != nil || errors.Is(err, errLeft) {
+		if l.Context().Err() != nil || errors.Is(err, run.ErrLeft) {
 			return nil, err
 		}
 		kind := fault.Of(err).Kind
-		if i == len(a.Models)-1 || !slices.Contains(eligible, kind) {
-			r.e.log.Warn("model call failed", "run", r.row.ID, "agent", r.row.Owner, "model", model.Model, "error", err)
+		if i == len(l.Models)-1 || !slices.Contains(eligible, kind) {
+			l.Log().Warn("model call failed", "run", l.Row.ID, "agent", l.Row.Owner, "model", model.Model, "error", err)
 			return nil, err
 		}
-		m := r.move()
-		m.say(event.AgentFellback, fellback{r.row.ID, r.row.Session, r.row.Owner, model.Model, a.Models[i+1].Model, kind.Code, step, i + 1})
-		if err := r.commit(m); err != nil {
+		m := l.Move()
+		m.Say(event.AgentFellback, fellback{l.Row.ID, l.Row.Session, l.Row.Owner, model.Model, l.Models[i+1].Model, kind.Code, step, i + 1})
+		if err := l.Commit(m); err != nil {
 			return nil, err
 		}
 	}
@@ -55,20 +56,20 @@ type fellback struct {
 var eligible = []*fault.Kind{fault.RateLimit, fault.Capacity, fault.ContextLength, fault.Transient}
 
 // stream makes one model call and publishes its deltas.
-func (a *LLM) stream(r *run, model Model, step int) (*provider.Response, error) {
+func (l *loop) stream(model Model, step int) (*provider.Response, error) {
 	req := &provider.Request{
-		Model: model.Model, Messages: r.rec.transcript(), Tools: a.specs(r), ToolChoice: a.ToolChoice,
-		Temperature: a.Temperature, MaxTokens: a.MaxTokens,
-		Meta: provider.Meta{RunID: r.row.ID, AgentID: r.row.Owner, SessionID: r.row.Session, UserID: r.row.User, StepNumber: step},
+		Model: model.Model, Messages: Transcript(l.Record, l.Row.Messages), Tools: l.specs(), ToolChoice: l.ToolChoice,
+		Temperature: l.Temperature, MaxTokens: l.MaxTokens,
+		Meta: provider.Meta{RunID: l.Row.ID, AgentID: l.Row.Owner, SessionID: l.Row.Session, UserID: l.Row.User, StepNumber: step},
 	}
-	if a.Output != nil {
-		req.Output = &a.Output.Spec
+	if l.Output != nil {
+		req.Output = &l.Output.Spec
 	}
-	h := &holder{r: r}
+	h := &holder{r: l.Run}
 	begun := time.Now()
-	res, err := model.Provider.Stream(r.ctx, req, h.take)
-	if a.Record {
-		a.record(r, model, req, begun, res, err)
+	res, err := model.Provider.Stream(l.Context(), req, h.take)
+	if l.Recorded {
+		l.record(model, req, begun, res, err)
 	}
 	if h.failed != nil {
 		return nil, h.failed
@@ -76,7 +77,7 @@ func (a *LLM) stream(r *run, model Model, step int) (*provider.Response, error) 
 	if err != nil {
 		return nil, errors.Join(err, h.flush())
 	}
-	r.held = h.move
+	l.held = h.move
 	return res, nil
 }
 
@@ -87,8 +88,8 @@ const holdFor = 5 * time.Millisecond
 // what follows it, until the next delta after holdFor. A model that has finished by then has its starts committed
 // together with its answer.
 type holder struct {
-	r      *run
-	move   *move // nil: nothing is held
+	r      *run.Run
+	move   *run.Move // nil: nothing is held
 	since  time.Time
 	failed error
 }
@@ -107,9 +108,9 @@ func (h *holder) take(d provider.Delta) {
 		h.pass(event.New(event.ReasoningDelta, deltaFields{d.Text}))
 	case provider.CallStart:
 		if h.move == nil {
-			h.move, h.since = h.r.move(), time.Now()
+			h.move, h.since = h.r.Move(), time.Now()
 		}
-		h.move.say(event.ToolCallStart, callHead{d.CallID, d.ToolName})
+		h.move.Say(event.ToolCallStart, callHead{d.CallID, d.ToolName})
 	case provider.CallDelta:
 		h.pass(event.New(event.ToolCallDelta, struct {
 			ToolCallID string `json:"toolCallId"`
@@ -120,10 +121,10 @@ func (h *holder) take(d provider.Delta) {
 
 func (h *holder) pass(ev event.Event) {
 	if h.move != nil {
-		h.move.events = append(h.move.events, published{ev: ev})
+		h.move.Transient(ev)
 		return
 	}
-	h.r.transient(ev)
+	h.r.Transient(ev)
 }
 
 func (h *holder) flush() error {
@@ -132,18 +133,18 @@ func (h *holder) flush() error {
 	if m == nil {
 		return nil
 	}
-	return h.r.commit(m)
+	return h.r.Commit(m)
 }
 
 // specs are the tools that the model is offered. read_result is one of them once there is something to read.
-func (a *LLM) specs(r *run) []provider.ToolSpec {
+func (l *loop) specs() []provider.ToolSpec {
 	spilled := false
-	for _, e := range r.rec.messages {
-		spilled = spilled || e.outcome != nil && e.outcome.ResultHandle != nil
+	for _, e := range l.Record.Messages {
+		spilled = spilled || e.Outcome != nil && e.Outcome.ResultHandle != nil
 	}
 	var specs []provider.ToolSpec
-	for _, s := range a.Tools.Specs() {
-		if s.Name == tool.ReadResultName && !spilled || a.Policy.hides(s.Name) {
+	for _, s := range l.Tools.Specs() {
+		if s.Name == message.ReadResultName && !spilled || l.Policy.hides(s.Name) {
 			continue
 		}
 		specs = append(specs, provider.ToolSpec{Name: s.Name, Description: s.Description, Input: s.Input})
@@ -151,18 +152,18 @@ func (a *LLM) specs(r *run) []provider.ToolSpec {
 	return specs
 }
 
-// transcript is what a model is shown: the system prompt, the history, the run's own messages. Calls without an
+// Transcript is what a model is shown before the message with an index: the system prompt, the history, the run's own messages. Calls without an
 // outcome and outcomes without a call, as aborted runs leave them, are taken out: servers refuse them.
-func (rec *record) transcript() []message.Message {
-	msgs := make([]message.Message, 0, len(rec.history)+len(rec.messages))
-	own := rec.messages
-	if len(own) > 0 && own[0].msg.Role == message.System {
-		msgs = append(msgs, own[0].msg)
+func Transcript(rec *run.Record, before int) []message.Message {
+	own := rec.Before(before)
+	msgs := make([]message.Message, 0, len(rec.History)+len(own))
+	if len(own) > 0 && own[0].Message.Role == message.System {
+		msgs = append(msgs, own[0].Message)
 		own = own[1:]
 	}
-	msgs = append(msgs, rec.history...)
+	msgs = append(msgs, rec.History...)
 	for _, e := range own {
-		msgs = append(msgs, e.msg)
+		msgs = append(msgs, e.Message)
 	}
 	msgs = slices.DeleteFunc(msgs, func(m message.Message) bool { return m.Withheld })
 	for i := range msgs {
@@ -207,38 +208,49 @@ func paired(msgs []message.Message) []message.Message {
 	return out
 }
 
-// chunkFields is the payload of tool.execute.partial.
-type chunkFields struct {
-	ToolName   string `json:"toolName"`
-	ToolCallID string `json:"toolCallId"`
-	Chunk      any    `json:"chunk"`
-	ChunkIndex int    `json:"chunkIndex"`
-	StepNumber int    `json:"stepNumber"`
-	TS         int64  `json:"ts"`
+type deltaFields struct {
+	Delta string `json:"delta"`
 }
 
-// wire is a chunk as clients see it: with the members of its kind, all of them.
-func wire(c tool.Chunk) any {
-	switch c.Kind {
-	case tool.Image:
-		return struct {
-			Kind      string        `json:"kind"`
-			Data      message.Bytes `json:"data"`
-			MediaType string        `json:"mediaType"`
-		}{c.Kind, message.Bytes{Enc: "base64", Data: c.Data}, c.MediaType}
-	case tool.JSONDelta:
-		value := c.Value
-		if !json.Valid(value) { // a result that is made of it will fail for that; the event must not
-			value = json.RawMessage("null")
-		}
-		return struct {
-			Kind  string          `json:"kind"`
-			Path  string          `json:"path"`
-			Value json.RawMessage `json:"value"`
-		}{c.Kind, c.Path, value}
-	}
-	return struct {
-		Kind string `json:"kind"`
+// callHead is what every event about a tool call has.
+type callHead struct {
+	ToolCallID string `json:"toolCallId"`
+	ToolName   string `json:"toolName,omitempty"`
+}
+
+func textComplete(text string) event.Event {
+	return event.New(event.TextComplete, struct {
 		Text string `json:"text"`
-	}{c.Kind, c.Text}
+	}{text})
+}
+
+func toolCallEnd(c message.ToolCall) event.Event {
+	return event.New(event.ToolCallEnd, struct {
+		ToolCallID string          `json:"toolCallId"`
+		FinalArgs  json.RawMessage `json:"finalArgs"`
+	}{c.ID, c.Args})
+}
+
+// noteModel adds the span of a model call to the next commit.
+func (l *loop) noteModel(model Model, step int, began time.Time, err error) {
+	s := &trace.Span{Type: trace.Provider, Name: model.Model, Status: trace.OK, Start: began.UnixNano(), End: began.Add(time.Since(began)).UnixNano()}
+	if err != nil {
+		failure := l.Describe(err)
+		s.Status, s.StatusMessage = trace.Error, failure.Message
+		s.Public("error.code", failure.Code)
+		if l.Context().Err() != nil {
+			s.Status = trace.Cancelled
+		}
+	}
+	s.Public("step.number", step)
+	s.Public("provider", model.Provider.Name())
+	s.Public("model", model.Model)
+	l.span = s
+	l.Later(func(m *run.Move) { m.Span(trace.ID(m.Run.N, trace.OfStep, step), *s) })
+}
+
+// answered completes the span of the model call that was answered with the message at an index.
+func (l *loop) answered(index int, used message.Usage) {
+	l.span.Message = &index
+	run.SpanUsage(l.span, used)
 }

@@ -12,6 +12,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/id"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -58,7 +59,7 @@ func BenchmarkStartsBesideALongSession(b *testing.B) {
 	})
 	longSession(b, r, "long", 10_000)
 	run := func(session string) {
-		h, err := r.engine.Start(b.Context(), agent.StartRequest{AgentID: "a", SessionID: session, Input: json.RawMessage(`"x"`)})
+		h, err := r.engine.Start(b.Context(), run.StartRequest{Owner: "a", SessionID: session, Input: json.RawMessage(`"x"`)})
 		if err == nil {
 			_, err = h.Wait(b.Context())
 		}
@@ -117,7 +118,7 @@ func TestHistoryIsWhatCameBefore(t *testing.T) {
 	for n := range 8 {
 		clients.Go(func() {
 			for range 10 {
-				h, err := r.engine.Start(t.Context(), agent.StartRequest{AgentID: "a", SessionID: "s", Queue: n%2 == 0, Input: json.RawMessage(`"x"`)})
+				h, err := r.engine.Start(t.Context(), run.StartRequest{Owner: "a", SessionID: "s", Queue: n%2 == 0, Input: json.RawMessage(`"x"`)})
 				if err != nil {
 					continue // the session is busy
 				}

@@ -9,7 +9,7 @@ import (
 
 	"agentd/server/canonical"
 	"agentd/server/message"
-	"agentd/server/tool"
+	"agentd/server/run"
 )
 
 // Policy says which tool calls an agent may make: deny wins over ask, ask over allow, allow over what the tool says
@@ -35,8 +35,8 @@ type Terms struct {
 	Different bool          // none of them may be the one that started the run
 }
 
-// terms completes an approval that is asked for at a time, in a run that the named principal started.
-func (p *Policy) terms(a Approval, at int64, startedBy string) Approval {
+// Complete completes an approval that is asked for at a time, in a run that the named principal started.
+func (p *Policy) Complete(a run.Approval, at int64, startedBy string) run.Approval {
 	t := p.Tools[a.ToolName].Terms
 	if t.Expires > 0 {
 		a.ExpiresAt = message.Millis(at + t.Expires.Milliseconds())
@@ -45,7 +45,7 @@ func (p *Policy) terms(a Approval, at int64, startedBy string) Approval {
 		a.ApproversNeeded = t.Approvers
 	}
 	if t.Different {
-		a.NotBy = cmp.Or(startedBy, anonymous)
+		a.NotBy = cmp.Or(startedBy, run.Anonymous)
 	}
 	return a
 }
@@ -90,7 +90,7 @@ func (p *Policy) hides(name string) bool {
 // glob, a list if one of its items does, anything else if it is the same JSON or its text. Of an argument that is a list,
 // one item that matches is enough. An argument that is absent does not match. The arguments are in canonical form.
 func whenMatches(when, args json.RawMessage) bool {
-	when, err := tool.Canonical(when)
+	when, err := message.Arguments(when)
 	if err != nil || when[0] != '{' || args[0] != '{' {
 		return true // who cannot tell asks
 	}

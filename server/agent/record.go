@@ -2,20 +2,20 @@ package agent
 
 import (
 	"cmp"
-	"encoding/json"
 	"time"
 
 	"agentd/server/cassette"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/provider"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
 
-// exchange is how a model call of a recorded run is kept: what the transcript does not tell. The answer itself, its
-// usage and the outcomes of its calls are in the transcript, which [Engine.Cassette] joins with this.
-type exchange struct {
+// Exchange is how a model call of a recorded run is kept: what the transcript does not tell. The answer itself, its
+// usage and the outcomes of its calls are in the transcript, which package recording joins with this.
+type Exchange struct {
 	Step       int                `json:"-"`
 	Provider   string             `json:"provider"` // of the last attempt, and so is Model
 	Model      string             `json:"model"`
@@ -36,30 +36,19 @@ type exchange struct {
 type tape struct {
 	step  int // that the exchange belongs to
 	begun time.Time
-	open  exchange
-	terms string          // hash of those that were told last
-	due   *store.Exchange // waits for the next commit
-}
-
-// take hands over what is to be part of a commit.
-func (t *tape) take() []store.Exchange {
-	if t.due == nil {
-		return nil
-	}
-	due := *t.due
-	t.due = nil
-	return []store.Exchange{due}
+	open  Exchange
+	terms string // hash of those that were told last
 }
 
 // record keeps an attempt of a model call, which goes into the next commit: that of the answer, of the fallback, or of
 // the run's end. A later attempt of the same step replaces it.
-func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time, res *provider.Response, err error) {
-	t := &r.tape
+func (l *loop) record(model Model, req *provider.Request, begun time.Time, res *provider.Response, err error) {
+	t := &l.tape
 	if step := req.Meta.StepNumber; t.step != step {
-		asked := RequestOf(req, a.Tools)
+		asked := RequestOf(req, l.Tools)
 		t.step, t.begun = step, begun
-		t.open = exchange{SHA256: asked.Hash(r.row.ID), Messages: len(req.Messages), Next: r.row.Messages, At: begun.UnixMilli()}
-		if a.Instructions != "" {
+		t.open = Exchange{SHA256: asked.Hash(l.Row.ID), Messages: len(req.Messages), Next: l.Row.Messages, At: begun.UnixMilli()}
+		if l.Instructions != "" {
 			t.open.First = 1
 		}
 		if terms := cassette.Hash(asked.Terms); terms != t.terms {
@@ -71,22 +60,23 @@ func (a *LLM) record(r *run, model Model, req *provider.Request, begun time.Time
 	switch {
 	case err == nil:
 		x.Reasoning, x.Finish = res.Reasoning, string(cmp.Or(res.Finish, provider.FinishStop))
-	case r.ctx.Err() != nil:
+	case l.Context().Err() != nil:
 		x.Cut = true
 	default:
-		x.Failed = append(x.Failed, r.e.attempt(x.Provider, x.Model, err))
+		x.Failed = append(x.Failed, l.attempt(x.Provider, x.Model, err))
 	}
 	body, err := message.Encode(x)
 	if err != nil { // only a tool's schema could be at fault, and that was compiled
-		r.e.log.Error("a model call could not be recorded", "run", r.row.ID, "step", t.step, "error", err)
+		l.Log().Error("a model call could not be recorded", "run", l.Row.ID, "step", t.step, "error", err)
 		return
 	}
-	t.due = &store.Exchange{Step: t.step, Body: body}
+	due := store.Exchange{Step: t.step, Body: body}
+	l.Later(func(m *run.Move) { m.Exchanges = append(m.Exchanges, due) })
 }
 
-func (e *Engine) attempt(by, model string, err error) cassette.Attempt {
+func (l *loop) attempt(by, model string, err error) cassette.Attempt {
 	f := fault.Of(err)
-	return cassette.Attempt{Provider: by, Model: model, Code: f.Kind.Code, Message: e.opts.Redact(f.Message)}
+	return cassette.Attempt{Provider: by, Model: model, Code: f.Kind.Code, Message: l.Redact(f.Message)}
 }
 
 // RequestOf is a request as cassettes tell it. The tools tell what side effects there are; they may be nil.
@@ -111,17 +101,4 @@ func RequestOf(req *provider.Request, tools *tool.Set) cassette.Request {
 		q.Output = &cassette.Output{Description: o.Description, Schema: o.Schema}
 	}
 	return q
-}
-
-// exchanges reads what is recorded of a run, in the order of its steps.
-func exchanges(tx *store.Tx, runs *store.Runs, n int64) (all []exchange, err error) {
-	stored, err := runs.Exchanges(tx, n)
-	for _, s := range stored {
-		x := exchange{Step: s.Step}
-		if err := json.Unmarshal(s.Body, &x); err != nil {
-			return nil, err
-		}
-		all = append(all, x)
-	}
-	return all, err
 }

@@ -5,6 +5,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/tool"
 )
 
@@ -40,6 +41,10 @@ func (g *Registry) Register(reg Registration) error {
 	if g.agents == nil {
 		g.agents = map[string]*Registration{}
 	}
+	reg.owner = run.Owner{ID: reg.ID, Driver: opaque{reg.Agent}, HistoryTokens: defaultHistory, FailOnRestart: reg.FailOnRestart}
+	if reg.LLM != nil {
+		reg.owner.Driver, reg.owner.HistoryTokens = llm{reg.LLM}, reg.LLM.HistoryTokens
+	}
 	g.agents[reg.ID] = &reg
 	g.order = append(g.order, reg.ID)
 	return nil
@@ -72,11 +77,16 @@ type Registration struct {
 	LLM         *LLM
 	// FailOnRestart makes a run that a restart interrupted end as failed, also where it could go on.
 	FailOnRestart bool
+
+	owner run.Owner
 }
 
-func (r *Registration) driver() driver {
-	if r.LLM != nil {
-		return r.LLM
+const defaultHistory = 8000 // tokens
+
+// owner returns what the kernel runs.
+func (g *Registry) owner(_, id string) *run.Owner {
+	if reg := g.Agent(id); reg != nil {
+		return &reg.owner
 	}
-	return opaque{r.Agent}
+	return nil
 }

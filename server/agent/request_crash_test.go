@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentd/server/agent"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -16,40 +17,40 @@ func TestInterruptedAsker(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		turns   []turn
-		decide  []agent.Decision // before the stop; nil: none
-		waits   string           // after the restart
-		decide2 []agent.Decision // then
-		told    string           // to the last turn
+		decide  []run.Decision // before the stop; nil: none
+		waits   string         // after the restart
+		decide2 []run.Decision // then
+		told    string         // to the last turn
 	}{
-		{"a grant is repeated by a person's word alone", []turn{asks("1", "c"), stuck(nil), answers("x")}, []agent.Decision{grant("c")},
-			unknown, []agent.Decision{again("c")}, "from 1 c=true"},
-		{"a grant that a person takes back", []turn{asks("1", "c"), stuck(nil), answers("x")}, []agent.Decision{grant("c")},
-			unknown, []agent.Decision{deny("c", "I have looked")}, "from 1 c=false (The outcome of this call is unknown: " +
+		{"a grant is repeated by a person's word alone", []turn{asks("1", "c"), stuck(nil), answers("x")}, []run.Decision{grant("c")},
+			unknown, []run.Decision{again("c")}, "from 1 c=true"},
+		{"a grant that a person takes back", []turn{asks("1", "c"), stuck(nil), answers("x")}, []run.Decision{grant("c")},
+			unknown, []run.Decision{deny("c", "I have looked")}, "from 1 c=false (The outcome of this call is unknown: " +
 				"the server stopped during it. Its effect may have happened. A person decided not to repeat it: I have looked)"},
-		{"without a checkpoint", []turn{asks("", "c"), stuck(nil), answers("x")}, []agent.Decision{grant("c")},
-			unknown, []agent.Decision{again("c")}, "from  c=true"},
-		{"denials are told again", []turn{asks("", "c"), stuck(nil), answers("x")}, []agent.Decision{deny("c", "no")},
+		{"without a checkpoint", []turn{asks("", "c"), stuck(nil), answers("x")}, []run.Decision{grant("c")},
+			unknown, []run.Decision{again("c")}, "from  c=true"},
+		{"denials are told again", []turn{asks("", "c"), stuck(nil), answers("x")}, []run.Decision{deny("c", "no")},
 			"", nil, "from  c=false (no)"},
-		{"the denial of two", []turn{asks("1", "c", "d"), stuck(nil), answers("x")}, []agent.Decision{grant("c"), deny("d", "no")},
-			unknown, []agent.Decision{again("c")}, "from 1 c=true d=false (no)"},
-		{"a checkpoint settles", []turn{asks("1", "c"), stuck(asks("2")), answers("x")}, []agent.Decision{grant("c")},
+		{"the denial of two", []turn{asks("1", "c", "d"), stuck(nil), answers("x")}, []run.Decision{grant("c"), deny("d", "no")},
+			unknown, []run.Decision{again("c")}, "from 1 c=true d=false (no)"},
+		{"a checkpoint settles", []turn{asks("1", "c"), stuck(asks("2")), answers("x")}, []run.Decision{grant("c")},
 			"", nil, "from 2"},
-		{"an unsettled request does not", []turn{asks("1", "c"), stuck(asks("", "d")), answers("x")}, []agent.Decision{grant("c")},
-			unknown, []agent.Decision{again("c")}, "from 1 c=true"},
+		{"an unsettled request does not", []turn{asks("1", "c"), stuck(asks("", "d")), answers("x")}, []run.Decision{grant("c")},
+			unknown, []run.Decision{again("c")}, "from 1 c=true"},
 		{"a checkpoint keeps the requests before it", []turn{stuck(func(ctx context.Context, out agent.Sink) (agent.Result, error) {
 			asks("", "c")(ctx, out)
 			return asks("1", "lost")(ctx, out)
-		}), answers("x")}, nil, `c pay {"to":"c<"} why c`, []agent.Decision{grant("c")}, "from 1 c=true"},
+		}), answers("x")}, nil, `c pay {"to":"c<"} why c`, []run.Decision{grant("c")}, "from 1 c=true"},
 		{"requests after the last checkpoint are made again", []turn{stuck(asks("1", "c")), asks("", "c"), answers("x")}, nil,
-			`c pay {"to":"c<"} why c`, []agent.Decision{grant("c")}, "from 1 c=true"},
+			`c pay {"to":"c<"} why c`, []run.Decision{grant("c")}, "from 1 c=true"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, a := newAsker(t, tc.turns...)
-			h := r.start(agent.StartRequest{AgentID: "a"})
+			h := r.start(run.StartRequest{Owner: "a"})
 			calls := 1
 			if tc.decide != nil {
 				r.settled(h.ID)
-				if _, _, err := r.engine.Resume(t.Context(), h.ID, tc.decide, "tester"); err != nil {
+				if _, _, err := r.engine.Resume(t.Context(), h.ID, tc.decide, "tester", nil); err != nil {
 					t.Fatal(err)
 				}
 				calls++
@@ -85,7 +86,7 @@ func TestUnknownTwice(t *testing.T) {
 	id := res.State.ID
 	for n := range 2 {
 		for _, c := range []string{"c", "d"} { // one by one, so the first is undelivered while the other waits
-			if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{again(c)}, "tester"); err != nil {
+			if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{again(c)}, "tester", nil); err != nil {
 				t.Fatal(err)
 			}
 			if c == "c" {

@@ -12,6 +12,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -104,15 +105,15 @@ func answers(output string) turn {
 	return func(context.Context, agent.Sink) (agent.Result, error) { return agent.Result{Output: output}, nil }
 }
 
-func grant(id string) agent.Decision { return agent.Decision{ToolCallID: id, Granted: true} }
-func again(id string) agent.Decision {
-	return agent.Decision{ToolCallID: id, Granted: true, Again: true}
+func grant(id string) run.Decision { return run.Decision{ToolCallID: id, Granted: true} }
+func again(id string) run.Decision {
+	return run.Decision{ToolCallID: id, Granted: true, Again: true}
 }
-func deny(id, why string) agent.Decision {
-	return agent.Decision{ToolCallID: id, Reason: why}
+func deny(id, why string) run.Decision {
+	return run.Decision{ToolCallID: id, Reason: why}
 }
 
-func waitingFor(list []agent.Approval) string {
+func waitingFor(list []run.Approval) string {
 	var out []string
 	for _, a := range list {
 		out = append(out, fmt.Sprintf("%s %s %s %s", a.ToolCallID, a.ToolName, a.Args, a.Reason))
@@ -151,7 +152,7 @@ func TestAgentAsksForApprovals(t *testing.T) {
 		t.Errorf("events of one decision = %s, want %s", got, want)
 	}
 	r.restart()
-	if _, _, err := r.engine.Resume(t.Context(), id, []agent.Decision{grant("c1"), grant("other")}, ""); !fault.Is(err, fault.ApprovalNotWaiting) {
+	if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{grant("c1"), grant("other")}, "", nil); !fault.Is(err, fault.ApprovalNotWaiting) {
 		t.Errorf("Resume with decisions for nothing = %v, want approval-not-waiting", err)
 	}
 	res = resume(t, r, id, deny("c2", "no"))
@@ -180,7 +181,7 @@ func TestAgentAsksForApprovals(t *testing.T) {
 		t.Fatalf("the journal has %d calls, %v; want 3", len(calls), err)
 	}
 	for i, c := range calls {
-		var d agent.Decided
+		var d run.Decided
 		if err := json.Unmarshal(c.Decision, &d); err != nil || c.Phase != store.CallDone || d.By != "tester" || d.At == "" || d.Granted != (i != 1) ||
 			i < 2 && d.ArgsSHA256 != list[i].ArgsDigest {
 			t.Errorf("journal of %s: %s %s, %v", c.ID, c.Phase, c.Decision, err)
@@ -289,7 +290,7 @@ func TestAbortOfARunThatAsked(t *testing.T) {
 			id := res.State.ID
 			resume(t, r, id, grant("c"))
 			r.restart()
-			if status, err := r.engine.Abort(t.Context(), id, agent.AbortOptions{OnPending: tc.policy}); status != tc.status || err != nil {
+			if status, err := r.engine.Abort(t.Context(), id, run.AbortOptions{OnPending: tc.policy}); status != tc.status || err != nil {
 				t.Errorf("Abort(%s) = %s, %v; want %s", tc.policy, status, err, tc.status)
 			}
 			s := r.settled(id)
@@ -327,15 +328,15 @@ func TestSubAgentAsks(t *testing.T) {
 			if s.Status != store.Awaiting {
 				t.Fatalf("the run is %s %+v, want it to wait", s.Status, s.Error)
 			}
-			var words []agent.Decision
+			var words []run.Decision
 			for _, p := range s.PendingApprovals {
 				for _, c := range on {
 					if p.ToolCallID == c && p.SubRunToolCallID != "" {
-						words = append(words, agent.Decision{ToolCallID: c, SubRunToolCallID: p.SubRunToolCallID, Granted: true, Again: p.MayHaveHappened()})
+						words = append(words, run.Decision{ToolCallID: c, SubRunToolCallID: p.SubRunToolCallID, Granted: true, Again: p.MayHaveHappened()})
 					}
 				}
 			}
-			if _, unmatched, err := r.engine.Resume(t.Context(), id, words, "tester"); err != nil || len(unmatched) > 0 || len(words) != len(on) {
+			if _, unmatched, err := r.engine.Resume(t.Context(), id, words, "tester", nil); err != nil || len(unmatched) > 0 || len(words) != len(on) {
 				t.Fatalf("Resume(%v) = %v unmatched, %v; pending %+v", words, unmatched, err, s.PendingApprovals)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/server/trace"
 )
 
@@ -21,9 +22,9 @@ func TestReplayOfARun(t *testing.T) {
 		regs[0].LLM.Instructions = "prompt-secret"
 		return regs
 	})
-	h := r.start(agent.StartRequest{AgentID: "a", SessionID: "s", UserID: "user-secret", Input: json.RawMessage(`"input-secret"`)})
+	h := r.start(run.StartRequest{Owner: "a", SessionID: "s", UserID: "user-secret", Input: json.RawMessage(`"input-secret"`)})
 	res := r.wait(h)
-	resume(t, r, h.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true, Reason: "reason-secret"})
+	resume(t, r, h.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true, Reason: "reason-secret"})
 	for _, raw := range []bool{false, true} {
 		for _, target := range []trace.Target{{RunID: h.ID}, {SessionID: "s"}} {
 			p, err := trace.New(r.db.Runs(), r.db.Sessions()).Replay(t.Context(), target, trace.Options{Raw: raw})

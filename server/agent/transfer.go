@@ -8,6 +8,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/id"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -19,66 +20,74 @@ import (
 //	run 1   desk: transfer_to_clerk --> clerk answers        session: desk -> [clerk]
 //	run 2   desk: (follows) --> clerk: transfer_to_desk --> desk answers    session: desk -> []
 
-// holders sets the agents below the run's to which the conversation is given.
-func (m *move) holders(path []string) {
+// holders are the agents below the run's to which the conversation is given.
+func holders(rec *run.Record) (path []string) {
+	if kept := rec.Slots[store.HoldersSlot]; kept != nil {
+		json.Unmarshal(kept, &path) //nolint:errcheck // ours
+	}
+	return path
+}
+
+func setHolders(m *run.Move, path []string) {
 	kept, _ := message.Encode(path)
-	m.slot(store.HoldersSlot, kept)
+	m.Slot(store.HoldersSlot, kept)
+}
+
+// hold makes the session of a root take over the holders of its conversation, with the move.
+func (l *loop) hold(m *run.Move, path []string) {
+	setHolders(m, path)
+	if row := l.Row; row.Parent == 0 && row.Session != "" {
+		m.Also(func(tx *store.Tx) error { return l.Sessions().Hold(tx, row.Session, row.Owner, path) })
+	}
 }
 
 // follow begins a run with the call that leads to the agent which holds the conversation. Its message has no text, and its
 // step no model. Where there is no such call any more, the conversation is back.
-func (a *LLM) follow(r *run, step store.Step) error {
-	to := r.rec.holders[0]
-	w := a.judge(message.ToolCall{ID: id.New(), Name: handoffPrefix + to, Args: json.RawMessage("{}")})
-	m := r.move()
-	if t, ok := a.agentTool(w.Name); !ok || !t.spec.Final || w.refusal != nil {
-		r.e.log.Warn("an agent answers itself, because it does not give its conversation to the other any more", "run", r.row.ID, "agent", r.row.Owner, "other", to)
-		m.gives = true
-		m.holders(nil)
-		return r.commit(m)
+func (l *loop) follow(step store.Step) error {
+	to := holders(l.Record)[0]
+	w := l.Judge(message.ToolCall{ID: id.New(), Name: HandoffPrefix + to, Args: json.RawMessage("{}")})
+	m := l.Move()
+	if t, ok := l.agentTool(w.Name); !ok || !t.spec.Final || w.Refusal != nil {
+		l.Log().Warn("an agent answers itself, because it does not give its conversation to the other any more", "run", l.Row.ID, "agent", l.Row.Owner, "other", to)
+		l.hold(m, nil)
+		return l.Commit(m)
 	}
-	index := m.message(message.Message{Role: message.Assistant, AgentID: r.row.Owner, ToolCalls: []message.ToolCall{w.ToolCall}})
-	m.say(event.ToolCallStart, callHead{w.ID, w.Name})
-	m.emit(toolCallEnd(w.ToolCall), index, callHead{ToolCallID: w.ID})
-	return a.claim(r, m, step, index, []wish{w})
+	index := m.Message(message.Message{Role: message.Assistant, AgentID: l.Row.Owner, ToolCalls: []message.ToolCall{w.ToolCall}})
+	m.Say(event.ToolCallStart, callHead{w.ID, w.Name})
+	m.Emit(toolCallEnd(w.ToolCall), index, callHead{ToolCallID: w.ID})
+	return l.claim(m, step, index, []run.Wish{w})
 }
 
 // A gift is what became of a conversation that was given away.
 type gift struct {
 	output json.RawMessage
-	text   string   // the output as a message tells it
+	text   string   // the output as a message shows it
 	path   []string // from the agent that it was given to
 	holder string   // the last of those: it answered
 }
 
 // given finds out whether the latest calls, all of which are through, have given the conversation away; nil: they have not.
-// A run that goes on after an approval told of some of them before.
-func (a *LLM) given(r *run, m *move) (*gift, error) {
-	for i := range slices.Backward(r.rec.calls) {
-		c := r.rec.calls[i]
-		if changed := m.callAt(c.Index); changed != nil {
-			c = *changed
-		}
-		if c.Asked != r.rec.calls[len(r.rec.calls)-1].Asked {
+// A run that continues after an approval has reported some of them before.
+func (l *loop) given(m *run.Move) (*gift, error) {
+	calls := l.Record.Calls
+	for _, c := range slices.Backward(calls) {
+		if c = m.Call(c); c.Asked != calls[len(calls)-1].Asked {
 			break
 		}
-		t, known := a.Tools.Get(c.Name)
+		t, known := l.Tools.Get(c.Name)
 		if !known || !t.Spec().Final || c.Phase != store.CallDone {
 			continue
 		}
-		o := m.outcomeAt(r, c.Answered)
+		o := m.Outcome(l.Run, &c)
 		if o == nil || o.Failed() {
 			continue
 		}
-		g := &gift{output: o.Output, holder: c.Name[len(handoffPrefix):]} // where the call was replayed
-		if k, err := r.readChild(&c); err != nil {
-			return nil, fmt.Errorf("%w: %w", errLeft, err)
+		g := &gift{output: o.Output, holder: c.Name[len(HandoffPrefix):]} // where the call was replayed
+		if k, err := l.ChildOf(&c); err != nil {
+			return nil, fmt.Errorf("%w: %w", run.ErrLeft, err)
 		} else if k != nil {
-			kid := r.newChild(*k.row, k.rec, r.e.registration(k.row.Owner), c.ID)
-			kid.cancel(nil)
-			g.output, g.holder = kid.output(), k.row.Current
-			g.path = append(g.path, k.row.Owner)
-			g.path = append(g.path, k.rec.holders...)
+			g.output, g.holder = run.Output(k.Row, k.Record), k.Row.Current
+			g.path = append([]string{k.Row.Owner}, holders(k.Record)...)
 		}
 		if json.Unmarshal(g.output, &g.text) != nil {
 			g.text = string(g.output)
@@ -89,25 +98,25 @@ func (a *LLM) given(r *run, m *move) (*gift, error) {
 }
 
 // say adds the answer to the transcript, as the word of the agent that gave it.
-func (g *gift) say(m *move) {
-	index := m.message(message.Message{Role: message.Assistant, AgentID: g.holder, Content: message.Text(g.text)})
+func (g *gift) say(m *run.Move) {
+	index := m.Message(message.Message{Role: message.Assistant, AgentID: g.holder, Content: message.Text(g.text)})
 	if g.text != "" {
-		m.emit(textComplete(g.text), index, struct{}{})
+		m.Emit(textComplete(g.text), index, struct{}{})
 	}
 }
 
-// end ends the run with the answer. It has the form that this agent's answers have.
-func (a *LLM) end(r *run, m *move, g *gift) error {
-	if a.Output != nil {
+// give ends the run with the answer of the agent that has the conversation. It has the form that this agent's answers have.
+func (l *loop) give(m *run.Move, g *gift) error {
+	if l.Output != nil {
 		var err error
-		if g.output, err = a.Output.parse(g.text); err != nil {
-			return r.finish(m, store.Failed, err)
+		if g.output, err = l.Output.parse(g.text); err != nil {
+			return l.End(m, store.Failed, err)
 		}
 	}
-	m.slot(store.OutputSlot, g.output)
-	m.row.Current, m.gives = g.holder, true
-	m.holders(direct(r.row.Owner, g.path))
-	return r.finish(m, store.Completed, nil)
+	m.Slot(store.OutputSlot, g.output)
+	m.Run.Current = g.holder
+	l.hold(m, direct(l.Row.Owner, g.path))
+	return l.End(m, store.Completed, nil)
 }
 
 // direct leaves out of a path of agents what leads back to where it has been: whoever is given a conversation back holds it.

@@ -13,7 +13,10 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/provider"
+	"agentd/server/recording"
+	"agentd/server/run"
 	"agentd/server/schema"
+	"agentd/server/takeover"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -89,7 +92,7 @@ func quiet(string) {}
 func (r *rig) say(session, text string) (agent.RunResult, []event.Event) {
 	r.t.Helper()
 	in, _ := json.Marshal(text)
-	h := r.start(agent.StartRequest{AgentID: "desk", Input: in, SessionID: session})
+	h := r.start(run.StartRequest{Owner: "desk", Input: in, SessionID: session})
 	return r.wait(h), r.events("desk", h.ID)
 }
 
@@ -135,7 +138,7 @@ func TestTransfer(t *testing.T) {
 	// Others are not led astray: not another agent of the session, nor another session.
 	r.say("s", "hello")
 	asked.since()
-	h := r.start(agent.StartRequest{AgentID: "clerk", Input: json.RawMessage(`"hello"`), SessionID: "s"})
+	h := r.start(run.StartRequest{Owner: "clerk", Input: json.RawMessage(`"hello"`), SessionID: "s"})
 	if res := r.wait(h); string(res.Output) != `"clerk: hello"` || len(res.State.Handoffs) != 0 {
 		t.Errorf("another agent of the session: %s", res.Output)
 	}
@@ -232,7 +235,7 @@ func TestTransferWaits(t *testing.T) {
 			for res.Status == store.Awaiting {
 				p := res.State.PendingApprovals[0]
 				r.restart()
-				res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: granted})
+				res = resume(t, r, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: granted})
 			}
 			holder := "clerk"
 			if !granted {
@@ -263,9 +266,9 @@ func TestTransferToAWaitingRun(t *testing.T) {
 	register, asked, _ := office(t, quiet, func(d, _, _ *agent.LLM) { desk = d })
 	r := newRig(t, register)
 	first, _ := r.say("s", "pay")
-	second := r.start(agent.StartRequest{AgentID: "desk", Input: json.RawMessage(`"own"`), SessionID: "s", Queue: true})
+	second := r.start(run.StartRequest{Owner: "desk", Input: json.RawMessage(`"own"`), SessionID: "s", Queue: true})
 	p := first.State.PendingApprovals[0]
-	resume(t, r, first.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	resume(t, r, first.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 	if res := r.wait(second); string(res.Output) != `"clerk: own"` {
 		t.Errorf("the run that waited: %s %s", res.Status, res.Output)
 	}
@@ -277,7 +280,7 @@ func TestTransferToAWaitingRun(t *testing.T) {
 			t.Fatalf("to be allowed: %s %+v", res.Status, res.State.PendingApprovals)
 		}
 		r.restart()
-		res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: granted})
+		res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: granted})
 		if res.Status != store.Completed || asked.since() != map[bool]string{true: "clerk", false: "desk"}[granted] {
 			t.Errorf("granted %v: %s %s", granted, res.Status, res.Output)
 		}
@@ -293,9 +296,9 @@ func TestTransferImported(t *testing.T) {
 	text := encode(t, res.State)
 	register, asked, pay := office(t, quiet, nil)
 	there := newRig(t, register)
-	there.imports(state(t, text), agent.ImportOptions{})
+	there.imports(state(t, text), takeover.Options{})
 	p := res.State.PendingApprovals[0]
-	res = resume(t, there, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	res = resume(t, there, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 	if res.Status != store.Completed || string(res.Output) != `"clerk: paid"` || pay.count() != 1 || res.State.CurrentAgentID != "clerk" {
 		t.Errorf("imported: %s %s by %s with %d payments, %+v", res.Status, res.Output, res.State.CurrentAgentID, pay.count(), res.Error)
 	}
@@ -310,7 +313,7 @@ func TestTransferAborted(t *testing.T) {
 	register, asked, _ := office(t, quiet, nil)
 	r := newRig(t, register)
 	res, _ := r.say("s", "pay")
-	if status, err := r.engine.Abort(t.Context(), res.State.ID, agent.AbortOptions{}); status != store.Aborted || err != nil {
+	if status, err := r.engine.Abort(t.Context(), res.State.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
 		t.Fatalf("Abort = %s, %v", status, err)
 	}
 	asked.since()
@@ -351,11 +354,11 @@ func TestTransferOutput(t *testing.T) {
 
 // TestTransferRecorded: a run that began with what no model asked for has no cassette; one that gives away has.
 func TestTransferRecorded(t *testing.T) {
-	register, _, _ := office(t, quiet, func(desk, _, _ *agent.LLM) { desk.Record = true })
+	register, _, _ := office(t, quiet, func(desk, _, _ *agent.LLM) { desk.Recorded = true })
 	r := newRig(t, register)
 	for i, text := range []string{"hello", "hello", "fail"} {
 		res, _ := r.say("s", text)
-		if err := r.engine.Cassette(t.Context(), res.State.ID, io.Discard); (i > 0) != fault.Is(err, fault.RunNotRecorded) || i == 0 && err != nil {
+		if err := recording.Export(t.Context(), r.engine, res.State.ID, io.Discard); (i > 0) != fault.Is(err, fault.RunNotRecorded) || i == 0 && err != nil {
 			t.Errorf("%d: %q: %v", i, text, err)
 		}
 	}
@@ -372,7 +375,7 @@ func TestTransferredState(t *testing.T) {
 	st := state(t, encode(t, res.State))
 	st.ID, st.SessionID = "elsewhere", ""
 	want := encode(t, st)
-	r.imports(st, agent.ImportOptions{})
+	r.imports(st, takeover.Options{})
 	if got := encode(t, r.state("elsewhere")); got != want {
 		t.Errorf("imported:\n got %s\nwant %s", got, want)
 	}
@@ -405,7 +408,7 @@ func TestCrashAtEveryStepOfATransfer(t *testing.T) {
 		}
 	}
 	register, _, _ := office(t, snap, nil)
-	r = newAuditedRig(t, register, func(_ context.Context, list []agent.Happening) error {
+	r = newAuditedRig(t, register, func(_ context.Context, list []run.Happening) error {
 		snap("before " + list[0].AgentID + " " + list[0].Event)
 		return nil
 	})
@@ -416,7 +419,7 @@ func TestCrashAtEveryStepOfATransfer(t *testing.T) {
 		for res.Status == store.Awaiting {
 			snap("parked")
 			p := res.State.PendingApprovals[0]
-			res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+			res = resume(t, r, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		}
 		snap("completed")
 		ids = append(ids, res.State.ID)

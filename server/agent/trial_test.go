@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentd/server/agent"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -66,7 +67,7 @@ func TestProgressIsNoCrashLoop(t *testing.T) {
 			return []agent.Registration{{ID: "opaque", Agent: opaque}, {ID: "llm", LLM: llm(t, `{"turns":[`+turns+`{"text":"done"}]}`, look)},
 				{ID: "parent", LLM: llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"subagent_llm","args":{"input":"x"}}]},{"text":"done"}]}`, agent.SubAgentTool("llm", ""))}}
 		})
-		h := r.start(agent.StartRequest{AgentID: kind, Input: json.RawMessage(`"go"`)})
+		h := r.start(run.StartRequest{Owner: kind, Input: json.RawMessage(`"go"`)})
 		for n := range crashes {
 			<-reached
 			if n > 0 && kind != "opaque" { // the call that the crash interrupted is made again; let it end, and begin the next
@@ -109,7 +110,7 @@ func TestSuspectsAreTriedOneByOne(t *testing.T) {
 	r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"look","args":{}}]},{"text":"done"}]}`, look)))
 	var ids []string
 	for range 10 {
-		ids = append(ids, r.start(agent.StartRequest{AgentID: "a"}).ID)
+		ids = append(ids, r.start(run.StartRequest{Owner: "a"}).ID)
 	}
 	waitFor(t, func() bool { return moving.Load() == 10 })
 	r.crash()
@@ -138,7 +139,7 @@ func TestAbortOfASuspectThatWaits(t *testing.T) {
 		return tool.Result{}, ctx.Err()
 	})
 	r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"look","args":{}}]},{"text":"done"}]}`, look)))
-	a, b := r.start(agent.StartRequest{AgentID: "a"}), r.start(agent.StartRequest{AgentID: "a"})
+	a, b := r.start(run.StartRequest{Owner: "a"}), r.start(run.StartRequest{Owner: "a"})
 	for range 2 {
 		<-began
 		<-began
@@ -147,7 +148,7 @@ func TestAbortOfASuspectThatWaits(t *testing.T) {
 	if first := <-began; first != a.ID {
 		t.Errorf("the first to be tried is %s, want the oldest", first)
 	}
-	if status, err := r.engine.Abort(t.Context(), b.ID, agent.AbortOptions{}); status != store.Aborted || err != nil {
+	if status, err := r.engine.Abort(t.Context(), b.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
 		t.Errorf("Abort of the run that waits = %s, %v", status, err)
 	}
 	r.crash()
@@ -165,7 +166,7 @@ func TestOrphansEnd(t *testing.T) {
 	pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
 	hang(pay)
 	r := newRig(t, payer(t, pay, false))
-	h := r.start(agent.StartRequest{AgentID: "desk", Input: json.RawMessage(`"go"`)})
+	h := r.start(run.StartRequest{Owner: "desk", Input: json.RawMessage(`"go"`)})
 	waitFor(t, func() bool { return pay.count() == 1 })
 	r.crash()
 	r.settled(h.ID)

@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -36,7 +37,7 @@ func TestUnknownOutcomeNeedsLeave(t *testing.T) {
 			pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
 			hang(pay)
 			r := newRig(t, tc.make(pay))
-			h := r.start(agent.StartRequest{AgentID: "a"})
+			h := r.start(run.StartRequest{Owner: "a"})
 			waitFor(t, func() bool { return pay.count() == 1 })
 			pay.succeed()
 			r.restart()
@@ -45,11 +46,11 @@ func TestUnknownOutcomeNeedsLeave(t *testing.T) {
 				t.Fatalf("after the restart %s waits for %+v, want one call of unknown outcome", s.Status, s.PendingApprovals)
 			}
 			p := s.PendingApprovals[0]
-			word := agent.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true}
+			word := run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true}
 			leave := word
 			leave.Again = true
-			for _, decisions := range [][]agent.Decision{{word}, {leave, word}, {word, {ToolCallID: "other", Granted: true}}} { // of several for one call, the last counts
-				_, _, err := r.engine.Resume(t.Context(), h.ID, decisions, "tester")
+			for _, decisions := range [][]run.Decision{{word}, {leave, word}, {word, {ToolCallID: "other", Granted: true}}} { // of several for one call, the last counts
+				_, _, err := r.engine.Resume(t.Context(), h.ID, decisions, "tester", nil)
 				if f := fault.Of(err); !fault.Is(err, fault.OutcomeUnknown) || fmt.Sprint(f.Extra["toolCallId"]) != p.ToolCallID {
 					t.Errorf("Resume(%+v) = %v, want outcome-unknown of %s", decisions, err, p.ToolCallID)
 				}
@@ -100,7 +101,7 @@ func TestUnknownOutcomeWithoutACrash(t *testing.T) {
 			t.Errorf("the approval is %+v, before it %+v", p, p.Previous)
 		}
 		r.restart()
-		res = resume(t, r, res.State.ID, agent.Decision{ToolCallID: p.ToolCallID, Granted: again, Again: again, Reason: "I looked"})
+		res = resume(t, r, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, Granted: again, Again: again, Reason: "I looked"})
 		want, calls := "end: paid", 2
 		if !again {
 			want, calls = told+" A person decided not to repeat it: I looked", 1
@@ -128,11 +129,11 @@ func TestTimeOutOfATool(t *testing.T) {
 // TestAbortWithACallInFlight: what the call has done stays a question, however the run was aborted, and the run ends when
 // that is answered.
 func TestAbortWithACallInFlight(t *testing.T) {
-	for _, opts := range []agent.AbortOptions{{}, {NoWait: true}, {OnPending: "hold"}, {OnPending: "fail", NoWait: true}} {
+	for _, opts := range []run.AbortOptions{{}, {NoWait: true}, {OnPending: "hold"}, {OnPending: "fail", NoWait: true}} {
 		pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
 		hang(pay)
 		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"pay","args":{}}]},{"text":"never"}]}`, pay)))
-		h := r.start(agent.StartRequest{AgentID: "a"})
+		h := r.start(run.StartRequest{Owner: "a"})
 		waitFor(t, func() bool { return pay.count() == 1 })
 		if _, err := r.engine.Abort(t.Context(), h.ID, opts); err != nil {
 			t.Fatal(err)
@@ -143,7 +144,7 @@ func TestAbortWithACallInFlight(t *testing.T) {
 		if len(s.PendingApprovals) != 1 || !s.PendingApprovals[0].MayHaveHappened() || s.Error.Code != "run-aborted" || len(waiting) != 1 || err != nil {
 			t.Fatalf("%+v: %s %+v waits for %+v", opts, s.Status, s.Error, s.PendingApprovals)
 		}
-		if _, _, err := r.engine.Resume(t.Context(), h.ID, []agent.Decision{{ToolCallID: s.PendingApprovals[0].ToolCallID, Reason: "seen"}}, "ann"); err != nil {
+		if _, _, err := r.engine.Resume(t.Context(), h.ID, []run.Decision{{ToolCallID: s.PendingApprovals[0].ToolCallID, Reason: "seen"}}, "ann", nil); err != nil {
 			t.Fatal(err)
 		}
 		waitFor(t, func() bool { return r.settled(h.ID).Status.Terminal() })

@@ -13,7 +13,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/manifest"
-	"agentd/server/replay"
+	"agentd/server/recording"
 )
 
 func (c *call) replay(ctx context.Context) error {
@@ -35,7 +35,7 @@ func (c *call) replay(ctx context.Context) error {
 		return err
 	}
 	return interruptible(ctx, func(ctx context.Context) error {
-		report, err := replay.Run(ctx, reg, rec)
+		report, err := recording.Run(ctx, reg, rec)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *cassett
 }
 
 // sayReplay says what came of a replay.
-func (c *call) sayReplay(w sheet, r replay.Report) {
+func (c *call) sayReplay(w sheet, r recording.Report) {
 	for _, note := range r.Notes {
 		fmt.Fprintf(c.stderr, "agentd: %s\n", printable(note))
 	}

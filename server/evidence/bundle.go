@@ -164,7 +164,7 @@ type callLine struct {
 	SettledAt  int64           `json:"settledAt,omitempty"`
 	ChildRunID string          `json:"childRunId,omitempty"`
 	Reason     string          `json:"reason,omitempty"`
-	Decision   json.RawMessage `json:"decision,omitempty"` // an agent.Decided
+	Decision   json.RawMessage `json:"decision,omitempty"` // an run.Decided
 }
 
 // An approvalLine is a line of the member approvals.

@@ -16,6 +16,7 @@ import (
 	"agentd/server/external"
 	"agentd/server/fault"
 	"agentd/server/proc"
+	"agentd/server/run"
 	"agentd/server/secret"
 )
 
@@ -194,7 +195,7 @@ esac`).(agent.Resumer)
 		t.Errorf("said = %s, want %s", sink, want)
 	}
 	res, err = a.Resume(t.Context(), input("hi"), agent.Resumption{State: sink.state,
-		Approvals: []agent.Decision{{ToolCallID: "c", Granted: true, Reason: "of the person"}, {ToolCallID: "d", Reason: "no"}}}, sink)
+		Approvals: []run.Decision{{ToolCallID: "c", Granted: true, Reason: "of the person"}, {ToolCallID: "d", Reason: "no"}}}, sink)
 	if err != nil || output(t, res) != `"told"` {
 		t.Errorf("Resume() = %s, %v; want told", output(t, res), err)
 	}

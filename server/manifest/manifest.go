@@ -11,6 +11,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/external"
 	"agentd/server/fault"
+	"agentd/server/message"
 	"agentd/server/outbound"
 	"agentd/server/proc"
 	"agentd/server/provider"
@@ -197,7 +198,7 @@ func (b *builder) tools() {
 
 func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	a := &agent.LLM{Instructions: c.Instructions.Text, Temperature: c.Temperature, MaxTokens: c.MaxOutputTokens, MaxSteps: c.MaxSteps,
-		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens, Record: c.Record,
+		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens, Recorded: c.Record,
 		Budget: agent.Budget{Tokens: int64(c.Budget.Tokens), CostUSD: c.Budget.CostUSD, ToolCalls: c.Budget.ToolCalls, Wall: c.Budget.Wall.Duration()}}
 	if a.ToolChoice.Tool = c.ToolChoice.Tool; c.ToolChoice.Mode != "auto" {
 		a.ToolChoice.Mode = c.ToolChoice.Mode
@@ -210,8 +211,8 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 		}
 	}
 	names := slices.Clone(c.Tools)
-	if len(names)+len(c.SubAgents)+len(c.Handoffs) > 0 && !slices.Contains(names, tool.ReadResultName) {
-		names = append(names, tool.ReadResultName) // whoever has tools may get results too large to show
+	if len(names)+len(c.SubAgents)+len(c.Handoffs) > 0 && !slices.Contains(names, message.ReadResultName) {
+		names = append(names, message.ReadResultName) // whoever has tools may get results too large to show
 	}
 	var tools []tool.Tool
 	for _, name := range names {

@@ -56,7 +56,7 @@ func TestCost(t *testing.T) {
 
 func TestEstimate(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "a": 1, "abcd": 1, "abcde": 2, "éééé": 1} {
-		if got := provider.Estimate(text); got != want {
+		if got := message.Estimate(text); got != want {
 			t.Errorf("Estimate(%q) = %d, want %d", text, got, want)
 		}
 	}

@@ -117,10 +117,6 @@ type Incomplete struct {
 	ArgsPrefix string
 }
 
-// Estimate guesses the number of tokens of a text: a quarter of its characters, rounded up. Four characters a token
-// is the usual rule of thumb for English; other scripts need more tokens.
-func Estimate(text string) int { return tokens(utf8.RuneCountInString(text)) }
-
 func tokens(chars int) int { return (chars + 3) / 4 }
 
 // imageTokens is what an image is estimated at: one of 1024 by 1024 pixels in high detail, as OpenAI counts them (four tiles
@@ -154,7 +150,7 @@ func estimate(req *Request, res *Response) message.Usage {
 	}
 	u := message.Usage{PromptTokens: int64(tokens(read) + images*imageTokens), CompletionTokens: int64(tokens(written)), Estimated: true}
 	if res.Reasoning != "" {
-		u.ReasoningTokens = new(int64(Estimate(res.Reasoning)))
+		u.ReasoningTokens = new(int64(message.Estimate(res.Reasoning)))
 	}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens + message.Value(u.ReasoningTokens)
 	return u

@@ -13,6 +13,7 @@ import (
 	"agentd/server/gate"
 	"agentd/server/idem"
 	"agentd/server/openapi"
+	"agentd/server/run"
 	"agentd/server/stream"
 	"agentd/store"
 )
@@ -133,7 +134,7 @@ func summary(reg *agent.Registration) AgentSummary {
 
 // start starts a run. The request's key is bound to it, and stands for what first tells of it, if that is given.
 func (a *Agents) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
-	h, err := a.Runs.Engine.Start(ctx, agent.StartRequest{AgentID: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
+	h, err := a.Runs.Engine.Start(ctx, run.StartRequest{Owner: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
 		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
 		Also: func(tx *store.Tx, runID string, status store.Status) error {
 			if first == nil {

@@ -13,6 +13,7 @@ import (
 	"agentd/server/gate"
 	"agentd/server/idem"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -40,7 +41,7 @@ type Directive struct {
 
 // ApprovalList is the answer of GET /approvals.
 type ApprovalList struct {
-	Approvals []agent.Waiting `json:"approvals"`
+	Approvals []run.Waiting `json:"approvals"`
 }
 
 // Approvals is the routes of decisions on tool calls.
@@ -81,15 +82,15 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 	if len(bodies) == 0 {
 		return RunAnswer{}, fault.Invalid("The request is not valid.", fault.At("is required", "approvals"))
 	}
-	decisions := make([]agent.Decision, len(bodies))
+	decisions := make([]run.Decision, len(bodies))
 	for i, b := range bodies {
-		decisions[i] = agent.Decision(b)
+		decisions[i] = run.Decision(b)
 	}
 	if err := a.mayDecide(ctx, c.Principal, in.RunID, decisions); err != nil {
 		return RunAnswer{}, err
 	}
-	var decided []agent.Verdict
-	h, unmatched, err := a.Runs.Engine.ResumeAlso(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []agent.Verdict, unmatched []agent.Decision) error {
+	var decided []run.Verdict
+	h, unmatched, err := a.Runs.Engine.Resume(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []run.Verdict, unmatched []run.Decision) error {
 		decided = made
 		return c.remember(tx, idem.Answer{Run: in.RunID, Bound: true}, unmatchedBody{decisionBodies(unmatched)})
 	})
@@ -115,8 +116,8 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 
 // mayDecide checks that a principal may decide on calls of child runs: who may decide for the root run's agent may not thereby
 // decide for every agent that it calls.
-func (a *Approvals) mayDecide(ctx context.Context, p auth.Principal, runID string, decisions []agent.Decision) error {
-	if !slices.ContainsFunc(decisions, func(d agent.Decision) bool { return d.SubRunToolCallID != "" }) {
+func (a *Approvals) mayDecide(ctx context.Context, p auth.Principal, runID string, decisions []run.Decision) error {
+	if !slices.ContainsFunc(decisions, func(d run.Decision) bool { return d.SubRunToolCallID != "" }) {
 		return nil
 	}
 	owners, err := a.Runs.Engine.Askers(ctx, runID, decisions)
@@ -137,7 +138,7 @@ const maxTold = 24 << 10
 
 // tellDecisions has the request's entry in the audit chain say what it has decided for good: that shows who decided also
 // where tool events are not recorded. What would make the entry too long is told as a number.
-func tellDecisions(q *gate.Request, runID string, decided []agent.Verdict) {
+func tellDecisions(q *gate.Request, runID string, decided []run.Verdict) {
 	told, size := []any{}, 0
 	for _, v := range decided {
 		id, err := message.Encode(v.ToolCallID)
@@ -166,7 +167,7 @@ type unmatchedBody struct {
 	Unmatched []DecisionBody `json:"unmatched,omitempty"`
 }
 
-func decisionBodies(list []agent.Decision) (bodies []DecisionBody) {
+func decisionBodies(list []run.Decision) (bodies []DecisionBody) {
 	for _, d := range list {
 		bodies = append(bodies, DecisionBody(d))
 	}

@@ -5,6 +5,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/openapi"
+	"agentd/server/recording"
 )
 
 func (a *Runs) cassetteRoute() Route {
@@ -16,5 +17,5 @@ func (a *Runs) cassetteRoute() Route {
 }
 
 func (a *Runs) runCassette(w http.ResponseWriter, r *http.Request, _ Call, in runInputID) error {
-	return a.Engine.Cassette(r.Context(), in.RunID, newDownload(w, ndjson))
+	return recording.Export(r.Context(), a.Engine, in.RunID, newDownload(w, ndjson))
 }

@@ -6,12 +6,12 @@ import (
 	"net/http"
 
 	"agentd/auth"
-	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/message"
 	"agentd/server/openapi"
+	"agentd/server/run"
 	"agentd/server/stream"
 )
 
@@ -56,14 +56,14 @@ func (a *Realtime) Routes() []Route {
 // Cancel aborts a run for a client of the realtime protocol, if the client may. It reports whether the run had not ended
 // yet. Only an abort, or the refusal of one, has an entry in the audit chain.
 func (a *Runs) Cancel(ctx context.Context, p auth.Principal, runID string, c stream.Cancellation) (bool, error) {
-	run, err := a.Engine.Identify(ctx, runID)
+	known, err := a.Engine.Identify(ctx, runID)
 	if err != nil {
 		return false, err
 	}
-	entry := audit.Record{Action: c.Action, Target: "run:" + runID, Context: audit.Context{RunID: run.ID, SessionID: run.Session},
+	entry := audit.Record{Action: c.Action, Target: "run:" + runID, Context: audit.Context{RunID: known.ID, SessionID: known.Session},
 		Metadata: abortDetails(c.Drain, c.OnPendingApprovals)}
 	entry.Metadata["transport"] = "ws"
-	if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "invoke", Target: run.Owner}); err != nil {
+	if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "invoke", Target: known.Owner}); err != nil {
 		return false, cmp.Or(a.Record(ctx, p, entry, err), err)
 	}
 	row, err := a.Engine.Find(ctx, runID)
@@ -73,7 +73,7 @@ func (a *Runs) Cancel(ctx context.Context, p auth.Principal, runID string, c str
 	if err := a.Record(ctx, p, entry, nil); err != nil {
 		return false, err
 	}
-	_, err = a.Engine.Abort(ctx, runID, agent.AbortOptions{Drain: c.Drain, OnPending: c.OnPendingApprovals, Reason: c.Reason, NoWait: true})
+	_, err = a.Engine.Abort(ctx, runID, run.AbortOptions{Drain: c.Drain, OnPending: c.OnPendingApprovals, Reason: c.Reason, NoWait: true})
 	return err == nil, err
 }
 

@@ -7,12 +7,12 @@ import (
 	"reflect"
 
 	"agentd/auth"
-	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/idem"
 	"agentd/server/runstate"
+	"agentd/server/takeover"
 	"agentd/store"
 )
 
@@ -26,7 +26,7 @@ type RunImport struct {
 }
 
 // runImportOf is the wire form of what an import made.
-func runImportOf(v agent.Imported) RunImport { return RunImport(v) }
+func runImportOf(v takeover.Imported) RunImport { return RunImport(v) }
 
 func (a *Runs) importRoute() Route {
 	return Route{Method: "POST", Path: "/runs/import", Access: "runs:import", Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
@@ -44,12 +44,12 @@ func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 	if err != nil {
 		return RunImport{}, err
 	}
-	made, err := a.Engine.Import(ctx, st, agent.ImportOptions{SessionID: in.SessionID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(),
+	made, err := takeover.Import(ctx, a.Engine, st, takeover.Options{SessionID: in.SessionID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(),
 		MayJoin: may(c.Principal, "sessions", "write", cmp.Or(in.SessionID, st.SessionID)),
 		May: func(agentID string) error {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
 		},
-		Also: func(tx *store.Tx, v agent.Imported) error {
+		Also: func(tx *store.Tx, v takeover.Imported) error {
 			return c.remember(tx, idem.Answer{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, runImportOf(v))
 		}})
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/server/fault"
+	"agentd/server/run"
 	"agentd/server/stream"
 	"agentd/store"
 )
@@ -131,6 +132,6 @@ func readable(p auth.Principal) []string {
 
 func (a *Runs) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer, error) {
 	c.Request.On("", abortDetails(in.Body.Drain, in.Body.OnPendingApprovals))
-	status, err := a.Engine.Abort(ctx, in.RunID, agent.AbortOptions{Drain: in.Body.Drain, OnPending: in.Body.OnPendingApprovals, Reason: in.Body.Reason})
+	status, err := a.Engine.Abort(ctx, in.RunID, run.AbortOptions{Drain: in.Body.Drain, OnPending: in.Body.OnPendingApprovals, Reason: in.Body.Reason})
 	return AbortAnswer{RunID: in.RunID, Status: status}, err
 }

@@ -22,10 +22,10 @@ func use(t testing.TB, ctx context.Context, tl tool.Tool, c tool.Call, args stri
 	name := tl.Spec().Name
 	c.Args = json.RawMessage(args)
 	if o := s.Check(&message.ToolCall{Name: name, Args: c.Args}); o != nil {
-		return tool.Render(o)
+		return message.Render(o)
 	}
 	o := s.Execute(ctx, name, c).Outcome
-	return tool.Render(&o)
+	return message.Render(&o)
 }
 
 func TestClock(t *testing.T) {

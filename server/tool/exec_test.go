@@ -114,8 +114,8 @@ func TestExecOutputLimit(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "effect")); tc.cut && err != nil {
 			t.Errorf("%s: the program was ended before its effect: %v", tc.name, err)
 		}
-		if note := "\n\n[The tool wrote more than its limit; the rest was not kept.]"; strings.HasSuffix(tool.Render(&o), note) != tc.cut {
-			t.Errorf("%s: Render = %q, want the note: %v", tc.name, tool.Render(&o), tc.cut)
+		if note := "\n\n[The tool wrote more than its limit; the rest was not kept.]"; strings.HasSuffix(message.Render(&o), note) != tc.cut {
+			t.Errorf("%s: Render = %q, want the note: %v", tc.name, message.Render(&o), tc.cut)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (t execTool) collect(r io.Reader, stream func(Chunk)) (all []byte, cut bool
 		if cut {
 			continue
 		}
-		kept := cutBytes(text, left)
+		kept := message.Clean(text, left)
 		left, cut = left-len(kept), len(kept) < len(text)
 		emit(shown.Push(kept))
 	}

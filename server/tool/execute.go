@@ -85,8 +85,7 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 		settled := settleError(err)
 		settled.Unknown = unknown && !e.spec.Repeatable()
 		if l.streamed {
-			o := &settled.Outcome
-			o.Hint = clean(join(o.Hint, "A part of its output was streamed before."), maxHint)
+			settled.Outcome.AddHint("A part of its output was streamed before.")
 		}
 		return settled
 	}
@@ -184,10 +183,3 @@ func (s *Set) Wait(ctx context.Context) error {
 }
 
 func (s *Set) logger() *slog.Logger { return cmp.Or(s.Logger, slog.Default()) }
-
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + " " + b
-}

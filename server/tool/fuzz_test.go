@@ -45,7 +45,7 @@ func FuzzResult(f *testing.F) {
 			}
 			return
 		}
-		if !json.Valid(o.Output) || !utf8.Valid(o.Output) || bytes.ContainsAny(o.Output, "\r\n") || strings.TrimSpace(tool.Render(&o)) == "" {
+		if !json.Valid(o.Output) || !utf8.Valid(o.Output) || bytes.ContainsAny(o.Output, "\r\n") || strings.TrimSpace(message.Render(&o)) == "" {
 			t.Errorf("Settle(%q) = %q, want JSON on one line", output, o.Output)
 		}
 		if first.Spill != nil && (o.ResultHandle == nil || int64(len(first.Spill.Data)) != o.ResultHandle.Bytes || !strings.HasPrefix(string(first.Spill.Data), o.ResultHandle.Preview)) {

@@ -434,7 +434,7 @@ func ExampleNewHTTP() {
 	}
 	settled := tools.Execute(context.Background(), "weather", tool.Call{ID: "c1", Args: json.RawMessage(`{"city":"Rio de Janeiro"}`)})
 	fmt.Println(rec.req.URL)
-	fmt.Println(tool.Render(&settled.Outcome))
+	fmt.Println(message.Render(&settled.Outcome))
 	// Output:
 	// https://wx.intra/v1/Rio%20de%20Janeiro
 	// ok

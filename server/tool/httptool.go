@@ -144,7 +144,7 @@ func (t *httpTool) Execute(ctx context.Context, call Call) (Result, error) {
 	switch {
 	case int64(len(body)) > t.maxBytes: // the server has said that it succeeded
 		return Result{}, &Error{Kind: message.InvalidOutput, Message: fmt.Sprintf("The server answered %d, and the answer has more than %d bytes.", resp.StatusCode, t.maxBytes),
-			Hint: join("Ask for less at once.", t.warning())}
+			Hint: strings.TrimSpace("Ask for less at once. " + t.warning())}
 	case err != nil && ctx.Err() != nil:
 		return Result{}, context.Cause(ctx)
 	case err != nil:

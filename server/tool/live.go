@@ -56,7 +56,7 @@ func (l *live) keep(c Chunk) {
 	room := maxBuffer - l.size
 	l.truncated = len(c.Text)+len(c.Data) > room
 	if c.Kind == Text {
-		c.Text = cutBytes(c.Text, room)
+		c.Text = message.Clean(c.Text, room)
 		l.text.WriteString(c.Text)
 	} else if !l.truncated {
 		l.images = append(l.images, message.Part{Type: "image", MimeType: c.MediaType, Image: &message.Bytes{Enc: "base64", Data: c.Data}})

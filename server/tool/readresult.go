@@ -1,16 +1,13 @@
 package tool
 
 import (
+	"agentd/server/message"
 	"context"
 	"encoding/json"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 )
-
-// ReadResultName is the name of the tool that [NewReadResult] makes. It is worth offering once a transcript holds a
-// handle.
-const ReadResultName = "read_result"
 
 // A SpillReader finds what was kept beside the transcript of a run.
 type SpillReader interface {
@@ -28,7 +25,7 @@ const (
 // One call reads at most maxBytes, which is 64 KiB by default and at most 1 MiB. The next call continues at offset + bytes.
 func NewReadResult(spills SpillReader) Tool {
 	return Func(Spec{
-		Name: ReadResultName,
+		Name: message.ReadResultName,
 		Description: "Reads a part of an earlier result that was too long to show. Give the handle of that result, and either offset and " +
 			"length in bytes, or startLine and endLine. To read on, call again with offset set to offset + bytes of the last answer.",
 		Input: json.RawMessage(`{"type":"object","properties":{` +

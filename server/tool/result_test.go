@@ -54,7 +54,7 @@ func TestStreamedImages(t *testing.T) {
 	if len(o.ContentParts) != 1 || o.ContentParts[0].MimeType != "image/png" || string(o.ContentParts[0].Image.Data) != "png" {
 		t.Errorf("Execute = %+v, want one image", o)
 	}
-	if got, want := tool.Render(&o), "[image, image/png]"; got != want {
+	if got, want := message.Render(&o), "[image, image/png]"; got != want {
 		t.Errorf("Render = %q, want %q", got, want)
 	}
 }
@@ -98,7 +98,7 @@ func TestStreamIsCutAtTheBuffer(t *testing.T) {
 		if err := json.Unmarshal(o.Output, &body); err != nil || len(body) != tc.bytes || o.Truncated != tc.truncated || !utf8.ValidString(body) {
 			t.Errorf("%s: Execute kept %d bytes, truncated %v, want %d, %v", tc.name, len(body), o.Truncated, tc.bytes, tc.truncated)
 		}
-		if note := "\n\n[The tool wrote more than its limit; the rest was not kept.]"; strings.HasSuffix(tool.Render(&o), note) != tc.truncated {
+		if note := "\n\n[The tool wrote more than its limit; the rest was not kept.]"; strings.HasSuffix(message.Render(&o), note) != tc.truncated {
 			t.Errorf("%s: Render ends with the note: %v, want %v", tc.name, !tc.truncated, tc.truncated)
 		}
 	}
@@ -164,10 +164,10 @@ type read struct {
 func readBack(t *testing.T, s *tool.Set, c tool.Call, args string) (read, message.Outcome) {
 	t.Helper()
 	c.Args = json.RawMessage(args)
-	if o := s.Check(&message.ToolCall{Name: tool.ReadResultName, Args: c.Args}); o != nil {
+	if o := s.Check(&message.ToolCall{Name: message.ReadResultName, Args: c.Args}); o != nil {
 		t.Fatalf("Check(%s) = %+v", args, o)
 	}
-	o := s.Execute(t.Context(), tool.ReadResultName, c).Outcome
+	o := s.Execute(t.Context(), message.ReadResultName, c).Outcome
 	var r read
 	if !o.Failed() {
 		if err := json.Unmarshal(o.Output, &r); err != nil {
@@ -198,7 +198,7 @@ func TestSpillAndReadBack(t *testing.T) {
 		t.Errorf("the preview has %d characters, want the first 1000", utf8.RuneCountInString(h.Preview))
 	}
 	want := fmt.Sprintf("%s\n\n[This is the beginning of a result of %d bytes. Call read_result with handle %q to read on.]", h.Preview, len(big), h.URI)
-	if msg := tool.Render(&got.Outcome); msg != want {
+	if msg := message.Render(&got.Outcome); msg != want {
 		t.Errorf("Render = %q, want %q", msg, want)
 	}
 
@@ -302,7 +302,7 @@ func TestRender(t *testing.T) {
 		{"denied", message.Outcome{Kind: message.ApprovalDenied, Message: "The approval was denied: too risky", RecoveryHint: message.ReportToUser}, "Error: The approval was denied: too risky"},
 		{"denied without a word", message.Outcome{Kind: message.ApprovalDenied}, "Error: the approval was denied."},
 	} {
-		if got := tool.Render(&tc.o); got != tc.want {
+		if got := message.Render(&tc.o); got != tc.want {
 			t.Errorf("%s: Render = %q, want %q", tc.name, got, tc.want)
 		}
 	}
@@ -320,7 +320,7 @@ func TestFail(t *testing.T) {
 		{message.ApprovalDenied, false, message.ReportToUser}, {message.CapabilityBlocked, false, message.ReportToUser},
 		{message.AbortedCall, false, ""},
 	} {
-		o := tool.Fail("c", "t", tc.kind, strings.Repeat("é", 8<<10), strings.Repeat("x", 2000))
+		o := message.Fail("c", "t", tc.kind, strings.Repeat("é", 8<<10), strings.Repeat("x", 2000))
 		if o.Kind != tc.kind || o.Recoverable != tc.recoverable || o.RecoveryHint != tc.hint || o.ToolCallID != "c" || o.ToolName != "t" {
 			t.Errorf("Fail(%s) = %+v, want recoverable %v, %s", tc.kind, o, tc.recoverable, tc.hint)
 		}

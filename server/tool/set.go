@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/schema"
@@ -110,24 +108,11 @@ func (s *Set) Get(name string) (Tool, bool) {
 	return e.tool, true
 }
 
-// argsForm is the form in which arguments are matched, shown, hashed, kept and given to programs.
-var argsForm = canonical.Rules{Depth: message.MaxDepth, Exact: true}
-
-// Canonical returns arguments in their canonical form (RFC 8785), which is the same for each spelling of a value; absent
-// ones are {}. Arguments of which two readers could make different values are an error: a name that is there twice, a
-// number that a double changes, a text that is not Unicode.
-func Canonical(args json.RawMessage) (json.RawMessage, error) {
-	if len(bytes.TrimSpace(args)) == 0 {
-		return json.RawMessage("{}"), nil
-	}
-	return argsForm.Append(nil, args)
-}
-
 // Check puts the arguments of a call into their canonical form and returns nil for a call that can be made, else its
 // outcome: unknown_tool, or invalid_input with every problem of the arguments. Arguments without a canonical form stay as
 // they are. Execute does not check again.
 func (s *Set) Check(call *message.ToolCall) *message.Outcome {
-	args, err := Canonical(call.Args)
+	args, err := message.Arguments(call.Args)
 	if err == nil {
 		call.Args = args
 	}
@@ -136,15 +121,15 @@ func (s *Set) Check(call *message.ToolCall) *message.Outcome {
 		return s.unknown(call.ID, call.Name)
 	}
 	if err != nil {
-		return Fail(call.ID, call.Name, message.InvalidInput, "The arguments can be read in more than one way: "+err.Error()+".",
+		return message.Fail(call.ID, call.Name, message.InvalidInput, "The arguments can be read in more than one way: "+err.Error()+".",
 			"Send each name once, and numbers of more than 15 digits as texts.")
 	}
 	if args[0] != '{' {
-		return Fail(call.ID, call.Name, message.InvalidInput, "The arguments are not a JSON object.",
+		return message.Fail(call.ID, call.Name, message.InvalidInput, "The arguments are not a JSON object.",
 			"Send one JSON object that fits the tool's schema.")
 	}
 	if issues := e.args.Validate(args); issues != nil {
-		return Fail(call.ID, call.Name, message.InvalidInput, "The arguments do not fit the tool's schema: "+schema.Join(issues)+".",
+		return message.Fail(call.ID, call.Name, message.InvalidInput, "The arguments do not fit the tool's schema: "+schema.Join(issues)+".",
 			"Correct the named arguments.")
 	}
 	return nil
@@ -164,5 +149,5 @@ func (s *Set) unknown(id, name string) *message.Outcome {
 		}
 		hint += "."
 	}
-	return Fail(id, name, message.UnknownTool, fmt.Sprintf("There is no tool named %.80q.", name), hint)
+	return message.Fail(id, name, message.UnknownTool, fmt.Sprintf("There is no tool named %.80q.", name), hint)
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"agentd/server/message"
-	"agentd/server/provider"
-	"agentd/server/tool"
 	"agentd/store"
 )
 
@@ -62,14 +60,14 @@ func Outcome(msg message.Message, toolName string) *message.Outcome {
 
 // Answer is the tool message that tells a model of an outcome.
 func Answer(o *message.Outcome) message.Message {
-	return message.Message{Role: message.Tool, ToolCallID: o.ToolCallID, Content: message.Text(tool.Render(o))}
+	return message.Message{Role: message.Tool, ToolCallID: o.ToolCallID, Content: message.Text(message.Render(o))}
 }
 
 // Tokens estimates how many tokens a message takes in a model's context.
 func Tokens(m message.Message) int {
-	size := provider.Estimate(m.Content.String())
+	size := message.Estimate(m.Content.String())
 	for _, c := range m.ToolCalls {
-		size += provider.Estimate(string(c.Args))
+		size += message.Estimate(string(c.Args))
 	}
 	return size + 4
 }

@@ -1,0 +1,289 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"agentd/server/event"
+	"agentd/server/message"
+	"agentd/server/trace"
+	"agentd/server/transcript"
+	"agentd/store"
+)
+
+// A Move collects what one commit makes durable: a change of the store, whose Run is a copy of the run's row to be
+// changed at will, and what subscribers see of it. It belongs to the goroutine of the run.
+type Move struct {
+	store.Change
+	At int64 // milliseconds since 1970
+
+	entries  []Entry     // the messages of the change, decoded
+	events   []published // the events of the change, and transient ones among them
+	spans    []trace.Span
+	past     *past // the history, when the move begins a run of a session
+	used     *usage
+	also     func(*store.Tx) error
+	progress bool // the run is further than it was, so that no restart begins here again
+
+	counted, uncounted int // transient events that no durable event counts, before the move and after it; see count
+}
+
+// published is an event as subscribers see it.
+type published struct {
+	seq       int // 0: it is transient
+	ev        event.Event
+	lifecycle string
+}
+
+// usage is what a run has used, decoded.
+type usage struct {
+	total  message.Usage
+	models map[string]message.ModelUsage
+}
+
+func decodeUsage(row *store.Run) (*usage, error) {
+	u := &usage{models: map[string]message.ModelUsage{}}
+	if err := json.Unmarshal(row.Usage, &u.total); err != nil {
+		return nil, store.Damaged(err)
+	}
+	if err := json.Unmarshal(row.Models, &u.models); err != nil {
+		return nil, store.Damaged(err)
+	}
+	return u, nil
+}
+
+// Move begins a move of the run as it is after its last commit.
+func (r *Run) Move() *Move {
+	r.latest = max(r.latest, now()) // within a run time does not go back, whatever the clock does
+	m := &Move{At: r.latest}
+	m.Run = r.Row
+	m.Run.Was = r.Row.Status
+	return m
+}
+
+// Progress notes that the run gets further with the move: the crashes so far do not count any more.
+func (m *Move) Progress() { m.progress, m.Run.Attempt = true, 1 }
+
+// Also has fn write in the transaction of the move.
+func (m *Move) Also(fn func(*store.Tx) error) { m.also = fn }
+
+// Emit adds a durable event. When a message of the run at index holds a part of it, kept is stored in the place of its
+// fields, and the [Form] of the run rebuilds it; -1 and nil store all of it.
+func (m *Move) Emit(ev event.Event, index int, kept any) {
+	payload := ev.Payload
+	if kept != nil {
+		payload = event.New(ev.Type, kept).Payload
+	}
+	m.add(ev, index, payload, "")
+}
+
+func (m *Move) add(ev event.Event, index int, payload json.RawMessage, lifecycle string) {
+	m.Run.Events++
+	m.Events = append(m.Events, store.Event{Seq: m.Run.Events, Type: ev.Type, At: m.At, Message: index, Payload: payload})
+	m.events = append(m.events, published{m.Run.Events, ev, lifecycle})
+}
+
+// Say adds a durable event that is stored whole.
+func (m *Move) Say(typ string, fields any) { m.Emit(event.New(typ, fields), -1, nil) }
+
+// Transient adds an event that is published in its place among the others and is not stored.
+func (m *Move) Transient(ev event.Event) { m.events = append(m.events, published{ev: ev}) }
+
+// count notes on each durable event how many transient events come before it. The first of them are those that the run
+// has published and no durable event counts.
+func (m *Move) count(uncounted int) {
+	m.counted, m.uncounted = uncounted, uncounted
+	at := 0
+	for _, p := range m.events {
+		if p.seq == 0 {
+			m.uncounted++
+			continue
+		}
+		m.Events[at].Transient, m.uncounted = m.uncounted, 0
+		at++
+	}
+}
+
+// Message adds a message at the next index and returns that index.
+func (m *Move) Message(msg message.Message) int {
+	i := m.Run.Messages
+	m.Run.Messages++
+	var o *message.Outcome
+	if msg.Role == message.Tool {
+		o = transcript.Outcome(msg, "")
+	}
+	m.MessageAt(i, msg, o)
+	return i
+}
+
+// MessageAt adds a message at an index that was reserved; o is the outcome that a tool message reports, else nil.
+func (m *Move) MessageAt(index int, msg message.Message, o *message.Outcome) {
+	body, err := transcript.Body(msg, o)
+	m.put(index, msg, o, body, err)
+}
+
+func (m *Move) put(index int, msg message.Message, o *message.Outcome, body []byte, err error) {
+	if err != nil {
+		panic(fmt.Sprintf("run: message does not encode: %v", err))
+	}
+	m.Messages = append(m.Messages, store.Message{Index: index, Role: string(msg.Role), Tokens: transcript.Tokens(msg), At: m.At, Body: body,
+		Private: msg.Role == message.System})
+	m.entries = append(m.entries, Entry{Index: index, At: m.At, Message: msg, Outcome: o})
+}
+
+// DropCalls takes the calls that are never made out of the assistant message at an index of this move, so that the
+// transcript does not promise them. Their toolcall.end events, which refer to it, are stored whole instead.
+func (m *Move) DropCalls(index int) {
+	for i := range m.entries {
+		if e := &m.entries[i]; e.Index == index {
+			e.Message.ToolCalls = nil
+			m.Messages[i].Body, _ = message.Encode(e.Message)
+		}
+	}
+	for _, p := range m.events {
+		if p.ev.Type != event.ToolCallEnd || p.seq == 0 {
+			continue
+		}
+		e := &m.Events[p.seq-m.Events[0].Seq]
+		e.Payload, e.Message = p.ev.Payload, -1
+	}
+}
+
+// Slot sets a slot of the run.
+func (m *Move) Slot(s store.Slot, v json.RawMessage) {
+	if m.Slots == nil {
+		m.Slots = map[store.Slot]json.RawMessage{}
+	}
+	m.Slots[s] = v
+	m.Run.Slots |= 1 << s
+}
+
+// keep sets a slot that the kernel decodes itself.
+func (m *Move) keep(s store.Slot, v any) {
+	kept, err := message.Encode(v)
+	if err != nil {
+		panic(fmt.Sprintf("run: slot %d does not encode: %v", s, err))
+	}
+	m.Slot(s, kept)
+}
+
+// BeginStep adds the start of a step.
+func (m *Move) BeginStep(n int) {
+	m.Run.Step = n
+	m.Progress()
+	m.Steps = append(m.Steps, store.Step{Number: n, Agent: m.Run.Owner, Started: m.At})
+	m.Say(event.StepStart, StepFields{StepNumber: n})
+}
+
+// CloseStep adds the end of a step that no event reports, since the run waits from then on.
+func (m *Move) CloseStep(s store.Step) {
+	m.spanStep(s, trace.OK)
+	s.Ended = m.At
+	m.Steps = append(m.Steps, s)
+}
+
+// EndStep adds the end of a step. A step that a resumption began has no events.
+func (m *Move) EndStep(s store.Step) {
+	m.CloseStep(s)
+	if s.Resumed {
+		return
+	}
+	var used message.Usage
+	json.Unmarshal(s.Usage, &used) //nolint:errcheck // absent after a resumption: then it is zero, which is true
+	m.Say(event.StepEnd, StepFields{StepNumber: s.Number, Usage: &used})
+}
+
+// Charge adds what a model, or a child, used to the run's usage.
+func (m *Move) Charge(r *Run, model string, used message.Usage) {
+	if m.used == nil {
+		m.used = &usage{r.used.total, maps.Clone(r.used.models)}
+	}
+	m.used.total = m.used.total.Plus(used)
+	mu := m.used.models[model]
+	mu.Usage = mu.Usage.Plus(used)
+	mu.AttemptCount++
+	m.used.models[model] = mu
+}
+
+// SetUsage replaces the run's usage by what its program reports.
+func (m *Move) SetUsage(total message.Usage, models map[string]message.ModelUsage) {
+	m.used = &usage{total, models}
+}
+
+// encode completes the stored form of the move.
+func (m *Move) encode() (err error) {
+	if m.used != nil {
+		if m.Run.Usage, err = message.Encode(m.used.total); err == nil {
+			m.Run.Models, err = message.Encode(m.used.models)
+		}
+	}
+	if err != nil || len(m.spans) == 0 {
+		return err
+	}
+	body, err := trace.Encode(m.spans)
+	if err == nil { // what a trace cannot show must not keep the run from being run
+		m.Spans = []store.SpanBatch{{First: m.Run.Spans - len(m.spans), At: m.At, Body: body}}
+	}
+	m.spans = nil
+	return nil
+}
+
+// call returns a call as the move leaves it; nil when the move does not touch it.
+func (m *Move) call(is func(*store.Call) bool) *store.Call {
+	for i := range slices.Backward(m.Calls) {
+		if is(&m.Calls[i]) {
+			return &m.Calls[i]
+		}
+	}
+	return nil
+}
+
+// Call returns a call as it is after the move.
+func (m *Move) Call(c store.Call) store.Call {
+	if changed := m.call(func(o *store.Call) bool { return o.Index == c.Index }); changed != nil {
+		return *changed
+	}
+	return c
+}
+
+// setCall puts a call into the move in place of an earlier form.
+func (m *Move) setCall(c store.Call) {
+	if changed := m.call(func(o *store.Call) bool { return o.Index == c.Index }); changed != nil {
+		*changed = c
+		return
+	}
+	m.Calls = append(m.Calls, c)
+}
+
+// Outcome returns the outcome of a call that the move settles, or that was settled before; nil when it is not settled.
+func (m *Move) Outcome(r *Run, c *store.Call) *message.Outcome {
+	for _, e := range m.entries {
+		if e.Index == c.Answered {
+			return e.Outcome
+		}
+	}
+	if e := r.Record.At(c.Answered); e != nil {
+		return e.Outcome
+	}
+	return nil
+}
+
+// conclude adds the event that reports how the run stands after the move; after is its record then.
+func (m *Move) conclude(e *Engine, after *Record) error {
+	if err := m.encode(); err != nil {
+		return err
+	}
+	at := EndOf(&m.Run, after, m.At)
+	ev, err := e.form(&m.Run).End(&m.Run, after, at)
+	if err != nil {
+		return err
+	}
+	stored, err := message.Encode(at)
+	if err != nil {
+		return err
+	}
+	m.add(ev, -1, stored, lifecycleOf(m.Run.Status))
+	return nil
+}

@@ -1,0 +1,112 @@
+package run
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// What the program of a run asks for itself is journalled like the calls that the server makes, as a row of which no
+// message tells. The program makes the call, so the journal follows what the program was told instead:
+//
+//	request: awaiting -- decided --> dispatching ------------> done, with the program's next checkpoint, request or answer
+//	            ^                       |
+//	            +-- outcome-unknown ----+ it was granted and handed over (Attempts is 1) by a process that has ended
+//
+// The grant is marked as handed over in a commit before the program is called. Whoever drives the run and finds such a
+// mark does not know what became of the call, and a person decides again.
+
+// Requested reports whether the program of a run asked for a call that it makes itself, so that no message holds it.
+func Requested(c store.Call) bool { return c.Asked < 0 }
+
+// OpenRequest reports whether a call that its program makes itself waits, or was decided on and not acted upon.
+func OpenRequest(c store.Call) bool { return Requested(c) && c.Phase != store.CallDone }
+
+func acknowledged(c store.Call, at int64) store.Call {
+	c.Phase, c.Settled, c.Reason, c.Reported = store.CallDone, at, "", true
+	return c
+}
+
+// Request adds calls that a run's program wants to make itself, and returns all that wait then.
+func (m *Move) Request(r *Run, asked []Approval) []Approval {
+	pending := slices.Clone(r.Record.Pending)
+	for _, a := range asked {
+		a.RequestedAt, a.RequestedBy, a.RequestedByAgent = message.Millis(m.At), cmp.Or(r.Row.StartedBy, Anonymous), r.Row.Owner
+		hash, canonical := Digest(a.Args)
+		m.Calls = append(m.Calls, store.Call{Index: m.Run.Calls, ID: a.ToolCallID, Name: a.ToolName, Phase: store.CallAwaiting,
+			ArgsHash: hash, Canonical: canonical, Asked: -1, Answered: -1, Claimed: m.At})
+		m.Run.Calls++
+		m.sayRequested(a)
+		pending = append(pending, a)
+	}
+	m.keep(store.PendingSlot, pending)
+	return pending
+}
+
+// Doubt makes the grants that were handed over by a process that has ended wait for a decision again, and returns all
+// that waits then.
+func (m *Move) Doubt(r *Run) (pending []Approval) {
+	pending = slices.Clone(r.Record.Pending)
+	unknown := func(a Approval) bool {
+		c := r.Record.CallByID(a.ToolCallID)
+		return c != nil && c.Phase == store.CallDispatching && c.Attempts > 0
+	}
+	for _, a := range r.Record.Granted {
+		if !unknown(a) {
+			continue
+		}
+		c := *r.Record.CallByID(a.ToolCallID)
+		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, OutcomeUnknown, 0
+		m.Calls = append(m.Calls, c)
+		again := r.asks(&c, a.Args, m.At)
+		m.sayRequested(again)
+		pending = append(pending, again)
+	}
+	if len(m.Calls) > 0 {
+		m.keep(store.GrantedSlot, slices.DeleteFunc(slices.Clone(r.Record.Granted), unknown))
+	}
+	return pending
+}
+
+// HandOver returns the decisions that the run's program is to learn now. The grants among them are marked as handed over,
+// in a commit.
+func (r *Run) HandOver() (decisions []Decision, err error) {
+	m := r.Move()
+	for _, c := range r.Record.Calls {
+		if !Requested(c) || c.Phase != store.CallDispatching {
+			continue
+		}
+		var d Decided
+		if err := json.Unmarshal(c.Decision, &d); err != nil {
+			return nil, err
+		}
+		word := Decision{ToolCallID: c.ID, Granted: d.Granted, Reason: d.Reason}
+		switch {
+		case d.Granted:
+			c.Attempts, word.Reason = 1, ""
+			m.Calls = append(m.Calls, c)
+		case c.Reason == OutcomeUnknown:
+			word.Reason = denied(&c, d.Reason, serverStopped).Message
+		}
+		decisions = append(decisions, word)
+	}
+	if len(m.Calls) > 0 {
+		err = r.Commit(m)
+	}
+	return decisions, err
+}
+
+// Acknowledge settles the decisions that the run's program was told: it has continued since.
+func (m *Move) Acknowledge(r *Run) {
+	for _, c := range r.Record.Calls {
+		if Requested(c) && c.Phase == store.CallDispatching {
+			m.Calls = append(m.Calls, acknowledged(c, m.At))
+		}
+	}
+	if len(r.Record.Granted) > 0 {
+		m.keep(store.GrantedSlot, []Approval(nil))
+	}
+}

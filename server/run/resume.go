@@ -1,0 +1,204 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// Resume applies decisions to a run that waits for them, and sets it going: granted calls are made, denied ones are
+// reported to the run. Approvals that are not decided keep waiting; then the run waits again once the others are through.
+// A program that asked for its approvals itself learns the decisions once there is one on each. h is nil when no call was
+// decided for good, because a further approver is needed. unmatched lists the decisions for calls that do not wait, where
+// another one is for a call that does. A run that was aborted while its approvals were held continues only when all are
+// decided. also, if not nil, is written in the transaction that makes the decisions count; its error prevents them.
+//
+// Errors: run-not-found, run-not-suspended, run-is-child, approval-not-waiting when no decision is for a call that waits,
+// edit-refused when a decision may not change the arguments of a call, outcome-unknown when a call is granted without Again
+// that may have happened, call-altered when what is stored of a granted call is not what was asked for, approver-refused,
+// agent-not-found and agent-changed where the owner of the run or of a child that decisions are for cannot continue it,
+// session-busy, run-conflict, server-draining, storage-failed. After an error the run waits as before. Of several callers
+// at once, one wins.
+func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string,
+	also func(tx *store.Tx, decided []Verdict, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
+	row, err := e.Suspended(ctx, runID)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := e.takeUp(ctx, row, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	moving := false
+	defer func() {
+		if !moving {
+			r.cancel(nil)
+			e.release(r)
+		}
+	}()
+	if r.Row.Version != row.Version {
+		return nil, nil, conflict(runID)
+	}
+	if err := cmp.Or(r.unfit(), r.fits(decisions)); err != nil {
+		return nil, nil, err
+	}
+	who, err := e.decider(ctx, cmp.Or(by, Anonymous), r.Record.Pending)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := r.decide(decisions, who)
+	switch {
+	case d.refused != nil:
+		return nil, nil, d.refused
+	case row.Status == store.Aborted && len(d.pending) > 0:
+		f := notSuspended(row)
+		f.Message = "The run is aborted and its approvals are held: one resumption decides on all of them."
+		return nil, nil, f.Advise("Decide on all of them at once.")
+	}
+	if d.moves {
+		d.move.expire(nil) // until it waits again
+	} else {
+		d.keepVotes()
+		d.move.expire(d.pending)
+	}
+	foretold := d.happenings()
+	if err := e.foretell(ctx, foretold); err != nil {
+		return nil, nil, err
+	}
+	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+		if err := e.newest(tx, row); err != nil {
+			return err
+		}
+		if also != nil {
+			if err := also(tx, d.verdicts, d.unmatched); err != nil {
+				return err
+			}
+		}
+		return d.apply(tx, e.opts.Runs)
+	})
+	if err != nil {
+		e.void(ctx, foretold)
+		if errors.Is(err, store.ErrConflict) {
+			err = conflict(runID)
+		}
+		return nil, nil, err
+	}
+	d.committed()
+	if !d.moves {
+		return nil, d.unmatched, nil
+	}
+	moving = true
+	e.launch(r, r.drive)
+	return &Handle{ID: runID, number: r.Row.N, status: store.Running, run: r}, d.unmatched, nil
+}
+
+// newest checks that a run that was aborted, and so gave its turn away, is the newest of its session still.
+func (e *Engine) newest(tx *store.Tx, row *store.Run) error {
+	if row.Status != store.Aborted || row.Session == "" {
+		return nil
+	}
+	newest, err := e.opts.Runs.List(tx, store.RunFilter{Session: row.Session, Limit: 1})
+	if err == nil && len(newest) > 0 && newest[0].N != row.N {
+		err = fault.New(fault.RunConflict, "The session has gone on: run %s came after this one.", newest[0].ID).
+			Advise("Start another run in the session; what this run would say belongs before messages that are there already.")
+	}
+	return err
+}
+
+// unfit returns why the owner of a run that waits, as it is registered now, cannot continue it; nil when it can.
+func (r *Run) unfit() error {
+	switch {
+	case r.Record.Ending != "":
+		return nil // it needs no owner any more
+	case r.owner.absent():
+		return fault.New(fault.AgentNotFound, "The agent %q is not registered any more.", r.Row.Owner).With("runId", r.Row.ID)
+	case !r.owner.Driver.Resumable(r):
+		return fault.New(fault.AgentChanged, "The agent %q is of another kind now and cannot go on with what the run has left.", r.Row.Owner).With("runId", r.Row.ID)
+	}
+	return nil
+}
+
+func conflict(runID string) error {
+	return fault.New(fault.RunConflict, "Somebody else has resumed or aborted the run.").With("runId", runID)
+}
+
+func notSuspended(row *store.Run) *fault.Error {
+	return fault.New(fault.RunNotSuspended, "The run is %s.", row.Status).With("runId", row.ID).With("status", row.Status)
+}
+
+// Suspended returns the row of a run that waits for an approval, or was aborted while its approvals were held.
+func (e *Engine) Suspended(ctx context.Context, runID string) (*store.Run, error) {
+	row, err := e.Find(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	if row.Parent != 0 {
+		return nil, e.childOf(ctx, row)
+	}
+	switch row.Status {
+	case store.Awaiting:
+		return row, nil
+	case store.Aborted:
+		var held []Approval
+		err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+			held, err = pendingOf(tx, e.opts.Runs, row)
+			return err
+		})
+		if err != nil || len(held) > 0 {
+			return row, err
+		}
+	}
+	return nil, notSuspended(row)
+}
+
+// childOf refuses what can be asked of a root run only.
+func (e *Engine) childOf(ctx context.Context, row *store.Run) error {
+	root := row
+	err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+		for err == nil && root.Parent != 0 {
+			root, err = e.opts.Runs.Number(tx, root.Parent)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return fault.New(fault.RunIsChild, "The run is a part of another.").With("runId", row.ID).With("rootRunId", root.ID)
+}
+
+// Askers returns the owners of the child runs that decisions on a run's approvals are for, without repetition. Paths that
+// lead nowhere have none.
+func (e *Engine) Askers(ctx context.Context, runID string, decisions []Decision) ([]string, error) {
+	_, rec, err := e.Read(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	var owners []string
+	for _, d := range decisions {
+		if d.SubRunToolCallID != "" {
+			owners = append(owners, rec.askers(d.SubRunToolCallID)...)
+		}
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners), nil
+}
+
+// askers are the owners of the children that a path of calls leads to; several, where ids of calls repeat.
+func (rec *Record) askers(path string) (owners []string) {
+	head, rest, deeper := strings.Cut(path, "/")
+	for i, k := range rec.Parked {
+		switch {
+		case rec.Calls[i].ID != head:
+		case deeper:
+			owners = append(owners, k.Record.askers(rest)...)
+		default:
+			owners = append(owners, k.Row.Owner)
+		}
+	}
+	return owners
+}

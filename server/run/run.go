@@ -1,0 +1,451 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"agentd/metrics"
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// Grace is how long the program of a run may take to return after its context has ended, before the run continues
+// without it.
+const Grace = 5 * time.Second
+
+// A Run is a run that one goroutine moves. Only that goroutine, and the driver on it, uses its exported fields and
+// methods; [Run.Transient] and [Run.Context] may be used from any.
+type Run struct {
+	Row    store.Run // as of the last commit; not to be changed. Others read it under order.
+	Record *Record   // likewise
+
+	e     *Engine
+	owner *Owner
+	used  *usage
+
+	ctx    context.Context // ends with a hard abort or the server's end
+	cancel context.CancelCauseFunc
+
+	done    chan struct{}  // closed when the goroutine is through
+	endedAt int64          // of the latest end event
+	latest  int64          // time of the latest move
+	claimed map[int]bool   // the calls that this process has claimed and not dispatched, by index
+	unknown map[int]string // what is known of calls of unknown outcome, by index, until their approvals say so
+	last    *Move          // settles the only call of a step; Report commits it with its events
+	later   []func(*Move)  // what the next commit writes besides
+	pays    string         // see Payer
+
+	trial   *trial         // of a run that a crash has interrupted; nil: it has not
+	parent  *Run           // whose call this run is; nil: a root
+	callID  string         // of that call
+	depth   int            // 0: a root
+	decided map[int]*Run   // children that were decided on and are to continue, by the index of their call
+	inbox   chan forwarded // events of children; nil before the first call that is a run
+
+	mu    sync.Mutex // guards the fields below: what others may ask of the run. It is never held while something waits.
+	asked *AbortOptions
+	kids  []*Run // children that move
+
+	order     sync.Mutex // guards the fields below and changes of Row: the order of events
+	up        *Run       // the parent while it takes events
+	sub       int        // transient events since the latest durable one
+	seq       int        // of the latest durable event that was published
+	uncounted int        // transient events that were published and that no durable event counts
+}
+
+func (e *Engine) newRun(row store.Run, rec *Record) *Run {
+	r := &Run{e: e, owner: e.owner(&row), Row: row, Record: rec, done: make(chan struct{}), seq: row.Events, latest: rec.latest(&row)}
+	r.used, _ = decodeUsage(&row) // a damaged one fails at the first read that shows it
+	r.used = cmp.Or(r.used, &usage{models: map[string]message.ModelUsage{}})
+	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
+	return r
+}
+
+// Context ends with the run's abort or the server's stop; its cause says why.
+func (r *Run) Context() context.Context { return r.ctx }
+
+// Cancel ends the context of the run, which then fails with the cause.
+func (r *Run) Cancel(cause error) { r.cancel(cause) }
+
+// Used returns what the run has used so far.
+func (r *Run) Used() message.Usage { return r.used.total }
+
+// Go runs fn in a goroutine that the engine waits for when it drains.
+func (r *Run) Go(fn func()) { r.e.moving.Go(fn) }
+
+// Later adds to the next commit of the run, whoever makes it.
+func (r *Run) Later(add func(*Move)) { r.later = append(r.later, add) }
+
+func (m *Move) take(r *Run) {
+	for _, add := range r.later {
+		add(m)
+	}
+	r.later = nil
+}
+
+// start makes the run running: its input as messages, the start event, and what its driver adds. before is what precedes
+// the run in its session.
+func (r *Run) start(input json.RawMessage, before *past) (*Move, error) {
+	m := r.Move()
+	m.Run.Status, m.Run.Started = store.Running, m.At
+	m.Progress()
+	if before != nil {
+		m.past = before
+		m.Run.HistoryAfter, m.Run.HistoryTo = before.after, before.to
+	}
+	m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
+	r.owner.Driver.Open(r, m)
+	return m, r.tell(m, input)
+}
+
+// tell adds the messages that hold an input.
+func (r *Run) tell(m *Move, input json.RawMessage) error {
+	msgs, err := InputMessages(m.Run.InputForm, input)
+	for _, msg := range msgs {
+		if msg.Role == message.User && msg.UserID == "" {
+			msg.UserID = r.Row.User
+		}
+		m.Message(msg)
+	}
+	return err
+}
+
+// InputMessages returns the messages that hold an input of the given form.
+func InputMessages(form string, input json.RawMessage) ([]message.Message, error) {
+	if form == "messages" {
+		var list []message.Message
+		if json.Unmarshal(input, &list) != nil {
+			var one message.Message
+			if err := json.Unmarshal(input, &one); err != nil {
+				return nil, err
+			}
+			list = []message.Message{one}
+		}
+		for i := range list { // whose they are is not for the caller to say
+			m := &list[i]
+			if m.Role == message.Developer {
+				m.Role = message.System
+			}
+			m.Caller, m.Withheld = m.Role == message.System, false
+		}
+		return list, nil
+	}
+	text := string(input)
+	if form == "text" {
+		if err := json.Unmarshal(input, &text); err != nil {
+			return nil, err
+		}
+	}
+	return []message.Message{{Role: message.User, Content: message.Text(text)}}, nil
+}
+
+// Input is the inverse of InputMessages for a driver that wants the JSON.
+func (r *Run) Input() json.RawMessage {
+	for _, e := range r.Record.Messages {
+		if e.Message.Role != message.User {
+			continue
+		}
+		if r.Row.InputForm == "json" {
+			return json.RawMessage(e.Message.Content.Text)
+		}
+		b, _ := message.Encode(e.Message.Content.Text)
+		return b
+	}
+	return json.RawMessage(`""`)
+}
+
+// Commit makes a move durable and publishes its events. While the store or the audit chain cannot be written, it waits.
+// An error means that the run cannot continue here: the driver returns it.
+func (r *Run) Commit(m *Move) error {
+	m.take(r)
+	r.order.Lock()
+	m.count(r.uncounted)
+	r.order.Unlock()
+	if err := m.encode(); err != nil {
+		return fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	foretold := r.happenings(m)
+	err := r.insist(func() error { return r.e.foretell(context.Background(), foretold) })
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	var n int64
+	err = r.persist(func(tx *store.Tx) (err error) {
+		if n, err = r.e.opts.Runs.Apply(tx, &m.Change); err == nil && m.also != nil {
+			err = m.also(tx)
+		}
+		return err
+	})
+	if err != nil {
+		r.e.void(context.Background(), foretold)
+		return fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	r.committed(m, n)
+	return nil
+}
+
+// ErrLeft says that a run is to be left as it is on disk, for the next start of the server to take up.
+var ErrLeft = errors.New("the run is left for the next start")
+
+// persist makes a change durable, as [Run.insist] does.
+func (r *Run) persist(change func(tx *store.Tx) error) error {
+	return r.insist(func() error { return r.e.opts.Runs.Update(context.Background(), change) })
+}
+
+// insist does something that must be durable before the run continues. While the store or the audit chain cannot be
+// written, it tries again until it can or the server stops.
+func (r *Run) insist(do func() error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storeWait) {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		r.e.log.Error("run could not be recorded", "run", r.Row.ID, "error", err)
+		if !fault.Is(err, fault.StorageFailed) && !fault.Is(err, fault.StorageCorrupt) && !fault.Is(err, fault.AuditUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-r.e.ctx.Done():
+			return err
+		}
+	}
+}
+
+// storeWait is the longest pause between attempts while the store cannot write.
+const storeWait = 2 * time.Second
+
+// committed takes over what a commit made durable, and publishes it.
+func (r *Run) committed(m *Move, n int64) {
+	if m.Due != nil && *m.Due != 0 {
+		r.e.timers.arm(r.e, *m.Due)
+	}
+	r.order.Lock()
+	defer r.order.Unlock()
+	r.Row = m.Run
+	r.Row.N = n
+	r.Row.Version++
+	r.Record.apply(m)
+	if m.used != nil {
+		r.used = m.used
+	}
+	if lifecycleOf(m.Run.Status) != "" {
+		r.e.vacate(r)
+	}
+	r.uncounted += m.uncounted - m.counted
+	if m.progress {
+		for up := r; up != nil; up = up.parent {
+			up.trial.pass()
+		}
+	}
+	for _, p := range m.events {
+		before := 0
+		if p.seq == 0 {
+			r.sub++
+		} else {
+			before, r.seq, r.sub = r.sub, p.seq, 0
+		}
+		r.publishLocked(p.ev, before, p.lifecycle)
+	}
+}
+
+// Transient publishes an event that is not stored. It may be called from any goroutine.
+func (r *Run) Transient(ev event.Event) {
+	r.order.Lock()
+	defer r.order.Unlock()
+	r.sub++
+	r.uncounted++
+	r.publishLocked(ev, 0, "")
+}
+
+// publishLocked puts an event on the run's subject and on its session's. before is the entry's.
+func (r *Run) publishLocked(ev event.Event, before int, lifecycle string) {
+	pos := hub.Position{Epoch: r.Row.N, Seq: r.seq, Sub: r.sub}
+	r.passUp(ev, pos)
+	session := r.Row.Session
+	if r.Row.Parent != 0 { // the session sees a child through its parent
+		session = ""
+	}
+	for _, v := range views(r.Row.Owner, r.Row.ID, session) {
+		if v.view == event.SessionView && r.Row.Started == 0 {
+			continue // it never got its turn; here it would come between the events of the run that has it
+		}
+		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Owner: r.Row.Owner, Before: before, Lifecycle: v.lifecycle(lifecycle),
+			ID: event.Cursor{View: v.view, Run: r.Row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
+	}
+}
+
+// A view is a subject that shows a run.
+type view struct {
+	view    event.View
+	subject string
+}
+
+func views(owner, runID, session string) []view {
+	vs := []view{{event.RunView, event.OfAgentRun(owner, runID).String()}}
+	if session != "" {
+		vs = append(vs, view{event.SessionView, event.OfSession(session).String()},
+			view{event.SessionRunView, event.OfSessionRun(session, runID).String()})
+	}
+	return vs
+}
+
+// lifecycle hides the end of a run from the subject of its session, which continues.
+func (v view) lifecycle(l string) string {
+	if v.view == event.SessionView {
+		return ""
+	}
+	return l
+}
+
+// lifecycleOf is the status of a lifecycle frame; empty while the run moves.
+func lifecycleOf(s store.Status) string {
+	switch {
+	case s.Parked():
+		return "paused"
+	case s.Terminal():
+		return string(s)
+	}
+	return ""
+}
+
+// advance moves the run until it ends, waits or is left.
+func (r *Run) advance(drive func() error) {
+	defer close(r.done)
+	defer r.cancel(nil)
+	defer r.trial.pass()
+	err := r.Guard(drive)
+	if errors.Is(err, ErrLeft) && !r.stopped() {
+		r.e.log.Warn("run left as it is on disk", "run", r.Row.ID, "error", err)
+		return
+	}
+	if err != nil {
+		err = r.fail(r.Move(), err)
+	}
+	if err != nil {
+		r.e.log.Error("run could not be settled", "run", r.Row.ID, "error", err)
+	}
+	if r.Row.Status.Terminal() {
+		r.count()
+		if r.parent == nil {
+			r.e.next(r.Row.Session)
+		}
+	}
+}
+
+// Guard turns a panic into an error: a run is one of the two edges at which panics stop.
+func (r *Run) Guard(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.e.log.Error("agent panicked", "run", r.Row.ID, "agent", r.Row.Owner, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fault.New(fault.AgentPanic, "The agent panicked.")
+		}
+	}()
+	return fn()
+}
+
+// drive moves a run that has begun.
+func (r *Run) drive() error {
+	if r.Record.Ending != "" {
+		return r.driveEnding()
+	}
+	return r.owner.Driver.Drive(r)
+}
+
+// Stopping returns the reason to stop at the boundary of a step; nil when the run may continue.
+func (r *Run) Stopping() error {
+	if r.aborting() != nil {
+		return errAborted
+	}
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
+	return nil
+}
+
+// stopped reports whether the server's stop has cancelled the run.
+func (r *Run) stopped() bool { return errors.Is(context.Cause(r.ctx), errShutdown) }
+
+// Payer is who uses up what is scarce: whom the principal that started the run counts as or, where nobody is known, the
+// owner.
+func (r *Run) Payer() string {
+	if r.pays != "" {
+		return r.pays
+	}
+	r.pays = r.Row.Kind + ":" + r.Row.Owner
+	if by := r.Row.StartedBy; by != "" && by != Anonymous {
+		r.pays = by
+		if find := r.e.opts.Lineages; find != nil {
+			if lineages, err := find(r.ctx, []string{by}); err == nil {
+				r.pays = lineages[0]
+			}
+		}
+	}
+	return r.pays
+}
+
+// count counts a run that has ended.
+func (r *Run) count() {
+	r.e.opts.Metrics.RunsTotal.With(string(r.Row.Status)).Inc()
+	if r.Row.Started != 0 {
+		r.e.opts.Metrics.RunDuration.Observe(float64(r.Row.Finished-r.Row.Started) / 1000)
+	}
+}
+
+// describe is an error as a run shows it.
+func (e *Engine) describe(err error) *Error {
+	f := fault.Of(err)
+	if f.Kind == fault.Internal { // nobody classified it, but it is the program's own and not a secret of the server
+		return &Error{Message: Clip(e.opts.Redact(err.Error()), 2000), Code: fault.Unknown.Code, Hint: fault.Unknown.Hint}
+	}
+	return &Error{Message: e.opts.Redact(f.Message), Code: f.Kind.Code, Hint: f.NextStep()}
+}
+
+// Clip cuts a text to at most n bytes, with an ellipsis in the place of the rest.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// Millis returns the milliseconds since 1970 of a time as run states show it; 0 for any other text.
+func Millis(text string) int64 {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0
+	}
+	return at.UnixMilli()
+}
+
+func now() int64 { return time.Now().UnixMilli() }
+
+// What a driver works with.
+
+// Metrics is the engine's inventory.
+func (r *Run) Metrics() *metrics.Inventory { return r.e.opts.Metrics }
+
+// Log is the engine's log.
+func (r *Run) Log() *slog.Logger { return r.e.log }
+
+// Sessions is the engine's repository of sessions.
+func (r *Run) Sessions() *store.Sessions { return r.e.opts.Sessions }
+
+// Redact takes known secrets out of a text.
+func (r *Run) Redact(s string) string { return r.e.opts.Redact(s) }
+
+// Describe is an error as a run shows it.
+func (r *Run) Describe(err error) *Error { return r.e.describe(err) }

@@ -1,0 +1,316 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/hub"
+	"agentd/server/id"
+	"agentd/server/message"
+	"agentd/store"
+)
+
+// StartRequest asks for a run.
+type StartRequest struct {
+	Kind      string          // of the owner; agent when empty
+	Owner     string          // its id
+	Input     json.RawMessage // any JSON; nil or null is the empty string
+	SessionID string          // empty: none. A session that does not exist is made.
+	UserID    string          // empty: none
+	By        string          // the principal that asks; anonymous when empty
+	Lineage   string          // whom the principal counts as; By when empty
+	MayJoin   bool            // it may join a session that another has made
+	Queue     bool            // wait for the session's turn instead of failing with session-busy
+	// Origin names what the run is started for: a firing of a trigger, for instance. Of several starts with the same one,
+	// the first makes a run and the others return it. Empty: none.
+	Origin string
+	// Also is written in the transaction that makes the run; its error prevents the run. The status is running, or pending
+	// while the run waits for its session's turn.
+	Also func(tx *store.Tx, runID string, status store.Status) error
+}
+
+// Anonymous is the principal, and the user of a session, where none is known.
+const Anonymous = "anonymous"
+
+// maxWaiting is how many runs may wait for their turn in one session.
+const maxWaiting = 100
+
+var (
+	zeroUsage = json.RawMessage(`{"promptTokens":0,"completionTokens":0,"totalTokens":0}`)
+	noModels  = json.RawMessage(`{}`)
+)
+
+// Start makes a run durable and sets it going. When it returns a handle, the run will end even if the process is
+// killed; ctx ends the wait for the store only. Errors: route-handler-missing, config-invalid, scope-denied, session-busy,
+// server-draining, overloaded, storage-failed.
+func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
+	req.Kind = cmp.Or(req.Kind, "agent")
+	owner := e.opts.Owner(req.Kind, req.Owner)
+	if owner == nil {
+		return nil, fault.New(fault.RouteHandlerMissing, "No %s %q is registered.", req.Kind, req.Owner)
+	}
+	if len(req.Input) == 0 || string(req.Input) == "null" {
+		req.Input = json.RawMessage(`""`)
+	}
+	form, err := owner.Driver.Accept(req.Input)
+	if err != nil {
+		return nil, err
+	}
+	if req.SessionID != "" && !event.ValidID(req.SessionID) {
+		return nil, fault.Invalid("The session id is not valid.", fault.At("has 1 to 128 characters of A-Z a-z 0-9 _ -", "sessionId"))
+	}
+	r := e.newRun(store.Run{ID: id.New(), Kind: req.Kind, Owner: req.Owner, Current: req.Owner, Session: req.SessionID, User: req.UserID, Origin: req.Origin,
+		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now(), StartedBy: cmp.Or(req.By, Anonymous)}, &Record{})
+	if req.By != "" && req.By != Anonymous {
+		r.pays = cmp.Or(req.Lineage, req.By) // so that nobody looks it up
+	}
+	if err := e.admit(r, false); err != nil {
+		return nil, err
+	}
+	m, n, earlier, err := e.insert(ctx, r, req)
+	switch {
+	case err != nil:
+		e.release(r)
+		return nil, err
+	case earlier != nil:
+		e.release(r)
+		return &Handle{ID: earlier.ID, number: earlier.N, status: earlier.Status, run: r, waiting: true}, nil
+	}
+	r.committed(m, n)
+	h := &Handle{ID: r.Row.ID, number: n, status: r.Row.Status, run: r, waiting: r.Row.Status == store.Pending}
+	if h.waiting {
+		e.release(r) // whoever ends the run before it takes it up
+	} else {
+		e.launch(r, func() error { return owner.Driver.Drive(r) })
+	}
+	return h, nil
+}
+
+// insert writes the first move of a run: one that starts it, or one that keeps it until its session's turn comes. earlier
+// is the run that has the same origin.
+func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move, n int64, earlier *store.Run, err error) {
+	for reads := 0; ; reads++ {
+		var before *past
+		var first *Move
+		inside := reads == pastReads || req.SessionID == "" // nothing is read beside the writer any more
+		if !inside {
+			if before, err = e.pastOf(ctx, req.SessionID, r.owner); err != nil {
+				return nil, 0, nil, err
+			}
+		}
+		if !inside || req.SessionID == "" {
+			if first, err = r.start(req.Input, before); err != nil {
+				return nil, 0, nil, err
+			}
+		}
+		err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+			if req.Origin != "" {
+				if earlier, err = e.opts.Runs.ByOrigin(tx, req.Origin); !errors.Is(err, store.ErrNotFound) {
+					return err
+				}
+			}
+			m = first
+			if req.SessionID != "" {
+				busy, err := e.JoinSession(tx, req)
+				switch {
+				case err != nil:
+					return err
+				case busy:
+					m = r.Move()
+					m.Run.Status = store.Pending
+					m.Slot(store.InputSlot, req.Input)
+				case !inside:
+					err = before.isNow(tx, e.opts.Sessions, req.SessionID)
+				default:
+					if before, err = e.readPast(tx, req.SessionID, r.owner); err == nil {
+						m, err = r.start(req.Input, before)
+					}
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if req.Also != nil {
+				if err := req.Also(tx, r.Row.ID, m.Run.Status); err != nil {
+					return err
+				}
+			}
+			if err := m.encode(); err != nil {
+				return err
+			}
+			n, err = e.opts.Runs.Apply(tx, &m.Change)
+			return err
+		})
+		if !errors.Is(err, errMovedOn) {
+			return m, n, earlier, err
+		}
+	}
+}
+
+// JoinSession makes the session when there is none and reports whether another run of it has not ended. Of a session that
+// the principal may not join, the error is scope-denied and says nothing more.
+func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (busy bool, err error) {
+	sess, err := e.opts.Sessions.Find(tx, req.SessionID)
+	maker := cmp.Or(req.Lineage, req.By, Anonymous)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, e.opts.Sessions.Insert(tx, store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, Anonymous), Agent: req.Owner, Created: tx.Now(), Maker: maker})
+	case err != nil:
+		return false, err
+	case sess.Maker != maker && !req.MayJoin:
+		scope := "sessions:write:" + sess.ID
+		return false, fault.New(fault.ScopeDenied, "Another principal has made the session; the scope %s is needed to join it.", scope).With("required", scope)
+	case req.UserID != "" && sess.User != req.UserID && sess.User != Anonymous:
+		return false, fault.Invalid("The session belongs to another user.", fault.At("is not the session's user", "userId"))
+	case sess.Closed != 0:
+		return false, fault.Invalid("The session is closed.", fault.At("names a closed session", "sessionId"))
+	}
+	open, err := e.opts.Runs.Open(tx, req.SessionID)
+	switch {
+	case err != nil || len(open) == 0:
+		return false, err
+	case !req.Queue:
+		return false, fault.New(fault.SessionBusy, "Run %s of the session has not ended.", open[0].ID).
+			With("runId", open[0].ID).With("status", open[0].Status)
+	case len(open) > maxWaiting:
+		return false, fault.New(fault.Overloaded, "%d runs of the session wait already.", maxWaiting).After(5 * time.Second)
+	}
+	return true, nil
+}
+
+// A past is the part of a session's transcript that precedes a run, as it was at one moment. It is read beside the
+// writer, which others wait for; the transaction that uses it checks that nothing was added to the session since.
+type past struct {
+	mark      store.Mark
+	after, to int64
+	messages  []message.Message
+}
+
+// errMovedOn says that something was added to a session since its past was read.
+var errMovedOn = errors.New("the session has moved on")
+
+// pastReads is how often a start reads a past beside the writer before it does so in its transaction.
+const pastReads = 3
+
+// Mark returns the mark of the session that a move begins a run of; zero where it has none.
+func (m *Move) Mark() store.Mark {
+	if m.past == nil {
+		return store.Mark{}
+	}
+	return m.past.mark
+}
+
+// readPast reads what precedes a run of the session now.
+func (e *Engine) readPast(tx *store.Tx, session string, owner *Owner) (p *past, err error) {
+	p = &past{}
+	if p.mark, err = e.opts.Sessions.Mark(tx, session); err != nil {
+		return nil, err
+	}
+	if p.after, p.to, err = e.opts.Runs.Window(tx, session, owner.HistoryTokens); err != nil {
+		return nil, err
+	}
+	stored, err := e.opts.Runs.History(tx, session, p.after, p.to)
+	for _, s := range stored {
+		m, err := DecodeEntry(s)
+		if err != nil {
+			return nil, err
+		}
+		p.messages = append(p.messages, m.Message)
+	}
+	return p, err
+}
+
+// pastOf is readPast in a snapshot of its own; nil when the session does not exist.
+func (e *Engine) pastOf(ctx context.Context, session string, owner *Owner) (p *past, err error) {
+	err = e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) error {
+		p, err = e.readPast(tx, session, owner)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return p, err
+}
+
+// isNow checks that the session is as it was when its past was read; errMovedOn says that it is not. A session that did
+// not exist has no past.
+func (p *past) isNow(tx *store.Tx, sessions *store.Sessions, session string) error {
+	mark, err := sessions.Mark(tx, session)
+	switch {
+	case err != nil:
+		return err
+	case p == nil && mark == (store.Mark{}), p != nil && mark == p.mark:
+		return nil
+	}
+	return errMovedOn
+}
+
+// Handle follows a run that was started.
+type Handle struct {
+	ID      string
+	number  int64
+	status  store.Status // when it was started
+	run     *Run
+	waiting bool // another goroutine moves it
+}
+
+// Number is the run's number in the order of creation.
+func (h *Handle) Number() int64 { return h.number }
+
+// Status is the run's status when it was started: running, or pending while it waits for its session's turn.
+func (h *Handle) Status() store.Status { return h.status }
+
+// Wait blocks until the run has ended or waits, and returns how it stands then. When ctx ends first, the run continues and
+// the error is ctx's cause. A status of running says that the server is stopping and the run continues later.
+func (h *Handle) Wait(ctx context.Context) (*store.Run, *Record, End, error) {
+	if h.waiting {
+		return h.run.e.Wait(ctx, h.ID)
+	}
+	select {
+	case <-h.run.done:
+	case <-ctx.Done():
+		return nil, nil, End{}, context.Cause(ctx)
+	}
+	row, rec := &h.run.Row, h.run.Record
+	return row, rec, EndOf(row, rec, max(h.run.endedAt, row.Finished)), nil
+}
+
+// Wait is [Handle.Wait] for any run, also one that this process takes up later: it watches the run's events. Further
+// errors: run-not-found, and server-draining when the server stops first.
+func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *Record, End, error) {
+	failed := func(err error) (*store.Run, *Record, End, error) { return nil, nil, End{}, err }
+	row, err := e.Find(ctx, runID)
+	if err != nil {
+		return failed(err)
+	}
+	sub, _ := e.opts.Hub.Subscribe(event.OfAgentRun(row.Owner, runID).String(), 1<<20)
+	defer sub.Close()
+	for {
+		row, rec, err := e.Read(ctx, runID)
+		if err != nil {
+			return failed(err)
+		}
+		if lifecycleOf(row.Status) != "" {
+			return row, rec, EndOf(row, rec, now()), nil
+		}
+		for ended := false; !ended; {
+			batch, err := sub.Next(ctx)
+			switch {
+			case errors.Is(err, hub.ErrErased):
+				ended = true
+			case errors.Is(err, hub.ErrClosed):
+				return failed(fault.New(fault.ServerDraining, "The server stops; the run continues when it is back.").With("runId", runID))
+			case err != nil:
+				return failed(err)
+			}
+			for _, entry := range batch {
+				ended = ended || entry.Lifecycle != ""
+			}
+		}
+	}
+}

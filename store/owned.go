@@ -1,0 +1,52 @@
+package store
+
+// An owned table holds rows that belong to something, and go when it is erased.
+type owned struct {
+	table string
+	by    string // the column that names what the row belongs to
+	of    belonging
+}
+
+type belonging int
+
+const (
+	ofRun     belonging = iota // the column is the number of a run
+	ofRunKey                   // the column is a key: the number of a run and an index
+	ofSession                  // the column is the id of a session
+	ofRequest                  // the row remembers a request; see eraseKeys
+	ofNobody                   // the row belongs to the instance
+)
+
+// ownedTables is every table of the database but for those of the schema itself: erasure, retention and export walk it,
+// and a test holds it against the schema.
+var ownedTables = []owned{
+	{"run_events", "key", ofRunKey},
+	{"run_messages", "key", ofRunKey},
+	{"run_steps", "key", ofRunKey},
+	{"run_slots", "key", ofRunKey},
+	{"tool_calls", "key", ofRunKey},
+	{"handoffs", "key", ofRunKey},
+	{"spans", "key", ofRunKey},
+	{"run_exchanges", "key", ofRunKey},
+	{"run_spills", "run", ofRun},
+	{"timers", "run", ofRun},
+	{"runs", "n", ofRun},
+	{"idempotency_records", "", ofRequest},
+	{"sessions", "id", ofSession},
+	{"auth_tokens", "", ofNobody},
+	{"schema_migrations", "", ofNobody},
+}
+
+// eraseRun deletes every row that belongs to a run.
+func eraseRun(tx *Tx, n int64) (err error) {
+	for _, t := range ownedTables {
+		switch {
+		case err != nil:
+		case t.of == ofRunKey:
+			_, err = tx.exec("DELETE FROM "+t.table+" WHERE "+t.by+" BETWEEN ? AND ?", key(n, 0), key(n, maxIndex))
+		case t.of == ofRun:
+			_, err = tx.exec("DELETE FROM "+t.table+" WHERE "+t.by+" = ?", n)
+		}
+	}
+	return err
+}

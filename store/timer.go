@@ -1,0 +1,39 @@
+package store
+
+import "context"
+
+// SetTimer sets when a run is looked at next, in milliseconds since 1970; 0 clears it.
+func (r *Runs) SetTimer(tx *Tx, run, due int64) error {
+	if due == 0 {
+		_, err := tx.exec("DELETE FROM timers WHERE run = ?", run)
+		return err
+	}
+	return tx.put(1, "INSERT INTO timers (run, due) VALUES (?,?) ON CONFLICT (run) DO UPDATE SET due = excluded.due", run, due)
+}
+
+// Due returns the ids of runs whose timers are due at a time, the earliest first, at most limit, and when the first of the
+// others is due; 0: there is none.
+func (r *Runs) Due(ctx context.Context, at int64, limit int) (ids []string, next int64, err error) {
+	err = r.db.View(ctx, func(tx *Tx) error {
+		return tx.collect(func(s scanner) error {
+			var id string
+			var due int64
+			err := s.Scan(&id, &due)
+			if due <= at && len(ids) < limit {
+				ids = append(ids, id)
+			} else if next == 0 {
+				next = due
+			}
+			return err
+		}, "SELECT r.id, t.due FROM timers t INDEXED BY timers_by_due JOIN runs r ON r.n = t.run ORDER BY t.due LIMIT ?", limit+1)
+	})
+	return ids, next, err
+}
+
+// NextDue returns when the first timer is due; 0: there is none.
+func (r *Runs) NextDue(ctx context.Context) (due int64, err error) {
+	err = r.db.View(ctx, func(tx *Tx) error {
+		return tx.row("SELECT coalesce((SELECT due FROM timers INDEXED BY timers_by_due ORDER BY due LIMIT 1), 0)").Scan(&due)
+	})
+	return due, err
+}
