@@ -97,9 +97,13 @@ func park(t *testing.T, dir, agent, input string) []waiting {
 	return w
 }
 
-// everywhere runs a test with a server that holds the store, and without one.
+// inside runs a test in a folder without a server: commands carry out their requests themselves.
+func inside(t *testing.T, test func(t *testing.T, dir string)) { test(t, newGatedSite(t)) }
+
+// everywhere runs a test with a server that holds the database, and without one. Both ways are requests to the same API, so
+// it is for tests of what comes in between.
 func everywhere(t *testing.T, test func(t *testing.T, dir string)) {
-	t.Run("here", func(t *testing.T) { test(t, newGatedSite(t)) })
+	t.Run("here", func(t *testing.T) { inside(t, test) })
 	t.Run("through a server", func(t *testing.T) {
 		dir := newGatedSite(t)
 		serve(t, dir)
@@ -140,7 +144,7 @@ func TestApprove(t *testing.T) {
 
 func TestDeny(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, dir string) {
+	inside(t, func(t *testing.T, dir string) {
 		run := park(t, dir, "clerk", "ann")[0].RunID
 		s := spawn(t, dir, nil, nil, "runs", "deny", run, "--reason", "not today").wait().want(t, 0, "Done: Error: Approval was denied: not today", "")
 		if n := payments(t, dir); n != 0 || strings.Contains(s.stdout, "I pay.") {
@@ -151,7 +155,7 @@ func TestDeny(t *testing.T) {
 
 func TestDecideOnOneOfTwo(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, dir string) {
+	inside(t, func(t *testing.T, dir string) {
 		w := park(t, dir, "pair", "x")
 		if len(w) != 2 {
 			t.Fatalf("approvals = %v, want two", w)
@@ -174,7 +178,7 @@ func TestDecideOnOneOfTwo(t *testing.T) {
 
 func TestAbortARunThatWaits(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, dir string) {
+	inside(t, func(t *testing.T, dir string) {
 		run := park(t, dir, "clerk", "ann")[0].RunID
 		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "maybe").wait().want(t, 2, "", "want deny, hold or fail")
 		spawn(t, dir, nil, nil, "runs", "abort", run).wait().want(t, 0, "Run "+run+" is aborted.\n", "")

@@ -125,7 +125,7 @@ func TestAskOnATerminal(t *testing.T) {
 // TestAskForAProgram: what a program asks for itself is a question like that for a tool.
 func TestAskForAProgram(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, dir string) {
+	inside(t, func(t *testing.T, dir string) {
 		for _, tc := range []struct{ answer, result string }{{"y", "Paid."}, {"n", "Not paid."}} {
 			who, p := sit(t, dir, "run", "program", "x")
 			who.sees("pay waits for your approval:\r\n  {\r\n    \"to\": \"ann\"\r\n  }\r\n  because: over the limit\r\n")
@@ -184,7 +184,7 @@ func TestSomebodyElseDecides(t *testing.T) {
 // TestExpiryWhileAsking: an approval expires while a person looks at it, without a server too.
 func TestExpiryWhileAsking(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, dir string) {
+	inside(t, func(t *testing.T, dir string) {
 		who, p := sit(t, dir, "run", "hasty", "x")
 		who.sees("denied unless somebody decides before: ")
 		who.sees(question)

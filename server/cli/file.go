@@ -41,7 +41,7 @@ func (c *call) output(ctx context.Context, fill func(context.Context, io.Writer)
 // replace puts what fill writes in the place of a file, all of it or nothing. Nobody else may read the new one.
 func replace(name string, fill func(*os.File) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return usage("-o names %s, which is not a file.", name).Advise("Name a file, or omit -o to write to stdout.")
+		return usage("%s is not a file.", name).Advise("Name a file; without -o, the output goes to stdout.")
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".agentd-export-*")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // TestSessions carries a session from one id to another by a file, here and through a server.
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, dir string) {
+	inside(t, func(t *testing.T, dir string) {
 		do := func(stdin string, args ...string) said {
 			t.Helper()
 			return spawn(t, dir, strings.NewReader(stdin), nil, append([]string{"sessions"}, args...)...).wait()
@@ -77,7 +77,7 @@ func TestSessions(t *testing.T) {
 				t.Errorf("%s: stdout %q, want none", s.line, s.stdout)
 			}
 		}
-		do("", "export", "s2", "-o", ".").want(t, 2, "", "which is not a file")
+		do("", "export", "s2", "-o", ".").want(t, 2, "", " is not a file")
 		do("", "export", "s2", "-o", "none/x").want(t, 1, "", "The file none/x cannot be written: no such file")
 		do("", "messages", "s2", "--limit", "0").want(t, 2, "", "--limit is 0")
 		entries, err := filepath.Glob(filepath.Join(dir, ".agentd-export-*"))

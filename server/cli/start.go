@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"agentd/server"
@@ -26,7 +25,7 @@ func (c *call) start(ctx context.Context) error {
 			Advise("Create one with `agentd init`, or try the demo with `agentd start --dev`.")
 	}
 	if err := c.unready(); err != nil {
-		return unwritable(err)
+		return notReplaced(c.flags.readyFile, err)
 	}
 	if err := harden(cfg.Hardening); err != nil {
 		return err
@@ -97,7 +96,7 @@ func shut(h config.Hardening) error {
 func (c *call) ready(addr server.Address, cfg *config.Config) error {
 	if c.flags.readyFile != "" {
 		if err := writeReady(c.flags.readyFile, addr); err != nil {
-			return unwritable(err)
+			return err
 		}
 	}
 	if c.flags.json {
@@ -117,28 +116,11 @@ type readiness struct {
 	PID int `json:"pid"`
 }
 
-func unwritable(err error) error {
-	return fault.Invalid(fmt.Sprintf("The ready file cannot be written: %v.", err)).Advise("Name a file in an existing folder that you may write to.")
-}
-
 // writeReady puts the file there whole: who sees it can read all of it.
 func writeReady(path string, addr server.Address) error {
-	body, err := json.Marshal(readiness{addr, os.Getpid()})
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(body, '\n'))
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name()) //nolint:errcheck // the first error is the one to report
-	}
-	return err
+	return replace(path, func(f *os.File) error {
+		return errors.Join(f.Chmod(0o644), json.NewEncoder(f).Encode(readiness{addr, os.Getpid()}))
+	})
 }
 
 // unready takes the ready file away, also one that a process left when it was killed.

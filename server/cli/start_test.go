@@ -235,7 +235,7 @@ func TestStartRefuses(t *testing.T) {
 	other := newSite(t)
 	spawn(t, other, nil, nil, "start", "--port", port).wait().want(t, 1, "", "agentd: bind-failed: Port "+port)
 	spawn(t, other, nil, nil, "start", "--port", "http").wait().want(t, 1, "", "server.port")
-	spawn(t, other, nil, nil, "start", "--port", "0", "--ready-file", "absent/ready.json").wait().want(t, 1, "", "The ready file cannot be written")
+	spawn(t, other, nil, nil, "start", "--port", "0", "--ready-file", "absent/ready.json").wait().want(t, 1, "", "The file absent/ready.json cannot be written")
 	if err := os.Remove(filepath.Join(other, "pepper")); err != nil {
 		t.Fatal(err)
 	}
