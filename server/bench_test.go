@@ -74,12 +74,7 @@ func benchServer(b *testing.B, change ...func(*config.Config)) (addr, token stri
 	if err != nil {
 		b.Fatal(err)
 	}
-	log := server.NewLogger("silent", nil)
-	issuer, err := server.NewIssuer(cfg, log, db, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, raw, err := issuer.Mint(b.Context(), auth.Anonymous(), auth.MintRequest{Scopes: []string{"admin:*"}})
+	_, raw, err := issuerOf(b, cfg, db).Mint(b.Context(), auth.Anonymous(), auth.MintRequest{Scopes: []string{"admin:*"}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -123,11 +123,7 @@ func (r *rig) withIssuer(t testing.TB, do func(*auth.Issuer)) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	issuer, err := server.NewIssuer(r.cfg, slog.New(slog.DiscardHandler), db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	do(issuer)
+	do(issuerOf(t, r.cfg, db))
 }
 
 func mintWith(t testing.TB, issuer *auth.Issuer, req auth.MintRequest) (id, raw string) {
@@ -137,6 +133,24 @@ func mintWith(t testing.TB, issuer *auth.Issuer, req auth.MintRequest) (id, raw 
 		t.Fatal(err)
 	}
 	return tok.ID, string(secret)
+}
+
+// issuerOf makes tokens of a configuration.
+func issuerOf(t testing.TB, cfg *config.Config, db *store.DB) *auth.Issuer {
+	t.Helper()
+	secrets, err := server.SecretsFor(cfg, slog.New(slog.DiscardHandler), string(cfg.Auth.PepperRef))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := secrets.Resolve(string(cfg.Auth.PepperRef))
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := auth.NewIssuer(auth.IssuerOptions{Tokens: db.Tokens(), Pepper: key, Prefix: cfg.Auth.TokenPrefix, Envs: cfg.Auth.TokenEnvironments})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer
 }
 
 func (r *rig) start() {

@@ -10,7 +10,6 @@ import (
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/secret"
-	"agentd/store"
 )
 
 // Secrets makes what resolves the references of a configuration, and activates the store of secrets. The redactor gets to
@@ -47,37 +46,21 @@ func (s *Server) secrets() (*secret.Resolver, secret.Report, error) {
 // runs reports whether agents can run.
 func (s *Server) runs() bool { return s.access == serving || s.access == Run }
 
-// pepper is the key of token hashes. Where the database can only be read, no token can be made, and any key will do.
+// pepper resolves and checks the key of token hashes. Where the database can only be read, no token can be made, and any
+// key will do.
 func (s *Server) pepper(secrets *secret.Resolver) ([]byte, error) {
-	if s.access != Read {
-		return pepper(s.cfg, secrets)
-	}
-	key := make([]byte, 32)
-	_, err := rand.Read(key)
-	return key, err
-}
-
-// NewIssuer opens what the token commands need: the store must be open already.
-func NewIssuer(cfg *config.Config, log *slog.Logger, db *store.DB, revoked func(string)) (*auth.Issuer, error) {
-	secrets, err := SecretsFor(cfg, log, string(cfg.Auth.PepperRef))
-	if err != nil {
-		return nil, err
-	}
-	key, err := pepper(cfg, secrets)
-	if err != nil {
-		return nil, err
-	}
-	return auth.NewIssuer(auth.IssuerOptions{Tokens: db.Tokens(), Pepper: key, Prefix: cfg.Auth.TokenPrefix, Envs: cfg.Auth.TokenEnvironments, Revoked: revoked})
-}
-
-// pepper resolves and checks the key of token hashes.
-func pepper(cfg *config.Config, secrets *secret.Resolver) ([]byte, error) {
-	if cfg.Auth.PepperRef == "" {
+	ref := s.cfg.Auth.PepperRef
+	switch {
+	case s.access == Read:
+		key := make([]byte, 32)
+		_, err := rand.Read(key)
+		return key, err
+	case ref == "":
 		return nil, fault.New(fault.PepperMissing, "auth.pepperRef is not set.")
 	}
-	b, err := secrets.Resolve(string(cfg.Auth.PepperRef))
+	b, err := secrets.Resolve(string(ref))
 	if err != nil {
-		return nil, secret.Unresolvable("auth.pepperRef", cfg.Auth.PepperRef.String(), err)
+		return nil, secret.Unresolvable("auth.pepperRef", ref.String(), err)
 	}
 	return b, auth.CheckPepper(b)
 }
