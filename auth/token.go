@@ -55,7 +55,7 @@ func Parse(raw Raw, prefix string, envs []string) error {
 	case gotPrefix != prefix || !isName(prefix, maxNameLength):
 		return malformed("its prefix is not the one of this server")
 	case !envAllowed(env, envs):
-		return malformed("its environment is none of this server's")
+		return malformed("its environment is not one of this server's")
 	case gotVersion != version:
 		return malformed("its version is not " + version)
 	case len(tail) != secretLength+checksumLength:
@@ -63,7 +63,7 @@ func Parse(raw Raw, prefix string, envs []string) error {
 	}
 	for i := range len(tail) {
 		if !isBase62(tail[i]) {
-			return malformed("its secret has a character that is no letter or digit")
+			return malformed("its secret has a character that is not a letter or digit")
 		}
 	}
 	if sum := checksum(tail[:secretLength]); tail[secretLength:] != string(sum[:]) {

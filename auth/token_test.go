@@ -55,9 +55,9 @@ func TestParse(t *testing.T) {
 		{"gph_live_v1_", "gph", envs, "too short"},
 		{"gph_live_v1_" + good[1:], "gph", envs, "too short"},
 		{"gph_live_v1_0" + good, "gph", envs, "too long"},
-		{"gph_live_v1_-" + good[1:], "gph", envs, "no letter or digit"},
-		{"gph_live_v1_" + good[:48] + "\n", "gph", envs, "no letter or digit"},
-		{"gph_live_v1_" + good[:47] + "é", "gph", envs, "no letter or digit"},
+		{"gph_live_v1_-" + good[1:], "gph", envs, "not a letter or digit"},
+		{"gph_live_v1_" + good[:48] + "\n", "gph", envs, "not a letter or digit"},
+		{"gph_live_v1_" + good[:47] + "é", "gph", envs, "not a letter or digit"},
 		{"gph_live_v1_1" + good[1:], "gph", envs, "checksum"},
 		{"gph_live_v1_" + good[:48] + "k", "gph", envs, "checksum"},
 	} {

@@ -11,13 +11,13 @@ import (
 	"agentd/server/proc"
 )
 
-// Warnings tells of settings that are allowed and dangerous, and of those that have no effect in this version.
+// Warnings reports settings that are allowed but dangerous.
 func Warnings(cfg *config.Config) []string {
 	all := []string{}
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if cfg.Server.Socket.Path == "" && !loopback(cfg.Server.Host) {
 		if cfg.Auth.Kind == "none" {
-			warn("auth.kind is none and server.host is %s: anybody who reaches it is an administrator", cfg.Server.Host)
+			warn("auth.kind is none and server.host is %s: every caller is an administrator", cfg.Server.Host)
 		}
 		if cfg.Metrics.Enabled && !cfg.Metrics.RequireAuth {
 			warn("metrics.requireAuth is false and server.host is %s: anybody who reaches it can read the metrics", cfg.Server.Host)
@@ -40,7 +40,7 @@ func Warnings(cfg *config.Config) []string {
 		}
 	}
 	if cfg.Auth.Kind == "none" && slices.Contains(cfg.Server.CORS.AllowOrigins, "*") {
-		warn("auth.kind is none and server.cors.allowOrigins has \"*\": every web page that somebody opens on a machine which reaches this server is an administrator")
+		warn("auth.kind is none and server.cors.allowOrigins has \"*\": every web page on a machine that reaches this server is an administrator")
 	}
 	named := map[string]bool{}
 	for _, t := range cfg.Targets() {
@@ -59,7 +59,7 @@ func Warnings(cfg *config.Config) []string {
 		warn("server.maxPrograms is %d, and the system has %d tasks left, which the server and what programs start need too", n, tasks)
 	}
 	if os.Geteuid() == 0 {
-		warn("the process runs as root: give it a user of its own")
+		warn("the process runs as root: run it as a separate user")
 	}
 	return all
 }

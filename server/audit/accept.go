@@ -23,7 +23,7 @@ type Acceptance struct {
 	Reason string          `json:"reason"`
 	Seq    int64           `json:"seq" doc:"The entry that records it."`
 	First  Break           `json:"first" doc:"What a verification found first."`
-	Breaks []AcceptedBreak `json:"breaks,omitempty" doc:"Every entry that was not as it had been written."`
+	Breaks []AcceptedBreak `json:"breaks,omitempty" doc:"Every entry that differed from its original."`
 
 	// The checkpoint file before it, whose heads may have been signed for entries that are gone.
 	HeadBytes  int64  `json:"headBytes"`

@@ -159,7 +159,7 @@ func (l *Log) found(tx *store.Tx) error {
 	case s.Tail != nil:
 		return unusable("it has entries, but not what they were sealed with")
 	case covered(l.opts):
-		return unusable("it is empty, but its checkpoints are there: %s", l.opts.Checkpoints.Path)
+		return unusable("it is empty, but its checkpoints exist: %s", l.opts.Checkpoints.Path)
 	}
 	return found(tx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
 }

@@ -224,6 +224,6 @@ func orphaned(o Options) error {
 	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, os.ErrNotExist) || !covered(o) {
 		return nil
 	}
-	return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints are there: %s.", o.Path, o.Checkpoints.Path).
+	return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints exist: %s.", o.Path, o.Checkpoints.Path).
 		Advise("Restore the chain's file. To begin a new chain, move its checkpoints to another place.")
 }

@@ -36,18 +36,18 @@ type Verification struct {
 // Verdict is what a verification has found. Where the chain is broken, only the first place is told.
 type Verdict struct {
 	OK       bool   `json:"ok"`
-	Count    int64  `json:"count" doc:"Entries that were checked."`
+	Count    int64  `json:"count" doc:"Checked entries."`
 	BrokenAt int64  `json:"brokenAt,omitempty" doc:"The first bad sequence number."`
-	Reason   string `json:"reason,omitempty" doc:"What is wrong there: missing, broken-link, contents-changed, hash-mismatch, truncated, inconsistent-log, bad-signature or checkpoints-missing."`
+	Reason   string `json:"reason,omitempty" doc:"What is wrong at this place: missing, broken-link, contents-changed, hash-mismatch, truncated, inconsistent-log, bad-signature or checkpoints-missing."`
 	Expected string `json:"expected,omitempty"`
 	Actual   string `json:"actual,omitempty"`
 
-	Contents    bool         `json:"contents" doc:"The contents were checked against the hashes, for which the passphrase is needed."`
-	Checkpoints int          `json:"checkpoints" doc:"Checkpoints that fitted."`
-	Accepted    []Acceptance `json:"accepted,omitempty" doc:"Breaks that somebody has accepted, oldest first; the chain is held to what it was then."`
+	Contents    bool         `json:"contents" doc:"The contents were compared with the hashes. This requires the passphrase."`
+	Checkpoints int          `json:"checkpoints" doc:"Checkpoints that match the chain."`
+	Accepted    []Acceptance `json:"accepted,omitempty" doc:"Accepted breaks, oldest first. The verification compares the chain with its state at the time of acceptance."`
 
 	PrunedThrough int64 `json:"prunedThrough,omitempty" doc:"The last entry that was pruned."`
-	Head          *Head `json:"head,omitempty" doc:"The tree over all entries, when all were checked: keep it, and later verifications can be held to it."`
+	Head          *Head `json:"head,omitempty" doc:"The tree over all entries, if all were checked. Keep it to compare later verifications with it."`
 }
 
 // breach is what a verdict says is wrong.

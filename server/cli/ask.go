@@ -39,7 +39,7 @@ func (a *asker) ask(ctx context.Context, pending []run.Approval) (decisions []re
 		answer, err := a.choose(ctx, p)
 		word := rest.DecisionBody{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID}
 		if answer == refuse && err == nil {
-			word.Reason, err = a.line(ctx, "Why? The agent is told (empty: no reason): ")
+			word.Reason, err = a.line(ctx, "Why? The agent learns the reason (empty: none): ")
 		}
 		if err != nil {
 			fmt.Fprintln(a.out)
@@ -104,7 +104,7 @@ func details(p run.Approval, width int) string {
 	in := margin{mark: "  ", width: width}
 	say := func(format string, args ...any) { b.WriteString(in.set(fmt.Sprintf(format, args...) + "\n")) }
 	if p.MayHaveHappened() {
-		say("IT MAY HAVE HAPPENED ALREADY: it was begun before, and nobody knows what came of it.")
+		say("IT MAY HAVE HAPPENED ALREADY: an earlier attempt has an unknown outcome.")
 		if was := p.Previous; was != nil {
 			say("begun: %s at %s. %s", times(was.Attempts), was.BegunAt, printable(was.Known))
 		}

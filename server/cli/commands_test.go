@@ -156,7 +156,7 @@ func TestConfigCheck(t *testing.T) {
 	}`)
 	s := here(t, "config", "check").want(t, 0, "OK: agentd.json is valid.", "")
 	for _, part := range []string{"provider real  llm.example:443", "agent e        runs no-such-program -x",
-		"anybody who reaches it is an administrator", `the program "no-such-program" is not found here`} {
+		"every caller is an administrator", `the program "no-such-program" is not found here`} {
 		if !strings.Contains(s.stdout, part) {
 			t.Errorf("config check lacks %q:\n%s", part, s.stdout)
 		}

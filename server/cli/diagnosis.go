@@ -166,7 +166,7 @@ func (c *call) checkDatabase(ctx context.Context, d *diagnosis, cfg *config.Conf
 	case held:
 		d.find("database", statusOK, "", "%s can be read; process %d holds it.", path, holder.PID)
 	default:
-		d.find("database", statusOK, "", "%s can be read, and nobody holds it.", path)
+		d.find("database", statusOK, "", "%s can be read, and no process holds it.", path)
 	}
 	if err == nil {
 		c.checkSoundness(ctx, d, cfg)

@@ -42,7 +42,7 @@ var hints = map[*fault.Kind]string{
 	fault.TokenNotFound:   "List the tokens with `agentd token list`.",
 }
 
-const runState = "Ask how it stands with `agentd runs show RUN`."
+const runState = "See its state with `agentd runs show RUN`."
 
 // through gives fn the API, and closes it afterwards.
 func (c *call) through(ctx context.Context, access server.Access, fn func(*door) error) error {

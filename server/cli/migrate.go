@@ -17,7 +17,7 @@ func (c *call) migrate(ctx context.Context) error {
 	}
 	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
 	if errors.Is(err, fs.ErrNotExist) {
-		return advised(err, "Check `storage.path`; `agentd start` makes a database where there is none.")
+		return advised(err, "Check `storage.path`; `agentd start` creates a database.")
 	}
 	behind := fault.Is(err, fault.SchemaBehind)
 	if behind {

@@ -41,7 +41,7 @@ func TestReplay(t *testing.T) {
 func testReplay(t *testing.T, dir string) {
 	do := func(args ...string) said { t.Helper(); return spawn(t, dir, nil, nil, args...).wait() }
 	run := park(t, dir, "clerk", "ann")[0].RunID
-	do("runs", "cassette", run, "-o", "early.jsonl").want(t, 1, "", "agentd: run-not-ended: The run is awaiting_approval.\n  hint: Ask how it stands")
+	do("runs", "cassette", run, "-o", "early.jsonl").want(t, 1, "", "agentd: run-not-ended: The run is awaiting_approval.\n  hint: See its state")
 	if _, err := os.Stat(filepath.Join(dir, "early.jsonl")); err == nil {
 		t.Error("a failure made a file")
 	}

@@ -40,7 +40,7 @@ func (c *call) verifyFiles(ctx context.Context, cfg *config.Config) ([]soundness
 	if covered := err == nil && heads.Size() > 0; !exists(files.Path) && !covered {
 		return []soundness{main}, nil
 	} else if !exists(files.Path) {
-		return []soundness{main, {files.Path, []store.Damage{{Place: "chain", Message: "it is missing, but its checkpoints are there: " + files.Checkpoints.Path}}}}, nil
+		return []soundness{main, {files.Path, []store.Damage{{Place: "chain", Message: "it is missing, but its checkpoints exist: " + files.Checkpoints.Path}}}}, nil
 	}
 	a, err := store.OpenAudit(ctx, store.Options{Path: files.Path, ReadOnly: true, Logger: c.log()}, nil)
 	if err != nil {

@@ -322,7 +322,7 @@ func TestValidate(t *testing.T) {
 	want := []string{
 		`server/port | want a number from 0 to 65535, got 70000`,
 		`server/allowHosts/1 | want a host, or host:port`,
-		`auth/pepperRef | want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret`,
+		`auth/pepperRef | want a reference such as env:NAME or file:path; the value is not shown, because it may be a secret`,
 		`auth/tokenEnvironments | want at least one item`,
 		`tools/no name | key "no name": want 1 to 64 letters, digits, _ and -`,
 		`tools/no name/description | is empty`,

@@ -132,9 +132,9 @@ func TestProblems(t *testing.T) {
 		{"token prefix", `{"auth": {"tokenPrefix": "a_b"}}`, nil, []string{`auth/tokenPrefix | c:1:26: want 1 to 16 small letters, digits and -, a letter first`}},
 
 		// References.
-		{"naked secret", `{"auth": {"pepperRef": "hunter2hunter2hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret`}},
-		{"short secret", `{"auth": {"pepperRef": "abc"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret`}},
-		{"secret with a colon", `{"auth": {"pepperRef": "hunter2:hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret`}},
+		{"naked secret", `{"auth": {"pepperRef": "hunter2hunter2hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path; the value is not shown, because it may be a secret`}},
+		{"short secret", `{"auth": {"pepperRef": "abc"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path; the value is not shown, because it may be a secret`}},
+		{"secret with a colon", `{"auth": {"pepperRef": "hunter2:hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want a reference such as env:NAME or file:path; the value is not shown, because it may be a secret`}},
 		{"private hosts", `{"outbound": {"allowPrivate": ["a b", "http://h"]}}`, nil, []string{
 			`outbound/allowPrivate/0 | c:1:32: want a host name or an IP address, without a port`,
 			`outbound/allowPrivate/1 | c:1:39: want a host name or an IP address, without a port`}},
@@ -143,9 +143,9 @@ func TestProblems(t *testing.T) {
 		{"no keyring", `{"auth": {"pepperRef": "keyring:pepper"}}`, nil, []string{`auth/pepperRef | c:1:24: this build has no keyring, so it cannot resolve keyring: references; use env:, file:, encrypted-file: or ref:`}},
 		{"env without name", `{"auth": {"pepperRef": "env:?default=hunter2"}}`, nil, []string{`auth/pepperRef | c:1:24: want env: and the name of a variable`}},
 		{"file without path", `{"auth": {"pepperRef": "file:"}}`, nil, []string{`auth/pepperRef | c:1:24: want file: and a path`}},
-		{"naked secret in a variable", `{}`, []string{"AGENTD_AUTH_PEPPERREF=hunter2hunter2"}, []string{`auth/pepperRef | AGENTD_AUTH_PEPPERREF: want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret`}},
+		{"naked secret in a variable", `{}`, []string{"AGENTD_AUTH_PEPPERREF=hunter2hunter2"}, []string{`auth/pepperRef | AGENTD_AUTH_PEPPERREF: want a reference such as env:NAME or file:path; the value is not shown, because it may be a secret`}},
 		{"header reference", tool("\n" + `"headers": {"A": {"ref": "x"}, "B": {"rf": ""}, "C": 1, "D d": "", "E": {}}`), nil, []string{
-			`tools/t/headers/A/ref | c:2:26: want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret`,
+			`tools/t/headers/A/ref | c:2:26: want a reference such as env:NAME or file:path; the value is not shown, because it may be a secret`,
 			`tools/t/headers/B/rf | c:2:38: unknown key "rf"; did you mean "ref"?`,
 			`tools/t/headers/C | c:2:54: want text or reference, got a number`,
 			`tools/t/headers/D d | c:2:57: key "D d": want a token of HTTP, without spaces`,

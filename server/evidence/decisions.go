@@ -126,7 +126,7 @@ func (v *verifier) decision(k callLine, said words) {
 	case slices.ContainsFunc(slices.Concat(said.told, said.asked), func(w word) bool { return same(w) && !bound(w) }):
 		v.bad(memberCalls, "the decision on the call %.128q of %.128q is not the one in the chain: its arguments, tool or reason are others", k.ToolCallID, k.ToolName)
 	case slices.ContainsFunc(said.asked, same):
-		v.bad(memberEntries, "there is no entry for the decision on the call %.128q but that of a request, and tool events were recorded then", k.ToolCallID)
+		v.bad(memberEntries, "the decision on the call %.128q has only the entry of a request, although tool events were recorded at that time", k.ToolCallID)
 	default:
 		of := said.told
 		if len(of) == 0 {

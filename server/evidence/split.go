@@ -20,7 +20,7 @@ func (v *verifier) split(text []byte) {
 	line, rest, ended := bytes.Cut(text, []byte{'\n'})
 	m := &v.manifest
 	if !ended || len(line) > maxManifest || json.Unmarshal(line, m) != nil {
-		v.bad(manifestName, "the first line is no manifest, or is cut off")
+		v.bad(manifestName, "the first line is not a manifest, or is cut off")
 		return
 	}
 	if m.V != Version && m.V != Second && m.V != First {

@@ -221,7 +221,7 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 		v.entries, v.accounts = append(v.entries, e), append(v.accounts, a)
 	})
 	if !slices.ContainsFunc(v.entries, func(e audit.Entry) bool { return e.Action != string(audit.ServerStart) }) {
-		v.bad(memberEntries, "there is none about the run")
+		v.bad(memberEntries, "none is about the run")
 	}
 	v.servers = configsOf(v.entries, v.manifest.V)
 	if want, err := encodeLines(v.servers...); err != nil || !bytes.Equal(want, v.bodies[memberConfig]) {

@@ -103,7 +103,7 @@ func parseRecord(f frame) (record, error) {
 	}
 	var rec record
 	if rec.event, err = event.Parse(payload); err != nil {
-		return record{}, fmt.Errorf("is no event: %w", err)
+		return record{}, fmt.Errorf("is not an event: %w", err)
 	}
 	switch typ {
 	case sayResult:

@@ -7,10 +7,10 @@ type Usage struct {
 	CompletionTokens int64  `json:"completionTokens"`
 	TotalTokens      int64  `json:"totalTokens"`
 	ReasoningTokens  *int64 `json:"reasoningTokens,omitempty"`
-	CachedReadTokens int64  `json:"cachedReadTokens" doc:"Of promptTokens, those that were read from the provider's cache; 0 where that is not reported."`
-	CacheWriteTokens int64  `json:"cacheWriteTokens" doc:"Of promptTokens, those that were written to the provider's cache; 0 where that is not reported."`
+	CachedReadTokens int64  `json:"cachedReadTokens" doc:"Those of promptTokens that were read from the provider's cache; 0 if the provider does not report it."`
+	CacheWriteTokens int64  `json:"cacheWriteTokens" doc:"Those of promptTokens that were written to the provider's cache; 0 if the provider does not report it."`
 	Cost             *Cost  `json:"cost,omitempty"`
-	Estimated        bool   `json:"estimated,omitempty" doc:"A model reported no usage, so at least a part of the numbers is guessed from the length of texts."`
+	Estimated        bool   `json:"estimated,omitempty" doc:"A model reported no usage, so at least a part of the numbers is estimated from the length of texts."`
 }
 
 // Cost is an amount in whole currency units (0.0123 is 1.23 cents).

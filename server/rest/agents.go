@@ -32,8 +32,8 @@ type AgentList struct {
 
 // RunBody asks for a run.
 type RunBody struct {
-	Input     json.RawMessage `json:"input,omitempty" ref:"RunInput" doc:"What the agent is to answer: text, a message, a list of messages, or whatever the agent takes. Default: the empty text."`
-	SessionID string          `json:"sessionId,omitempty" check:"1.." doc:"The conversation that the run belongs to; made when it does not exist. One that another principal has made takes sessions:write:<id>."`
+	Input     json.RawMessage `json:"input,omitempty" ref:"RunInput" doc:"Input of the agent: text, a message, a list of messages, or another value that the agent accepts. Default: the empty text."`
+	SessionID string          `json:"sessionId,omitempty" check:"1.." doc:"The conversation that the run belongs to, created if it does not exist. A session of another principal requires sessions:write:<id>."`
 	UserID    string          `json:"userId,omitempty" check:"1.."`
 	OnBusy    string          `json:"onBusy,omitempty" enum:"refuse|queue" doc:"What to do while another run of the session has not ended. Default: refuse."`
 }
@@ -106,7 +106,7 @@ func (a *Agents) Routes() []Route {
 			Again:   a.streamAgain,
 			Summary: "Start an agent. With `Accept: text/event-stream`, the answer streams the run's events; without agents:read for the agent, only those of the answer.",
 			Errors:  starts,
-			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and under way."},
+			Answers: []openapi.Response{{Status: 202, Type: reflect.TypeFor[RunStarted](), Description: "The run is durable and in progress."},
 				{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`; the header X-Run-Id names the run."}},
 			Endpoint: streamed(a.streamAgent)},
 	}

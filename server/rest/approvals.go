@@ -21,11 +21,11 @@ import (
 type DecisionBody struct {
 	ToolCallID       string `json:"toolCallId" check:"required"`
 	Granted          bool   `json:"granted" check:"required"`
-	Reason           string `json:"reason,omitempty" doc:"Told to the model when the call is denied."`
+	Reason           string `json:"reason,omitempty" doc:"The reason, which the model learns if the call is denied."`
 	SubRunToolCallID string `json:"subRunToolCallId,omitempty" check:"1.." doc:"As in the pending approval, for a call of a child run."`
-	Again            bool   `json:"again,omitempty" doc:"Leave to make a call once more that may have happened already: without it, a grant of an approval with the reason outcome-unknown is refused."`
+	Again            bool   `json:"again,omitempty" doc:"Allow a call that may already have taken effect to be made once more. Without it, the server refuses to grant an approval with the reason outcome-unknown."`
 
-	Args json.RawMessage `json:"args,omitempty" doc:"Arguments that the call is to have instead of those that were asked for, where the tool's approval says edit. They must fit its schema and the agent's permissions."`
+	Args json.RawMessage `json:"args,omitempty" doc:"Arguments for the call instead of the requested ones, if the tool's approval has edit. They must fit the tool's schema and the agent's permissions."`
 }
 
 // ResumeBody is decisions on what a run waits for.

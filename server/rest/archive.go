@@ -22,7 +22,7 @@ const ndjson = "application/x-ndjson"
 
 // ExportBody says what to export of a session.
 type ExportBody struct {
-	IncludeAuditEntries bool  `json:"includeAuditEntries,omitempty" doc:"Add the session's audit entries. No session has any so far."`
+	IncludeAuditEntries bool  `json:"includeAuditEntries,omitempty" doc:"Add the session's audit entries. At present no session has any."`
 	Hash                *bool `json:"hash,omitempty" doc:"Whether the footer has a checksum. Default true."`
 }
 
@@ -37,7 +37,7 @@ type SessionImport struct {
 	Session  Session  `json:"session"`
 	Messages int      `json:"messages"`
 	Handoffs int      `json:"handoffs"`
-	Warnings []string `json:"warnings" doc:"What of the file is not in the session, and why."`
+	Warnings []string `json:"warnings" doc:"What the import omits from the file, and why."`
 }
 
 // sessionImportOf is the wire form of what an import made.
@@ -51,7 +51,7 @@ func (a *Sessions) archiveRoutes() []Route {
 			Summary: "Export a whole session, of any length, as JSON Lines: as a text in JSON or, with `Accept: " + ndjson + "`, unwrapped.",
 			Errors:  []*fault.Kind{fault.SessionNotFound},
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[SessionExport](), Description: "The export as a text."},
-				{Status: 200, ContentType: ndjson, Description: "The export as it is. One that ends without a footer is not whole."}},
+				{Status: 200, ContentType: ndjson, Description: "The export unwrapped. An export without a footer is incomplete."}},
 			Exists: func(r *http.Request) error {
 				_, err := a.Sessions.Get(r.Context(), r.PathValue("id"))
 				return err

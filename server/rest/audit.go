@@ -24,7 +24,7 @@ type DatedEntry struct {
 // AuditList is the answer of GET /audit.
 type AuditList struct {
 	Entries []DatedEntry `json:"entries"`
-	NextSeq int64        `json:"nextSeq,omitempty" doc:"There may be more: go on with it as fromSeq or, with order=desc, as toSeq."`
+	NextSeq int64        `json:"nextSeq,omitempty" doc:"There may be more: continue with it as fromSeq or, with order=desc, as toSeq."`
 }
 
 // AuditQuery is the query of GET /audit.
@@ -33,16 +33,16 @@ type AuditQuery struct {
 	FromSeq int64  `query:"fromSeq" check:"0.." doc:"The first sequence number."`
 	ToSeq   int64  `query:"toSeq" check:"1.." doc:"The last sequence number."`
 	From    string `query:"from" doc:"Entries since then: milliseconds since 1970, or a date such as 2026-01-31 or 2026-01-31T12:00:00Z."`
-	To      string `query:"to" doc:"Entries until then."`
+	To      string `query:"to" doc:"Entries until this time, in the same form."`
 	Action  string `query:"action" check:"1..256" doc:"Only this action, such as http:request; at most 256 characters."`
-	ActorID string `query:"actorId" doc:"Only what this actor did, such as the id of a token."`
+	ActorID string `query:"actorId" doc:"Only entries of this actor, such as the id of a token."`
 	Order   string `query:"order" enum:"asc|desc" doc:"desc: newest first. Default asc."`
 }
 
 // AuditRange says which entries to verify or to export.
 type AuditRange struct {
-	FromSeq int64  `json:"fromSeq,omitempty" check:"0.." doc:"The first sequence number. Default: the first that there is."`
-	ToSeq   *int64 `json:"toSeq,omitempty" check:"0.." doc:"The last sequence number; 0: none at all. Default: the last that there is."`
+	FromSeq int64  `json:"fromSeq,omitempty" check:"0.." doc:"The first sequence number. Default: the first of the chain."`
+	ToSeq   *int64 `json:"toSeq,omitempty" check:"0.." doc:"The last sequence number. 0: no entries. Default: the last of the chain."`
 	Format  string `json:"format,omitempty" enum:"jsonl|csv" doc:"Of an export. Default jsonl."`
 }
 
@@ -108,7 +108,7 @@ func (a *Audit) Routes() []Route {
 		{Method: "POST", Path: "/audit/export", Access: "audit:export", Action: audit.AuditExport, Target: "audit",
 			Summary: "Measure an export of the audit chain. `GET /audit/export` returns the entries.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
-				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which comes first."`
+				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which takes precedence."`
 				Body   AuditRange
 			}) (AuditExport, error) {
 				x, err := a.Log.Export(ctx, io.Discard, cmp.Or(in.Body.Format, in.Format, audit.JSONL), in.Body.FromSeq, in.Body.to())
@@ -116,7 +116,7 @@ func (a *Audit) Routes() []Route {
 			})},
 		{Method: "GET", Path: "/audit/export", Access: "audit:export", Summary: "Export the entries of the audit chain at the time of the request, as a file.",
 			Answers: []openapi.Response{{Status: 200, ContentType: ndjson, Description: "Each entry as a line of canonical JSON (RFC 8785)."},
-				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a head. What a spreadsheet would take for a formula, and what begins with an apostrophe, has an apostrophe before it."}},
+				{Status: 200, ContentType: csvType, Description: "Each entry as a record, after a header. An apostrophe precedes each value that a spreadsheet would read as a formula, and each value that begins with an apostrophe."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, in struct {
 				Format  string `query:"format" enum:"jsonl|csv" doc:"Default jsonl."`
 				FromSeq int64  `query:"fromSeq" check:"0.."`

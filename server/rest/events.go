@@ -34,24 +34,24 @@ func sse[In any](streams *stream.Service, row Route, cursor func(In) string, fee
 }
 
 // seenAll is the answer to a client that has seen the end of a run.
-var seenAll = []openapi.Response{{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: there is nothing to come back for."}}
+var seenAll = []openapi.Response{{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: no further events follow."}}
 
 type watchRun struct {
 	RunID       string `path:"runId"`
 	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which comes first."`
+	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which takes precedence."`
 }
 
 type watchSession struct {
 	ID          string `path:"id"`
 	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which comes first."`
+	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which takes precedence."`
 }
 
 type watchSubject struct {
 	Subject     string `query:"subject" doc:"As for a subscription over WebSocket, such as session:ID/events."`
 	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which comes first."`
+	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which takes precedence."`
 }
 
 func (a *Runs) eventRoutes() []Route {

@@ -17,7 +17,7 @@ import (
 
 // TicketAnswer is the answer of POST /session/ws-ticket.
 type TicketAnswer struct {
-	Ticket    string `json:"ticket" doc:"Offer it as the subprotocol ticket.<value>, or send it as ?ticket= to an event stream. It is good for one connection."`
+	Ticket    string `json:"ticket" doc:"Offer it as the subprotocol ticket.<value>, or send it as ?ticket= to an event stream. It is valid for one connection."`
 	ExpiresAt int64  `json:"expiresAt" doc:"Milliseconds since 1970; expiresAtIso is the same."`
 	ExpiryISO string `json:"expiresAtIso"`
 	TTLMS     int64  `json:"ttlMs"`

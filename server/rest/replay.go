@@ -11,10 +11,10 @@ import (
 
 // ReplayBody says how recorded spans are replayed.
 type ReplayBody struct {
-	Raw           bool   `json:"raw,omitempty" doc:"Everything, with what was said in the spans. Default: only what is public."`
+	Raw           bool   `json:"raw,omitempty" doc:"Return everything, including what was said. Default: only public attributes."`
 	FromMessageID string `json:"fromMessageId,omitempty" check:"1.." doc:"Begin with the first span that is not older than this message of the run or session."`
-	Provider      string `json:"provider,omitempty" check:"1.." doc:"Of the spans of model calls, only those to this provider."`
-	Cursor        string `json:"cursor,omitempty" check:"1.." doc:"nextCursor of the page before. Only spans that began after that one: of a run that has not ended, others may have come before it since."`
+	Provider      string `json:"provider,omitempty" check:"1.." doc:"Among spans of model calls, only those to this provider."`
+	Cursor        string `json:"cursor,omitempty" check:"1.." doc:"nextCursor of the previous page. The page shows only spans that began later; a span that was still open may be missing."`
 	Limit         int    `json:"limit,omitempty" check:"1..1000" doc:"Spans in the answer. Default 1000."`
 }
 

@@ -21,8 +21,8 @@ type RunImport struct {
 	RunID     string       `json:"runId"`
 	Status    store.Status `json:"status" enum:"awaiting_approval|completed|failed|aborted"`
 	SessionID string       `json:"sessionId,omitempty"`
-	Children  int          `json:"children" doc:"Child runs that came along, at all depths."`
-	Warnings  []string     `json:"warnings" doc:"What of the state is not in the run, and why."`
+	Children  int          `json:"children" doc:"Imported child runs, at all depths."`
+	Warnings  []string     `json:"warnings" doc:"What the import omits from the state, and why."`
 }
 
 // runImportOf is the wire form of what an import made.
@@ -37,7 +37,7 @@ func (a *Runs) importRoute() Route {
 }
 
 func (a *Runs) importRun(ctx context.Context, c Call, in struct {
-	SessionID string `query:"sessionId" doc:"A session for the run, instead of the one in the state. Nothing may have been said in it."`
+	SessionID string `query:"sessionId" doc:"A session for the run, instead of the one in the state. It must be new or empty."`
 	Body      []byte
 }) (RunImport, error) {
 	st, err := runstate.Read(in.Body)

@@ -18,7 +18,7 @@ import (
 // RunList is the answer of GET /runs.
 type RunList struct {
 	Runs       []agent.Snapshot `json:"runs"`
-	NextCursor string           `json:"nextCursor,omitempty" doc:"Send it as cursor for the next page; absent on the last."`
+	NextCursor string           `json:"nextCursor,omitempty" doc:"Send it as cursor for the next page. Absent on the last page."`
 }
 
 type listRunsInput struct {
@@ -26,9 +26,9 @@ type listRunsInput struct {
 	AgentID    string `query:"agentId"`
 	WorkflowID string `query:"workflowId"`
 	SessionID  string `query:"sessionId"`
-	Parent     string `query:"parent" check:"1.." doc:"Only the runs that are tool calls of this run; without it, only runs that are nobody's."`
+	Parent     string `query:"parent" check:"1.." doc:"Only child runs of this run. Default: only runs that are not child runs."`
 	Limit      int    `query:"limit" check:"1..1000" doc:"Default 100."`
-	Cursor     string `query:"cursor" check:"1.." doc:"nextCursor of the page before."`
+	Cursor     string `query:"cursor" check:"1.." doc:"nextCursor of the previous page."`
 }
 
 type runInputID struct {
@@ -38,14 +38,14 @@ type runInputID struct {
 // AbortBody says how to abort a run.
 type AbortBody struct {
 	Drain              bool   `json:"drain,omitempty" doc:"Let the current step finish."`
-	OnPendingApprovals string `json:"onPendingApprovals,omitempty" enum:"deny|hold|fail" doc:"What becomes of approvals that wait. Default: deny. A call of unknown outcome keeps waiting for a person in any case."`
+	OnPendingApprovals string `json:"onPendingApprovals,omitempty" enum:"deny|hold|fail" doc:"What happens to waiting approvals. Default: deny. A call with an unknown outcome always waits for a person."`
 	Reason             string `json:"reason,omitempty"`
 }
 
 // AbortAnswer is the answer of POST /runs/{runId}/abort.
 type AbortAnswer struct {
 	RunID  string       `json:"runId"`
-	Status store.Status `json:"status" doc:"aborted, or what the run had become before; running while a step drains; awaiting_approval until a person has decided on a call of unknown outcome."`
+	Status store.Status `json:"status" doc:"aborted, or the earlier final status; running while a step drains; awaiting_approval until a person has decided on a call with an unknown outcome."`
 }
 
 type abortInput struct {

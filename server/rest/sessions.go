@@ -52,7 +52,7 @@ type SessionHandoffs struct {
 type SessionBody struct {
 	UserID    string   `json:"userId" check:"required"`
 	AgentID   string   `json:"agentId" check:"required"`
-	SessionID string   `json:"sessionId,omitempty" check:"1.." doc:"1 to 128 characters of A-Z a-z 0-9 _ -. Default: one is made."`
+	SessionID string   `json:"sessionId,omitempty" check:"1.." doc:"1 to 128 characters of A-Z a-z 0-9 _ -. Default: the server chooses an id."`
 	Title     string   `json:"title,omitempty" check:"1.."`
 	Tags      []string `json:"tags,omitempty"`
 }

@@ -17,8 +17,8 @@ type Token struct {
 	ID         string   `json:"id"`
 	Label      string   `json:"label,omitempty"`
 	Scopes     []string `json:"scopes"`
-	MintedBy   string   `json:"mintedBy,omitempty" doc:"Id of the token that minted it; absent where the operator did."`
-	Lineage    string   `json:"lineage" doc:"Id of the token that its lineage begins with: its own, or the one from which its minter, the minter of that, and so on, descend. A lineage counts as one principal."`
+	MintedBy   string   `json:"mintedBy,omitempty" doc:"Id of the token that minted it. Absent if the operator created it."`
+	Lineage    string   `json:"lineage" doc:"Id of the first token of the lineage, from which the token was minted, directly or through others. A lineage counts as one principal."`
 	CreatedAt  string   `json:"createdAt"`
 	LastUsedAt string   `json:"lastUsedAt,omitempty"`
 	ExpiresAt  string   `json:"expiresAt,omitempty"`
@@ -48,7 +48,7 @@ type TokenList struct {
 // MintedToken is the answer of POST /tokens.
 type MintedToken struct {
 	Token   Token  `json:"token"`
-	Raw     string `json:"raw" doc:"The token itself; it is shown this once."`
+	Raw     string `json:"raw" doc:"The token itself. The server shows it only once."`
 	Warning string `json:"warning"`
 }
 
@@ -60,7 +60,7 @@ type MintBody struct {
 	Label       string   `json:"label,omitempty" check:"1..256"`
 	Scopes      []string `json:"scopes" check:"required 1..256"`
 	Env         string   `json:"env,omitempty" check:"1.." doc:"One of auth.tokenEnvironments. Default: live."`
-	ExpiresInMS int64    `json:"expiresInMs,omitempty" check:"1.." doc:"The token expires no later than the one that asks; expiresAt of the answer says when."`
+	ExpiresInMS int64    `json:"expiresInMs,omitempty" check:"1.." doc:"The token expires no later than the caller's token. expiresAt in the answer shows when."`
 }
 
 // Tokens is the routes of tokens.
@@ -71,7 +71,7 @@ func (a *Tokens) Routes() []Route {
 	return []Route{
 		{Method: "GET", Path: "/tokens", Access: "tokens:list", Summary: "List the tokens that are not revoked, or all tokens, in the order of their creation.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {
-				Revoked string `query:"revoked" enum:"include" doc:"include lists revoked tokens, too."`
+				Revoked string `query:"revoked" enum:"include" doc:"include also lists revoked tokens."`
 			}) (TokenList, error) {
 				stored, err := a.Issuer.List(ctx, in.Revoked != "")
 				list := TokenList{Tokens: []Token{}}

@@ -11,10 +11,10 @@ import (
 type Report struct {
 	Active          string   `json:"active" doc:"encrypted-file or env."`
 	FallbackChain   []string `json:"fallbackChain" doc:"The stores that may become active, in this order."`
-	DowngradedFrom  string   `json:"downgradedFrom,omitempty" doc:"The first store that was tried, when another is active."`
+	DowngradedFrom  string   `json:"downgradedFrom,omitempty" doc:"The first store that the server tried, if another one is active."`
 	DowngradeReason string   `json:"downgradeReason,omitempty" doc:"Why it is not."`
 	StrictMode      bool     `json:"strictMode"`
-	HeadlessReasons []string `json:"headlessReasons" doc:"Why there is no keyring on this host; always empty in this build, which has none."`
+	HeadlessReasons []string `json:"headlessReasons" doc:"Why there is no keyring on this host. Always empty, because agentd does not support keyrings."`
 }
 
 // Activate chooses the store that source names: encrypted-file or env, of several with commas between them the first that

@@ -64,7 +64,7 @@ var (
 func Parse(text string) (Ref, error) {
 	wrong := func(form, clause string, args ...any) (Ref, error) { return Ref{}, invalid(form, clause, args...) }
 	none := func(form string) (Ref, error) {
-		return wrong(form, "want a reference such as env:NAME or file:path; what stands there is not shown, because it may be a secret")
+		return wrong(form, "want a reference such as env:NAME or file:path; the value is not shown, because it may be a secret")
 	}
 	name, rest, colon := strings.Cut(text, ":")
 	switch {

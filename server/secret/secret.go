@@ -109,7 +109,7 @@ func (r *Resolver) literal(value string) ([]byte, error) {
 	case flag != "1":
 		why = AllowLiterals + " is not 1"
 	case !r.Literals:
-		why = "the program does not allow it"
+		why = "this program does not allow it"
 	default:
 		return []byte(value), nil
 	}

@@ -105,7 +105,7 @@ type Message struct {
 	MessageID string       `json:"messageId"`
 	Sequence  int64        `json:"sequence"`
 	CreatedAt string       `json:"createdAt"`
-	LeftOut   store.Status `json:"leftOut,omitempty" enum:"failed|aborted" doc:"How the run of this message ended. Later runs of the session are not shown it."`
+	LeftOut   store.Status `json:"leftOut,omitempty" enum:"failed|aborted" doc:"How the run of this message ended. Later runs of the session do not see the message."`
 }
 
 // Messages returns the newest messages of a session, oldest first. Limit 0 means 1000, which is the most.

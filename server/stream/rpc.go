@@ -139,7 +139,7 @@ func parseRequest(frame []byte) (*request, *rpcError) {
 		}
 	}
 	if issues != nil {
-		return r, &rpcError{Code: codeInvalidRequest, Message: "The frame is no valid request.", Data: rpcData{Issues: issues}}
+		return r, &rpcError{Code: codeInvalidRequest, Message: "The frame is not a valid request.", Data: rpcData{Issues: issues}}
 	}
 	return r, nil
 }

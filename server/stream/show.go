@@ -45,7 +45,7 @@ func (c *client) endOf(f *follower, err error) {
 		c.finish(endShutdown)
 		return
 	}
-	c.note(f, frame{Kind: "error", Code: "subject.erased", Message: "What the subject told of has been erased."})
+	c.note(f, frame{Kind: "error", Code: "subject.erased", Message: "The session of the subject was erased."})
 	c.over(f)
 }
 
