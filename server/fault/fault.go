@@ -108,8 +108,7 @@ func Of(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return New(Internal, "The server could not complete the request.").Because(err)
@@ -117,6 +116,6 @@ func Of(err error) *Error {
 
 // Is reports whether err is, or wraps, an Error of the given kind.
 func Is(err error, kind *Kind) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Kind == kind
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == kind
 }

@@ -2,7 +2,6 @@
 package manifest
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -150,13 +149,9 @@ func (b *builder) providers() {
 		case "scripted":
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
-			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
+			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, APIKey: b.refs[c.APIKeyRef], Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
 				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Known: b.Known,
 				Outbound: b.Outbound}
-			if c.APIKeyRef != "" {
-				key := b.refs[c.APIKeyRef]
-				o.APIKey = func(context.Context) (string, error) { return key, nil }
-			}
 			p, err = provider.NewOpenAI(o)
 		}
 		b.note(err, "providers", id)

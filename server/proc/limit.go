@@ -59,9 +59,6 @@ func NewLimit(places int) *Limit {
 	return &Limit{places: places, live: map[string]int{}}
 }
 
-// Places is how many programs may run at once.
-func (l *Limit) Places() int { return l.places }
-
 // Load returns how many programs run, and how many wait.
 func (l *Limit) Load() (running, waiting int) {
 	l.mu.Lock()

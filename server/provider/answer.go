@@ -1,9 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"regexp"
 	"strings"
 
 	"agentd/server/message"
@@ -61,23 +63,15 @@ func (a *answer) add(data []byte) (*problem, error) {
 			a.say(*choice.Message)
 		}
 		if choice.FinishReason != "" {
-			a.finish = finishOf(string(choice.FinishReason))
+			a.finish = cmp.Or(finishes[choice.FinishReason], FinishStop)
 		}
 	}
 	return nil, nil
 }
 
-func finishOf(reason string) FinishReason {
-	switch reason {
-	case "length":
-		return FinishLength
-	case "tool_calls", "function_call":
-		return FinishToolCalls
-	case "content_filter":
-		return FinishContentFilter
-	}
-	return FinishStop
-}
+// finishes are the reasons of the protocol; any other counts as a stop.
+var finishes = map[text]FinishReason{"length": FinishLength, "tool_calls": FinishToolCalls, "function_call": FinishToolCalls,
+	"content_filter": FinishContentFilter}
 
 func (a *answer) say(d delta) {
 	if s := d.thought(); s != "" {
@@ -158,21 +152,14 @@ func (a *answer) callID(wire string) string {
 			}
 		}
 	}
-	if !validID(wire) || a.ids[wire] {
+	if !validID.MatchString(wire) || a.ids[wire] {
 		wire = newCallID()
 	}
 	a.ids[wire] = true
 	return wire
 }
 
-func validID(id string) bool {
-	for i := range len(id) {
-		if c := id[i]; !alphanumeric(c) && c != '_' && c != '.' && c != ':' && c != '-' {
-			return false
-		}
-	}
-	return len(id) >= 1 && len(id) <= 128
-}
+var validID = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 
 func newCallID() string {
 	var b [12]byte

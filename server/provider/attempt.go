@@ -31,16 +31,11 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	if err != nil {
 		return nil, 0, fault.New(fault.InvalidRequest, "the request cannot be encoded: a schema or an option is not valid JSON").Because(err)
 	}
-	key, err := p.key(parent)
-	if err != nil {
-		return nil, 0, fault.New(fault.Unauthorized, "the API key of %s cannot be used", p.o.Name).Because(err)
-	}
-
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	silence := time.AfterFunc(p.o.Timeout, func() { cancel(errSilent) })
 	defer silence.Stop()
-	hr, err := p.request(ctx, payload, key)
+	hr, err := p.request(ctx, payload)
 	if err != nil {
 		return nil, 0, fault.New(fault.InvalidRequest, "the request to %s cannot be made", p.o.Name).Because(err)
 	}
@@ -60,7 +55,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		said, _ := io.ReadAll(io.LimitReader(in, maxErrorBody)) // a part of it is better than nothing
-		refused, e := p.failure(readProblem(said), resp.StatusCode, key, body)
+		refused, e := p.failure(readProblem(said), resp.StatusCode, body)
 		e.RetryAfter = outbound.RetryAfter(resp.Header, maxAsked)
 		return nil, refused, e
 	}
@@ -69,7 +64,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	trouble, err := receive(ctx, in, a)
 	switch {
 	case trouble != nil:
-		refused, e := p.failure(*trouble, trouble.status, key, body)
+		refused, e := p.failure(*trouble, trouble.status, body)
 		return nil, refused, e
 	case err == nil:
 	case context.Cause(ctx) == errSilent:
@@ -89,18 +84,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	return res, 0, nil
 }
 
-func (p *OpenAI) key(ctx context.Context) (string, error) {
-	if p.o.APIKey == nil {
-		return "", nil
-	}
-	key, err := p.o.APIKey(ctx)
-	if key = strings.TrimSpace(key); !outbound.HeaderValue(key) {
-		return "", errors.New("it holds control characters")
-	}
-	return key, err
-}
-
-func (p *OpenAI) request(ctx context.Context, payload []byte, key string) (*http.Request, error) {
+func (p *OpenAI) request(ctx context.Context, payload []byte) (*http.Request, error) {
 	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(payload))
 	if err != nil {
 		return nil, err
@@ -108,20 +92,20 @@ func (p *OpenAI) request(ctx context.Context, payload []byte, key string) (*http
 	hr.Header.Set("Content-Type", "application/json")
 	hr.Header.Set("Accept", "text/event-stream, application/json")
 	hr.Header.Set("User-Agent", "agentd")
-	if key != "" {
-		hr.Header.Set("Authorization", "Bearer "+key)
+	if p.o.APIKey != "" {
+		hr.Header.Set("Authorization", "Bearer "+p.o.APIKey)
 	}
 	maps.Copy(hr.Header, p.headers)
 	return hr, nil
 }
 
 // failure makes an error of what the server said, and names the parameter of the body that it refused, if it did.
-func (p *OpenAI) failure(trouble problem, status int, key string, body map[string]any) (omission, *fault.Error) {
+func (p *OpenAI) failure(trouble problem, status int, body map[string]any) (omission, *fault.Error) {
 	e := fault.New(trouble.kind(status), "%s reported an error", p.o.Name)
 	if status != 0 {
 		e.Message = fmt.Sprintf("%s answered %d", p.o.Name, status)
 	}
-	said := quotable(p.o.Known.Piece(trouble.message), p.secrets(key))
+	said := quotable(p.o.Known.Piece(trouble.message), p.secrets())
 	switch {
 	case status >= 300 && status <= 399:
 		said = "redirects are not followed; check baseUrl"
@@ -139,8 +123,8 @@ func (p *OpenAI) failure(trouble problem, status int, key string, body map[strin
 
 // secrets are the texts that a server may quote but nobody may see: the key, and the words of header values, of which
 // the short ones are no secrets.
-func (p *OpenAI) secrets(key string) []string {
-	secrets := []string{key}
+func (p *OpenAI) secrets() []string {
+	secrets := []string{p.o.APIKey}
 	for _, value := range p.headers {
 		for word := range strings.FieldsSeq(value[0]) {
 			if len(word) >= 8 {

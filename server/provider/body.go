@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"agentd/server/message"
@@ -204,17 +205,11 @@ func wireFormat(out *OutputSpec) any {
 	return map[string]any{"type": "json_schema", "json_schema": schema}
 }
 
+var unfitInName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
 // schemaName makes a name that the protocol takes: 1 to 64 characters of A-Z a-z 0-9 _ -.
 func schemaName(name string) string {
-	clean := strings.Map(func(r rune) rune {
-		if r < 0x80 && (r == '_' || r == '-' || alphanumeric(byte(r))) {
-			return r
-		}
-		return '_'
-	}, name)
-	if clean == "" {
-		return "output"
-	}
+	clean := unfitInName.ReplaceAllString(cmp.Or(name, "output"), "_")
 	return clean[:min(len(clean), 64)]
 }
 
@@ -229,8 +224,4 @@ func instruction(out *OutputSpec) string {
 		b.WriteString("\nIt must match this JSON Schema:\n" + string(out.Schema))
 	}
 	return b.String()
-}
-
-func alphanumeric(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

@@ -1,7 +1,6 @@
 package provider_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -52,7 +51,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		p := mustOpenAI(t, provider.OpenAIOptions{
 			Retries: new(0),
-			APIKey:  func(context.Context) (string, error) { return "k-very-secret", nil },
+			APIKey:  "k-very-secret",
 			Headers: map[string]string{"X-Gate": "Token gate-secret", "X-Team": "ops"},
 			Transport: exchange(func(r *http.Request) (*http.Response, error) {
 				h := http.Header{"Location": {"http://elsewhere.test/"}}
@@ -118,13 +117,9 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestKeyThatCannotBeUsed(t *testing.T) {
-	gone := errors.New("gone")
-	for key, cause := range map[string]error{"": gone, "a\nb": nil} {
-		p := mustOpenAI(t, provider.OpenAIOptions{APIKey: func(context.Context) (string, error) { return key, cause }})
-		_, err := p.Stream(t.Context(), hello(), ignore)
-		if e := asError(t, err); e.Kind != fault.Unauthorized || cause != nil && !errors.Is(err, cause) {
-			t.Errorf("Stream() with key %q = %v, want unauthorized", key, err)
-		}
+	_, err := provider.NewOpenAI(provider.OpenAIOptions{BaseURL: "http://h", APIKey: "a\nb"})
+	if f := fault.Of(err); f == nil || f.Kind != fault.ConfigInvalid || f.Issues[0].Path[0] != "apiKeyRef" || strings.Contains(f.Error(), "a\nb") {
+		t.Errorf("NewOpenAI() with a key of two lines = %v, want config-invalid without the key", err)
 	}
 }
 

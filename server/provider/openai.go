@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,9 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	endpoint, err := endpointOf(o.BaseURL)
 	if err != nil {
 		issues = append(issues, fault.At(err.Error(), "baseUrl"))
+	}
+	if o.APIKey = strings.TrimSpace(o.APIKey); !outbound.HeaderValue(o.APIKey) {
+		issues = append(issues, fault.At("leads to a key with control characters", "apiKeyRef"))
 	}
 	if issues != nil {
 		return nil, fault.Invalid("The provider's options are not valid.", issues...)

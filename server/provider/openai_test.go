@@ -1,7 +1,6 @@
 package provider_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -314,7 +313,7 @@ func TestURLAndHeaders(t *testing.T) {
 			var sent *http.Request
 			p := mustOpenAI(t, provider.OpenAIOptions{
 				BaseURL: base, Headers: map[string]string{"X-Team": "ops"},
-				APIKey: func(context.Context) (string, error) { return key, nil },
+				APIKey: key,
 				Transport: exchange(func(r *http.Request) (*http.Response, error) {
 					sent = r
 					return answering(strings.NewReader(sse(say("x", "stop"))))(r)

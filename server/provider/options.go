@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -25,9 +24,8 @@ type OpenAIOptions struct {
 	Name string
 	// BaseURL is where the protocol begins: a path that ends in /v1 gets /chat/completions, one that ends in
 	// /chat/completions stays, any other gets /v1/chat/completions. A query is kept.
-	BaseURL string
-	// APIKey is asked once per attempt; nil or an empty key sends no Authorization header.
-	APIKey      func(context.Context) (string, error)
+	BaseURL     string
+	APIKey      string            // without it, no Authorization header is sent
 	Headers     map[string]string // sent with every request; they win over the provider's own
 	Timeout     time.Duration     // until the answer's headers; 0 = DefaultTimeout
 	IdleTimeout time.Duration     // between bytes of the answer; 0 = DefaultIdleTimeout
