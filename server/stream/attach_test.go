@@ -22,12 +22,15 @@ import (
 // detector has its say, too.
 func TestSubscribeWhileEventsCome(t *testing.T) {
 	h := hub.New(hub.Options{MaxEvents: 100})
+	more := make(chan struct{}) // asks for an event
 	s := stream.New(stream.Options{Hub: h, KeepAlive: time.Hour, Queue: 10_000,
 		Feed: func(_ context.Context, s event.Subject) (stream.Feed, error) {
 			return stream.Feed{Subject: s.String(),
 				Whole: func(*hub.Entry) bool { return false },
 				Backlog: func(context.Context, hub.Position, *hub.Entry) (int, string, error) {
-					<-time.After(5 * time.Millisecond) // long enough for some events to come
+					for range 5 {
+						more <- struct{}{}
+					}
 					return 0, "", nil
 				},
 				Replay: func(context.Context, hub.Position, func(*hub.Entry) error) error { return nil },
@@ -48,12 +51,10 @@ func TestSubscribeWhileEventsCome(t *testing.T) {
 	subscribed := make(chan struct{})
 	total := make(chan int, 1)
 	go func() {
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
 		for i := 1; ; i++ {
 			h.Publish("session:s/events", &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: i}, ID: fmt.Sprint(i), Type: "t", Payload: json.RawMessage(`{}`)})
 			select {
-			case <-tick.C:
+			case <-more:
 			case <-subscribed:
 				total <- i
 				return
