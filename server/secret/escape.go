@@ -41,8 +41,8 @@ var escapes = []struct {
 // each calls fn for the view and for those that undo up to levels ways of escaping in it, each also with its lines joined.
 func (v view) each(levels int, fn func(view)) {
 	fn(v)
-	lines, _ := v.without('\r', carriage)
-	if joined, changed := lines.without('\n', wrap); changed {
+	lines, carriages := v.without('\r', func(string) (string, int) { return "", 1 })
+	if joined, wrapped := lines.without('\n', wrap); carriages || wrapped {
 		fn(joined)
 	}
 	if levels == 0 {
@@ -81,9 +81,9 @@ func (v view) without(mark byte, decode func(string) (string, int)) (inner view,
 	return view{string(out), at}, changed
 }
 
-// ends are where the view may end: at its end, and before what may be left there of an escape of up to torn bytes.
-func (v view) ends(torn int) []int {
-	last := max(0, len(v.text)-torn)
+// ends are where the view may end: at its end, and before what may be left there of an escape.
+func (v view) ends() []int {
+	last := max(0, len(v.text)-maxEscape)
 	if torn := strings.IndexAny(v.text[last:], `%\`); torn >= 0 {
 		return []int{len(v.text), last + torn}
 	}
@@ -97,14 +97,6 @@ func (v view) starts() []int {
 		all = append(all, i+1)
 	}
 	return all
-}
-
-// carriage decodes the first half of the end of a line, to nothing.
-func carriage(s string) (string, int) {
-	if strings.HasPrefix(s, "\r\n") {
-		return "", 1
-	}
-	return "", 0
 }
 
 // wrap decodes the end of a line, with the blanks at the beginning of the next, to nothing. An empty line ends a text.

@@ -67,6 +67,7 @@ func TestFlow(t *testing.T) {
 		{`{"a":"pa\"ss w\u00f6rd"}`, `{"a":"[REDACTED]"}`},
 		{"x=68756e7465723268756e74657232&y=hunter2%68unter2", "x=[REDACTED]&y=[REDACTED]"},
 		{wrapped("hunter2hunter2", 5, "\n") + "\n\nend", "[REDACTED]I=\n\nend"},
+		{wrapped("hunter2hunter2", 5, "\r\n") + "\r\n\r\nend", "[REDACTED]I=\r\n\r\nend"},
 	} {
 		for size := 1; size <= len(tc.text); size++ {
 			if got := flow(&r, tc.text, size); got != tc.want {

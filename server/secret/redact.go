@@ -24,8 +24,8 @@ const (
 
 // A Redactor hides known values in texts: as they are, in hexadecimal, and in base64 at any offset; and each of these also
 // where it is percent-encoded or stands in a quoted text, of JSON for instance, whichever characters were escaped and up to
-// three times over, or is broken into lines. Values of fewer than 6 bytes are not hidden. The zero value and nil know none; it is safe for concurrent use,
-// and must not be copied.
+// three times over, or is broken into lines. Values of fewer than 6 bytes are not hidden. The zero value and nil know none.
+// It is safe for concurrent use, and must not be copied.
 type Redactor struct {
 	mu    sync.Mutex // guards known and size, and is held to replace forms
 	known map[string]bool
@@ -117,21 +117,26 @@ func encodings(value string) (all []string) {
 }
 
 // Text is s without the known values.
-func (r *Redactor) Text(s string) string { return r.hide(s, false) }
+func (r *Redactor) Text(s string) string { return r.hide(s, false, false) }
 
 // Piece is Text for a text that was cut off somewhere: what may be the rest of a known value at its beginning, the beginning
 // of one at its end, or the middle of one, is hidden too when it has at least 6 bytes.
-func (r *Redactor) Piece(s string) string { return r.hide(s, true) }
+func (r *Redactor) Piece(s string) string { return r.hide(s, true, true) }
 
-func (r *Redactor) hide(s string, cut bool) string {
+// hide is s without the known values, and without what may be left of one where s was cut off: at its start, or at its end.
+func (r *Redactor) hide(s string, start, end bool) string {
 	f := r.hidden()
 	if f == nil {
 		return s
 	}
 	var found []span
 	view{text: s}.each(maxEscaped, func(v view) {
-		if found = f.find(v, found); cut {
-			found = f.findStart(v, f.findRest(v, found))
+		found = f.find(v, found)
+		if start {
+			found = f.findRest(v, found)
+		}
+		if at := f.open(v, minKnown); end && at < len(s) {
+			found = append(found, span{at, len(s)})
 		}
 	})
 	return redact(s, found)
@@ -181,18 +186,30 @@ func (f *forms) find(v view, found []span) []span {
 	return found
 }
 
-// findStart adds where a view ends with the beginning of a form.
-func (f *forms) findStart(v view, found []span) []span {
-	s := v.text
-	for _, end := range v.ends(maxTorn) {
-		for i := max(0, end-len(f.all[0])); i+minKnown <= end; i++ {
-			if slices.ContainsFunc(f.starts[s[i:i+minKnown]], func(form string) bool { return strings.HasPrefix(form, s[i:end]) }) {
-				found = append(found, v.span(i, len(s)))
-				break
+// open is where in the text a form may begin of which the view's end has at least so many bytes, and cuts off the rest; or
+// the text's end.
+func (f *forms) open(v view, least int) int {
+	s, ends := v.text, v.ends()
+	for i := max(0, len(s)-len(f.all[0])-maxEscape); i < len(s); i++ {
+		for _, end := range ends {
+			if i+least <= end && f.begins(s[i:end]) {
+				return v.span(i, i).from
 			}
 		}
 	}
-	return found
+	return v.span(len(s), len(s)).to
+}
+
+// begins reports whether a form is longer than s and begins with it.
+func (f *forms) begins(s string) bool {
+	candidates := f.all
+	switch {
+	case len(s) > 1 && !f.pairs[pair(s, 0)]:
+		return false
+	case len(s) >= minKnown:
+		candidates = f.starts[s[:minKnown]]
+	}
+	return slices.ContainsFunc(candidates, func(form string) bool { return len(form) > len(s) && strings.HasPrefix(form, s) })
 }
 
 // findRest adds where a view starts with a later part of a form: its end, or as much of it as there is.
