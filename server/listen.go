@@ -116,12 +116,12 @@ func listenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 type keyPair struct {
 	cert, key string
 	log       *slog.Logger
-	changed   func(*tls.Certificate) // told of another certificate before it is used
+	changed   func(*tls.Certificate) // called with another certificate before it is used
 
 	mu      sync.Mutex // guards the fields below
 	checked time.Time
 	stamp   [2]time.Time // when the files that were loaded were changed
-	told    [2]time.Time // and those that could not be, which is logged once
+	logged  [2]time.Time // and those that could not be, which is logged once
 	loaded  *tls.Certificate
 }
 
@@ -156,8 +156,8 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		k.loaded, k.stamp = &pair, stamp
 	case k.loaded == nil:
 		return nil, err
-	case k.told != stamp:
-		k.told = stamp
+	case k.logged != stamp:
+		k.logged = stamp
 		k.log.Error("certificate cannot be read; the previous one remains in use", "file", k.cert, "error", err)
 	}
 	return k.loaded, nil

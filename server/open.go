@@ -87,8 +87,8 @@ func (l *Local) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Close cancels the runs that still move and closes the database. Those that can go on are left on disk, and the next
-// Start takes them up.
+// Close cancels the runs that still move and closes the database. Those that can continue stay on disk, and the next Start
+// resumes them.
 func (l *Local) Close() error { return l.server.unwind(l.parts) }
 
 // A pipe is a listener whose connections [Local.Dial] makes.

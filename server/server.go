@@ -127,7 +127,7 @@ func (s *Server) Engine() *agent.Engine {
 }
 
 // Start opens the store, binds the listener and serves, and returns when the server is ready. After an error nothing
-// of it is left. Errors are faults whose kind tells the phase: pre-bind-*, store-*, schema-*, migration-failed,
+// of it is left. Errors are faults whose kind names the phase: pre-bind-*, store-*, schema-*, migration-failed,
 // bind-failed, lifecycle-double-start.
 func (s *Server) Start(ctx context.Context) (Address, error) {
 	s.mu.Lock()
@@ -235,7 +235,7 @@ func (s *Server) Failed() <-chan error {
 }
 
 // Shutdown stops the server: new work is refused at once, runs get server.shutdown.drainTimeoutMs or until ctx ends to
-// finish, and what can go on after a restart is left on disk. The error is lifecycle-not-started, or what went wrong.
+// finish, and runs that can continue after a restart stay on disk. The error is lifecycle-not-started, or what went wrong.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +299,7 @@ func (s *Server) unwind(p *parts) error {
 	return errors.Join(errs...)
 }
 
-// reason is the last part of a network error, without the address that the message tells already.
+// reason is the last part of a network error, without the address that the message names already.
 func reason(err error) error {
 	for {
 		inner := errors.Unwrap(err)

@@ -52,7 +52,7 @@ func (c *CSRF) cookie(r *http.Request) (value string) {
 }
 
 // offer gives a browser that has no cookie one, so that a page of ours can prove itself from then on. A page of another origin
-// that may read answers cannot read the cookie of this one, so a header tells it the value, and the browser may send the
+// that may read answers cannot read the cookie of this one, so a header holds the value, and the browser may send the
 // cookie for it.
 func (c *CSRF) offer(w http.ResponseWriter, r *http.Request, foreign bool) {
 	if _, bears := Bearer(r); bears || !c.Enabled || !fromBrowser(r) {

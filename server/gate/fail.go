@@ -15,8 +15,8 @@ import (
 	"agentd/server/message"
 )
 
-// Fail renders an error as the JSON answer {error, message, hint, issues, ...}. What nobody classified is logged with
-// the request id and told as internal, without its cause. An answer that has begun is cut off instead, so that nobody
+// Fail renders an error as the JSON answer {error, message, hint, issues, ...}. An unclassified error is logged with
+// the request id, and the answer says internal, without its cause. An answer that has begun is cut off instead, so that nobody
 // takes it for whole.
 func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	if rec, ok := w.(*recorder); ok {

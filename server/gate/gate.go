@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -235,7 +236,7 @@ func (w *recorder) count() error {
 	return nil
 }
 
-// credentials reports whether an upgrade carries anything that may prove who calls.
+// credentials reports whether an upgrade carries a token or a ticket.
 func credentials(r *http.Request) bool {
 	_, ok := Bearer(r)
 	return ok || strings.Contains(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), "ticket.")
@@ -309,10 +310,8 @@ var methods = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT
 
 // method bounds the values of a metric's label.
 func method(m string) string {
-	for _, known := range methods {
-		if m == known {
-			return m
-		}
+	if slices.Contains(methods, m) {
+		return m
 	}
 	return "other"
 }
@@ -321,8 +320,7 @@ func method(m string) string {
 func (g *Gate) unmatched(w http.ResponseWriter, r *http.Request) error {
 	var allow []string
 	for _, m := range methods {
-		other := &http.Request{Method: m, Host: r.Host, URL: r.URL}
-		if _, pattern := g.mux.Handler(other); clean(r.URL.Path) && pattern != "/" {
+		if _, pattern := g.mux.Handler(&http.Request{Method: m, Host: r.Host, URL: r.URL}); pattern != "/" && clean(r.URL.Path) {
 			allow = append(allow, m)
 		}
 	}
@@ -336,12 +334,7 @@ func (g *Gate) unmatched(w http.ResponseWriter, r *http.Request) error {
 
 // requestID takes over an id of 1 to 128 visible ASCII characters and replaces any other.
 func requestID(given string) string {
-	for i := range len(given) {
-		if given[i] <= ' ' || given[i] > '~' {
-			return id.New()
-		}
-	}
-	if len(given) == 0 || len(given) > 128 {
+	if len(given) == 0 || len(given) > 128 || strings.ContainsFunc(given, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return id.New()
 	}
 	return given

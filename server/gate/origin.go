@@ -12,7 +12,7 @@ import (
 )
 
 // Origins says which web pages may call a server that lets everybody in. A browser sends such a server whatever any
-// page asks for, and a page can make a name of its own resolve to this machine (DNS rebinding).
+// page asks for, and a page can make its own host name resolve to this machine (DNS rebinding).
 type Origins struct {
 	Bound        string   // the host that the listener is bound to
 	AllowHosts   []string // further names that the Host header may have, with or without a port

@@ -20,7 +20,7 @@ const (
 
 // Limiter lets each address, or each lineage of tokens, make so many requests within any stretch of time of the window's
 // length: an exact sliding window. It remembers when each admitted request of the last window came; a refused one does not
-// count, so whoever waits as told is let in. Addresses of one [auth.Network] count as one.
+// count, so a client that waits until the reset is let in. Addresses of one [auth.Network] count as one.
 //
 // When there are too many, those that have been silent longest are forgotten. It is safe for concurrent use.
 type Limiter struct {

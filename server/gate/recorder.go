@@ -186,8 +186,8 @@ func (w *recorder) SetStatus(status int) { w.status = status }
 // Unwrap gives http.ResponseController the writer below.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Recognised says who calls and what proves it, bearer or ticket, or why nobody does, where an endpoint has found out
-// itself. The error is that of the rate limit: then the endpoint refuses the request with it.
+// Recognised is called by an endpoint that authenticates itself, with the principal and its proof (bearer or ticket), or
+// with the error. If it returns an error, that of the rate limit, the endpoint refuses the request with it.
 func (w *recorder) Recognised(p auth.Principal, by string, err error) error {
 	w.q.Principal = p
 	if refused := w.count(); refused != nil {

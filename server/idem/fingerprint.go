@@ -13,7 +13,7 @@ var form = canonical.Rules{Depth: 64, Loose: true}
 // Fingerprint is the SHA-256 of a request: method, a space, its target, a line feed and the canonical form of its body.
 // The target is the path with the query, if there is one.
 //
-// The canonical form of JSON is that of package canonical, so that it does not tell which program wrote the body. Anything
+// The canonical form of JSON is that of package canonical, so that it does not depend on the program that wrote the body. Anything
 // else counts as one JSON text; so does JSON that is nested deeper than 64, and no body at all, as the empty one. Up to
 // fifty bytes of memory are needed for each byte.
 func Fingerprint(method, target string, body []byte) [sha256.Size]byte {

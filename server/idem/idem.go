@@ -6,8 +6,8 @@
 //
 // What keeps a key from being used twice at once is memory of this process, which alone has the database; what keeps it
 // from being used again is a row. The row is written in the very transaction that makes the effect durable, so after a
-// crash either both are there or neither. Only for requests that may be made again without harm it is written after
-// them. A refusal writes none: its key is free again.
+// crash either both are there or neither. Only for requests that are harmless to repeat, the row is written after the
+// effect. A refusal writes none: its key is free again.
 //
 // A key that is bound to a run answers for that run, whatever becomes of it, for as long as the run exists.
 package idem
@@ -77,7 +77,7 @@ type Answer struct {
 	Run     string // that it is about; empty: none
 	Bound   bool   // it is kept for as long as the run is; its body adds to what the run says
 	Session string // that it is about; empty: none
-	Status  int    // 0: it has to be told anew from the run
+	Status  int    // 0: the answer follows from the run
 	Headers map[string][]string
 	Body    []byte
 }

@@ -18,7 +18,7 @@ import (
 	"agentd/store"
 )
 
-// AgentSummary tells about an agent.
+// AgentSummary describes an agent.
 type AgentSummary struct {
 	ID          string   `json:"id"`
 	Description string   `json:"description,omitempty"`
@@ -132,7 +132,7 @@ func summary(reg *agent.Registration) AgentSummary {
 	return AgentSummary{ID: reg.ID, Description: reg.Description, Tags: reg.Tags}
 }
 
-// start starts a run. The request's key is bound to it, and stands for what first tells of it, if that is given.
+// start starts a run and binds the request's key to it. With first, the key keeps first's result as the answer.
 func (a *Agents) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
 	h, err := a.Runs.Engine.Start(ctx, run.StartRequest{Owner: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
 		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
@@ -168,7 +168,7 @@ func (a *Agents) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in 
 	if err != nil {
 		return err
 	}
-	c.Key.Done() // the run is what was asked for; telling of it may take as long as it runs
+	c.Key.Done() // the run has started, and its events may take as long as it runs
 	if a.Runs.SSE && wantsEvents(r) {
 		r.Header.Del("Last-Event-ID") // a new run has no event that could have been seen
 		return a.Runs.stream(w, r, c, in.ID, h.ID, h.Number())
@@ -177,7 +177,7 @@ func (a *Agents) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in 
 	return nil
 }
 
-// streamAgain tells of the run of a key as its first request did or, when the client asks for that, with its events.
+// streamAgain repeats the first answer to a key or, if the client accepts an event stream, sends the events of the key's run.
 func (a *Agents) streamAgain(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
 	if !a.Runs.SSE || !wantsEvents(r) {
 		writeFirst(w, first)

@@ -98,7 +98,7 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 		return RunAnswer{}, err
 	}
 	c.weight.started(false)
-	tellDecisions(c.Request, in.RunID, decided)
+	recordDecisions(c.Request, in.RunID, decided)
 	c.Request.Did("run:"+in.RunID, nil)
 	var res agent.RunResult
 	if h == nil {
@@ -132,17 +132,17 @@ func (a *Approvals) mayDecide(ctx context.Context, p auth.Principal, runID strin
 	return nil
 }
 
-// maxTold is how long, about, the decisions may be that an entry of the audit chain tells of. The ids of calls come from
-// models, so nothing else bounds them.
-const maxTold = 24 << 10
+// maxDecisions is roughly how many bytes of decisions an entry of the audit chain holds. Models choose the ids of calls, so
+// nothing else bounds them.
+const maxDecisions = 24 << 10
 
-// tellDecisions has the request's entry in the audit chain say what it has decided for good: that shows who decided also
-// where tool events are not recorded. What would make the entry too long is told as a number.
-func tellDecisions(q *gate.Request, runID string, decided []run.Verdict) {
-	told, size := []any{}, 0
+// recordDecisions adds the final decisions of a request to its entry in the audit chain, so that the chain shows who decided
+// even where tool events are not recorded. The entry counts the decisions that would make it too long.
+func recordDecisions(q *gate.Request, runID string, decided []run.Verdict) {
+	listed, size := []any{}, 0
 	for _, v := range decided {
 		id, err := message.Encode(v.ToolCallID)
-		if size += len(id) + len(v.Reason) + 300; err != nil || size > maxTold {
+		if size += len(id) + len(v.Reason) + 300; err != nil || size > maxDecisions {
 			break
 		}
 		d := map[string]any{"toolCallId": v.ToolCallID, "toolName": v.ToolName, "argsDigest": v.ArgsDigest, "granted": v.Granted}
@@ -152,17 +152,17 @@ func tellDecisions(q *gate.Request, runID string, decided []run.Verdict) {
 		if v.RunID != runID {
 			d["runId"] = v.RunID
 		}
-		told = append(told, d)
+		listed = append(listed, d)
 	}
-	if len(told) > 0 {
-		q.Fact("decisions", told)
+	if len(listed) > 0 {
+		q.Fact("decisions", listed)
 	}
-	if rest := len(decided) - len(told); rest > 0 {
+	if rest := len(decided) - len(listed); rest > 0 {
 		q.Fact("decisionsOmitted", rest)
 	}
 }
 
-// unmatchedBody is what the answer to a resumption tells beside the run.
+// unmatchedBody is the part of the answer to a resumption that does not follow from the run.
 type unmatchedBody struct {
 	Unmatched []DecisionBody `json:"unmatched,omitempty"`
 }

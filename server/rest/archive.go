@@ -32,7 +32,7 @@ type SessionExport struct {
 	Export    string `json:"export" doc:"JSON Lines, svc-session-export 1.0."`
 }
 
-// SessionImport tells what an import made.
+// SessionImport is the result of an import.
 type SessionImport struct {
 	Session  Session  `json:"session"`
 	Messages int      `json:"messages"`
@@ -100,7 +100,7 @@ func (a *Sessions) exportSession(w http.ResponseWriter, r *http.Request, _ Call,
 // downloadTimeout is how long a client may take for one piece of a download.
 const downloadTimeout = 30 * time.Second
 
-// A download is a long answer. Its header is sent with the first piece, so an error before that can still be told.
+// A download is a long answer. Its header leaves with the first piece, so an earlier error can still be the answer.
 type download struct {
 	w           http.ResponseWriter
 	rc          *http.ResponseController

@@ -39,7 +39,7 @@ type budget struct {
 type share struct {
 	of      *budget
 	size    int64
-	granted chan struct{} // closed when it is there
+	granted chan struct{} // closed when it is granted
 }
 
 func newBudget(size int64) *budget { return &budget{left: size} }
@@ -94,7 +94,7 @@ func (s *share) back() {
 }
 
 // bodies are the budgets of all requests of a server. Bodies that are read and those that are worked on have different
-// ones: so whoever has read a body never waits for one who still reads.
+// ones, so a request that has read its body never waits for one that still reads.
 type bodies struct {
 	small, large struct{ reading, working *budget }
 }

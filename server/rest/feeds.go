@@ -43,7 +43,7 @@ func (f *Feeds) Of(ctx context.Context, s event.Subject) (stream.Feed, error) {
 		if s.Kind == event.SessionRunEvents {
 			view, owner = event.SessionRunView, row.Session
 		}
-		// Another's run is not shown, and a child's is shown on its session as its parent tells it.
+		// The subject of another agent or session shows nothing. A session shows a child run through its parent's events.
 		if owner != s.Owner || view == event.SessionRunView && row.Parent != 0 {
 			return plain, nil
 		}
@@ -52,7 +52,7 @@ func (f *Feeds) Of(ctx context.Context, s event.Subject) (stream.Feed, error) {
 	return plain, nil
 }
 
-// run shows one run on a subject of its own.
+// run shows one run on its own subject.
 func (f *Feeds) run(s event.Subject, view event.View, number int64) stream.Feed {
 	events := func(ctx context.Context) (int, error) {
 		row, err := f.Engine.Find(ctx, s.Run)

@@ -170,7 +170,7 @@ func queryNames(in reflect.Type) (names []string) {
 	return names
 }
 
-// cursorOf is a place in a list for a client to send back. Its check sum tells it from any other word.
+// cursorOf is a place in a list for a client to send back. Its check sum distinguishes it from other text.
 func cursorOf(n int64) string {
 	text := strconv.FormatInt(n, 36)
 	return text + "-" + strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte("runs:"+text))), 36)

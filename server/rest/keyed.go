@@ -14,8 +14,8 @@ import (
 )
 
 // The stage that makes a request with an Idempotency-Key happen once. It comes after the scope, so that an answer is
-// given again only to who may still ask for it, and after the input is known to be valid, so that no key is taken by a
-// request that is none.
+// repeated only to a caller who may still ask for it, and after the input has been checked, so that an invalid request takes
+// no key.
 //
 // How a key is tied to its effect is the endpoint's part, by what it does with Call.Key:
 //
@@ -55,7 +55,7 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, ke
 		return a.again(w, r, rt, c, first)
 	}
 	defer c.Key.Done()
-	if rt.Again != nil && rt.Endpoint.out == nil { // it writes while its run goes on, and has bound the key
+	if rt.Again != nil && rt.Endpoint.out == nil { // it writes while its run continues, and has bound the key
 		return answer(c)
 	}
 	gate.Hold(w, idem.MaxAnswer)
@@ -96,7 +96,7 @@ func writeFirst(w http.ResponseWriter, first *idem.Answer) {
 	gate.Write(w, first.Status, first.Body)
 }
 
-// remember makes the request's key answer as told, in the transaction that makes the answer true. Out is the body, as
+// remember keeps an answer under the request's key, in the transaction that makes the answer true. Out is the body, as
 // [gate.JSON] writes it; nil: there is none.
 func (c Call) remember(tx *store.Tx, a idem.Answer, out any) error {
 	if c.Key == nil {

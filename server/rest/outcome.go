@@ -14,7 +14,7 @@ import (
 	"agentd/store"
 )
 
-// again tells how the run of a key has ended or that it waits, once it does; with what was told first beside that.
+// again answers with the outcome of the run of a key, once the run has ended or waits, and with the body that the key keeps.
 func (a *Runs) again(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
 	if first.Status != 0 {
 		writeFirst(w, first)
@@ -35,9 +35,9 @@ func (a *Runs) again(w http.ResponseWriter, r *http.Request, c Call, first *idem
 	return nil
 }
 
-// answerOf tells a principal how a run has ended or that it waits: as an answer or, where it was aborted or failed, as an error.
+// answerOf is the outcome of a run for a principal: an answer or, for a run that was aborted or failed, an error.
 func answerOf(p auth.Principal, runID string, res agent.RunResult) (RunAnswer, error) {
-	tell := func(kind *fault.Kind, fallback string) error {
+	failure := func(kind *fault.Kind, fallback string) error {
 		e := fault.New(kind, "%s", fallback)
 		if res.Error != nil {
 			e.Message = res.Error.Message
@@ -47,10 +47,10 @@ func answerOf(p auth.Principal, runID string, res agent.RunResult) (RunAnswer, e
 	}
 	switch res.Status {
 	case store.Aborted:
-		return RunAnswer{}, tell(fault.RunAborted, "The run was aborted.")
+		return RunAnswer{}, failure(fault.RunAborted, "The run was aborted.")
 	case store.Failed:
-		return RunAnswer{}, tell(fault.RunFailed, "The run failed.")
-	case store.Running: // the server is stopping, and the run goes on after its restart
+		return RunAnswer{}, failure(fault.RunFailed, "The run failed.")
+	case store.Running: // the server is stopping; the run continues after the restart
 		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops. The run continues when it is back.").With("runId", runID).With("status", res.Status).
 			After(5 * time.Second).Advise("After `Retry-After`, read `GET /runs/{runId}/state`. Do not start the run again.")
 	}
@@ -68,7 +68,7 @@ func may(p auth.Principal, resource, action, target string) bool {
 	return gate.Covered(p, auth.Scope{Resource: resource, Action: action, Target: target}) == nil
 }
 
-// started tells of a run that an agent was started with.
+// started is the answer to a request that has started a run of an agent.
 func (a *Runs) started(agentID, runID string, status store.Status) RunStarted {
 	started := RunStarted{RunID: runID, Status: status, Subscribe: Subscribe{WebSocket: event.OfAgentRun(agentID, runID).String()}}
 	if a.SSE {
@@ -77,8 +77,8 @@ func (a *Runs) started(agentID, runID string, status store.Status) RunStarted {
 	return started
 }
 
-// stream answers with the events of a run, until it ends or waits: all of them or, to one who may not read the agent,
-// those of the answer.
+// stream answers with the events of a run, until it ends or waits: all of them or, for a principal that may not read
+// the agent, those of the answer.
 func (a *Runs) stream(w http.ResponseWriter, r *http.Request, c Call, agentID, runID string, number int64) error {
 	w.Header().Set("X-Run-Id", runID)
 	feed := a.Feeds.run(event.OfAgentRun(agentID, runID), event.RunView, number)

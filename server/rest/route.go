@@ -93,7 +93,7 @@ type Call struct {
 	Principal auth.Principal
 	Run       run.Identity  // where the scope is that of its owner
 	Key       *idem.Claim   // of a request with an Idempotency-Key; else nil, whose methods do nothing
-	Request   *gate.Request // to be told what its entry in the audit chain is to say
+	Request   *gate.Request // receives what the endpoint adds to the entries in the audit chain
 
 	weight *weight // of its body; given back when the request ends, or before if it waits for something
 }
@@ -237,7 +237,7 @@ func (a *API) concerns(ctx context.Context, c Call, runID, sessionID string) {
 	}
 }
 
-// admit checks who calls. It finds the run of a route that is for its owner.
+// admit checks the scope. For a route whose scope belongs to the owner of a run, it finds the run.
 func (a *API) admit(r *http.Request, access Access, c *Call) error {
 	text, _, some := strings.Cut(string(access), orSome)
 	switch {

@@ -16,7 +16,7 @@ import (
 	"agentd/store"
 )
 
-// RunImport tells what the import of a run made.
+// RunImport is the result of the import of a run.
 type RunImport struct {
 	RunID     string       `json:"runId"`
 	Status    store.Status `json:"status" enum:"awaiting_approval|completed|failed|aborted"`
