@@ -70,7 +70,7 @@ func (c *compiler) compile(at string, v any) *node {
 	case map[string]any:
 		for _, k := range keywords {
 			if value, ok := v[k.name]; ok || k.name == "" {
-				k.compile(c, n, v, pointer(at, k.name), value)
+				k.compile(site{c, n, v, pointer(at, k.name), value})
 			}
 		}
 	default:
@@ -79,43 +79,71 @@ func (c *compiler) compile(at string, v any) *node {
 	return n
 }
 
+// A site is where a keyword stands: in a schema, which becomes the node n, at a place, with the value v.
+type site struct {
+	*compiler
+	n      *node
+	schema object
+	at     string
+	v      any
+}
+
+// sibling is where another keyword of the same schema stands, if it does.
+func (s site) sibling(key string) (site, bool) {
+	v, ok := s.schema[key]
+	return site{s.compiler, s.n, s.schema, s.at[:strings.LastIndexByte(s.at, '/')+1] + key, v}, ok
+}
+
+// under is a part of the value.
+func (s site) under(token string, v any) site {
+	return site{s.compiler, s.n, s.schema, pointer(s.at, token), v}
+}
+
 // read reports a value of another type than a keyword wants.
-func read[T any](c *compiler, at, want string, v any) T {
-	t, ok := v.(T)
+func read[T any](s site, want string) T {
+	t, ok := s.v.(T)
 	if !ok {
-		c.problem(at, "got %s, want %s", typeOf(v), want)
+		s.problem(s.at, "got %s, want %s", typeOf(s.v), want)
 	}
 	return t
 }
 
-func (c *compiler) schemas(at string, v any) map[string]*node {
+func (s site) node() *node { return s.compile(s.at, s.v) }
+
+func (s site) nodes() (out []*node) {
+	for i, v := range read[list](s, "array") {
+		out = append(out, s.under(strconv.Itoa(i), v).node())
+	}
+	return out
+}
+
+func (s site) named() map[string]*node {
 	out := map[string]*node{}
-	for name, sub := range sorted(read[object](c, at, "object", v)) {
-		out[name] = c.compile(pointer(at, name), sub)
+	for name, v := range sorted(read[object](s, "object")) {
+		out[name] = s.under(name, v).node()
 	}
 	return out
 }
 
-func (c *compiler) list(at string, v any) (out []*node) {
-	for i, e := range read[[]any](c, at, "array", v) {
-		out = append(out, c.compile(pointer(at, strconv.Itoa(i)), e))
+func (s site) strings() (out []string) {
+	for i, v := range read[list](s, "array") {
+		out = append(out, read[string](s.under(strconv.Itoa(i), v), "string"))
 	}
 	return out
 }
 
-func (c *compiler) strings(at string, v any) (out []string) {
-	for i, e := range read[[]any](c, at, "array", v) {
-		out = append(out, read[string](c, pointer(at, strconv.Itoa(i)), "string", e))
-	}
-	return out
+// number reads a number, with its text for messages.
+func (s site) number() (decimal, string) {
+	text := read[json.Number](s, "number").String()
+	return parseDecimal(text), cut(text)
 }
 
 // natural reads a count. Counts beyond the range of int32 are as good as that.
-func (c *compiler) natural(at string, v any) int {
-	d := parseDecimal(read[json.Number](c, at, "number", v).String())
+func (s site) natural() int {
+	d, _ := s.number()
 	switch {
 	case d.neg || !d.integer():
-		c.problem(at, "want an integer of at least 0")
+		s.problem(s.at, "want an integer of at least 0")
 		return 0
 	case d.exp > 10 || d.exp+int64(len(d.digits)) > 9:
 		return 1<<31 - 1
@@ -124,29 +152,29 @@ func (c *compiler) natural(at string, v any) int {
 	return n
 }
 
-func (c *compiler) pattern(at string, v any) *regexp.Regexp {
-	re, err := regexp.Compile(read[string](c, at, "string", v))
+func (s site) pattern(text string) *regexp.Regexp {
+	re, err := regexp.Compile(text)
 	if err != nil {
-		c.problem(at, "the pattern is not supported: %v", err)
+		s.problem(s.at, "the pattern is not supported: %v", err)
 	}
 	return re
 }
 
 // reference compiles what a $ref points at.
-func (c *compiler) reference(at string, v any) *node {
-	c.refs = true
-	ref, ok := v.(string)
+func (s site) reference() *node {
+	s.refs = true
+	ref, ok := s.v.(string)
 	fragment, local := strings.CutPrefix(ref, "#")
 	path, err := url.PathUnescape(fragment)
 	switch {
 	case !ok:
-		read[string](c, at, "string", v)
+		s.problem(s.at, "got %s, want string", typeOf(s.v))
 		return &node{}
 	case !local || err != nil || path != "" && path[0] != '/':
-		c.problem(at, `%q is not supported, only references like "#/$defs/name"`, ref)
+		s.problem(s.at, `%q is not supported, only references like "#/$defs/name"`, ref)
 		return &node{}
 	}
-	place, target := "", c.doc
+	place, target := "", s.doc
 	for i, token := range strings.Split(path, "/") {
 		if i == 0 {
 			continue // before the first slash
@@ -162,12 +190,12 @@ func (c *compiler) reference(at string, v any) *node {
 			}
 		}
 		if !found {
-			c.problem(at, "%q points at nothing", ref)
+			s.problem(s.at, "%q points at nothing", ref)
 			return &node{}
 		}
 		place = pointer(place, token)
 	}
-	return c.compile(place, target)
+	return s.compile(place, target)
 }
 
 // checkLoops refuses schemas that apply themselves to the same value without end.

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"math/big"
 	"strconv"
 	"strings"
@@ -40,13 +41,7 @@ func parseDecimal(s string) decimal {
 }
 
 func exponent(s string) int64 {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil && s[0] == '-' {
-		return -farExponent
-	}
-	if err != nil {
-		return farExponent
-	}
+	n, _ := strconv.ParseInt(s, 10, 64) // the nearest that fits
 	return min(max(n, -farExponent), farExponent)
 }
 
@@ -54,15 +49,11 @@ func (d decimal) integer() bool { return d.exp >= 0 }
 
 // cmp is negative, zero or positive as a is less than, equal to or greater than b.
 func (a decimal) cmp(b decimal) int {
-	switch {
-	case a == b:
-		return 0
-	case a.sign() != b.sign():
-		return a.sign() - b.sign()
-	case a.neg:
-		return -a.magnitude(b)
+	if a.sign() != b.sign() || a == b {
+		return cmp.Compare(a.sign(), b.sign())
 	}
-	return a.magnitude(b)
+	magnitude := cmp.Compare(a.exp+int64(len(a.digits)), b.exp+int64(len(b.digits)))
+	return a.sign() * cmp.Or(magnitude, strings.Compare(a.digits, b.digits))
 }
 
 func (a decimal) sign() int {
@@ -73,17 +64,6 @@ func (a decimal) sign() int {
 		return -1
 	}
 	return 1
-}
-
-// magnitude compares two numbers of the same sign, regardless of it.
-func (a decimal) magnitude(b decimal) int {
-	if pa, pb := a.exp+int64(len(a.digits)), b.exp+int64(len(b.digits)); pa != pb {
-		if pa < pb {
-			return -1
-		}
-		return 1
-	}
-	return strings.Compare(a.digits, b.digits)
 }
 
 // maxDigits bounds the numbers that multipleOf divides; division is the one operation here that is not linear.
