@@ -9,6 +9,7 @@
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -89,29 +90,20 @@ func resolve(dir, p string) string {
 }
 
 // AuditPath is Audit.Path or, where that is empty, audit.db beside Storage.Path.
-func (c *Config) AuditPath() string {
-	if c.Audit.Path != "" {
-		return c.Audit.Path
-	}
-	return filepath.Join(filepath.Dir(c.Storage.Path), "audit.db")
-}
+func (c *Config) AuditPath() string { return cmp.Or(c.Audit.Path, c.beside("audit.db")) }
 
 // SecretsPath is the encrypted file of secrets, absolute: Secrets.Path or, where that is empty, secrets.kse beside
 // Storage.Path.
 func (c *Config) SecretsPath() string {
-	if c.Secrets.Path != "" {
-		return c.Resolve(c.Secrets.Path)
-	}
-	return c.Resolve(filepath.Join(filepath.Dir(c.Storage.Path), "secrets.kse"))
+	return c.Resolve(cmp.Or(c.Secrets.Path, c.beside("secrets.kse")))
 }
 
 // AuditCheckpoints is Audit.Checkpoint.Path or, where that is empty, beside AuditPath.
 func (c *Config) AuditCheckpoints() string {
-	if c.Audit.Checkpoint.Path != "" {
-		return c.Audit.Checkpoint.Path
-	}
-	return c.AuditPath() + ".checkpoints"
+	return cmp.Or(c.Audit.Checkpoint.Path, c.AuditPath()+".checkpoints")
 }
+
+func (c *Config) beside(name string) string { return filepath.Join(filepath.Dir(c.Storage.Path), name) }
 
 // BuiltinTool reports whether name is a tool that agents may list without a declaration. Such a name cannot be
 // declared.

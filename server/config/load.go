@@ -96,8 +96,8 @@ func invalid(r *shape.Reader) error {
 
 // absolute makes programs with a slash, working folders and, where scripts are files, their paths absolute.
 func (c *Config) absolute(scripts bool) {
-	program := func(command []string) {
-		if len(command) > 0 && strings.Contains(command[0], "/") {
+	program := func(command []string, folder *string) {
+		if *folder = c.Resolve(*folder); strings.Contains(command[0], "/") {
 			command[0] = c.Resolve(command[0])
 		}
 	}
@@ -109,15 +109,13 @@ func (c *Config) absolute(scripts bool) {
 	}
 	for id, t := range c.Tools {
 		if t.Kind == "exec" {
-			program(t.Command)
-			t.Cwd = c.Resolve(t.Cwd)
+			program(t.Command, &t.Cwd)
 			c.Tools[id] = t
 		}
 	}
 	for id, a := range c.Agents {
 		if a.Kind == "exec" {
-			program(a.Command)
-			a.Cwd = c.Resolve(a.Cwd)
+			program(a.Command, &a.Cwd)
 			c.Agents[id] = a
 		}
 	}
