@@ -131,8 +131,8 @@ func TestExecWaitsForAPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tl := tool.NewExec(tool.ExecOptions{Spec: tool.Spec{Name: "sh", Timeout: 100 * time.Millisecond}, Program: proc.Command{Argv: []string{"/bin/echo", "hi"}, Limit: limit}})
-	s := set(t, tl)
+	echo := tool.ExecOptions{Spec: tool.Spec{Name: "sh", Timeout: 100 * time.Millisecond}, Program: proc.Command{Argv: []string{"/bin/echo", "hi"}, Limit: limit}}
+	s := set(t, tool.NewExec(echo))
 	if o := s.Execute(t.Context(), "sh", call).Outcome; o.Kind != message.RateLimited || !o.Recoverable || strings.Contains(o.Hint, "may have happened") {
 		t.Errorf("Execute without a place = %+v, want rate_limited", o)
 	}
@@ -147,7 +147,8 @@ func TestExecWaitsForAPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Wait()
-	if got := use(t, t.Context(), tl, call, `{}`); got != "hi\n" {
+	echo.Spec.Timeout = 0
+	if got := use(t, t.Context(), tool.NewExec(echo), call, `{}`); got != "hi\n" {
 		t.Errorf("with a place: %q, want hi", got)
 	}
 }
@@ -200,23 +201,32 @@ func TestExecLargeJSONIsSpilled(t *testing.T) {
 }
 
 func TestExecHidesSecrets(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	known := &secret.Redactor{}
 	known.Add([]byte("hunter2hunter2"))
 	known.Add([]byte("12345678"))
 	for _, tc := range []struct {
 		name, script, want, chunks string
 	}{
-		{"halves", `printf 'a hunter2'; sleep 0.1; printf 'hunter2 b'`, "a [REDACTED] b", "a |[REDACTED] b|"},
+		{"halves", `printf 'a hunter2'; read go <$GATE; printf 'hunter2 b'`, "a [REDACTED] b", "a |[REDACTED] b|"},
 		{"JSON", `printf '{"a":"hunter2\\u0068unter2"}'`, `{"a":"[REDACTED]"}`, `{"a":"[REDACTED]"}|`},
 		{"a number", `printf '{"a":12345678}'`, `{"a":[REDACTED]}`, `{"a":[REDACTED]}|`},
 		{"cut off", `printf %990s x; printf hunter2hunter2`, strings.Repeat(" ", 989) + "x[REDACTED]\n\n[The tool wrote more than its limit; the rest was not kept.]", ""},
-		{"failure", `printf 'a hunter2'; sleep 0.1; printf 'hunter2'; echo hunter2hunter2 >&2; exit 1`, "Error: The tool's program ended with exit status 1: [REDACTED]\n" +
+		{"failure", `printf 'a hunter2'; read go <$GATE; printf 'hunter2'; echo hunter2hunter2 >&2; exit 1`, "Error: The tool's program ended with exit status 1: [REDACTED]\n" +
 			"[kind: execution_failed; recoverable: no; suggested action: try_alternative; A part of its output was streamed before.]", "a |[REDACTED]|"},
 	} {
-		tl := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Program: proc.Command{Argv: []string{"sh", "-c", tc.script}, MaxOutput: 1000}, Known: known})
+		tl := tool.NewExec(tool.ExecOptions{Spec: spec("x"), Program: proc.Command{Argv: []string{"/bin/sh", "-c", tc.script}, Env: []string{"PATH=/usr/bin:/bin", "GATE=" + gate}, MaxOutput: 1000}, Known: known})
 		chunks := ""
 		c := call
-		c.Stream = func(chunk tool.Chunk) { chunks += chunk.Text + "|" }
+		c.Stream = func(chunk tool.Chunk) {
+			if chunks == "" && strings.Contains(tc.script, "GATE") {
+				os.WriteFile(gate, []byte("go\n"), 0) //nolint:errcheck // else the program waits
+			}
+			chunks += chunk.Text + "|"
+		}
 		if got := use(t, t.Context(), tl, c, `{}`); got != tc.want || tc.chunks != "" && chunks != tc.chunks {
 			t.Errorf("%s: %q in chunks %q, want %q and %q", tc.name, got, chunks, tc.want, tc.chunks)
 		}

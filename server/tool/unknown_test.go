@@ -138,6 +138,7 @@ func TestExecOutcomes(t *testing.T) {
 	for _, tc := range []struct {
 		name, script string
 		command      string
+		timeout      time.Duration
 		abort        bool
 		unknown      bool
 	}{
@@ -145,12 +146,12 @@ func TestExecOutcomes(t *testing.T) {
 		{name: "failure", script: "exit 3"},
 		{name: "a failure that a child's end caused", script: "sh -c 'kill -9 $$'; exit 137"},
 		{name: "signal", script: "kill -9 $$", unknown: true},
-		{name: "time-out", script: "sleep 5", unknown: true},
-		{name: "abort", script: "echo > " + begun + "; exec sleep 5", abort: true, unknown: true},
+		{name: "time-out", script: "exec sleep 1000", timeout: 300 * time.Millisecond, unknown: true},
+		{name: "abort", script: "echo > " + begun + "; exec sleep 1000", abort: true, unknown: true},
 		{name: "no program", command: "/no/such/program"},
 	} {
 		for _, repeatable := range []bool{false, true} {
-			s := tool.Spec{Name: "sh", Description: "d", Timeout: 300 * time.Millisecond, Idempotent: repeatable}
+			s := tool.Spec{Name: "sh", Description: "d", Timeout: tc.timeout, Idempotent: repeatable}
 			command := []string{"/bin/sh", "-c", tc.script}
 			if tc.command != "" {
 				command = []string{tc.command}
