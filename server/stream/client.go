@@ -101,18 +101,14 @@ func (s *Service) newClient(p auth.Principal, w wire, transport string) *client 
 	return c
 }
 
-// start lets the writer use the wire. What has been asked of the client before, the writer does now.
+// start lets the writer use the wire. What publishers have for the client already, the writer takes now.
 func (c *client) start(silence time.Duration) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.silence, c.wrote = silence, time.Now()
 	c.timer = time.AfterFunc(c.rest(c.wrote), c.tick)
-	c.hurryLocked()
 	if c.writing = false; c.dirty {
 		c.wakeLocked()
-	}
-	c.mu.Unlock()
-	if c.ctx.Err() != nil { // it was cut before there was a wire
-		c.wire.shut()
 	}
 }
 
@@ -152,12 +148,7 @@ func (c *client) tick() {
 // cut ends the connection at once.
 func (c *client) cut() {
 	c.cancel()
-	c.mu.Lock()
-	started := c.timer != nil
-	c.mu.Unlock()
-	if started {
-		c.wire.shut()
-	}
+	c.wire.shut()
 }
 
 // wake makes the writer look at what there is to do. Publishers call it, so it never blocks for long.
@@ -165,7 +156,7 @@ func (c *client) wake() {
 	full := c.queue.Overflowed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if full { // the writer may not come round for long
+	if full && c.timer != nil { // the writer may not come round for long
 		c.finishLocked(endThrottled)
 	}
 	c.wakeLocked()
@@ -208,16 +199,11 @@ func (c *client) finishLocked(e ending) {
 		return
 	}
 	c.end = &e
-	c.hurryLocked()
-	c.wakeLocked()
-}
-
-// hurryLocked limits the time of a client that has to be told of an end, once there is a wire to tell it by.
-func (c *client) hurryLocked() {
-	if c.timer != nil && c.end != nil && *c.end != (ending{}) {
+	if e != (ending{}) {
 		c.deadline = time.Now().Add(endGrace)
 		c.timer.Reset(endGrace)
 	}
+	c.wakeLocked()
 }
 
 // followers returns the subscriptions, oldest first.
@@ -227,17 +213,12 @@ func (c *client) followers() []*follower {
 	return slices.SortedFunc(maps.Values(c.subs), func(a, b *follower) int { return cmp.Compare(a.id, b.id) })
 }
 
-// close gives up a client: it cuts the connection, waits for the writer and detaches the subscriptions.
+// close gives up a client that was started: it cuts the connection, waits for the writer and detaches the subscriptions.
 func (c *client) close() {
-	c.cancel()
-	c.wire.shut()
+	c.cut()
 	c.mu.Lock()
 	c.closed, c.tasks, c.waiting = true, nil, 0
-	if c.timer != nil {
-		c.timer.Stop()
-	} else {
-		c.writing = false
-	}
+	c.timer.Stop()
 	c.changed.Broadcast()
 	for c.writing {
 		c.changed.Wait()

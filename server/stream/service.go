@@ -1,8 +1,8 @@
 // Package stream delivers events to clients, over WebSocket (svc.protocol.v1) and as Server-Sent Events.
 //
-// A client that comes back names the last event it has seen. What follows that event is taken from the hub's ring
-// and, where the ring does not reach back that far, from the durable events of the run; positions decide, so that
-// nothing is delivered twice and no durable event is missed, also after a restart.
+// A client that comes back names the last event it has seen. The events after that one come from the hub's ring and,
+// where the ring does not reach back that far, from the durable events of the run. Positions decide which, so that the
+// client gets no event twice and misses no durable event, also after a restart.
 //
 //	hub --> queue of the client --> writer --> wire (WebSocket or SSE) --> connection
 //	         store --> replay ------^  ^-------- tasks <-- reader <-------------'
@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentd/auth"
@@ -25,12 +26,12 @@ import (
 	"agentd/server/hub"
 )
 
-// Options are what a service works with.
+// Options configure a service.
 type Options struct {
 	Hub      *hub.Hub
-	Verifier *auth.Verifier // nil: nobody has to tell who calls
-	Tickets  *auth.Tickets  // where there is a Verifier
-	// Feed finds what a subject shows.
+	Verifier *auth.Verifier // nil: every caller is anonymous
+	Tickets  *auth.Tickets  // required with a Verifier
+	// Feed finds the feed of a subject.
 	Feed func(ctx context.Context, s event.Subject) (Feed, error)
 	// Cancel aborts a run, without waiting for its end, and reports whether there was something to abort.
 	Cancel func(ctx context.Context, p auth.Principal, runID string, c Cancellation) (bool, error)
@@ -40,15 +41,15 @@ type Options struct {
 	Record func(ctx context.Context, p auth.Principal, r audit.Record, refused error) error
 
 	KeepAlive time.Duration         // silence after which an SSE client gets a comment
-	Queue     int                   // entries that may wait for one client, and KiB; beyond, it is cut off with flow.throttled
+	Queue     int                   // entries, and KiB, that may wait for one client; beyond, it is cut off with flow.throttled
 	Version   string                // of the server
 	Sanitiser *commentary.Sanitiser // nil: nothing is sanitised
-	// Redacted is told of each event that is delivered sanitised, once. It must not block.
+	// Redacted is called once for each event that is delivered sanitised. It must not block.
 	Redacted func(transport string, d *commentary.Decision)
 	Logger   *slog.Logger // nil: silence
 }
 
-// A Cancellation says how a client wants a run to be aborted.
+// A Cancellation is a client's request to abort a run.
 type Cancellation struct {
 	Action             audit.Action
 	Reason             string
@@ -56,16 +57,16 @@ type Cancellation struct {
 	OnPendingApprovals string // deny, hold or fail; empty: deny
 }
 
-// Service is all clients that watch events. It is safe for concurrent use.
+// Service serves all clients that watch events. It is safe for concurrent use.
 type Service struct {
 	opts  Options
 	group sync.WaitGroup // readers and writers of clients
-	heavy sync.Mutex     // held by who reads a long frame
+	heavy sync.Mutex     // held while a long frame is parsed
 
-	mu      sync.Mutex // guards the fields below
+	closing atomic.Bool // set under mu
+	mu      sync.Mutex  // guards the fields below
 	clients map[*client]struct{}
 	revoked []string // the latest tokens: one whose check was under way is refused, too
-	closing bool
 }
 
 // maxRevoked is how many revoked tokens are remembered.
@@ -81,27 +82,22 @@ func New(o Options) *Service {
 
 // draining returns the error that refuses new clients while the server stops.
 func (s *Service) draining() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.drainingLocked()
-}
-
-func (s *Service) drainingLocked() error {
-	if !s.closing {
+	if !s.closing.Load() {
 		return nil
 	}
 	return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
 }
 
-// enter counts a client, whose reader calls close.
-func (s *Service) enter(c *client) error {
+// start counts a client, whose reader calls close, and lets its writer use the wire. It fails while the server stops.
+func (s *Service) start(c *client, silence time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.drainingLocked(); err != nil {
+	if err := s.draining(); err != nil {
 		return err
 	}
 	s.clients[c] = struct{}{}
 	s.group.Add(1)
+	c.start(silence)
 	if id := c.principal.TokenID; id != "" && slices.Contains(s.revoked, id) {
 		c.finish(endRevoked)
 	}
@@ -115,7 +111,7 @@ func (s *Service) leave(c *client) {
 	s.group.Done()
 }
 
-// Clients is how many connections there are.
+// Clients returns the number of connections.
 func (s *Service) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,11 +141,11 @@ func (s *Service) each(do func(*client)) {
 	}
 }
 
-// Shutdown refuses new clients, tells all that there are that the server stops, and waits for them to go. When ctx ends
-// first, their connections are cut.
+// Shutdown refuses new clients, ends the connections of all others and waits until they are gone. When ctx ends first, it
+// cuts them.
 func (s *Service) Shutdown(ctx context.Context) {
 	s.mu.Lock()
-	s.closing = true
+	s.closing.Store(true)
 	s.mu.Unlock()
 	s.each(func(c *client) { c.finish(endShutdown) })
 	gone := make(chan struct{})

@@ -23,12 +23,12 @@ const writeTimeout = 30 * time.Second
 // gets 204, at which browsers do not come back. An error is returned only while the status can still be chosen.
 // On a connection that can be taken over it returns at once, so that an idle stream costs no more than an idle socket.
 func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Principal, feed Feed) error {
+	if err := s.draining(); err != nil {
+		return err
+	}
 	f, o := &follower{feed: &feed, id: "sse"}, &sseWire{}
 	o.c = s.newClient(p, o, "sse")
 	o.c.tail, o.c.subs[f.id] = "\n\n", f
-	if err := s.enter(o.c); err != nil {
-		return err
-	}
 	_, _, err := f.begin(r.Context(), s.opts.Hub, o.c.queue, r.Header.Get("Last-Event-ID"))
 	whole := false
 	if err == nil {
@@ -46,12 +46,22 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 			w.WriteHeader(http.StatusOK)
 		}
 	}
-	if err != nil || whole || r.Method == http.MethodHead || !o.open(w, r) {
-		o.c.close()
+	if err != nil || whole || r.Method == http.MethodHead {
+		f.close()
 		return err
 	}
-	o.c.start(s.opts.KeepAlive)
-	o.c.do(0, func() { o.c.attach(f) })
+	head := o.open(w, r)
+	if head == nil || s.start(o.c, s.opts.KeepAlive) != nil { // the client has gone, or the server began to stop a moment ago
+		o.shut()
+		f.close()
+		return nil
+	}
+	o.c.do(0, func() {
+		if head() != nil {
+			o.shut()
+		}
+		o.c.attach(f)
+	})
 	if _, waits := o.conn.(*response); waits {
 		o.serve()
 	} else {
@@ -80,9 +90,9 @@ type sseWire struct {
 // chunkHead is a chunk's size with leading zeros (RFC 9112 section 7.1), to be filled in.
 const chunkHead = "00000000\r\n"
 
-// open sends the head of the answer, over the client's connection if it can be taken over. It reports whether the client
-// is still there.
-func (o *sseWire) open(w http.ResponseWriter, r *http.Request) bool {
+// open takes over the client's connection, if that can be. It returns what sends the head of the answer, or nil if the client
+// has gone.
+func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (head func() error) {
 	rc := http.NewResponseController(w)
 	if r.ProtoMajor == 1 && r.ProtoMinor == 1 {
 		if s, ok := w.(interface{ SetStatus(int) }); ok {
@@ -93,22 +103,26 @@ func (o *sseWire) open(w http.ResponseWriter, r *http.Request) bool {
 			// Nothing of the request stays: what net/http reads and writes with is several times as large as the stream.
 			conn.SetDeadline(time.Time{}) //nolint:errcheck // the write fails
 			o.conn, o.c.lead = timed{conn}, chunkHead
-			var head bytes.Buffer // as net/http would have written it
-			head.WriteString("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nTransfer-Encoding: chunked\r\n")
-			w.Header().Write(&head) //nolint:errcheck // a buffer takes everything
-			head.WriteString("\r\n")
-			_, err = o.conn.Write(head.Bytes())
-			return err == nil
+			var b bytes.Buffer // as net/http would have written it
+			b.WriteString("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nTransfer-Encoding: chunked\r\n")
+			w.Header().Write(&b) //nolint:errcheck // a buffer takes everything
+			b.WriteString("\r\n")
+			return func() error {
+				_, err := o.conn.Write(b.Bytes())
+				return err
+			}
 		}
 		if !errors.Is(err, http.ErrNotSupported) {
-			return false
+			return nil
 		}
 	}
 	a := &response{w: w, rc: rc}
 	a.ctx, a.end = context.WithCancel(r.Context())
 	o.conn = a
-	w.WriteHeader(http.StatusOK)
-	return rc.Flush() == nil
+	return func() error {
+		w.WriteHeader(http.StatusOK)
+		return rc.Flush()
+	}
 }
 
 // timed is a connection whose writes each have a deadline, so a stream may last and a client that stopped reading may not.

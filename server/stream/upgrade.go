@@ -16,8 +16,8 @@ import (
 // ticketPrefix marks the offered subprotocol that is a ticket.
 const ticketPrefix = "ticket."
 
-// ServeWS answers an upgrade. Who calls is found here: a refusal is a close frame after the handshake, because a browser
-// tells its page nothing of an HTTP status, and clients stop trying at these codes. The order:
+// ServeWS answers an upgrade and authenticates the caller. A refusal is a close frame after the handshake, because browsers
+// hide the HTTP status from the page, and clients stop trying at these codes. The order:
 //
 //	handshake (RFC 6455 section 4.2.1) 400, 426 -> stopping 503 -> store or verifier unable 503 -> 101
 //	-> subprotocol 4008 -> ticket 4002 -> bearer 4002 -> neither 4001 -> the protocol
@@ -75,14 +75,13 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 		return nil // the client has gone
 	}
 	k := s.newSocket(principal, conn)
-	if s.enter(k.c) != nil { // the server began to stop a moment ago
+	if s.start(k.c, pingEvery) != nil { // the server began to stop a moment ago
 		conn.CloseNow()
 		return nil
 	}
 	if refused != (ending{}) {
 		k.c.finish(refused)
 	}
-	k.c.start(pingEvery)
 	go k.run(refused != (ending{})) // not here: this goroutine holds what the HTTP server needed
 	return nil
 }
@@ -105,7 +104,7 @@ func (s *Service) recognise(ctx context.Context, ip netip.Addr, offered []string
 	return p, "bearer", err
 }
 
-// handshakeFault is the answer to a handshake that is not one.
+// handshakeFault is the fault of an invalid handshake.
 func handshakeFault(w http.ResponseWriter, err error) error {
 	e, ok := errors.AsType[*ws.HandshakeError](err)
 	if !ok {
