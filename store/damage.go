@@ -77,7 +77,7 @@ func damaged(code int) bool {
 
 // Damaged is the error of something in the database that is not as the program wrote it.
 func Damaged(because error) *fault.Error {
-	return fault.New(fault.StorageCorrupt, "Something in the database is not as the program wrote it.").Because(because)
+	return fault.New(fault.StorageCorrupt, "The database is damaged.").Because(because)
 }
 
 // met remembers the first error that says that the database is damaged, and returns err.
@@ -97,7 +97,7 @@ func abandoned(path string) error {
 	}
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 		return fault.New(fault.StorageCorrupt, "The database %s is missing or empty, but its log %s-wal holds %d bytes.", path, path, log.Size()).
-			Advise("Put the database file back, or move the log away and restore the backup; nothing was changed.")
+			Advise("Restore the database file, or move the log away and restore the backup. Nothing was changed.")
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func checkJSON(tx *Tx) (found []Damage, err error) {
 		err = tx.collect(func(s scanner) error {
 			var row string
 			err := s.Scan(&row)
-			found = append(found, Damage{c[0] + "." + c[1], "row " + row + " is no JSON"})
+			found = append(found, Damage{c[0] + "." + c[1], "row " + row + " is not JSON"})
 			return err
 		}, fmt.Sprintf(`SELECT %s FROM "%s" WHERE "%s" IS NOT NULL AND NOT json_valid("%s") LIMIT %d`, rowName(c[0]), c[0], c[1], c[1], maxDamage-len(found)))
 	}

@@ -88,13 +88,13 @@ func TestDamagedRow(t *testing.T) {
 	}
 	storetest.Behind(t, path, "UPDATE auth_tokens SET scopes_json = '[' WHERE id = 'a'")
 	if _, err := db.Tokens().Get(t.Context(), "a"); !fault.Is(err, fault.StorageCorrupt) {
-		t.Errorf("Tokens.Get() of a row that is no JSON = %v, want storage-corrupt", err)
+		t.Errorf("Tokens.Get() of a row that is not JSON = %v, want storage-corrupt", err)
 	}
 	if err := db.Update(t.Context(), func(tx *store.Tx) error { _, err := db.Runs().Find(tx, "sound"); return err }); err != nil {
 		t.Errorf("Update() beside a damaged row = %v", err)
 	}
 	found, err := db.Verify(t.Context())
-	if err != nil || len(found) != 2 || found[0].Place != "auth_tokens.scopes_json" || found[1] != (store.Damage{Place: "runs.usage_json", Message: "row 1 is no JSON"}) {
+	if err != nil || len(found) != 2 || found[0].Place != "auth_tokens.scopes_json" || found[1] != (store.Damage{Place: "runs.usage_json", Message: "row 1 is not JSON"}) {
 		t.Errorf("Verify() = %v, %v; want both rows", found, err)
 	}
 }

@@ -149,7 +149,7 @@ func place(path string) (string, error) {
 func alone(path string, info fs.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
 		return fault.New(fault.StoreUnusable, "The database %s has %d names (hard links), and the log beside one of them is missing beside the others.", path, st.Nlink).
-			Advise("Remove the other names, which `find / -xdev -samefile FILE` lists; make copies with `cp`, not with links.")
+			Advise("Remove the other names, which `find / -xdev -samefile FILE` lists. Make copies with `cp`, not with links.")
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func readHolder(f *os.File) (Holder, error) {
 		err = json.Unmarshal(b, &h)
 	}
 	if err == nil && (h.PID < 1 || strings.ContainsFunc(h.Command+h.Address, unicode.IsControl)) {
-		err = errors.New("it is not what a holder writes")
+		err = errors.New("it is not the content that a holder writes")
 	}
 	if err != nil {
 		return Holder{}, err

@@ -122,10 +122,10 @@ func compare(c *conn, folder string) (int, error) {
 			return 0, unusable("", err)
 		}
 		if version > len(known) {
-			return 0, fault.New(fault.SchemaNewer, "The database has schema %d; this version knows %d.", version, len(known))
+			return 0, fault.New(fault.SchemaNewer, "The database has schema %d; this version supports %d.", version, len(known))
 		}
 		if applied++; version != applied || known[version-1].checksum != checksum {
-			return 0, fault.New(fault.StoreUnusable, "Schema %d of the database is not the one that this version knows.", version)
+			return 0, fault.New(fault.StoreUnusable, "Schema %d of the database differs from the one of this version.", version)
 		}
 	}
 	return applied, rows.Err()
@@ -229,5 +229,5 @@ func (db *DB) checkObjects(tx *Tx) error {
 	if n := len(wrong) - 3; n > 0 {
 		wrong, more = wrong[:3], fmt.Sprintf(", and %d more", n)
 	}
-	return fault.New(fault.SchemaChanged, "The schema of %s is not the one that this version makes: %s%s.", filepath.Base(db.opts.Path), strings.Join(wrong, ", "), more)
+	return fault.New(fault.SchemaChanged, "The schema of %s differs from the one that this version creates: %s%s.", filepath.Base(db.opts.Path), strings.Join(wrong, ", "), more)
 }

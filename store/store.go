@@ -174,7 +174,7 @@ func unusable(path string, err error) error {
 	}
 	f := fault.New(fault.StoreUnusable, "The database %s cannot be opened: %v.", path, err).Because(err)
 	if full(err) {
-		f.Advise("Make room on the file system of this file, then start again; nothing was changed.")
+		f.Advise("Make room on the file system of this file, then start again. Nothing was changed.")
 	}
 	return f
 }

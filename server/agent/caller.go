@@ -50,7 +50,7 @@ func (a llm) Terms(r *run.Run, p run.Approval) run.Approval {
 // Edit is a part of [run.Caller].
 func (a llm) Edit(c *store.Call, args json.RawMessage) (json.RawMessage, error) {
 	if !a.Policy.Tools[c.Name].Edit {
-		return nil, fmt.Errorf("the tool %s does not say approval.edit.", c.Name)
+		return nil, fmt.Errorf("the tool %s does not have approval.edit.", c.Name)
 	}
 	w := a.Judge(message.ToolCall{ID: c.ID, Name: c.Name, Args: args})
 	if w.Refusal != nil {

@@ -113,7 +113,7 @@ func (a llm) Accept(input json.RawMessage) (string, error) {
 		return "", fault.Invalid("The input's messages are not valid.", issues...)
 	}
 	if len(list) > 1 && list[len(list)-1].Role == message.Assistant && len(list[len(list)-1].ToolCalls) > 0 {
-		return "", fault.Invalid("The input ends with tool calls.", fault.At("ends with what the model shall answer", "input"))
+		return "", fault.Invalid("The input ends with tool calls.", fault.At("must end with a message that the model can answer", "input"))
 	}
 	return "messages", nil
 }

@@ -170,7 +170,7 @@ func (l *loop) afford() error {
 	}
 	if l.Budget.CostUSD > 0 && len(l.Record.Steps) > 1 {
 		if used.Cost == nil {
-			return fault.New(fault.BudgetUnpriced, "The run has a cost budget, but nothing tells what its model costs.")
+			return fault.New(fault.BudgetUnpriced, "The run has a cost budget, but its model has no price.")
 		}
 		if used.Cost.Amount >= l.Budget.CostUSD {
 			return fault.New(fault.BudgetExceeded, "The run cost %.4f of %.4f %s.", used.Cost.Amount, l.Budget.CostUSD, used.Cost.Currency)
@@ -226,7 +226,7 @@ func (l *loop) ask(step store.Step) error {
 	if n := l.handoffs(res.ToolCalls); n > 1 {
 		m.DropCalls(index)
 		m.Steps = append(m.Steps, step)
-		return l.End(m, store.Failed, fault.New(fault.MultipleHandoffs, "The model handed the conversation over to %d agents at once.", n))
+		return l.End(m, store.Failed, fault.New(fault.MultipleHandoffs, "The model handed the conversation to %d agents at once.", n))
 	}
 	if len(res.ToolCalls) > 0 {
 		return l.claim(m, step, index, calls)

@@ -101,7 +101,7 @@ func (o opaque) finish(r *run.Run, res Result) error {
 	m.Acknowledge(r)
 	output, err := message.Encode(res.Output)
 	if err != nil {
-		return r.End(m, store.Failed, fault.New(fault.AgentProtocol, "The agent's output does not encode as JSON."))
+		return r.End(m, store.Failed, fault.New(fault.AgentProtocol, "The agent's output cannot be encoded as JSON."))
 	}
 	owner := r.Row.Owner
 	said := r.Record.LastText(owner)

@@ -28,8 +28,8 @@ type Snapshot struct {
 	UserID           string        `json:"userId,omitempty"`
 	Usage            message.Usage `json:"usage"`
 	PendingApprovals []Approval    `json:"pendingApprovals"`
-	Imported         bool          `json:"imported,omitempty" doc:"The run came with a run state that was imported."`
-	ChildRuns        []ChildRun    `json:"childRuns,omitempty" doc:"The runs that its tool calls are, in the order in which they were made; absent in lists."`
+	Imported         bool          `json:"imported,omitempty" doc:"The run belongs to an imported run state."`
+	ChildRuns        []ChildRun    `json:"childRuns,omitempty" doc:"The child runs, in the order of their creation; absent in lists."`
 	StepNumber       int           `json:"stepNumber"`
 	State            *State        `json:"state,omitempty" doc:"The full run state; absent in lists."`
 }

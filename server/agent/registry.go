@@ -20,7 +20,7 @@ type Registry struct {
 // config-invalid.
 func (g *Registry) Register(reg Registration) error {
 	if !event.ValidID(reg.ID) {
-		return fault.Invalid("An agent id has 1 to 128 characters of A-Z a-z 0-9 _ -.", fault.At("is no valid id", "id"))
+		return fault.Invalid("An agent id has 1 to 128 characters of A-Z a-z 0-9 _ -.", fault.At("is not a valid id", "id"))
 	}
 	if (reg.Agent == nil) == (reg.LLM == nil) {
 		return fault.Invalid("A registration has an agent.", fault.At("set one of Agent and LLM", "agent"))
@@ -36,7 +36,7 @@ func (g *Registry) Register(reg Registration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.agents[reg.ID] != nil {
-		return fault.New(fault.DuplicateID, "An agent %q is registered already.", reg.ID)
+		return fault.New(fault.DuplicateID, "The agent %q is already registered.", reg.ID)
 	}
 	if g.agents == nil {
 		g.agents = map[string]*Registration{}

@@ -56,15 +56,15 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 	case q.ToolCallID == "" || len(q.ToolCallID) > maxRequestName:
 		return fault.New(fault.AgentProtocol, "The id of a call has 1 to %d bytes.", maxRequestName)
 	case q.ToolName == "" || len(q.ToolName) > maxRequestName:
-		return fault.New(fault.AgentProtocol, "The tool's name in the call %q has not 1 to %d bytes.", q.ToolCallID, maxRequestName)
+		return fault.New(fault.AgentProtocol, "The tool's name in the call %q does not have 1 to %d bytes.", q.ToolCallID, maxRequestName)
 	case !utf8.ValidString(q.ToolCallID + q.ToolName + q.Reason):
-		return fault.New(fault.AgentProtocol, "The call %q is not told in UTF-8.", q.ToolCallID)
+		return fault.New(fault.AgentProtocol, "The call %q is not UTF-8.", q.ToolCallID)
 	case slices.ContainsFunc(waiting, named), s.r.Record.CallByID(q.ToolCallID) != nil:
-		return fault.New(fault.AgentProtocol, "The run has asked for a call with the id %q before.", q.ToolCallID)
+		return fault.New(fault.AgentProtocol, "The run has already asked for a call with the id %q.", q.ToolCallID)
 	case len(waiting) == maxRequests:
-		return fault.New(fault.AgentProtocol, "%d approvals wait already, and no more can.", maxRequests)
+		return fault.New(fault.AgentProtocol, "%d approvals already wait, the maximum.", maxRequests)
 	case size > maxRequestSize:
-		return fault.New(fault.AgentProtocol, "The arguments of the call %q and of those that wait have more than %d bytes.", q.ToolCallID, maxRequestSize)
+		return fault.New(fault.AgentProtocol, "The arguments of the call %q and of the waiting calls have more than %d bytes.", q.ToolCallID, maxRequestSize)
 	}
 	s.asked = append(s.asked, run.Approval{ToolCallID: q.ToolCallID, ToolName: q.ToolName, Args: args, ArgsDigest: run.ArgsDigest(args), Reason: q.Reason})
 	return nil
@@ -73,7 +73,7 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 // await parks a run whose agent has returned with requests.
 func await(r *run.Run, asked []run.Approval, res Result) error {
 	if res.Output != nil {
-		return fault.New(fault.AgentProtocol, "The agent gave an answer although approvals that it asked for are pending.")
+		return fault.New(fault.AgentProtocol, "The agent answered although approvals that it asked for are pending.")
 	}
 	m := r.Move()
 	m.Acknowledge(r)

@@ -228,17 +228,17 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 		{"as many as can be", after(many(100)), ""},
 		{"no id", after(with(func(q *agent.ApprovalRequest) { q.ToolCallID = "" })), "The id of a call has 1 to 256 bytes"},
 		{"a long id", after(with(func(q *agent.ApprovalRequest) { q.ToolCallID = strings.Repeat("i", 257) })), "The id of a call has 1 to 256 bytes"},
-		{"an id that is no text", after(with(func(q *agent.ApprovalRequest) { q.ToolCallID = "\xff" })), "is not told in UTF-8"},
-		{"no name", after(with(func(q *agent.ApprovalRequest) { q.ToolName = "" })), `in the call "c" has not 1 to 256 bytes`},
+		{"an id that is no text", after(with(func(q *agent.ApprovalRequest) { q.ToolCallID = "\xff" })), "is not UTF-8"},
+		{"no name", after(with(func(q *agent.ApprovalRequest) { q.ToolName = "" })), `in the call "c" does not have 1 to 256 bytes`},
 		{"arguments that are no JSON", after(with(func(q *agent.ApprovalRequest) { q.Args = json.RawMessage("{") })), `arguments of the call "c" are not JSON`},
 		{"too large", after(with(func(q *agent.ApprovalRequest) { large(q); q.Reason += "!" })), "more than 1048576 bytes"},
 		{"too large together", after(ask(wants("b")), with(large)), "more than 1048576 bytes"},
-		{"the same id again", after(ask(wants("c")), ask(wants("c"))), `id "c" before`},
-		{"the same id behind a checkpoint", after(ask(wants("c")), func(out agent.Sink) error { return out.Checkpoint(json.RawMessage("1")) }, ask(wants("c"))), `id "c" before`},
-		{"too many", after(many(101)), "100 approvals wait already"},
+		{"the same id again", after(ask(wants("c")), ask(wants("c"))), `already asked for a call with the id "c"`},
+		{"the same id behind a checkpoint", after(ask(wants("c")), func(out agent.Sink) error { return out.Checkpoint(json.RawMessage("1")) }, ask(wants("c"))), `already asked for a call with the id "c"`},
+		{"too many", after(many(101)), "100 approvals already wait"},
 		{"an answer", func(ctx context.Context, out agent.Sink) (agent.Result, error) {
 			return agent.Result{Output: "x"}, out.RequestApproval(wants("c"))
-		}, "gave an answer although"},
+		}, "answered although"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, _ := newAsker(t, tc.turn)
@@ -257,7 +257,7 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 	t.Run("an id that was decided", func(t *testing.T) {
 		r, _ := newAsker(t, asks("", "c"), asks("2", "c"))
 		res, _ := r.run("a", "")
-		if res = resume(t, r, res.State.ID, grant("c")); res.Error == nil || !strings.Contains(res.Error.Message, `id "c" before`) {
+		if res = resume(t, r, res.State.ID, grant("c")); res.Error == nil || !strings.Contains(res.Error.Message, `already asked for a call with the id "c"`) {
 			t.Errorf("the run is %s %+v, want agent-protocol", res.Status, res.Error)
 		}
 	})

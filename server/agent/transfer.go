@@ -48,7 +48,7 @@ func (l *loop) follow(step store.Step) error {
 	w := l.Judge(message.ToolCall{ID: id.New(), Name: HandoffPrefix + to, Args: json.RawMessage("{}")})
 	m := l.Move()
 	if t, ok := l.agentTool(w.Name); !ok || !t.spec.Final || w.Refusal != nil {
-		l.Log().Warn("an agent answers itself, because it does not give its conversation to the other any more", "run", l.Row.ID, "agent", l.Row.Owner, "other", to)
+		l.Log().Warn("an agent answers itself, because it no longer gives its conversation to the other agent", "run", l.Row.ID, "agent", l.Row.Owner, "other", to)
 		l.hold(m, nil)
 		return l.Commit(m)
 	}

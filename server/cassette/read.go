@@ -94,7 +94,7 @@ func (r *reader) next() ([]byte, error) {
 }
 
 func (r *reader) invalid(format string, args ...any) error {
-	return fault.New(fault.CassetteInvalid, "The file is no usable cassette. "+format, args...)
+	return fault.New(fault.CassetteInvalid, "The recording is not usable. "+format, args...)
 }
 
 // take reads a line by its kind.
@@ -201,9 +201,9 @@ func (m *Meta) check(r *reader) error {
 	case err != nil || n < 0:
 		return r.invalid("Its version is %.40q.", m.Version)
 	case n > newestMajor:
-		return fault.New(fault.CassetteTooNew, "The cassette has version %.40q; this program reads up to %d.", m.Version, newestMajor)
+		return fault.New(fault.CassetteTooNew, "The recording has version %.40q; agentd reads versions up to %d.", m.Version, newestMajor)
 	case n < oldestMajor:
-		return fault.New(fault.CassetteUnsupported, "The cassette has version %.40q; this program reads from %d on.", m.Version, oldestMajor)
+		return fault.New(fault.CassetteUnsupported, "The recording has version %.40q; agentd reads versions from %d on.", m.Version, oldestMajor)
 	}
 	return nil
 }
@@ -212,13 +212,13 @@ func (m *Meta) check(r *reader) error {
 func (r *reader) cursor(step int, call string) error {
 	switch {
 	case step < r.step:
-		return fault.New(fault.CassetteCursorViolation, "Line %d of the cassette goes back from step %d to step %d.", r.number, r.step, step)
+		return fault.New(fault.CassetteCursorViolation, "Line %d of the recording goes back from step %d to step %d.", r.number, r.step, step)
 	case step > r.step:
 		r.step = step
 		clear(r.seen)
 	}
 	if call != "" && r.seen[call] {
-		return fault.New(fault.CassetteCursorViolation, "Line %d of the cassette tells %s of step %d again.", r.number, call, step)
+		return fault.New(fault.CassetteCursorViolation, "Line %d of the recording repeats %s of step %d.", r.number, call, step)
 	}
 	r.seen[call] = true
 	return nil
@@ -235,7 +235,7 @@ func (r *reader) close() error {
 	}
 	sum := "sha256:" + hex.EncodeToString(r.sum.Sum(nil))
 	if cmp.Or(f.Checksum, sum) != sum {
-		return fault.New(fault.CassetteChecksum, "The cassette was changed after it was written: its checksum is another.")
+		return fault.New(fault.CassetteChecksum, "Somebody changed the recording: its checksum does not match.")
 	}
 	return nil
 }

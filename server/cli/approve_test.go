@@ -279,7 +279,7 @@ func TestApproveWhatMayHaveHappened(t *testing.T) {
 		t.Helper()
 		call := waits(t, dir)[0].ToolCallID
 		for _, args := range [][]string{{run}, {run, call}} {
-			spawn(t, dir, nil, nil, append([]string{"runs", "approve"}, args...)...).wait().want(t, 1, "", "agentd: outcome-unknown: The call "+call+" of wait may have happened already").
+			spawn(t, dir, nil, nil, append([]string{"runs", "approve"}, args...)...).wait().want(t, 1, "", "agentd: outcome-unknown: The call "+call+" of wait may already have taken effect").
 				want(t, 1, "", "deny it. To make the call once more, add --again")
 		}
 	}

@@ -86,7 +86,7 @@ func TestPlantedSchema(t *testing.T) {
 	spawn(t, dir, nil, nil, "storage", "verify").wait().want(t, 1, "", "schema-changed")
 	s.signal(syscall.SIGKILL)
 	s.wait()
-	spawn(t, dir, nil, nil, "start", "--port", "0").wait().want(t, 1, "", "agentd: schema-changed: The schema of data.db is not the one that this version makes: the trigger planted")
+	spawn(t, dir, nil, nil, "start", "--port", "0").wait().want(t, 1, "", "agentd: schema-changed: The schema of data.db differs from the one that this version creates: the trigger planted")
 }
 
 // TestReadsFailUnderServer makes the reads of the server fail as on a medium with a bad block. The server lives and says so.

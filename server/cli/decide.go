@@ -93,7 +93,7 @@ func (c *call) decisions(pending []run.Approval, granted bool) ([]rest.DecisionB
 		}
 		a := byName[id]
 		if granted && !c.flags.again && a.MayHaveHappened() {
-			return nil, fault.New(fault.OutcomeUnknown, "The call %s of %s may have happened already, and nobody knows. Nothing was decided.", id, a.ToolName).
+			return nil, fault.New(fault.OutcomeUnknown, "The call %s of %s may already have taken effect. Nothing was decided.", id, a.ToolName).
 				Advise("Find out whether it did. If so, deny it. To make the call once more, add --again.")
 		}
 		decisions = append(decisions, rest.DecisionBody{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: granted, Reason: c.flags.reason,

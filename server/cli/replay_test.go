@@ -77,7 +77,7 @@ func testReplay(t *testing.T, dir string) {
 	replay("-").want(t, 0, "no divergence: ", "")
 	replay("run.jsonl", "--json").want(t, 0, `"divergence": null`, "")
 	replay("run.jsonl", "--agent", "nobody").want(t, 2, "", "agentd: agent-not-found: The configuration has no agent \"nobody\".\n  hint: Name one of: cat, clerk, shy.")
-	replay("run.jsonl", "--agent", "cat").want(t, 2, "", "agentd: config-invalid: The agent \"cat\" is driven by no model")
+	replay("run.jsonl", "--agent", "cat").want(t, 2, "", "agentd: config-invalid: The agent \"cat\" has no model")
 	replay("run.jsonl", "--config", "none.json").want(t, 2, "", "agentd: config-invalid: ")
 	replay("none.jsonl").want(t, 2, "", "agentd: cassette-invalid: The recording cannot be read: open none.jsonl: no such file")
 	replay(".").want(t, 2, "", "agentd: cassette-invalid: The recording cannot be read: read .: is a directory")

@@ -128,7 +128,7 @@ func TestEditedDatabase(t *testing.T) {
 				t.Errorf("GET /approvals = %d %+v, want one with a mismatch", status, list)
 			}
 			spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, "CHANGED SINCE THE REQUEST: ", "")
-			spawn(t, dir, nil, nil, "runs", "approve", call.RunID).wait().want(t, 1, "", "call-altered: What is stored of the call "+call.ToolCallID+" of pay is not what was asked for.")
+			spawn(t, dir, nil, nil, "runs", "approve", call.RunID).wait().want(t, 1, "", "call-altered: The stored arguments of the call "+call.ToolCallID+" of pay differ from the requested ones.")
 			if n := payments(t, dir); n != 0 || s.status(call.RunID) != "awaiting_approval" {
 				t.Errorf("%d payments and the run %s, want none, and that it waits", n, s.status(call.RunID))
 			}

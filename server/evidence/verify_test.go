@@ -200,7 +200,7 @@ func TestVerifyForged(t *testing.T) {
 		"an entry that says else":         {replace("entries", "tool:approval:granted", "tool:approval:denied"), "entries", "something else than its hash"},
 		"an entry in other form":          {replace("entries", `"entry":{`, `"entry":{ `), "entries", "canonical form"},
 		"no entry for the decision":       {without("entries", "tool:approval:granted"), "entries", "no entry for the decision"},
-		"no entry about the run":          {func(p parts) { p.bodies["entries"] = nil }, "entries", "none about the run"},
+		"no entry about the run":          {func(p parts) { p.bodies["entries"] = nil }, "entries", "none is about the run"},
 		"a decision by somebody else":     {replace("calls", `"by":"token:`, `"by":"token:x`), "calls", "was decided by"},
 		"a decision that is another":      {replace("calls", `"granted":true`, `"granted":false`), "calls", "granted: false"},
 		"a decision for other arguments":  {replace("calls", `"granted":true,"argsSha256":"`, `"granted":true,"argsSha256":"0`), "calls", "for other arguments"},

@@ -50,9 +50,9 @@ type Divergence struct {
 func Run(ctx context.Context, reg agent.Registration, rec *cassette.Recording) (Report, error) {
 	switch {
 	case reg.LLM == nil:
-		return Report{}, fault.Invalid(fmt.Sprintf("The agent %q is driven by no model; only those of kind llm are recorded.", reg.ID))
+		return Report{}, fault.Invalid(fmt.Sprintf("The agent %q has no model. Only agents of kind llm are recorded.", reg.ID))
 	case rec.Input == nil || rec.Result == nil || len(rec.ModelCalls) == 0:
-		return Report{}, fault.New(fault.CassetteInvalid, "The cassette holds tool calls only; a replay needs its input, model calls and result too.")
+		return Report{}, fault.New(fault.CassetteInvalid, "The recording holds only tool calls. A replay also needs the input, the model calls and the result.")
 	}
 	p := newPlayer(rec)
 	cast, err := p.cast(reg)

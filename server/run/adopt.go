@@ -80,7 +80,7 @@ func (e *Engine) Adopt(ctx context.Context, a *Adoption, room, also func(*store.
 func (a *Adoption) vacant(tx *store.Tx, runs *store.Runs) error {
 	id := a.Move.Run.ID
 	if _, err := runs.Find(tx, id); err == nil {
-		return fault.New(fault.RunExists, "A run %q exists already.", id).With("runId", id)
+		return fault.New(fault.RunExists, "The run %q already exists.", id).With("runId", id)
 	} else if !errors.Is(err, store.ErrNotFound) {
 		return err
 	}

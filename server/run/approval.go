@@ -104,7 +104,7 @@ func (rec *Record) bound(c *store.Call) (json.RawMessage, error) {
 }
 
 func altered(id, name string) *fault.Error {
-	return fault.New(fault.CallAltered, "What is stored of the call %s of %s is not what was asked for.", id, name).
+	return fault.New(fault.CallAltered, "The stored arguments of the call %s of %s differ from the requested ones.", id, name).
 		With("toolCallId", id).With("toolName", name)
 }
 
@@ -135,7 +135,7 @@ func (rec *Record) shown(a Approval) (json.RawMessage, error) {
 // calls that wait.
 func (e *Engine) alarm(runID string, err error) {
 	e.altered.Add(1)
-	e.log.Error("a stored tool call was changed and is not made", "run", runID, "error", err)
+	e.log.Error("a stored tool call was changed; it is not made", "run", runID, "error", err)
 }
 
 // Altered is how often a stored call was found that is not what was asked for.
@@ -177,7 +177,7 @@ type Waiting struct {
 	SessionID string `json:"sessionId,omitempty"`
 	UserID    string `json:"userId,omitempty"`
 	Approval
-	Mismatch string `json:"mismatch,omitempty" doc:"Why the call cannot be granted: what is stored of it is not what was asked for."`
+	Mismatch string `json:"mismatch,omitempty" doc:"Why the call cannot be granted: the stored arguments differ from the requested ones."`
 }
 
 // Approvals lists what waits for a decision, oldest run first, of at most 1000 runs; with owners, of those only.

@@ -41,7 +41,7 @@ func (e *Engine) void(ctx context.Context, list []Happening) {
 		list[i].Void = true
 	}
 	if err := e.foretell(context.WithoutCancel(ctx), list); err != nil {
-		e.log.Error("what did not come to be stays recorded", "run", list[0].RunID, "event", list[0].Event, "error", err)
+		e.log.Error("the record of an uncommitted change could not be voided", "run", list[0].RunID, "event", list[0].Event, "error", err)
 	}
 }
 

@@ -71,7 +71,7 @@ func (r *Run) openChild(t *task) (kid *Run, drive func() error, err error) {
 		case kid.Record.Ending != "":
 			return kid.driveEnding()
 		case !r.caller().Known(&t.call):
-			return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q does not call the agent %q any more.", r.Row.Owner, kid.Row.Owner)
+			return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q no longer calls the agent %q.", r.Row.Owner, kid.Row.Owner)
 		}
 		if err := kid.verdict(times); err != nil {
 			return err
@@ -88,10 +88,10 @@ func (r *Run) makeChild(t *task) (*Run, func() error, error) {
 	}
 	spec := t.Child
 	if r.depth+1 > MaxDepth {
-		return nil, nil, fault.New(fault.RunFailed, "Agents call each other at most %d deep.", MaxDepth)
+		return nil, nil, fault.New(fault.RunFailed, "Agents can call each other at most %d levels deep.", MaxDepth)
 	}
 	if !r.caller().Known(&t.call) {
-		return nil, nil, fault.New(fault.AgentNotFound, "The agent %q is not to be called any more.", spec.Owner)
+		return nil, nil, fault.New(fault.AgentNotFound, "The agent %q can no longer be called.", spec.Owner)
 	}
 	kid := r.newChild(store.Run{ID: t.call.Child, Kind: t.parent.Kind, Owner: spec.Owner, Current: spec.Owner, Session: t.parent.Session, User: t.parent.User,
 		InputForm: spec.Form, Usage: zeroUsage, Models: noModels, Created: now(), Parent: t.parent.N, ParentCall: t.call.Index, StartedBy: t.parent.StartedBy},

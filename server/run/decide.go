@@ -91,7 +91,7 @@ func (r *Run) fits(decisions []Decision) error {
 			return err
 		}
 		if !word.Again && a.MayHaveHappened() {
-			f := fault.New(fault.OutcomeUnknown, "The call %s of %s may have happened already, and nobody knows. Nothing was decided.", a.ToolCallID, a.ToolName).
+			f := fault.New(fault.OutcomeUnknown, "The call %s of %s may already have taken effect. Nothing was decided.", a.ToolCallID, a.ToolName).
 				With("toolCallId", a.ToolCallID).With("toolName", a.ToolName)
 			if a.SubRunToolCallID != "" {
 				f.With("subRunToolCallId", a.SubRunToolCallID)
@@ -268,7 +268,7 @@ func (d *ruling) changes(a Approval, c *store.Call, word *Decision) error {
 	case !word.Granted:
 		return refuse("a denial changes nothing.")
 	case Requested(*c):
-		return refuse(fmt.Sprintf("the tool %s does not say approval.edit.", c.Name))
+		return refuse(fmt.Sprintf("the tool %s does not have approval.edit.", c.Name))
 	case a.ApproversNeeded > 1:
 		return refuse(fmt.Sprintf("%d approvers are needed, and each must have seen the same.", a.ApproversNeeded))
 	case a.MayHaveHappened():
@@ -301,7 +301,7 @@ func (d *ruling) rule(c store.Call, a Approval, word Decision) {
 	}
 	ending := r.Record.Ending
 	if ending != "" && word.Granted && (Requested(c) || !r.caller().Known(&c)) {
-		d.refused = fault.New(fault.RunEnding, "The run ends as %s, and nothing is left that could make the call %s again.", ending, c.ID).
+		d.refused = fault.New(fault.RunEnding, "The run ends as %s, and agentd cannot make the call %s again.", ending, c.ID).
 			With("runId", r.Row.ID).With("toolCallId", c.ID)
 		return
 	}
@@ -430,7 +430,7 @@ func (r *Run) unfitChild(kid *Run, c *store.Call) error {
 	if kid.Record.Ending != "" || r.Record.Ending != "" || r.caller().Known(c) {
 		return nil // with an ending, the call only has to be settled
 	}
-	return fault.New(fault.AgentChanged, "The agent %q does not call the agent %q any more.", r.Row.Owner, kid.Row.Owner).With("runId", kid.Row.ID)
+	return fault.New(fault.AgentChanged, "The agent %q no longer calls the agent %q.", r.Row.Owner, kid.Row.Owner).With("runId", kid.Row.ID)
 }
 
 // keepVotes turns a ruling that decides nothing for good into one that keeps the votes: the run continues to wait.

@@ -369,7 +369,7 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 	r.asked = &opts
 	if err := r.abort(r.Move(), &opts); err != nil {
 		if errors.Is(err, store.ErrConflict) {
-			return row.Status, fault.New(fault.RunConflict, "The run has moved on.")
+			return row.Status, fault.New(fault.RunConflict, "The run has changed in the meantime.")
 		}
 		return row.Status, err
 	}

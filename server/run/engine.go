@@ -90,9 +90,9 @@ func (e *Engine) admit(r *Run, force bool) error {
 	case e.draining:
 		return fault.New(fault.ServerDraining, "The server is stopping.").After(5 * time.Second)
 	case len(e.live) >= e.opts.MaxRuns && !force:
-		return fault.New(fault.Overloaded, "%d runs are under way.", len(e.live)).After(time.Second)
+		return fault.New(fault.Overloaded, "%d runs are in progress.", len(e.live)).After(time.Second)
 	case e.live[r.Row.ID] != nil:
-		return fault.New(fault.RunConflict, "The run is moving already.")
+		return fault.New(fault.RunConflict, "The run is already in progress.")
 	}
 	e.enterLocked(r)
 	return nil
@@ -161,7 +161,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 }
 
-var errShutdown = fault.New(fault.ShutdownTimeout, "The server stopped before the run had ended.")
+var errShutdown = fault.New(fault.ShutdownTimeout, "The server stopped before the run ended.")
 
 // Moving is the number of runs that a goroutine moves.
 func (e *Engine) Moving() int {

@@ -71,7 +71,7 @@ func (e *Engine) Find(ctx context.Context, runID string) (*store.Run, error) {
 
 func missing(err error, runID string) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.New(fault.RunNotFound, "No run %q.", Clip(runID, 128))
+		return fault.New(fault.RunNotFound, "There is no run %q.", Clip(runID, 128))
 	}
 	return err
 }
@@ -260,9 +260,9 @@ func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return fault.New(fault.SessionNotFound, "No session %q.", Clip(sessionID, 128))
+		return fault.New(fault.SessionNotFound, "There is no session %q.", Clip(sessionID, 128))
 	case errors.Is(err, store.ErrConflict):
-		return fault.New(fault.SessionBusy, "A run of the session is running.").Advise("Abort that run first.")
+		return fault.New(fault.SessionBusy, "A run of the session is in progress.").Advise("Abort that run first.")
 	case err != nil:
 		return err
 	}
@@ -274,7 +274,7 @@ func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*
 	}
 	e.known.forget(erased)
 	if ok, err := e.opts.Sessions.Checkpoint(ctx); err != nil || !ok {
-		e.log.Warn("what was erased stays in the write-ahead log until its next checkpoint", "error", err)
+		e.log.Warn("erased data remains in the write-ahead log until its next checkpoint", "error", err)
 	}
 	return nil
 }

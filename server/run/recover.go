@@ -86,12 +86,12 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		}
 	}
 	for _, row := range orphans {
-		e.log.Warn("a child was open although its parent had ended", "run", row.ID, "was", row.Status)
+		e.log.Warn("a child run had not ended although its parent had", "run", row.ID, "was", row.Status)
 		r, err := e.takeUp(ctx, row, true)
 		if err != nil {
 			return len(recovered), err
 		}
-		err = r.End(r.Move(), store.Failed, fault.New(fault.ServerRestarted, "The run that called this one ended before it."))
+		err = r.End(r.Move(), store.Failed, fault.New(fault.ServerRestarted, "The parent run ended before this run."))
 		e.letGo(r)
 		if err != nil {
 			return len(recovered), err
@@ -279,7 +279,7 @@ func (e *Engine) next(session string) {
 		}
 	}
 	if err != nil && e.ctx.Err() == nil && !fault.Is(err, fault.ServerDraining) && !fault.Is(err, fault.RunConflict) {
-		e.log.Error("the next run of a session could not be started; the next start takes it up", "session", session, "error", err)
+		e.log.Error("the next run of a session could not be started; the next start of the server starts it", "session", session, "error", err)
 	}
 }
 

@@ -104,8 +104,8 @@ func (e *Engine) newest(tx *store.Tx, row *store.Run) error {
 	}
 	newest, err := e.opts.Runs.List(tx, store.RunFilter{Session: row.Session, Limit: 1})
 	if err == nil && len(newest) > 0 && newest[0].N != row.N {
-		err = fault.New(fault.RunConflict, "The session has gone on: run %s came after this one.", newest[0].ID).
-			Advise("Start another run in the session; what this run would say belongs before messages that are there already.")
+		err = fault.New(fault.RunConflict, "The session has continued: run %s came after this one.", newest[0].ID).
+			Advise("Start another run in the session: the messages of this run would belong before existing ones.")
 	}
 	return err
 }
@@ -116,15 +116,15 @@ func (r *Run) unfit() error {
 	case r.Record.Ending != "":
 		return nil // it needs no owner any more
 	case r.owner.absent():
-		return fault.New(fault.AgentNotFound, "The agent %q is not registered any more.", r.Row.Owner).With("runId", r.Row.ID)
+		return fault.New(fault.AgentNotFound, "The agent %q is no longer registered.", r.Row.Owner).With("runId", r.Row.ID)
 	case !r.owner.Driver.Resumable(r):
-		return fault.New(fault.AgentChanged, "The agent %q is of another kind now and cannot go on with what the run has left.", r.Row.Owner).With("runId", r.Row.ID)
+		return fault.New(fault.AgentChanged, "The agent %q now has another kind and cannot continue the run.", r.Row.Owner).With("runId", r.Row.ID)
 	}
 	return nil
 }
 
 func conflict(runID string) error {
-	return fault.New(fault.RunConflict, "Somebody else has resumed or aborted the run.").With("runId", runID)
+	return fault.New(fault.RunConflict, "Another request has resumed or aborted the run.").With("runId", runID)
 }
 
 func notSuspended(row *store.Run) *fault.Error {
@@ -168,7 +168,7 @@ func (e *Engine) childOf(ctx context.Context, row *store.Run) error {
 	if err != nil {
 		return err
 	}
-	return fault.New(fault.RunIsChild, "The run is a part of another.").With("runId", row.ID).With("rootRunId", root.ID)
+	return fault.New(fault.RunIsChild, "The run is a child run of another run.").With("runId", row.ID).With("rootRunId", root.ID)
 }
 
 // Askers returns the owners of the child runs that decisions on a run's approvals are for, without repetition. Paths that

@@ -333,7 +333,7 @@ func (r *Run) advance(drive func() error) {
 		err = r.fail(r.Move(), err)
 	}
 	if err != nil {
-		r.e.log.Error("run could not be settled", "run", r.Row.ID, "error", err)
+		r.e.log.Error("run could not be ended", "run", r.Row.ID, "error", err)
 	}
 	if r.Row.Status.Terminal() {
 		r.count()

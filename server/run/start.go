@@ -164,7 +164,7 @@ func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (busy bool, err err
 		return false, err
 	case sess.Maker != maker && !req.MayJoin:
 		scope := "sessions:write:" + sess.ID
-		return false, fault.New(fault.ScopeDenied, "Another principal has made the session; the scope %s is needed to join it.", scope).With("required", scope)
+		return false, fault.New(fault.ScopeDenied, "Another principal created the session. A run in it requires the scope %s.", scope).With("required", scope)
 	case req.UserID != "" && sess.User != req.UserID && sess.User != Anonymous:
 		return false, fault.Invalid("The session belongs to another user.", fault.At("is not the session's user", "userId"))
 	case sess.Closed != 0:
@@ -178,7 +178,7 @@ func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (busy bool, err err
 		return false, fault.New(fault.SessionBusy, "Run %s of the session has not ended.", open[0].ID).
 			With("runId", open[0].ID).With("status", open[0].Status)
 	case len(open) > maxWaiting:
-		return false, fault.New(fault.Overloaded, "%d runs of the session wait already.", maxWaiting).After(5 * time.Second)
+		return false, fault.New(fault.Overloaded, "%d runs of the session already wait.", maxWaiting).After(5 * time.Second)
 	}
 	return true, nil
 }
@@ -304,7 +304,7 @@ func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *Record, E
 			case errors.Is(err, hub.ErrErased):
 				ended = true
 			case errors.Is(err, hub.ErrClosed):
-				return failed(fault.New(fault.ServerDraining, "The server stops; the run continues when it is back.").With("runId", runID))
+				return failed(fault.New(fault.ServerDraining, "The server stops. The run continues when it is back.").With("runId", runID))
 			case err != nil:
 				return failed(err)
 			}

@@ -74,7 +74,7 @@ func (e *Engine) fire(due int64) {
 	runs, next, err := e.opts.Runs.Due(e.ctx, now(), dueBatch)
 	for _, id := range runs {
 		if failed := e.expired(id); failed != nil {
-			e.log.Error("a timer could not be handled; it is tried again", "run", id, "error", failed)
+			e.log.Error("a timer could not be handled; the server tries again", "run", id, "error", failed)
 			err = failed
 		}
 	}

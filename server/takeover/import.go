@@ -139,8 +139,8 @@ func (t *takeover) room(tx *store.Tx, st *runstate.State, o Options) error {
 	}
 	_, latest, err := t.e.Runs().Window(tx, st.SessionID, 0)
 	if err == nil && latest > 0 {
-		err = fault.New(fault.SessionExists, "Something was said in the session %q before, and the run brings its own history along.", st.SessionID).
-			Advise("Choose another `sessionId` for the run, one that is new.")
+		err = fault.New(fault.SessionExists, "The session %q is not empty, and the run brings its own history.", st.SessionID).
+			Advise("Choose a new `sessionId` for the run.")
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func (t *takeover) prepare(st *runstate.State) (*newcomer, error) {
 	if shown, err := agent.ResultAt(&root.Move.Run, root.Record, run.EndOf(&root.Move.Run, root.Record, t.at)); err != nil {
 		return nil, err
 	} else if !sameJSON(shown.State, *st) {
-		return nil, fmt.Errorf("the run %s would show another state than the one that is imported", st.ID)
+		return nil, fmt.Errorf("the run %s would show another state than the imported one", st.ID)
 	}
 	return root, nil
 }

@@ -62,7 +62,7 @@ func (s *Service) prepare(ctx context.Context, t Target, o Options) (*query, err
 			return nil, err
 		}
 		if !known {
-			issues = append(issues, fault.At("is no message of this "+t.noun(), "fromMessageId"))
+			issues = append(issues, fault.At("is not a message of this "+t.noun(), "fromMessageId"))
 		}
 	}
 	if o.Cursor != "" {
@@ -71,7 +71,7 @@ func (s *Service) prepare(ctx context.Context, t Target, o Options) (*query, err
 			return nil, err
 		}
 		if !known {
-			issues = append(issues, fault.At("is no span of this "+t.noun(), "cursor"))
+			issues = append(issues, fault.At("is not a span of this "+t.noun(), "cursor"))
 		}
 	}
 	if issues != nil {

@@ -45,10 +45,10 @@ const (
 // cursor and ended after the page before was read.
 type Replay struct {
 	Mode         string        `json:"mode" enum:"sanitized|raw"`
-	Events       []ReplayEvent `json:"events" doc:"replay.start, replay.event and replay.skipped in the order in which their spans began, replay.end. A span is written when it has ended: those of a run that goes on which have not are on no page yet."`
-	Truncated    bool          `json:"truncated,omitempty" doc:"The target has more spans than these."`
-	NextCursor   string        `json:"nextCursor,omitempty" doc:"Send it as cursor for the next page; absent on the last. Of a run that goes on, the pages that follow lack what began before this one's end and ends later: read it from its beginning again when it has ended."`
-	OmittedSpans int           `json:"omittedSpans,omitempty" doc:"Spans that no page has: those past the first 200000 of a root run that this page tells of."`
+	Events       []ReplayEvent `json:"events" doc:"replay.start, then replay.event and replay.skipped in the order in which their spans began, then replay.end. The server writes a span when it ends, so open spans are on no page yet."`
+	Truncated    bool          `json:"truncated,omitempty" doc:"The target has further spans."`
+	NextCursor   string        `json:"nextCursor,omitempty" doc:"Send it as cursor for the next page. Absent on the last page. If the run continues, later pages can miss spans that were still open: read the run again from the start once it has finished."`
+	OmittedSpans int           `json:"omittedSpans,omitempty" doc:"Number of spans that no page shows: those after the first 200000 of a root run on this page."`
 }
 
 // Types of the events of a replay.
@@ -70,7 +70,7 @@ type ReplayEvent struct {
 	Span      *SpanRecord `json:"span,omitempty" doc:"replay.event"`
 	Sanitized *bool       `json:"sanitized,omitempty" doc:"replay.event"`
 
-	Reason Reason `json:"reason,omitempty" enum:"sensitivity|redaction-violation" doc:"replay.skipped: an attribute is not for this mode, or what is public holds a secret."`
+	Reason Reason `json:"reason,omitempty" enum:"sensitivity|redaction-violation" doc:"replay.skipped: this mode does not show the attribute, or a public attribute holds a secret."`
 	SpanID string `json:"spanId,omitempty" doc:"replay.skipped"`
 
 	DurationMS *int64 `json:"durationMs,omitempty" doc:"replay.end: how long the replay took."`
@@ -92,7 +92,7 @@ type SpanRecord struct {
 	Status        string            `json:"status" enum:"ok|error|cancelled"`
 	StatusMessage string            `json:"statusMessage,omitempty"`
 	Attributes    map[string]any    `json:"attributes"`
-	Events        []struct{}        `json:"events" doc:"Always empty: what happens in a span is a span."`
+	Events        []struct{}        `json:"events" doc:"Always empty: what happens within a span is another span."`
 	Sensitivity   map[string]string `json:"sensitivityByAttribute,omitempty"`
 }
 
@@ -164,7 +164,7 @@ func (s *Span) record() SpanRecord {
 
 func notFound(t Target) error {
 	if t.SessionID != "" {
-		return fault.New(fault.SessionNotFound, "No session %q.", t.SessionID)
+		return fault.New(fault.SessionNotFound, "There is no session %q.", t.SessionID)
 	}
-	return fault.New(fault.RunNotFound, "No run %q.", t.RunID)
+	return fault.New(fault.RunNotFound, "There is no run %q.", t.RunID)
 }
