@@ -19,6 +19,7 @@ import (
 	"agentd/server/outbound"
 	"agentd/server/rest"
 	"agentd/server/run"
+	"agentd/server/secret"
 	"agentd/store"
 )
 
@@ -43,7 +44,7 @@ func AuditOptions(cfg *config.Config, secrets interface{ Resolve(string) ([]byte
 	}
 	var err error
 	if o.Passphrase, err = secrets.Resolve(string(ref)); err != nil {
-		return o, fault.New(fault.SecretUnresolvable, "%s (%s): %v.", path, ref, err).With("path", path)
+		return o, secret.Unresolvable(path, ref.String(), err)
 	}
 	return o, nil
 }

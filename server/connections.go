@@ -189,7 +189,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		switch {
 		case exhausted(err):
 			if !l.short {
-				l.all.log.Error("connections wait: the process cannot open more files", "error", reason(err), "open", l.all.count())
+				l.all.log.Error("connections wait: the process cannot open more files", "error", fault.Innermost(err), "open", l.all.count())
 			}
 			l.short = true
 			select {

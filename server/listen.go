@@ -51,7 +51,7 @@ func (s *Server) listen() (net.Listener, Address, error) {
 	if addr.TLS {
 		certificates = &keyPair{cert: s.cfg.Resolve(cfg.TLS.CertFile), key: s.cfg.Resolve(cfg.TLS.KeyFile), log: s.log, changed: s.auditCertificate(s.parts)}
 		if _, err := certificates.current(nil); err != nil {
-			return nil, addr, fault.New(fault.TLSUnusable, "The server cannot use the certificate of server.tls: %v.", reason(err)).Because(err)
+			return nil, addr, fault.New(fault.TLSUnusable, "The server cannot use the certificate of server.tls: %v.", fault.Innermost(err)).Because(err)
 		}
 	}
 	l, err := s.opts.Listener, error(nil)
@@ -67,7 +67,7 @@ func (s *Server) listen() (net.Listener, Address, error) {
 		if cfg.Socket.Path != "" {
 			where = "The socket " + cfg.Socket.Path
 		}
-		return nil, addr, fault.New(fault.BindFailed, "%s cannot be bound: %v.", where, reason(err)).Because(err)
+		return nil, addr, fault.New(fault.BindFailed, "%s cannot be bound: %v.", where, fault.Innermost(err)).Because(err)
 	}
 	switch bound := l.Addr().(type) {
 	case *net.TCPAddr:

@@ -298,14 +298,3 @@ func (s *Server) unwind(p *parts) error {
 	}
 	return errors.Join(errs...)
 }
-
-// reason is the last part of a network error, without the address that the message names already.
-func reason(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-}

@@ -17,6 +17,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/secret"
 	"agentd/store"
 )
 
@@ -78,7 +79,7 @@ func (c *call) chainOptions() (audit.Options, error) {
 		return o, err
 	}
 	if o.Passphrase, err = secrets.Resolve(ref); err != nil {
-		err = fault.New(fault.SecretUnresolvable, "--passphrase-ref (%s): %v.", ref, err)
+		err = secret.Unresolvable("--passphrase-ref", ref, err)
 	}
 	return o, err
 }

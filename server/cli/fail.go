@@ -84,14 +84,6 @@ func dotted(path []any) string {
 	return strings.Join(words, ".")
 }
 
-// innermost is the last part of an error, without the address or name that the message has already.
-func innermost(err error) error {
-	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		err = inner
-	}
-	return err
-}
-
 // advised gives a fault a hint for this command line. What nobody classified has none.
 func advised(err error, hint string) error {
 	if f := fault.Of(err); f.Kind != fault.Internal {

@@ -62,7 +62,7 @@ func replace(name string, fill func(*os.File) error) error {
 }
 
 func notReplaced(name string, err error) error {
-	return fault.Invalid(fmt.Sprintf("The file %s cannot be written: %v.", name, innermost(err))).Because(err).
+	return fault.Invalid(fmt.Sprintf("The file %s cannot be written: %v.", name, fault.Innermost(err))).Because(err).
 		Advise("Check that its folder exists and that you may write there.")
 }
 
@@ -91,5 +91,5 @@ func unreadable(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		hint = "Check the name."
 	}
-	return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, innermost(err))).Because(err).Advise(hint)
+	return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, fault.Innermost(err))).Because(err).Advise(hint)
 }

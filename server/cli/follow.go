@@ -84,7 +84,7 @@ func (f *follower) lost(err error) error {
 	if f.broken++; f.broken < maxReattach {
 		return nil
 	}
-	return fault.New(fault.ServerUnreachable, "The connection to the server at %s is lost. Run %s continues there: %v.", f.d.URL(), f.runID, innermost(err)).
+	return fault.New(fault.ServerUnreachable, "The connection to the server at %s is lost. Run %s continues there: %v.", f.d.URL(), f.runID, fault.Innermost(err)).
 		Because(err).Advise("Ask with " + show + " when the server is back.")
 }
 

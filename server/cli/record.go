@@ -27,7 +27,7 @@ func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record,
 		begun = true
 		if failed = do(); failed != nil {
 			if err := l.Append(context.WithoutCancel(ctx), entryOf(r, failed)); err != nil {
-				fmt.Fprintf(c.stderr, "agentd: the audit chain records the operation as done, because its failure could not be recorded (%v)\n", innermost(err))
+				fmt.Fprintf(c.stderr, "agentd: the audit chain records the operation as done, because its failure could not be recorded (%v)\n", fault.Innermost(err))
 			}
 		}
 		return nil
@@ -36,7 +36,7 @@ func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record,
 	case !begun:
 		return undone(err)
 	case err != nil:
-		fmt.Fprintf(c.stderr, "agentd: the operation is recorded, but no checkpoint of the audit chain covers it: %v\n", innermost(err))
+		fmt.Fprintf(c.stderr, "agentd: the operation is recorded, but no checkpoint of the audit chain covers it: %v\n", fault.Innermost(err))
 	}
 	return failed
 }
@@ -48,7 +48,7 @@ func (c *call) refused(ctx context.Context, cfg *config.Config, r audit.Record, 
 	}
 	err := c.appending(ctx, func(l *audit.Log) error { return l.Append(context.WithoutCancel(ctx), entryOf(r, why)) })
 	if err != nil {
-		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", innermost(undone(err)))
+		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", fault.Innermost(undone(err)))
 	}
 	return why
 }
@@ -81,7 +81,7 @@ func undone(err error) error {
 		f.Message += " Nothing was done, because it could not be recorded."
 		return f
 	}
-	return fault.New(fault.AuditUnavailable, "The audit chain cannot be written (%v). Nothing was done.", innermost(err)).Because(err).
+	return fault.New(fault.AuditUnavailable, "The audit chain cannot be written (%v). Nothing was done.", fault.Innermost(err)).Because(err).
 		Advise("Check free space and permissions of the folder of `audit.path`, and run the command again.")
 }
 

@@ -77,39 +77,35 @@ func checkText(s string) error {
 }
 
 // begin starts a run, whose events then come.
-func (c *call) begin(ctx context.Context, cfg *config.Config, body rest.RunBody) (*follower, error) {
+func (c *call) begin(ctx context.Context, cfg *config.Config, body rest.RunBody) (f *follower, err error) {
 	id := c.args[0]
 	if _, ok := cfg.Agents[id]; !ok {
 		if remote, err := c.holder(cfg); err == nil && remote == nil { // before a database is made for nothing
 			return nil, undeclared(cfg, id)
 		}
 	}
-	d, err := c.open(ctx, cfg, server.Run)
-	if err != nil {
-		return nil, err
-	}
-	f, err := c.beginAt(ctx, d, id, body)
-	if err != nil {
-		if d.local != nil {
-			err = localHint(err)
-		}
-		return nil, errors.Join(err, d.close())
-	}
-	return f, nil
-}
-
-func (c *call) beginAt(ctx context.Context, d *door, agentID string, body rest.RunBody) (*follower, error) {
 	text, err := message.Encode(body)
 	if err != nil {
 		return nil, err
 	}
-	// An interruption waits until the run has begun, because only then it can be aborted.
-	res, err := d.Send(context.WithoutCancel(ctx), "POST", at("/agents", agentID, "/stream"), text,
-		http.Header{"Accept": {"text/event-stream, application/json"}, "Content-Type": {"application/json"}})
+	d, err := c.open(ctx, cfg, server.Run)
 	if err != nil {
 		return nil, err
 	}
-	if client.IsStream(res) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	// An interruption waits until the run has begun, because only then it can be aborted.
+	res, err := d.Send(context.WithoutCancel(ctx), "POST", at("/agents", id, "/stream"), text,
+		http.Header{"Accept": {"text/event-stream, application/json"}, "Content-Type": {"application/json"}})
+	switch {
+	case err != nil && d.local != nil:
+		return nil, localHint(err)
+	case err != nil:
+		return nil, err
+	case client.IsStream(res):
 		return c.newFollower(d, res.Header.Get("X-Run-Id"), res), nil
 	}
 	defer res.Body.Close()

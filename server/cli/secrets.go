@@ -67,26 +67,26 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 // keep sets a secret.
 func (c *call) keep(ctx context.Context, action audit.Action, value []byte) error {
 	store, found, err := c.alter(ctx, action, value)
-	key := c.args[0]
-	if err == nil && !found && action != audit.SecretSet {
-		err = noSecret(store, key)
-	}
-	shown := ""
-	if err == nil {
-		shown, err = c.revealed(value)
-	}
-	if err != nil || !c.flags.json {
-		if err == nil {
-			fmt.Fprintf(c.stderr, "Stored the secret %s in the %s.\n", key, store.Name())
-			err = c.reveal(value, "")
-		}
+	if err != nil {
 		return err
 	}
-	return c.printJSON(struct {
-		Key   string `json:"key"`
-		Store string `json:"store"`
-		Value string `json:"value,omitempty"`
-	}{key, store.Name(), shown})
+	key := c.args[0]
+	if !found && action != audit.SecretSet {
+		return noSecret(store, key)
+	}
+	shown, err := c.revealed(value)
+	switch {
+	case err != nil:
+		return err
+	case c.flags.json:
+		return c.printJSON(struct {
+			Key   string `json:"key"`
+			Store string `json:"store"`
+			Value string `json:"value,omitempty"`
+		}{key, store.Name(), shown})
+	}
+	fmt.Fprintf(c.stderr, "Stored the secret %s in the %s.\n", key, store.Name())
+	return c.reveal(value, "")
 }
 
 // alter sets a secret or, without a value, deletes it, once the audit chain has an entry of that. It reports whether

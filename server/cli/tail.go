@@ -9,6 +9,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/store"
 )
 
 // tail watches a subject of a server.
@@ -123,6 +124,9 @@ func (t *tailer) show(f *client.Frame) error {
 	}
 	if f.Kind == "event" {
 		t.last = f.EventID
+	}
+	if f.Ended() {
+		t.printer.end.Result.Status = store.Status(f.Status)
 	}
 	switch {
 	case t.flags.json:

@@ -161,7 +161,7 @@ func (c *Client) Download(ctx context.Context, method, path string, w io.Writer)
 	defer res.Body.Close()
 	from := &sourceReader{r: res.Body}
 	if _, err = io.Copy(w, from); from.err != nil {
-		return fault.New(fault.ServerUnreachable, "The answer of the server at %s broke off: %v.", c.o.URL, innermost(from.err)).
+		return fault.New(fault.ServerUnreachable, "The answer of the server at %s broke off: %v.", c.o.URL, fault.Innermost(from.err)).
 			Because(err).Advise("Run the command again; its output is incomplete.")
 	}
 	return err
@@ -263,13 +263,5 @@ func (c *Client) refusal(res *http.Response) error {
 }
 
 func (c *Client) unreachable(err error) error {
-	return fault.New(fault.ServerUnreachable, "The server at %s does not answer: %v.", c.o.URL, innermost(err)).Because(err)
-}
-
-// innermost is the last part of a network error, without the address that the message has already.
-func innermost(err error) error {
-	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		err = inner
-	}
-	return err
+	return fault.New(fault.ServerUnreachable, "The server at %s does not answer: %v.", c.o.URL, fault.Innermost(err)).Because(err)
 }

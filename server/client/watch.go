@@ -145,7 +145,7 @@ func (w *Watch) read(body io.ReadCloser, yield func(*Frame) error) error {
 			return lostError{err}
 		}
 		if err != nil {
-			return lostError{fault.New(fault.ServerUnreachable, "The connection is lost: %v.", innermost(err)).Because(err)}
+			return lostError{fault.New(fault.ServerUnreachable, "The connection is lost: %v.", fault.Innermost(err)).Because(err)}
 		}
 		f := &Frame{Raw: ev.Data}
 		if err := json.Unmarshal(ev.Data, f); err != nil {

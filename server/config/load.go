@@ -45,16 +45,8 @@ func Load(file string, env []string, overrides map[string]string) (*Config, erro
 			return Parse(data, o)
 		}
 	}
-	return nil, fault.Invalid(fmt.Sprintf("%s cannot be read: %v.", file, reason(err))).
+	return nil, fault.Invalid(fmt.Sprintf("%s cannot be read: %v.", file, fault.Innermost(err))).
 		Advise("Create one with `agentd init`, or name another with --config.").Because(err)
-}
-
-// reason is an error without the path that messages give anyway.
-func reason(err error) error {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return pe.Err
-	}
-	return err
 }
 
 // Parse reads a configuration from memory; see [Load]. It takes time and memory in proportion to the text, but much of
@@ -134,7 +126,7 @@ func (l *loader) open(name string, limit int64) ([]byte, error) {
 	if l.bytes += len(b); err == nil && l.bytes > maxFileBytes {
 		err = fmt.Errorf("the files of the configuration are larger than %d bytes together", maxFileBytes)
 	}
-	return b, reason(err)
+	return b, fault.Innermost(err)
 }
 
 func (l *loader) read(name string, limit int64) ([]byte, error) {

@@ -119,3 +119,11 @@ func Is(err error, kind *Kind) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Kind == kind
 }
+
+// Innermost is the last part of an error: what is wrong, without the address or the name that a message has already.
+func Innermost(err error) error {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return err
+}
