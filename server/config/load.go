@@ -184,7 +184,7 @@ func (l *loader) assign(c *Config, given map[string]string, called func(path str
 		byName[called(shape.Dotted(s.Path))] = s
 	}
 	for path := range unsupported {
-		advised[called(path)] = "; " + advice(path)
+		advised[called(path)] = path + " " + advice(path)
 	}
 	known := slices.AppendSeq(slices.Clone(further), maps.Keys(byName))
 	slices.Sort(known)
@@ -194,10 +194,13 @@ func (l *loader) assign(c *Config, given map[string]string, called func(path str
 			l.reader.Set(c, s, given[name], from)
 			continue
 		}
-		hint := advised[name]
-		if !l.reader.Full() && hint == "" {
-			hint = shape.DidYouMean(fault.Nearest(name, known))
+		message := advised[name]
+		if message == "" {
+			message = "there is no such " + what
+			if !l.reader.Full() {
+				message += shape.DidYouMean(fault.Nearest(name, known))
+			}
 		}
-		l.reader.Report(from, "there is no such "+what+hint, name)
+		l.reader.Report(from, message, name)
 	}
 }

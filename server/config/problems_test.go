@@ -97,7 +97,7 @@ func TestProblems(t *testing.T) {
 		{"case counts", `{"Server": {}}`, nil, []string{`Server | c:1:2: unknown key "Server"; did you mean "server"?`}},
 		{"characters count, not bytes", `{/* é😀 */ "servr": {}}`, nil, []string{`servr | c:1:11: unknown key "servr"; did you mean "server"?`}},
 		{"reserved section", `{"mcpServers": {}, "x": {"memory": 1}}`, nil, []string{
-			`mcpServers | c:1:2: "mcpServers" is not supported: this version does not have it yet; leave it out`,
+			`mcpServers | c:1:2: is not supported: this version does not have it yet; leave it out`,
 			`x | c:1:20: unknown key "x"`}},
 		{"all at once", "{\n\"server\": {\"prot\": 1, \"host\": 5},\n\"auth\": {\"kind\": \"tokn\"}, \"nope\": 1}", []string{"AGENTD_SERVER_PORT=x"}, []string{
 			`server/prot | c:2:12: unknown key "prot"; did you mean "port"?`,
@@ -121,9 +121,9 @@ func TestProblems(t *testing.T) {
 		{"beyond time.Duration", `{"server": {"shutdown": {"drainTimeoutMs": 9223372036855}}}`, nil, []string{`server/shutdown/drainTimeoutMs | c:1:44: want a number from 1 to 9223372036854, got 9223372036855`}},
 		{"beyond float", agents("\n" + `"temperature": 1e999`), nil, []string{`agents/a/temperature | c:4:16: want a smaller number`}},
 		{"settings without effect", `{"retention": {"sessionsDays": 30}, "storage": {"mode": "server"}}`, []string{"AGENTD_RETENTION_AUDITDAYS=3"}, []string{
-			"retention/sessionsDays | c:1:16: \"retention.sessionsDays\" is not supported: delete sessions with `agentd sessions delete` or DELETE /sessions/{id}; leave it out",
-			`storage/mode | c:1:49: "storage.mode" is not supported: one server owns the database file; leave it out`,
-			"AGENTD_RETENTION_AUDITDAYS | AGENTD_RETENTION_AUDITDAYS: there is no such variable; \"retention.auditDays\" is not supported: remove old entries of the audit chain with `agentd audit prune`; leave it out"}},
+			"retention/sessionsDays | c:1:16: is not supported: delete sessions with `agentd sessions delete` or DELETE /sessions/{id}; leave it out",
+			`storage/mode | c:1:49: is not supported: one server owns the database file; leave it out`,
+			"AGENTD_RETENTION_AUDITDAYS | AGENTD_RETENTION_AUDITDAYS: retention.auditDays is not supported: remove old entries of the audit chain with `agentd audit prune`; leave it out"}},
 		{"base path", `{"server": {"basePath": "/v1/"}}`, nil, []string{`server/basePath | c:1:25: want a path such as /v1, without a slash at its end, or nothing`}},
 		{"host with port", `{"server": {"host": "localhost:80"}}`, nil, []string{`server/host | c:1:21: want a host name or an IP address, without a port`}},
 		{"origin with path", `{"server": {"cors": {"allowOrigins": ["https://a/"]}}}`, nil, []string{`server/cors/allowOrigins/0 | c:1:39: want * or an origin such as https://app.example.com, without a path`}},

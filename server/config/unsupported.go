@@ -1,7 +1,5 @@
 package config
 
-import "fmt"
-
 // unsupported lists the sections and settings that have a name but no effect in this version, with what to do instead. A
 // file, a variable or a flag that sets one is refused.
 var unsupported = map[string]string{
@@ -29,7 +27,7 @@ const reserved = "this version does not have it yet"
 // advice is what to do about a name that is not supported; "" for names that are not known at all.
 func advice(path string) string {
 	if instead, ok := unsupported[path]; ok {
-		return fmt.Sprintf("%q is not supported: %s; leave it out", path, instead)
+		return "is not supported: " + instead + "; leave it out"
 	}
 	return ""
 }
