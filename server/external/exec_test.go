@@ -223,7 +223,7 @@ func TestProgramFailures(t *testing.T) {
 		{"exit status without result", "jsonl", `echo '{"type":"a"}'; echo trouble >&2; exit 4`, fault.AgentExited, []string{"exit status 4: trouble"}},
 		{"end without result", "jsonl", `echo '{"type":"a"}'`, fault.AgentProtocol, []string{"without a result"}},
 		{"bad line", "jsonl", `echo; echo '{"type":"a"}'; echo oops; exec sleep 100`, fault.AgentProtocol, []string{"line 3 is not JSON"}},
-		{"no type", "jsonl", `echo '{}'; exec sleep 100`, fault.AgentProtocol, []string{"line 1 is no event"}},
+		{"no type", "jsonl", `echo '{}'; exec sleep 100`, fault.AgentProtocol, []string{"line 1 is not an event"}},
 		{"bad request for an approval", "jsonl", `echo '{"type":"approval.request","toolCallId":"c"}'; exec sleep 100`, fault.AgentProtocol,
 			[]string{`line 1 asks for an approval but has no "toolName" and has no "args"`}},
 		{"result while an approval is pending", "jsonl", ask + `echo '{"type":"a"}'; echo '{"type":"result","output":1}'; exec sleep 100`, fault.AgentProtocol,

@@ -15,10 +15,10 @@ import (
 // An address is the template of a URL. Scheme and host are fixed; arguments go into the path and the query only, and
 // cannot leave their place there.
 type address struct {
-	base  string   // scheme://host[:port], as in the template
-	host  string   // host:port
-	path  string   // a template
-	query []string // templates, one for each pair
+	base  string // scheme://host[:port], as in the template
+	host  string // host:port
+	path  template
+	query []template // one for each pair
 }
 
 // parseAddress reads an http or https template like https://host/v1/{id}?city={city}.
@@ -38,9 +38,11 @@ func parseAddress(s string) (*address, error) {
 	case unfit != nil || strings.ContainsAny(literal, "{}# \t\r\n\"<>\\^`|"):
 		return nil, errors.New("characters that a URL cannot have must be escaped as %XX, and a fragment is never sent")
 	}
-	a := &address{base: base, host: outbound.HostPort(u), path: cmp.Or(path, "/")}
+	a := &address{base: base, host: outbound.HostPort(u), path: parseTemplate(cmp.Or(path, "/"))}
 	if query != "" {
-		a.query = strings.Split(query, "&")
+		for pair := range strings.SplitSeq(query, "&") {
+			a.query = append(a.query, parseTemplate(pair))
+		}
 	}
 	return a, nil
 }
@@ -49,7 +51,7 @@ func parseAddress(s string) (*address, error) {
 // step up. A pair of the query whose argument is absent is left out; a list in a pair like tag={tags} repeats the pair.
 func (a *address) fill(args arguments) (*url.URL, error) {
 	var missing string
-	path, ok := fill(a.path, func(arg string) (string, bool) {
+	path, ok := a.path.fill(func(arg string) (string, bool) {
 		text, _ := args.text(arg)
 		if text == "" {
 			missing = cmp.Or(missing, arg)
@@ -103,15 +105,15 @@ const maxPairs = 1000
 
 // fillPair adds the pair for the arguments, repeated for each item of those that are lists. It reports false when no more of
 // them may be made.
-func fillPair(pairs []string, template string, args arguments, left *int) (all []string, ok bool) {
-	for _, arg := range slots(template) {
+func fillPair(pairs []string, t template, args arguments, left *int) (all []string, ok bool) {
+	for _, arg := range t.slots {
 		var list []json.RawMessage
 		if json.Unmarshal(args[arg], &list) != nil {
 			continue
 		}
 		one := maps.Clone(args)
 		for _, one[arg] = range list {
-			if pairs, ok = fillPair(pairs, template, one, left); !ok {
+			if pairs, ok = fillPair(pairs, t, one, left); !ok {
 				return nil, false
 			}
 		}
@@ -120,7 +122,7 @@ func fillPair(pairs []string, template string, args arguments, left *int) (all [
 	if *left--; *left < 0 {
 		return nil, false
 	}
-	pair, ok := fill(template, func(arg string) (string, bool) {
+	pair, ok := t.fill(func(arg string) (string, bool) {
 		text, ok := args.text(arg)
 		return url.QueryEscape(text), ok
 	})

@@ -7,14 +7,25 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // slot is what a template has in the place of an argument: {name}. Other braces are themselves.
 var slot = regexp.MustCompile(`\{([A-Za-z0-9_.-]+)\}`)
 
+// A template is a text with the names of its slots, each once.
+type template struct {
+	text  string
+	slots []string
+}
+
+func parseTemplate(text string) template {
+	return template{text, slots(text)}
+}
+
 // slots are the names of the arguments in a template, each once.
-func slots(template string) (names []string) {
-	for _, m := range slot.FindAllStringSubmatch(template, -1) {
+func slots(text string) (names []string) {
+	for _, m := range slot.FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(names, m[1]) {
 			names = append(names, m[1])
 		}
@@ -22,15 +33,16 @@ func slots(template string) (names []string) {
 	return names
 }
 
-// fill replaces the slots of a template by the texts that value gives. It reports false when value does so for any of them.
-func fill(template string, value func(arg string) (string, bool)) (string, bool) {
-	whole := true
-	filled := slot.ReplaceAllStringFunc(template, func(m string) string {
-		text, ok := value(m[1 : len(m)-1])
+// fill replaces the slots by the texts that value gives. It reports false when value does so for any of them.
+func (t template) fill(value func(arg string) (string, bool)) (filled string, whole bool) {
+	whole = true
+	var pairs []string
+	for _, name := range t.slots {
+		text, ok := value(name)
 		whole = whole && ok
-		return text
-	})
-	return filled, whole
+		pairs = append(pairs, "{"+name+"}", text)
+	}
+	return strings.NewReplacer(pairs...).Replace(t.text), whole
 }
 
 // fillBody is the template of a body with the arguments in place of its slots. It reports false for a text that is nothing
@@ -38,11 +50,12 @@ func fill(template string, value func(arg string) (string, bool)) (string, bool)
 func fillBody(node any, args arguments) (any, bool) {
 	switch n := node.(type) {
 	case string:
-		if m := slot.FindStringSubmatch(n); m != nil && m[0] == n {
-			v, ok := args[m[1]]
+		t := parseTemplate(n)
+		if len(t.slots) == 1 && n == "{"+t.slots[0]+"}" {
+			v, ok := args[t.slots[0]]
 			return v, ok
 		}
-		s, _ := fill(n, args.text)
+		s, _ := t.fill(args.text)
 		return s, true
 	case []any:
 		out := make([]any, 0, len(n))
