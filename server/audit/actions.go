@@ -70,7 +70,7 @@ var Actions = []Declared{
 
 	{RunStart, "A principal started a run.", "`run:ID`", "`agentId`"},
 	{RunResume, "A principal decided on calls of a run. The entry of the request names the calls.", "`run:ID`", ""},
-	{RunAbort, "A principal aborted a run.", "`run:ID`", "`transport`, `drain`, `onPendingApprovals`"},
+	{RunAbort, "A principal aborted a run.", "`run:ID`", "`drain`, `onPendingApprovals`; `status` of the run afterwards or, over WebSocket, `transport`"},
 	{RunImport, "A principal imported a run.", "`run:ID`", "`agentId`"},
 	{SessionCreate, "A principal created a session.", "`session:ID`", ""},
 	{SessionDelete, "A principal erased a session and its runs.", "`session:ID`", ""},

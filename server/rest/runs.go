@@ -131,7 +131,9 @@ func readable(p auth.Principal) []string {
 }
 
 func (a *Runs) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer, error) {
-	c.Request.On("", abortDetails(in.Body.Drain, in.Body.OnPendingApprovals))
 	status, err := a.Engine.Abort(ctx, in.RunID, run.AbortOptions{Drain: in.Body.Drain, OnPending: in.Body.OnPendingApprovals, Reason: in.Body.Reason})
+	details := abortDetails(in.Body.Drain, in.Body.OnPendingApprovals)
+	details["status"] = string(status)
+	c.Request.On("", details)
 	return AbortAnswer{RunID: in.RunID, Status: status}, err
 }
