@@ -1,4 +1,4 @@
-// Command agentd hosts AI agents behind REST and Server-Sent Events.
+// Command agentd hosts AI agents behind REST, WebSocket and Server-Sent Events.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Package auth is who is calling and what their grant covers: tokens, scopes, lockout.
+// Package auth establishes who calls and what they may do: tokens, scopes, lockout.
 //
-// An [Issuer] mints, lists and revokes tokens. A [Verifier] turns a token into a [Principal], whose [Grant] is asked
-// before anything is done. Of a token only a keyed hash is stored. The stages of a verification, each with the fault
-// that it answers:
+// An [Issuer] mints, lists and revokes tokens. A [Verifier] turns a token into a [Principal]. Every operation asks the
+// principal's [Grant] first. Only a keyed hash of a token is stored. The stages of a verification, each with the fault
+// that it returns:
 //
 //	in flight <= 100   overloaded
 //	parse              auth-invalid
@@ -13,7 +13,7 @@
 //	not expired        auth-expired
 //	remember in cache -------------------------------> principal
 //
-// While the address is locked, what is refused is auth-locked-out instead, with the time to wait.
+// While the address is locked out, each refusal is auth-locked-out instead, with the time to wait.
 package auth
 
 import (

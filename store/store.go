@@ -1,4 +1,4 @@
-// Package store is one SQLite file: open, migrate, transact with group commit, one repository per aggregate.
+// Package store keeps all durable data in one SQLite file: open, migrate, transact with group commit, one repository per aggregate.
 //
 // There is one write connection and a small pool of read connections. Writers hand closures to [DB.Update]; those
 // that wait at the same moment are committed in one transaction, so they share one fsync:

@@ -1,17 +1,17 @@
-// Package audit is the tamper-evident chain of what principals did: append, seal, verify, export.
+// Package audit keeps the tamper-evident chain of what principals did: append, seal, verify, export.
 //
-// Each entry holds the hash of the one before it. What an entry says is encrypted; its number, its time and the two
-// hashes are not, so that the links can be checked without the passphrase. Signed heads of a Merkle tree over the
-// hashes stand in a second file: they find what the links alone cannot, a tail that was cut off and a chain that was
-// written anew.
+// Each entry holds the hash of the one before it. The contents of an entry are encrypted. Its number, its time and the
+// two hashes are not, so that the links can be checked without the passphrase. A second file holds signed heads of a
+// Merkle tree over the hashes. They reveal what the links alone cannot: a tail that was cut off, and a chain that was
+// rewritten.
 //
 //	Append --> queue --> one of the waiting callers leads: hash, seal, INSERT...; COMMIT --> every caller returns
 //	                                                            \--> Options.Committed
 //	Run    --> every interval, or so many entries: sign the tree's head --> checkpoint file
 //
-// What the chain does not find: whoever has the passphrase can write another chain, and whoever can write both files
-// can put older copies of both back. Against either, keep copies of the checkpoint file and of the public key where the
-// server cannot write, and verify with those.
+// The chain cannot reveal two attacks: whoever has the passphrase can write another chain, and whoever can write both
+// files can restore older copies of both. Against either, keep copies of the checkpoint file and of the public key where
+// the server cannot write, and verify with those.
 package audit
 
 import (

@@ -1,16 +1,16 @@
-// Package cassette is the file format of recorded runs: `svc-tool-cassette` 1.0, one JSON object a line.
+// Package cassette reads and writes the file format of recorded runs: `svc-tool-cassette` 1.0, one JSON object on each line.
 //
 //	meta          first: the format, its version, the run
-//	input         what the run was given: its input and the session's transcript before it
-//	model-call    one for each: the request, as far as it differs from the one before, and the answer
+//	input         the run's input, and the session's transcript before it
+//	model-call    one for each: the request, as far as it differs from the previous one, and the answer
 //	tool-call     one for each: its arguments and its outcome
-//	approval      one for each time a person was asked about a tool call
+//	approval      one for each request for approval of a tool call
 //	result        how the run ended
 //	footer        last: counts and a checksum over the lines between the first and the last
 //
-// Steps never go backwards, and neither a tool call nor a model call is told twice in one step. A reader skips lines of
-// kinds that it does not know. The lines meta, tool-call and footer are those that other writers of the format make
-// too; input, model-call, approval and result are ours, and a replay needs them.
+// Steps never go backwards, and no tool call or model call occurs twice in one step. A reader skips lines of unknown
+// kinds. Other writers of the format also write meta, tool-call and footer; input, model-call, approval and result are
+// ours, and a replay needs them.
 //
 // A cassette holds everything that was said in a run, and no more than its transcript does of secrets: it is as
 // confidential as the run.

@@ -1,6 +1,6 @@
-// Package cli is the command line of agentd: one table of commands, and one file for what each of them does.
+// Package cli is the command line of agentd: one table of commands, and one file for the work of each.
 //
-// What a command is asked for goes to stdout, everything else to stderr. A failure is rendered once, in fail.go.
+// Results go to stdout, everything else to stderr. A failure is rendered once, in fail.go.
 package cli
 
 import (

@@ -1,4 +1,4 @@
-// Package client calls the API of a server: requests, downloads, and streams of events that go on after a lost connection.
+// Package client calls the API of a server: requests, downloads, and streams of events that resume after a lost connection.
 package client
 
 import (

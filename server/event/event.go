@@ -1,7 +1,7 @@
 // Package event defines events: their types, payloads, subjects and ids.
 //
 // The catalogue in catalogue.go is the one list of types that agents emit. A durable event is numbered and stored with
-// its run. A transient one (a delta) lives in the replay ring only; a later durable event has all of its content.
+// its run. A transient event (a delta) lives only in the replay ring; a later durable event holds all of its content.
 package event
 
 import (

@@ -1,9 +1,9 @@
-// Package evidence is a file that shows what one run did and who allowed it, and that can be checked without the server.
+// Package evidence writes and verifies bundles: files that show what one run did and who allowed it, without the server.
 //
 // A bundle, `svc-evidence/1.2`, is lines of JSON. The first is the [Manifest]: the name, the length and the SHA-256 of
 // each member. The members follow, in the order of the manifest, as one or more lines each:
 //
-//	run         the run with its whole state, as `GET /runs/{id}/state` tells it, and who started it
+//	run         the run with its whole state, as in `GET /runs/{id}/state`, and who started it
 //	events      its durable events, one a line
 //	calls       its journal of tool calls with the decisions on them, one a line
 //	approvals   the calls that needed a person, one a line

@@ -1,4 +1,4 @@
-// Package external is agents that live outside the process: programs in any language and HTTP servers.
+// Package external hosts agents that live outside of the process: programs in any language and HTTP servers.
 //
 // A program gets its input on stdin and answers on stdout, as text or as JSON lines; a server gets a POST and answers JSON or a
 // stream of server-sent events. Both use the same JSON: events of the catalogue, and a last object of type "result". Programs

@@ -1,9 +1,9 @@
-// Package fault is every way a request, a start-up or a run can fail: code, status, close code and hint.
+// Package fault declares every way in which a request, a start or a run can fail: code, status, close code and hint.
 //
 // A [Kind] is a row of the one table in kinds.go; an [Error] is one occurrence of it. Code returns errors up and
 // renders them once, at the transport: as JSON by the REST layer, as frames by the stream layer, as two lines on
-// stderr by the command line. [Of] is total, so a transport never has to guess: an error that nobody classified
-// becomes [Internal], whose cause is logged and never shown.
+// stderr by the command line. [Of] is total, so a transport never has to guess: an unclassified error becomes
+// [Internal], whose cause is logged and never shown.
 package fault
 
 import (

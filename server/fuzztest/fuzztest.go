@@ -1,4 +1,4 @@
-// Package fuzztest holds readers of outside bytes, in fuzz targets and tests, to what they may cost.
+// Package fuzztest checks, in fuzz targets and tests, that readers of outside bytes stay within their bounds of time and memory.
 package fuzztest
 
 import (

@@ -1,4 +1,4 @@
-// Package golden compares in tests what is generated with the file that somebody has looked at.
+// Package golden compares generated text with reviewed files, for tests.
 package golden
 
 import (

@@ -1,7 +1,7 @@
 // Package health combines named checks into one answer: ok, degraded or failing.
 //
-// Probes may ask often and without a token. So a [Rollup] runs each check at most once at a time and shares its result with
-// everybody who asks meanwhile, and it answers within [Timeout] whatever the checks do.
+// Probes may ask often and without a token. A [Rollup] therefore runs each check at most once at a time, shares its result
+// with all concurrent callers, and answers within [Timeout] whatever the checks do.
 package health
 
 import (

@@ -3,7 +3,7 @@
 //	Publish --> ring of the subject --> queue of each subscriber --> Next
 //
 // The number, the age and the bytes of a subject's events are bounded, and so are the bytes of all subjects together:
-// beyond them, the hub forgets the subjects that have been silent longest. Publish never waits: a subscriber whose queue
+// beyond them, the hub forgets the subjects without a recent event. Publish never waits: a subscriber whose queue
 // is full is cut off with an error.
 package hub
 

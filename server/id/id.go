@@ -1,4 +1,4 @@
-// Package id makes ids: UUIDv7 text, so that they sort by time.
+// Package id makes ids: UUIDv7 text, which sorts by time.
 package id
 
 import (

@@ -1,7 +1,7 @@
-// Package idem remembers the answers to requests that carry a key, so that one that is sent again has no second effect.
+// Package idem remembers the answers to requests with an Idempotency-Key, so that repeating a request has no second effect.
 //
-//	Claim -> the key has a record -> conflict, or the answer to give again
-//	      -> its request is under way -> in flight
+//	Claim -> the key has a record -> conflict, or the first answer again
+//	      -> its request is in progress -> in flight
 //	      -> Claim: Keep in the transaction of the effect, or Save after it; then Done
 //
 // What keeps a key from being used twice at once is memory of this process, which alone has the database; what keeps it

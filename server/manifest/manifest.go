@@ -1,4 +1,4 @@
-// Package manifest turns what the configuration declares into registered things: providers, tools, agents.
+// Package manifest builds and registers the providers, tools and agents that the configuration declares.
 package manifest
 
 import (

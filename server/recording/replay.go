@@ -1,10 +1,10 @@
-// Package recording runs a recorded run again, offline, with the present form of its agent, and tells where the two
-// differ first.
+// Package recording records runs, runs a recorded run again offline with the present form of its agent, and reports the
+// first difference.
 //
-// The run is made by the real engine, on a database in a folder of its own that is removed afterwards (of a replay that is killed, by a later one). Models give the
-// recorded answers, tools have the recorded outcomes, and approvals are decided as they were: nothing is dialled and no
-// program runs. What is compared, as the run goes on: the request of each model call, each tool call and whether a
-// person was asked about it, and the end.
+// The real engine makes the run, on a database in a temporary folder. The replay removes that folder; a later replay
+// removes the folder of one that was killed. Models give the recorded answers, tools have the recorded outcomes, and
+// approvals are decided as before: the replay contacts nobody and starts no program. It compares the request of each
+// model call, each tool call and its need for approval, and the end of the run.
 package recording
 
 import (

@@ -1,7 +1,7 @@
-// Package rest is the route table, what follows from it, and one thin file of endpoints per resource.
+// Package rest serves the HTTP API: the route table, everything derived from it, and one thin file of endpoints per resource.
 //
-// A row of the table is the only declaration of a route: the mux, the checks of its access, the OpenAPI document and
-// the metric labels are taken from it.
+// A row of the table is the only declaration of a route. The mux, the access checks, the OpenAPI document and the metric
+// labels come from it.
 package rest
 
 import (

@@ -1,25 +1,25 @@
-// Package runstate is the JSON form of a run's state, `svc-run-state/1.2`: its types, one reader and one writer.
+// Package runstate reads and writes the JSON form of a run's state, `svc-run-state/1.2`.
 //
 // # Versions
 //
-// A label is `svc-run-state/<major>.<minor>`. [Read] takes every minor of the majors 0 and 1, those to come included;
-// a greater major is refused. What is written is always labelled 1.2.
+// A label is `svc-run-state/<major>.<minor>`. [Read] accepts every minor version of the majors 0 and 1, including later
+// ones, and refuses a greater major. Written states always have the label 1.2.
 //
-//	read           how it differs from 1.2                         what becomes of it
+//	read           how it differs from 1.2                         how it is read
 //	1.0 and older  no pendingApprovals, handoffs                   empty lists
 //	               no usageByModel                                 one entry: the whole usage, by the agent's id
 //	1.1 and older  bytes as an object with the keys "0", "1", ...  an envelope
 //	               a URL as {}                                     nothing can repair it: it stays
 //	1.3 and newer  members that 1.2 does not know                  kept
 //
-// What one version repairs is repaired in all of them. A minor may only add members. This version does not know what
-// they mean, but it does not lose them: [State.Extra] holds them, and they are written back to where they were, so
-// that the snapshot of a newer server survives an older one.
+// A repair for one version applies to all of them. A minor version may only add members. This version does not know
+// what they mean, but keeps them: [State.Extra] holds them, and the writer puts them back in their places, so that the
+// snapshot of a newer server survives an older one.
 //
 // # Strictness
 //
-// What a decision or a bill could hang on is not guessed: a required member that is missing and a known member of
-// the wrong type are malformed, and all problems are told at once. The exceptions are those that older writers need;
-// they stand at the functions that read them. A member that is null counts as absent. An object that has a member
-// twice is malformed at any depth, in arguments too: two readers could each believe another one.
+// The reader guesses nothing that a decision or a bill could depend on: a missing required member and a known member of
+// the wrong type are malformed, and all problems are reported at once. The exceptions for older writers are documented at
+// the functions that read them. A member that is null counts as absent. An object with a repeated member is malformed at
+// any depth, also in arguments: two readers could each use another one.
 package runstate

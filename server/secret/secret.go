@@ -1,8 +1,8 @@
-// Package secret turns references into values, keeps values in stores, and hides them wherever they show up later.
+// Package secret resolves references to secret values, keeps values in stores, and removes values from everything that is shown.
 //
-// A reference such as env:NAME or file:path is read by [Parse] and resolved by a [Resolver]. ref:KEY asks the active
-// store, which [Activate] chooses. Every value that was resolved is known to a [Redactor], which takes it out of logs and
-// messages. What is wrong with a reference is told by the reference, never by the value.
+// [Parse] reads a reference such as env:NAME or file:path, and a [Resolver] resolves it. ref:KEY asks the active store,
+// which [Activate] chooses. A [Redactor] knows every resolved value and removes it from logs and messages. An error
+// names the reference, never the value.
 package secret
 
 import (

@@ -1,4 +1,4 @@
-// Package takeover makes a run of the state of a run of another server.
+// Package takeover imports a run from the state that another server exported.
 package takeover
 
 import (

@@ -1,4 +1,4 @@
-// Package tool is what an agent can call: validation, executor, http, exec, built-ins and results too large to show.
+// Package tool makes the calls of agents: validation, execution, http, exec and built-in tools, and results too large to show.
 //
 //	Check ── refused: an error outcome
 //	  │

@@ -1,4 +1,4 @@
-// Package trace is the spans of runs: what was done when, as a part of what, and with which result.
+// Package trace reads the spans of runs: which work was done when, as a part of which other work, and with which result.
 package trace
 
 import (

@@ -1,4 +1,4 @@
-// Package transcript turns stored messages into the messages that they stand for.
+// Package transcript restores the messages of a transcript from their stored, shortened form.
 package transcript
 
 import (

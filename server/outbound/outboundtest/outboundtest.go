@@ -1,4 +1,4 @@
-// Package outboundtest is a name server for tests of what dials.
+// Package outboundtest is a name server for tests of outgoing connections.
 package outboundtest
 
 import (
