@@ -215,7 +215,7 @@ func TestTurnOnFullDisk(t *testing.T) {
 	eventually(t, "the end of the first run", func() bool { return s.status(first) == "completed" })
 	eventually(t, "the attempt to begin the other", func() bool { return strings.Contains(s.stderr.String(), large) })
 	s.acknowledge(4<<10, 1000) // nothing fits any more
-	eventually(t, "the attempt to deny", func() bool { return strings.Contains(s.stderr.String(), "expired approvals could not be denied") })
+	eventually(t, "the attempt to deny", func() bool { return strings.Contains(s.stderr.String(), "a timer could not be handled") })
 	if got := s.status(large); got != "pending" {
 		t.Errorf("the queued run is %s, want it pending", got)
 	}

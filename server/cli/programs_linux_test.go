@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -127,11 +128,10 @@ func TestProgramsBeyondTheTaskLimit(t *testing.T) {
 	if code := s.call("POST", "/agents/llm/run", `{"input": "hi"}`, &answer); code != 200 || answer.Status != "completed" || time.Since(begun) > 5*time.Second {
 		t.Errorf("another agent's run = %d %q after %v, want it to end at once", code, answer.Status, time.Since(begun))
 	}
-	if err := os.Rename(write(t, filepath.Join(dir, "open"), ""), gate); err != nil {
+	open := write(t, filepath.Join(dir, "open"), "")
+	if err := errors.Join(os.Chmod(open, 0o644), os.Rename(open, gate), closed.Close()); err != nil {
 		t.Fatal(err)
 	}
-	os.Chmod(gate, 0o644) //nolint:errcheck // then the runs fail
-	closed.Close()
 	eventually(t, "the end of all runs", func() bool {
 		res := s.request("GET", "/metrics", "")
 		defer res.Body.Close()
