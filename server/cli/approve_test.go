@@ -134,7 +134,7 @@ func TestApprove(t *testing.T) {
 		if s.stdout != "Done: paid\n" || s.stderr != "" || payments(t, dir) != 1 {
 			t.Errorf("approve: stdout %q, stderr %q and %d payments; want the new text alone, and one", s.stdout, s.stderr, payments(t, dir))
 		}
-		spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 1, "", "agentd: run-not-suspended: The run is completed.\n  hint: Ask")
+		spawn(t, dir, nil, nil, "runs", "approve", run).wait().want(t, 1, "", "agentd: run-not-suspended: The run is completed.\n  hint: See")
 		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   completed\n", "").want(t, 0, "last text:\n  Done: paid\n", "")
 		if w := waits(t, dir); len(w) > 0 {
 			t.Errorf("approvals = %v after the approval, want none", w)

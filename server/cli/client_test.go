@@ -53,6 +53,7 @@ func TestURL(t *testing.T) {
 	there("sessions", "delete", "s1", "--yes").want(t, 0, "Erased session s1.", "")
 	spawn(t, dir, nil, nil, "approvals", "--url", s.url).wait().want(t, 1, "", "auth-required")
 	spawn(t, dir, nil, nil, "approvals", "--url", s.url, "--token-env", "NONE").wait().want(t, 2, "", "NONE")
+	spawn(t, dir, nil, nil, "runs", "approve", "x", "--url", s.url, "--token-env", "NONE").wait().want(t, 2, "", "NONE")
 	spawn(t, dir, nil, nil, "approvals", "--url", "ftp://host").wait().want(t, 2, "", "--url is not the URL of an API")
 	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
 		t.Errorf("the folder of the client has %v, want nothing", entries)

@@ -3,13 +3,11 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"agentd/server"
-	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/rest"
 	"agentd/server/run"
@@ -22,40 +20,33 @@ func (c *call) deny(ctx context.Context) error { return c.decide(ctx, false) }
 
 // decide decides on calls of a run and prints what the run says from there on.
 func (c *call) decide(ctx context.Context, granted bool) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
 	if err := checkText(c.flags.reason); err != nil {
 		return err
 	}
 	defer surviveClosedPipe()()
 	return interruptible(ctx, func(ctx context.Context) error {
-		d, err := c.open(ctx, cfg, server.Run)
-		var s agent.Snapshot
-		if err == nil {
-			s, err = d.state(ctx, c.args[0])
-		}
-		switch held := s.Status == store.Aborted && len(s.PendingApprovals) > 0; {
-		case err != nil && ctx.Err() != nil:
-			err = fault.New(fault.RunAborted, "Interrupted before a decision.").Advise("Run the command again.")
-		case err == nil && s.Status != store.Awaiting && !held:
-			err = fault.New(fault.RunNotSuspended, "The run is %s.", s.Status).Advise(runState)
-		}
-		var decisions []rest.DecisionBody
-		if err == nil {
-			decisions, err = c.decisions(s.PendingApprovals, granted)
-		}
-		if err == nil {
+		begun := false
+		err := c.through(ctx, server.Run, func(d *door) error {
+			s, err := d.state(ctx, c.args[0])
+			if err != nil {
+				return err
+			}
+			if held := s.Status == store.Aborted && len(s.PendingApprovals) > 0; s.Status != store.Awaiting && !held {
+				return fault.New(fault.RunNotSuspended, "The run is %s.", s.Status).Advise(runState)
+			}
+			decisions, err := c.decisions(s.PendingApprovals, granted)
+			if err != nil {
+				return err
+			}
 			f := c.newFollower(d, s.RunID, nil)
-			f.spared = true
+			begun, f.spared = true, true
 			f.past = func(e ending) bool {
 				return e.Result.Status == s.Status && samePending(e.Result.State.PendingApprovals, s.PendingApprovals)
 			}
-			err = f.follow(ctx, decisions)
-		}
-		if d != nil {
-			err = errors.Join(err, d.close())
+			return f.follow(ctx, decisions)
+		})
+		if err != nil && !begun && ctx.Err() != nil {
+			return fault.New(fault.RunAborted, "Interrupted before a decision.").Advise("Run the command again.")
 		}
 		return err
 	})

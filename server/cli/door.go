@@ -60,8 +60,10 @@ func (c *call) through(ctx context.Context, access server.Access, fn func(*door)
 // open finds the API of the server that --url names or that holds the database. Where there is none, it opens the
 // database with an access.
 func (c *call) open(ctx context.Context, cfg *config.Config, access server.Access) (*door, error) {
-	if remote, err := c.holder(cfg); remote != nil || err != nil {
-		return &door{Client: remote}, err
+	if remote, err := c.holder(cfg); err != nil {
+		return nil, err
+	} else if remote != nil {
+		return &door{Client: remote}, nil
 	}
 	d, err := c.inside(ctx, cfg, access, false)
 	if fault.Is(err, fault.StoreLocked) {
@@ -85,7 +87,10 @@ func (c *call) inside(ctx context.Context, cfg *config.Config, access server.Acc
 		return nil, err
 	}
 	api, err := client.New(client.Options{URL: "http://localhost" + cfg.Server.BasePath, Dial: local.Dial, Hints: hints})
-	return &door{api, local}, err
+	if err != nil {
+		return nil, errors.Join(err, local.Close())
+	}
+	return &door{api, local}, nil
 }
 
 // holder is the API of the server that --url names or that holds the database; nil when there is neither.
