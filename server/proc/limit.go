@@ -73,24 +73,20 @@ func (l *Limit) take(ctx context.Context, payer string) error {
 	if l == nil {
 		return nil
 	}
+	w := &waiter{payer, make(chan struct{})}
 	l.mu.Lock()
-	if l.free(payer) {
-		l.add(payer)
-		l.mu.Unlock()
-		return nil
-	}
 	own := 0
-	for _, w := range l.waiting {
-		if w.payer == payer {
+	for _, other := range l.waiting {
+		if other.payer == payer {
 			own++
 		}
 	}
-	if len(l.waiting) >= MaxWaiting || own >= threeQuarters(MaxWaiting) {
+	if !l.free(payer) && (len(l.waiting) >= MaxWaiting || own >= threeQuarters(MaxWaiting)) {
 		l.mu.Unlock()
 		return errFull
 	}
-	w := &waiter{payer, make(chan struct{})}
 	l.waiting = append(l.waiting, w)
+	l.admit()
 	l.mu.Unlock()
 	select {
 	case <-w.turn:
@@ -121,24 +117,24 @@ func (l *Limit) free(payer string) bool {
 	return l.running < l.places && l.live[payer] < threeQuarters(l.places)
 }
 
-func (l *Limit) add(payer string) {
-	l.running++
-	l.live[payer]++
-}
-
-// remove counts one program of the payer less, and gives a place to the next that can have one.
 func (l *Limit) remove(payer string) {
 	l.running--
 	if l.live[payer]--; l.live[payer] == 0 {
 		delete(l.live, payer)
 	}
-	if len(l.waiting) == 0 {
-		return
-	}
-	next := slices.MinFunc(l.waiting, func(a, b *waiter) int { return cmp.Compare(l.live[a.payer], l.live[b.payer]) })
-	if l.free(next.payer) {
+	l.admit()
+}
+
+// admit gives places to those that wait, as long as the next of them can have one.
+func (l *Limit) admit() {
+	for len(l.waiting) > 0 {
+		next := slices.MinFunc(l.waiting, func(a, b *waiter) int { return cmp.Compare(l.live[a.payer], l.live[b.payer]) })
+		if !l.free(next.payer) {
+			return
+		}
 		l.waiting = slices.DeleteFunc(l.waiting, func(w *waiter) bool { return w == next })
-		l.add(next.payer)
+		l.running++
+		l.live[next.payer]++
 		close(next.turn)
 	}
 }
