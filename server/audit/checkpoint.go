@@ -178,51 +178,52 @@ func openHeads(o Checkpoints, key ed25519.PublicKey) (*heads, error) {
 }
 
 func (h *heads) load(key ed25519.PublicKey) error {
-	whole, lines := int64(0), int64(0)
+	whole := int64(0)
 	var last []byte
-	r := bufio.NewReaderSize(h.file, maxLine)
-	for {
-		line, err := r.ReadSlice('\n')
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	err := eachLine(h.file, func(line []byte) {
 		whole += int64(len(line))
-		lines++
 		last = append(last[:0], line...)
+	})
+	if err == nil {
+		err = h.file.Truncate(whole)
 	}
-	if err := h.file.Truncate(whole); err != nil || lines == 0 {
+	if err != nil || whole == 0 {
 		return err
 	}
-	c, err := ParseCheckpoint(last)
-	if err == nil && c.Verify(key) { // so nearly always one signature is checked, and not that of each line
-		h.take(&c)
+	if h.take(last, key) { // so nearly always one signature is checked, and not that of each line
 		return nil
 	}
 	h.damaged = true
 	if _, err := h.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	for r.Reset(h.file); ; {
-		line, err := r.ReadSlice('\n')
+	return eachLine(h.file, func(line []byte) { h.take(line, key) })
+}
+
+// eachLine calls fn for each line that has its end.
+func eachLine(r io.Reader, fn func([]byte)) error {
+	for b := bufio.NewReaderSize(r, maxLine); ; {
+		line, err := b.ReadSlice('\n')
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if c, err := ParseCheckpoint(line); err == nil && c.Verify(key) {
-			h.take(&c)
-		}
+		fn(line)
 	}
 }
 
-func (h *heads) take(c *Checkpoint) {
-	h.latest = c
+// take makes the checkpoint of a line the latest, if the key has signed it.
+func (h *heads) take(line []byte, key ed25519.PublicKey) bool {
+	c, err := ParseCheckpoint(line)
+	if err != nil || !c.Verify(key) {
+		return false
+	}
+	h.latest = &c
 	h.last.Store(c.Head.Size)
 	h.signed.Store(c.SignedAt)
+	return true
 }
 
 // syncFolder makes durable which files a folder has.
@@ -301,11 +302,10 @@ func (l *Log) cover(ctx context.Context, tree edge, accepted *Acceptance) error 
 
 // mend gives a checkpoint file that is new the chain's latest checkpoint.
 func (l *Log) mend(line []byte) error {
-	c, err := ParseCheckpoint(line)
-	if err != nil || !c.Verify(l.public) || l.heads.latest != nil || l.heads.damaged {
+	if l.heads.latest != nil || l.heads.damaged || !l.heads.take(line, l.public) {
 		return nil
 	}
-	l.heads.latest = &c
+	c := l.heads.latest
 	return l.heads.write(line, c.Head.Size, time.UnixMilli(c.SignedAt))
 }
 
