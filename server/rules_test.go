@@ -37,7 +37,8 @@ var rulesRooms = map[string]string{
 	"ws/wstest":         "ws",
 
 	// Vocabulary and documents.
-	"server/message":  "server/canonical",
+	"server/shape":    "server/fault",
+	"server/message":  "server/canonical server/shape",
 	"server/cassette": "server/fault server/message",
 	"server/config":   "server/fault server/secret server/shape",
 	"server/event":    "server/fault server/message",
@@ -45,12 +46,11 @@ var rulesRooms = map[string]string{
 	"server/outbound": "server/fault",
 	"server/runstate": "server/fault server/message",
 	"server/secret":   "server/fault",
-	"server/shape":    "server/fault",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
 	"server/provider": "server/fault server/message server/outbound server/secret server/shape server/sse",
-	"server/tool":     "server/fault server/message server/outbound server/proc server/schema server/secret",
+	"server/tool":     "server/fault server/message server/outbound server/proc server/schema server/secret server/shape",
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
@@ -66,7 +66,7 @@ var rulesRooms = map[string]string{
 	"server/takeover":  "store server/agent server/event server/fault server/id server/message server/run server/runstate server/transcript",
 	"server/idem":      "store server/canonical server/fault",
 	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/message server/run",
-	"server/session":   "store server/event server/fault server/id server/message server/tool server/transcript",
+	"server/session":   "store server/event server/fault server/id server/message server/shape server/tool server/transcript",
 
 	// Transport.
 	"server/gate":   "auth metrics server/audit server/fault server/id server/message",

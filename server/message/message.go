@@ -13,6 +13,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"agentd/server/shape"
 )
 
 // A Role says who speaks.
@@ -207,33 +209,13 @@ type ToolCall struct {
 // JSON would make its run unreadable for ever.
 const MaxDepth = 500
 
-// Depth is how many arrays and objects lie inside each other in valid JSON.
-func Depth(valid []byte) int {
-	deepest, depth, quoted := 0, 0, false
-	for i := 0; i < len(valid); i++ {
-		switch c := valid[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return deepest
-}
-
 // Args makes arguments of a model's raw text: empty text is {}, JSON that is broken or too deep is kept as a JSON string.
 func Args(raw string) json.RawMessage {
 	raw = strings.TrimSpace(raw)
 	if raw == "" {
 		return json.RawMessage("{}")
 	}
-	if b := []byte(raw); json.Valid(b) && Depth(b) <= MaxDepth {
+	if b := []byte(raw); json.Valid(b) && shape.Deeper(b, MaxDepth) < 0 {
 		return b
 	}
 	b, _ := Encode(raw)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"agentd/server/message"
+	"agentd/server/shape"
 )
 
 func TestContentRoundTrip(t *testing.T) {
@@ -59,9 +60,9 @@ func TestArgs(t *testing.T) {
 }
 
 func TestDepth(t *testing.T) {
-	for in, want := range map[string]int{`1`: 0, `"[[\"{"`: 0, `{}`: 1, `[[],[[]],{}]`: 3, `{"a":{"]":[1]},"b":[]}`: 3} {
-		if got := message.Depth([]byte(in)); got != want {
-			t.Errorf("Depth(%s) = %d, want %d", in, got, want)
+	for in, want := range map[string]int{`{}`: 1, `[[],[[]],{}]`: 3, `{"a":{"]":[1]},"b":[]}`: 3} {
+		if shape.Deeper([]byte(in), want) >= 0 || shape.Deeper([]byte(in), want-1) < 0 {
+			t.Errorf("Deeper(%s) does not find that it has %d levels", in, want)
 		}
 	}
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }

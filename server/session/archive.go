@@ -15,6 +15,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/shape"
 	"agentd/store"
 )
 
@@ -135,7 +136,7 @@ func (a *archiveReader) take(line []byte) error {
 		broken = misread(err)
 	} else if !utf8.Valid(line) {
 		broken = "is not UTF-8 text"
-	} else if message.Depth(line) > maxNesting {
+	} else if shape.Deeper(line, maxNesting) >= 0 {
 		broken = fmt.Sprintf("is nested more than %d levels deep", maxNesting)
 	}
 	switch {

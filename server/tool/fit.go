@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"agentd/server/message"
+	"agentd/server/shape"
 )
 
 const (
@@ -56,7 +57,7 @@ func (e *entry) settle(call Call, res Result, l *live) Settled {
 	if err != nil {
 		return settleError(e.badOutput("The tool's result is not JSON."))
 	}
-	if message.Depth(output) > message.MaxDepth {
+	if shape.Deeper(output, message.MaxDepth) >= 0 {
 		return settleError(e.badOutput(fmt.Sprintf("The tool's result is nested more than %d levels deep.", message.MaxDepth)))
 	}
 	e.fit(call, output, &s)

@@ -15,6 +15,7 @@ import (
 	"agentd/server/fuzztest"
 	"agentd/server/message"
 	secrets "agentd/server/secret"
+	"agentd/server/shape"
 	"agentd/server/tool"
 )
 
@@ -40,7 +41,7 @@ func FuzzResult(f *testing.F) {
 		first := settle(output)
 		o := first.Outcome
 		if o.Failed() {
-			if o.Kind != message.InvalidOutput || json.Valid(bytes.ToValidUTF8(output, nil)) && message.Depth(output) <= message.MaxDepth && utf8.Valid(output) {
+			if o.Kind != message.InvalidOutput || json.Valid(bytes.ToValidUTF8(output, nil)) && shape.Deeper(output, message.MaxDepth) < 0 && utf8.Valid(output) {
 				t.Errorf("Settle(%q) = %s %s", output, o.Kind, o.Message)
 			}
 			return
