@@ -14,22 +14,23 @@
 //	checkpoint  a signed head of the chain that covers the entries
 //	entries     the entries of the chain that concern the run, each with the proof that it is under that head
 //
-// The same run, chain and checkpoint give the same bytes. What a whole bundle shows: its entries were in the chain when
-// the holder of the key signed, whoever decided on a call is the one that the chain names, and so is whoever started the
-// run where an entry tells of that. None does when a program of this machine started it, when the run is a part of
-// another, or when it was started while there was no chain; a report says so.
+// The same run, chain and checkpoint give the same bytes. A whole bundle shows that its entries were in the chain when
+// the holder of the key signed, and that the chain names whoever decided on each call. It also shows who started the run,
+// if an entry names that. No entry does if the run is a child run, or if it started before there was a chain; a report
+// says so.
 //
-// Where audit.toolEvents was off, a decision has no entry of its own. Then the request stands for it that made it, whose
-// entry names the call and the word. The bundle says that tool events were not recorded, and cannot say so to hide a
-// decision: without an entry that names it, none is shown. So a run with a decision that came without a request there, by
-// a person at this machine or because time was up, has no bundle.
+// With audit.toolEvents off, a decision has no separate entry. The entry of the request that made it then names the call
+// and the decision. The bundle says that tool events were not recorded. It cannot say so to hide a decision, because it
+// shows no decision without an entry that names it. A run with a decision without a request, for example because an
+// approval expired, therefore has no bundle.
 //
-// Entries that tell of a call have its tool and the digest of its arguments, and those of a decision its reason. All that
-// the members show of such a call is held to them: who changes a payment in all of a bundle and makes the hashes match has
-// another call than the chain. A call that nobody had to allow has an entry only where audit.toolEvents was all.
+// The entries about a call hold its tool and the digest of its arguments, and those of a decision its reason. Verification
+// compares everything that the members show of the call with them: a payment that is changed throughout a bundle, with
+// matching hashes, still differs from the chain. A call that needed no approval has an entry only with audit.toolEvents
+// all.
 //
-// What a bundle does not show: that no entry about the run was left out, and that what the run's own members say beyond
-// these is true; that is the word of who wrote it. The manifest names those members. It is not encrypted.
+// A bundle does not show that no entry about the run was left out. What its members say beyond the entries rests on the
+// word of whoever wrote it; the manifest names those members. A bundle is not encrypted.
 package evidence
 
 import (
