@@ -374,6 +374,6 @@ func TestRunsUsage(t *testing.T) {
 	if here(t, "runs", "list", "--json").decode(t, &list); len(list.Runs) != 1 || list.Runs[0].AgentID != "clerk" || list.Runs[0].Usage.TotalTokens == 0 {
 		t.Errorf("runs list --json = %+v, want the run of clerk", list)
 	}
-	here(t, "runs", "show", "none").want(t, 1, "", "agentd: run-not-found: No run \"none\".\n  hint: List the runs with `agentd runs list`.")
+	here(t, "runs", "show", "none").want(t, 1, "", "agentd: run-not-found: There is no run \"none\".\n  hint: List the runs with `agentd runs list`.")
 	here(t, "runs", "approve", "none").want(t, 1, "", "agentd: run-not-found")
 }

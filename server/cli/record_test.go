@@ -158,7 +158,7 @@ func TestNothingUnrecorded(t *testing.T) {
 	if s := here(t, "secrets", "get", "db", "--reveal").want(t, 1, "", nothing); strings.Contains(s.stdout, "first") {
 		t.Errorf("%s shows the value unrecorded", s.line)
 	}
-	const unchanged = "nothing was changed"
+	const unchanged = "Nothing was changed"
 	if s := here(t, "token", "create", "--scope", "admin:*").want(t, 1, "", unchanged); s.stdout != "" {
 		t.Errorf("%s prints %q, want no token", s.line, s.stdout)
 	}

@@ -125,7 +125,7 @@ func (c *call) approvals(ctx context.Context) error {
 				}
 				w.say("run %s: %s waits for approval since %s\n%s", printable(a.RunID), printable(a.ToolName), a.RequestedAt, details(a.Approval, columns(c.stdout)))
 				if a.Mismatch != "" {
-					w.say("  CHANGED SINCE IT WAS ASKED FOR: %s\n", printable(a.Mismatch))
+					w.say("  CHANGED SINCE THE REQUEST: %s\n", printable(a.Mismatch))
 				}
 			}
 			if len(list.Approvals) == 0 {
