@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/server/agent"
@@ -44,9 +45,7 @@ func TestAbort(t *testing.T) {
 			before := stuck.count()
 			h := r.start(run.StartRequest{Owner: "a"})
 			if tc.name == "tool" {
-				for stuck.count() == before {
-					<-time.After(time.Millisecond)
-				}
+				waitFor(t, func() bool { return stuck.count() > before })
 			}
 			begun := time.Now()
 			status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{OnPending: "fail"})
@@ -76,37 +75,39 @@ func TestAbort(t *testing.T) {
 }
 
 func TestDrainingAbortFinishesTheStep(t *testing.T) {
-	slow := &counter{spec: tool.Spec{Name: "slow", Description: "d"}}
-	begun, leave := make(chan bool), make(chan bool)
-	slow.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
-		close(begun)
-		select {
-		case <-leave:
-			return tool.JSON("finished")
-		case <-ctx.Done():
-			return tool.Result{}, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		slow := &counter{spec: tool.Spec{Name: "slow", Description: "d"}}
+		begun, leave := make(chan bool), make(chan bool)
+		slow.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+			close(begun)
+			select {
+			case <-leave:
+				return tool.JSON("finished")
+			case <-ctx.Done():
+				return tool.Result{}, ctx.Err()
+			}
 		}
-	}
-	r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"slow","args":{}}]},{"text":"never"}]}`, slow)))
-	h := r.start(run.StartRequest{Owner: "a"})
-	<-begun
-	asked := make(chan bool)
-	go func() {
-		defer close(asked)
-		r.engine.Abort(t.Context(), h.ID, run.AbortOptions{Drain: true})
-	}()
-	<-time.After(20 * time.Millisecond)
-	close(leave)
-	<-asked
-	res := r.wait(h)
-	if res.Status != store.Aborted || len(res.State.Steps) != 1 || len(res.State.Steps[0].ToolCalls) != 1 ||
-		string(res.State.Steps[0].ToolCalls[0].Outcome.Output) != `"finished"` || res.State.Steps[0].EndedAt == "" || res.Output != nil {
-		t.Errorf("result = %s, steps %+v; want aborted with the step's outcome kept, and no other step", res.Status, res.State.Steps)
-	}
-	want := "agent.start step.start tool.call.start tool.call.delta* tool.call.end tool.execute.start tool.execute.end step.end agent.cancelling agent.end"
-	if got := types(r.events("a", h.ID)); got != want {
-		t.Errorf("events:\n got %s\nwant %s", got, want)
-	}
+		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"slow","args":{}}]},{"text":"never"}]}`, slow)))
+		h := r.start(run.StartRequest{Owner: "a"})
+		<-begun
+		asked := make(chan bool)
+		go func() {
+			defer close(asked)
+			r.engine.Abort(t.Context(), h.ID, run.AbortOptions{Drain: true}) //nolint:errcheck // the run tells
+		}()
+		synctest.Wait()
+		close(leave)
+		<-asked
+		res := r.wait(h)
+		if res.Status != store.Aborted || len(res.State.Steps) != 1 || len(res.State.Steps[0].ToolCalls) != 1 ||
+			string(res.State.Steps[0].ToolCalls[0].Outcome.Output) != `"finished"` || res.State.Steps[0].EndedAt == "" || res.Output != nil {
+			t.Errorf("result = %s, steps %+v; want aborted with the step's outcome kept, and no other step", res.Status, res.State.Steps)
+		}
+		want := "agent.start step.start tool.call.start tool.call.delta* tool.call.end tool.execute.start tool.execute.end step.end agent.cancelling agent.end"
+		if got := types(r.events("a", h.ID)); got != want {
+			t.Errorf("events:\n got %s\nwant %s", got, want)
+		}
+	})
 }
 
 // A run that is ended while its tools run has no step after theirs.
@@ -173,9 +174,7 @@ func TestRecovery(t *testing.T) {
 					LLM: llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"t","args":{}}]},{"text":"end: {{lastTool}}"}]}`, c)}}
 			})
 			h := r.start(run.StartRequest{Owner: "a"})
-			for c.count() == 0 {
-				<-time.After(time.Millisecond)
-			}
+			waitFor(t, func() bool { return c.count() > 0 })
 			r.close()
 			hang.Store(false)
 			r.open()
@@ -321,11 +320,14 @@ func TestOpaqueAgents(t *testing.T) {
 	if len(res.State.Steps) != 1 || len(res.State.Messages) != 2 {
 		t.Errorf("streams: %d steps and %d messages, want 1 and 2", len(res.State.Steps), len(res.State.Messages))
 	}
-	h := r.start(run.StartRequest{Owner: "deaf"})
-	begun := time.Now()
-	if status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{}); status != store.Aborted || err != nil || time.Since(begun) > 6500*time.Millisecond {
-		t.Errorf("Abort of an agent that does not listen = %s, %v after %s", status, err, time.Since(begun))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, regs)
+		h := r.start(run.StartRequest{Owner: "deaf"})
+		begun := time.Now()
+		if status, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{}); status != store.Aborted || err != nil || time.Since(begun) > 6500*time.Millisecond {
+			t.Errorf("Abort of an agent that does not listen = %s, %v after %s", status, err, time.Since(begun))
+		}
+	})
 }
 
 func TestOpaqueAgentResumesFromItsCheckpoint(t *testing.T) {

@@ -135,18 +135,16 @@ func (r *rig) wait(h *agent.Handle) agent.RunResult {
 // settled waits until a run that somebody else started has ended or waits.
 func (r *rig) settled(runID string) agent.Snapshot {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		s, err := r.engine.Snapshot(r.t.Context(), runID)
-		if err != nil {
-			r.t.Fatalf("Snapshot(%s): %v", runID, err)
-		}
-		if s.Status == store.Awaiting || s.Status.Terminal() {
-			return s
-		}
-		<-time.After(2 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	if _, _, _, err := r.engine.Engine.Wait(ctx, runID); err != nil {
+		r.t.Fatalf("Wait(%s): %v", runID, err)
 	}
-	r.t.Fatalf("run %s did not end", runID)
-	return agent.Snapshot{}
+	s, err := r.engine.Snapshot(r.t.Context(), runID)
+	if err != nil {
+		r.t.Fatalf("Snapshot(%s): %v", runID, err)
+	}
+	return s
 }
 
 // events returns what was published on a run's subject, and checks that the durable part of it can be read back from
