@@ -61,7 +61,7 @@ func (a llm) Edit(c *store.Call, args json.RawMessage) (json.RawMessage, error) 
 
 // Answer is a part of [run.Caller].
 func (a llm) Answer(r *run.Run, c *store.Call, output json.RawMessage) run.Settled {
-	return settled(a.Tools.Settle(c.Name, tool.Call{RunID: r.Row.ID, ID: c.ID}, tool.Result{Output: output}))
+	return settled(a.Tools.Settle(c.Name, tool.Call{RunID: r.ID(), ID: c.ID}, tool.Result{Output: output}))
 }
 
 // Label is a part of [run.Caller].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -57,9 +58,7 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 		g.opts.Logger.Error("request failed", "request", Of(r).ID, "path", r.URL.Path, "error", f)
 	}
 	body := map[string]any{"error": f.Kind.Code, "message": msg}
-	for k, v := range f.Extra {
-		body[k] = v
-	}
+	maps.Copy(body, f.Extra)
 	if hint := f.NextStep(); hint != "" {
 		body["hint"] = hint
 	}

@@ -93,8 +93,9 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 		return nil, d.unmatched, nil
 	}
 	moving = true
+	handle := &Handle{ID: runID, number: r.Row.N, status: store.Running, run: r} // from the launch on, only the run's goroutine reads its row
 	e.launch(r, r.drive)
-	return &Handle{ID: runID, number: r.Row.N, status: store.Running, run: r}, d.unmatched, nil
+	return handle, d.unmatched, nil
 }
 
 // newest checks that a run that was aborted, and so gave its turn away, is the newest of its session still.

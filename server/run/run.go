@@ -30,6 +30,7 @@ type Run struct {
 	Record *Record   // likewise
 
 	e     *Engine
+	id    string // as in Row, for any goroutine
 	owner *Owner
 	used  *usage
 
@@ -63,8 +64,11 @@ type Run struct {
 	uncounted int        // transient events that were published and that no durable event counts
 }
 
+// ID returns the run's id. Any goroutine may call it.
+func (r *Run) ID() string { return r.id }
+
 func (e *Engine) newRun(row store.Run, rec *Record) *Run {
-	r := &Run{e: e, owner: e.owner(&row), Row: row, Record: rec, done: make(chan struct{}), seq: row.Events, latest: rec.latest(&row)}
+	r := &Run{e: e, id: row.ID, owner: e.owner(&row), Row: row, Record: rec, done: make(chan struct{}), seq: row.Events, latest: rec.latest(&row)}
 	r.used, _ = decodeUsage(&row) // a damaged one fails at the first read that shows it
 	r.used = cmp.Or(r.used, &usage{models: map[string]message.ModelUsage{}})
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
