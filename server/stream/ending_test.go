@@ -117,7 +117,7 @@ func TestEndWhileAClientComes(t *testing.T) {
 		"published": {func(r *rig) { r.publish(1, 2) }, []string{"1.0", "2.0"}},
 		"silent":    {func(r *rig) { <-time.After(time.Minute) }, []string{"comment"}},
 		"erased": {func(r *rig) { r.hub.Drop(subject) },
-			[]string{`{"v":"1","kind":"error","code":"subject.erased","message":"What the subject told of has been erased.","subscriptionId":"sse"}`, "end"}},
+			[]string{`{"v":"1","kind":"error","code":"subject.erased","message":"The session of the subject was erased.","subscriptionId":"sse"}`, "end"}},
 	} {
 		t.Run(name+" while a stream begins", func(t *testing.T) {
 			inBubble(t, stream.Options{KeepAlive: time.Second}, func(r *rig) {
