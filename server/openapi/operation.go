@@ -136,7 +136,8 @@ func (d *document) responses(op Operation) shape.Object {
 		case r.ContentType == "":
 			at(r.Status).add(text, jsonType, d.schemas.Of(r.Type))
 		case r.ContentType == eventStream:
-			at(r.Status).add(text, eventStream, shape.Object{"type", "string", "contentMediaType", eventStream, "contentSchema", d.schemas.Of(r.Type)})
+			events := shape.Object{"type", "string", "contentMediaType", eventStream, "contentSchema", d.schemas.Of(r.Type)}
+			at(r.Status).add(text, eventStream, events)
 		default:
 			at(r.Status).add(text, r.ContentType, d.schemas.Of(r.Type))
 		}

@@ -27,7 +27,7 @@ func (r *Reader) Check(t *Type, from any) {
 	r.Read(appendValue(nil, reflect.ValueOf(from).Elem(), t), t, again.Interface())
 }
 
-// value appends v as compact JSON.
+// appendValue appends v as compact JSON.
 func appendValue(b []byte, v reflect.Value, t *Type) []byte {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
