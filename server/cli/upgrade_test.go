@@ -137,7 +137,7 @@ func upgrade(t *testing.T, fixture string) {
 	here("runs", "cassette", runs["recorded"], "-o", "run.jsonl").want(t, 0, "", "")
 	here("replay", "run.jsonl").want(t, 0, "", "")
 	write(t, filepath.Join(dir, "key.pem"), here("audit", "key").stdout)
-	for _, name := range []string{"completed", "denied", "parked", "moved", "unknown"} {
+	for _, name := range []string{"completed", "moved", "unknown"} {
 		here("evidence", runs[name], "-o", name+".evidence").want(t, 0, "", "")
 		here("evidence", "verify", name+".evidence", "--public-key", "key.pem").want(t, 0, "", "")
 	}
