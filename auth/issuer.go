@@ -21,7 +21,7 @@ type IssuerOptions struct {
 	Pepper  []byte // see CheckPepper
 	Prefix  string
 	Envs    []string        // that a token may have; empty: any
-	Revoked func(id string) // told after a revocation, as Verifier.Revoked wants to be; nil: nobody
+	Revoked func(id string) // is called after a revocation, as Verifier.Revoked is; may be nil
 }
 
 // An Issuer mints, lists and revokes tokens. It is safe for concurrent use.

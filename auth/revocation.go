@@ -26,7 +26,7 @@ func (v *Verifier) OnRevoke(fn func(id string)) {
 	v.onRevoke = append(v.onRevoke, fn)
 }
 
-// Revoked tells the Verifier that the store has a token marked as revoked. From its return on the token is refused; a
+// Revoked forgets a token that the store has marked as revoked. From its return on the token is refused; a
 // verification that has begun before may still succeed.
 func (v *Verifier) Revoked(id string) {
 	v.cache.evict(id)

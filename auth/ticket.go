@@ -51,7 +51,7 @@ func NewTickets(ttl time.Duration) *Tickets {
 // TTL is how long a ticket is valid.
 func (t *Tickets) TTL() time.Duration { return t.ttl }
 
-// Issue makes a ticket that stands for p, and tells until when: for the time given to [NewTickets], but not past the
+// Issue makes a ticket that stands for p, and returns when it expires: after the time given to [NewTickets], but not past the
 // expiry of p. The value is a secret of 32 characters, each of A-Z a-z 0-9 - and _. When there are too many tickets,
 // those that have expired make room, or else the oldest. A ticket for a token that has just been revoked is never valid.
 func (t *Tickets) Issue(p Principal) (value string, expires time.Time) {
@@ -97,7 +97,7 @@ func (t *Tickets) makeRoomLocked(now time.Time) {
 // Take uses a ticket up and returns whom it stands for. Of calls at the same time with one value, one succeeds. The
 // error is auth-invalid, and the same whether a ticket was used, has expired or never was.
 func (t *Tickets) Take(value string) (Principal, error) {
-	hash := sha256.Sum256([]byte(value)) // the time of a look-up tells of the hash, not of the value
+	hash := sha256.Sum256([]byte(value)) // the time of a look-up shows something of the hash, not of the value
 	t.mu.Lock()
 	tk, ok := t.byHash[hash]
 	delete(t.byHash, hash)

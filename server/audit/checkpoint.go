@@ -38,7 +38,7 @@ type Checkpoint struct {
 	Signature    string `json:"signature"`    // base64url, of the canonical form of all but itself and publicKeyPem
 	PublicKeyPEM string `json:"publicKeyPem"` // of the writer, for people; who verifies brings a key
 
-	Accepted *Acceptance `json:"accepted,omitempty"` // the breaks with which the chain goes on from here
+	Accepted *Acceptance `json:"accepted,omitempty"` // the breaks that were accepted; the chain continues from here
 }
 
 const (
@@ -111,7 +111,7 @@ type Key struct {
 	PublicKeyPEM string `json:"publicKeyPem"`
 }
 
-// KeyOf tells about a public key.
+// KeyOf describes a public key.
 func KeyOf(public ed25519.PublicKey) Key {
 	text := PEM(public)
 	block, _ := pem.Decode(text)
@@ -249,7 +249,7 @@ func (h *heads) write(line []byte, size int64, signed time.Time) error {
 		err = h.file.Sync()
 	}
 	if err != nil {
-		h.file.Truncate(at) //nolint:errcheck // a torn line is told apart from a whole one
+		h.file.Truncate(at) //nolint:errcheck // the next start cuts a torn line off
 		return err
 	}
 	h.last.Store(size)

@@ -24,14 +24,14 @@ type Query struct {
 	Limit        int  // of entries; 100 when 0
 }
 
-// Limits of one page. A page that ends at one of them before its own limit says where to go on.
+// Limits of one page. A page that ends at one of them before its own limit says where the next one begins.
 const (
 	pageRows  = 50_000  // entries that are looked at
 	pageBytes = 4 << 20 // contents of entries that are returned
 )
 
 // List returns a page of the entries, in ascending order unless the newest are wanted first. More is the sequence number
-// to go on at, as From or, for the newest first, as To; 0: there are no more. The contents must be open.
+// at which the next page begins, as From or, for the newest first, as To; 0: there are no more. The contents must be open.
 func (l *Log) List(ctx context.Context, q Query) (page []Entry, more int64, err error) {
 	if l.keys == nil {
 		return nil, 0, sealed()
@@ -84,7 +84,7 @@ func sealed() error {
 		Advise("Set `audit.passphraseRef` in the configuration. Verifying the links needs no passphrase.")
 }
 
-// Exported tells what an export has written.
+// Exported is what an export has written.
 type Exported struct {
 	Bytes  int64  `json:"bytes"`
 	Rows   int64  `json:"rows"`

@@ -34,7 +34,7 @@ type Options struct {
 	Checkpoints Checkpoints
 	Metrics     *metrics.Inventory // nil: nothing is counted
 
-	// Committed is told of each entry once it is durable, in order, from one goroutine at a time. It must not block,
+	// Committed gets each entry once it is durable, in order, from one goroutine at a time. It must not block,
 	// and the line is its own.
 	Committed func(seq int64, line []byte)
 }

@@ -10,10 +10,10 @@ import (
 
 const (
 	denialWindow = time.Minute // denied authentications of one kind within it have two entries: the first, and the others counted
-	maxDenials   = 100         // kinds that are told apart within it, so that a flood makes a few entries a minute
+	maxDenials   = 100         // kinds within it that have entries, so that a flood makes a few entries a minute; others share one
 
 	grantWindow = time.Hour // only the first authentication of an actor from an address within it has an entry
-	maxGrants   = 1000      // pairs of actor and address that are told apart; those beyond it are one
+	maxGrants   = 1000      // pairs of actor and address that have entries; others share one
 )
 
 // A notice is a kind of events of which the chain has the first.

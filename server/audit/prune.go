@@ -64,7 +64,7 @@ func parseStub(text []byte) (*stub, error) {
 
 var errStub = unusable("the record of its pruning is damaged")
 
-// Pruned tells what a prune has done.
+// Pruned is what a prune has done.
 type Pruned struct {
 	Deleted           int64 `json:"deleted"`
 	FirstSurvivingSeq int64 `json:"firstSurvivingSeq,omitempty"`

@@ -33,7 +33,7 @@ type Verification struct {
 	PublicKey   ed25519.PublicKey // that must have signed; nil: the one that the chain itself names
 }
 
-// Verdict is what a verification has found. Where the chain is broken, only the first place is told.
+// Verdict is the result of a verification. Of a broken chain it names the first place only.
 type Verdict struct {
 	OK       bool   `json:"ok"`
 	Count    int64  `json:"count" doc:"Checked entries."`
@@ -113,7 +113,7 @@ type verifier struct {
 
 var errBroken = errors.New("audit: the chain is broken")
 
-// verifier makes a walk over all entries that are not pruned, to which nothing but the entries themselves is held yet.
+// verifier makes a walk over all entries. begin, expect or resume say where it begins and what the entries must lead to.
 func (l *Log) verifier(key ed25519.PublicKey, k *known) *verifier {
 	w := &verifier{l: l, key: key, whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
 	w.accept(k.accepted)

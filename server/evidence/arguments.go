@@ -17,7 +17,7 @@ type toldCall struct {
 	either                   bool // it may be one or the other
 }
 
-// A runState is what of a run's state tells of its calls.
+// A runState is the part of a run's state that shows its calls.
 type runState struct {
 	ID       string
 	Messages []struct{ ToolCalls []toolCall }
@@ -71,7 +71,7 @@ func (v *verifier) tellEvent(e *eventLine) {
 	if e.Type == event.ToolCallEnd {
 		said.Args = said.FinalArgs
 		v.tell(memberEvents, said.toolCall, true, false)
-	} else if said.Args != nil { // older servers did not tell
+	} else if said.Args != nil { // older servers did not show them
 		v.tell(memberEvents, said.toolCall, false, true)
 		if said.ArgsDigest != run.ArgsDigest(said.Args) {
 			v.bad(memberEvents, "the event %d (%s) has not the digest of the arguments of the call %.128q", e.Seq, e.Type, said.ToolCallID)

@@ -245,7 +245,7 @@ func (c *collector) leaveOut(after int64) {
 	}
 }
 
-// configsOf are the configurations that the starts among some entries tell of, as bundles with a label have them.
+// configsOf are the configurations that the starts among some entries name, in the form of bundles with a label.
 func configsOf(entries []audit.Entry, label string) []configLine {
 	var list []configLine
 	for _, e := range entries {

@@ -31,7 +31,7 @@ type Report struct {
 	StartedBy  string      `json:"startedBy,omitempty"`  // the principal
 	StartEntry int64       `json:"startEntry,omitempty"` // that says so; 0: none does, it is the bundle's own word
 	Decisions  int         `json:"decisions"`            // that were found in the journal and in the chain
-	Asked      int         `json:"asked,omitempty"`      // of these: told by requests only, since no tool events were recorded
+	Asked      int         `json:"asked,omitempty"`      // of these: shown by requests only, since no tool events were recorded
 	Unmade     []int64     `json:"unmade,omitempty"`     // entries of decisions that were recorded and then, it seems for a crash, not made
 	Entries    int         `json:"entries"`
 	Omitted    int         `json:"omitted,omitempty"`
@@ -42,7 +42,7 @@ type Report struct {
 	Key         string   `json:"key"` // given, or bundle: then the bundle's own word is taken
 }
 
-// maxProblems is how many problems are told.
+// maxProblems is how many problems a report has.
 const maxProblems = 100
 
 // Verify checks a bundle: that its members are as its manifest says and, when they are, what they mean. The key is the

@@ -55,7 +55,7 @@ func Activate(source string, strict bool, path string, r *Resolver) (Store, Repo
 		strings.Join(report.FallbackChain, " or "), strings.Join(reasons, "; "))
 }
 
-// try opens a store, or tells why it is not available.
+// try opens a store, or says why it is not available.
 func try(kind, path string, r *Resolver) (Store, string, error) {
 	switch kind {
 	case "env":

@@ -31,8 +31,8 @@ const (
 	maxIndent  = 16 // blanks at the beginning of a line that continues one
 )
 
-// escapes are the ways of escaping, by the byte that each escape begins with. They decode the first escape of a text and
-// tell its length, which is 0 when it is none.
+// escapes are the ways of escaping, by the byte that each escape begins with. decode returns the first escape of a text
+// decoded and its length, which is 0 when there is none.
 var escapes = []struct {
 	mark   byte
 	decode func(string) (string, int)
@@ -55,7 +55,7 @@ func (v view) each(levels int, fn func(view)) {
 	}
 }
 
-// without undoes one way of escaping, and tells whether there was something to undo.
+// without undoes one way of escaping, and reports whether there was something to undo.
 func (v view) without(mark byte, decode func(string) (string, int)) (inner view, changed bool) {
 	if strings.IndexByte(v.text, mark) < 0 {
 		return v, false

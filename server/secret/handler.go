@@ -57,7 +57,7 @@ func (h handler) attr(a slog.Attr) slog.Attr {
 	return a
 }
 
-// any keeps a value whose texts, in the forms that handlers write, tell nothing, and is the redacted text of others.
+// any keeps a value that shows no secret in the forms that handlers write, and makes others their redacted text.
 func (h handler) any(v slog.Value) slog.Value {
 	text := fmt.Sprintf("%+v", v.Any())
 	clean := h.known.Text(text)
@@ -69,7 +69,7 @@ func (h handler) any(v slog.Value) slog.Value {
 			return v
 		}
 	}
-	if clean == text { // only its JSON tells
+	if clean == text { // only its JSON shows one
 		return slog.StringValue(Redacted)
 	}
 	return slog.StringValue(clean)

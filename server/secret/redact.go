@@ -17,7 +17,7 @@ const Redacted = "[REDACTED]"
 
 // Bounds of what a Redactor hides.
 const (
-	minKnown = 6       // bytes; a shorter value is in too many texts that do not tell it
+	minKnown = 6       // bytes; a shorter value is in too many texts by chance
 	minWord  = 12      // bytes of a word of a value that is hidden by itself
 	maxKnown = 1 << 20 // bytes of all values
 )

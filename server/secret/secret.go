@@ -31,9 +31,9 @@ const maxSize = 64 << 10
 type Resolver struct {
 	Dir      string                            // the folder that relative files mean
 	Lookup   func(name string) (string, bool)  // nil: os.LookupEnv
-	Warn     func(message string, args ...any) // nil: nobody is told of files that others may read
+	Warn     func(message string, args ...any) // gets files that others may read; may be nil
 	Store    Store                             // what ref: asks; nil: there is none
-	Known    *Redactor                         // is told every value; may be nil
+	Known    *Redactor                         // gets every value; may be nil
 	Literals bool                              // allows literal:, together with the environment
 
 	mu     sync.Mutex         // guards opened

@@ -85,7 +85,7 @@ func TestLiterals(t *testing.T) {
 		{"1", "staging", true, ""},
 		{"", "", true, "AGENTD_ALLOW_LITERAL_SECRETS is not 1"},
 		{"true", "", true, "AGENTD_ALLOW_LITERAL_SECRETS is not 1"},
-		{"1", "", false, "the program does not allow it"},
+		{"1", "", false, "program does not allow it"},
 		{"1", "Production", true, "AGENTD_ENV is production"},
 	} {
 		env := map[string]string{secret.AllowLiterals: tc.allow, secret.Environment: tc.where}

@@ -27,13 +27,13 @@ type Store interface {
 	Check(key string, value []byte) error
 	// Set keeps a value of at most 64 KiB of text. It has reached the disk when Set returns.
 	Set(key string, value []byte) error
-	// Delete forgets a value, and tells whether there was one.
+	// Delete forgets a value, and reports whether there was one.
 	Delete(key string) (bool, error)
-	// List tells what is kept, in the order of the keys.
+	// List returns what is kept, in the order of the keys.
 	List() ([]Entry, error)
 }
 
-// An Entry is what a store tells about a value. Times are ISO-8601, and empty when they are not known.
+// An Entry describes a value of a store. Times are ISO-8601, and empty when they are not known.
 type Entry struct {
 	Key       string `json:"key"`
 	CreatedAt string `json:"createdAt,omitempty"`
