@@ -21,7 +21,7 @@ import (
 	"agentd/ws"
 )
 
-// The tests of this file talk with implementations that others wrote, on either side: with the npm package ws if
+// The tests of this file talk with clients that others wrote: with the npm package ws if
 // AGENTD_WS_NODE names a folder whose node_modules has it, and with Autobahn if AGENTD_WS_PYTHON names a Python that can
 // import it. Their side is in testdata/wsinterop.
 
@@ -186,7 +186,7 @@ func TestAutobahnClient(t *testing.T) {
 	}))
 	defer srv.Close()
 	url := "ws" + strings.TrimPrefix(srv.URL, "http")
-	if err := others(t, "AGENTD_WS_PYTHON", os.Getenv("AGENTD_WS_PYTHON"), "peer.py", "client", autobahnProtocol, url).Run(); err != nil {
+	if err := others(t, "AGENTD_WS_PYTHON", os.Getenv("AGENTD_WS_PYTHON"), "peer.py", autobahnProtocol, url).Run(); err != nil {
 		t.Errorf("peer.py = %v", err)
 	}
 	group.Wait()

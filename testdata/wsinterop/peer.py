@@ -1,32 +1,17 @@
-"""The other side of TestAutobahnServer and TestAutobahnClient, by Autobahn (Debian's python3-autobahn).
+"""The other side of TestAutobahnClient, by Autobahn (Debian's python3-autobahn).
 
-    peer.py server PROTOCOL       listens, prints its port, and echoes
-    peer.py client PROTOCOL URL   sends messages to an echoing server, and fails if others come back
+    peer.py PROTOCOL URL   sends messages to an echoing server, and fails if others come back
 """
 
 import asyncio
 import sys
 
-from autobahn.asyncio.websocket import (
-    WebSocketClientFactory,
-    WebSocketClientProtocol,
-    WebSocketServerFactory,
-    WebSocketServerProtocol,
-)
+from autobahn.asyncio.websocket import WebSocketClientFactory, WebSocketClientProtocol
 
-mode, subprotocol = sys.argv[1:3]
+subprotocol, url = sys.argv[1:3]
 sent = []
 for n in [0, 1, 125, 126, 127, 65535, 65536, 500000]:
     sent += [(("€" * (n // 3)).encode(), False), (b"\xff" * n, True)]
-
-
-class Server(WebSocketServerProtocol):
-    def onConnect(self, request):
-        return subprotocol if subprotocol in request.protocols else None
-
-    def onMessage(self, payload, isBinary):
-        # In many frames, to have something to put together.
-        self.sendMessage(payload, isBinary, fragmentSize=max(1, len(payload) // 3))
 
 
 class Client(WebSocketClientProtocol):
@@ -63,15 +48,9 @@ async def main():
     global done
     loop = asyncio.get_running_loop()
     done = loop.create_future()
-    if mode == "server":
-        factory = WebSocketServerFactory(protocols=[subprotocol])
-        factory.protocol = Server
-        server = await loop.create_server(factory, "127.0.0.1", 0)
-        print(server.sockets[0].getsockname()[1], flush=True)
-    else:
-        factory = WebSocketClientFactory(sys.argv[3], protocols=[subprotocol])
-        factory.protocol = Client
-        await loop.create_connection(factory, factory.host, factory.port)
+    factory = WebSocketClientFactory(url, protocols=[subprotocol])
+    factory.protocol = Client
+    await loop.create_connection(factory, factory.host, factory.port)
     return await done
 
 
