@@ -57,22 +57,23 @@ var rulesRooms = map[string]string{
 	"server/audit":      "metrics store server/canonical server/fault",
 	"server/transcript": "store server/message",
 	"server/trace":      "store server/fault server/message server/transcript",
+	"server/journal":    "store server/event server/fault server/hub server/message server/runstate server/transcript",
 	// The kernel knows nothing of what drives runs; drivers know nothing of each other.
-	"server/run": "metrics store server/event server/fault server/hub server/id server/message server/runstate server/trace server/transcript",
-	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/message server/provider server/run server/runstate server/schema " +
-		"server/tool server/trace",
+	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/runstate server/trace server/transcript",
+	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
+		"server/runstate server/schema server/tool server/trace",
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
-	"server/recording": "store server/agent server/cassette server/event server/fault server/hub server/id server/message server/provider server/run server/tool",
-	"server/takeover":  "store server/agent server/event server/fault server/id server/message server/run server/runstate server/transcript",
+	"server/recording": "store server/agent server/cassette server/event server/fault server/hub server/id server/journal server/message server/provider server/run server/tool",
+	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
 	"server/idem":      "store server/canonical server/fault",
-	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/message server/run",
+	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/journal server/message server/run",
 	"server/session":   "store server/event server/fault server/id server/message server/shape server/tool server/transcript",
 
 	// Transport.
 	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
-	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/message server/openapi " +
-		"server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace",
+	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/journal server/message " +
+		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace",
 
 	// The other end of server/rest.
 	"server/client": "server/fault server/id server/message server/sse",
@@ -82,8 +83,8 @@ var rulesRooms = map[string]string{
 		"server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
 		"server/idem server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/manifest " +
-		"server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
+	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/journal " +
+		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
 	"main": "server/cli",
 
 	// Help for tests.

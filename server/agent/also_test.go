@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/store"
 )
@@ -37,7 +38,7 @@ func TestAlsoIsPartOfTheEffect(t *testing.T) {
 	}})
 	decisions := []run.Decision{{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true}, {ToolCallID: "x"}}
 	if _, _, err := r.engine.Resume(t.Context(), h.ID, decisions, "", func(_ *store.Tx, decided []run.Verdict, unmatched []run.Decision) error {
-		if want := (run.Verdict{RunID: h.ID, ToolCallID: decisions[0].ToolCallID, ToolName: "a", ArgsDigest: run.ArgsDigest(nil), Granted: true}); len(decided) != 1 || decided[0] != want {
+		if want := (run.Verdict{RunID: h.ID, ToolCallID: decisions[0].ToolCallID, ToolName: "a", ArgsDigest: journal.ArgsDigest(nil), Granted: true}); len(decided) != 1 || decided[0] != want {
 			t.Errorf("decided = %v, want %v", decided, want)
 		}
 		if len(unmatched) != 1 || unmatched[0].ToolCallID != "x" {

@@ -9,6 +9,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
@@ -54,7 +55,7 @@ func TestEditedCallIsNotGranted(t *testing.T) {
 			r := newRig(t, make)
 			res, events := r.run("a", "go")
 			id, call := res.State.ID, res.State.PendingApprovals[0]
-			if want := run.ArgsDigest([]byte(`{"x":1}`)); call.ArgsDigest != want ||
+			if want := journal.ArgsDigest([]byte(`{"x":1}`)); call.ArgsDigest != want ||
 				!contains(events, event.ApprovalRequested, `"toolName":"a","argsDigest":"`+want+`","args":{"x":1}`) {
 				t.Fatalf("approval = %+v with events %v, want the digest %s", call, events, want)
 			}
@@ -212,7 +213,7 @@ func TestChangedArguments(t *testing.T) {
 	if res.Status != store.Completed || len(*made) != 1 || (*made)[0] != `{"x":2}` || !strings.Contains(string(res.Output), `A person allowed this call with other arguments: {\"x\":2}`) {
 		t.Fatalf("%s %s %+v with the calls %v, want one with {\"x\":2}, of which the model is told", res.Status, res.Output, res.Error, *made)
 	}
-	asked, now := run.ArgsDigest([]byte(`{"x":1}`)), run.ArgsDigest([]byte(`{"x":2}`))
+	asked, now := journal.ArgsDigest([]byte(`{"x":1}`)), journal.ArgsDigest([]byte(`{"x":2}`))
 	for _, h := range told {
 		if h.Event == event.ApprovalGranted && (h.ArgsDigest != now || h.AskedDigest != asked || h.Reason != "less" || h.By != "tester") || h.Event == event.ApprovalRequested && h.ArgsDigest != asked {
 			t.Errorf("the audit is told %+v", h)

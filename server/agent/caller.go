@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentd/server/event"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/tool"
@@ -42,7 +43,7 @@ func (a llm) Doubt(c *store.Call) run.Doubt {
 }
 
 // Terms is a part of [run.Caller].
-func (a llm) Terms(r *run.Run, p run.Approval) run.Approval {
+func (a llm) Terms(r *run.Run, p journal.Approval) journal.Approval {
 	// By the clock, not the run's time: that stays ahead when the clock is set back.
 	return a.Policy.Complete(p, time.Now().UnixMilli(), r.Row.StartedBy)
 }

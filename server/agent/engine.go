@@ -6,6 +6,7 @@ import (
 
 	"agentd/metrics"
 	"agentd/server/hub"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/store"
 )
@@ -33,7 +34,7 @@ type Engine struct {
 // New makes an engine.
 func New(o Options) *Engine {
 	e := &Engine{opts: o}
-	e.Engine = run.New(run.Options{Owner: o.Agents.owner, Forms: map[string]run.Form{"agent": form{}}, Runs: o.Runs, Sessions: o.Sessions, Hub: o.Hub,
+	e.Engine = run.New(run.Options{Owner: o.Agents.owner, Forms: map[string]journal.Form{"agent": form{}}, Runs: o.Runs, Sessions: o.Sessions, Hub: o.Hub,
 		Metrics: o.Metrics, Logger: o.Logger, MaxRuns: o.MaxRuns, Redact: o.Redact, Audit: o.Audit, Lineages: o.Lineages, Wait: e.waitTools})
 	return e
 }
@@ -82,7 +83,7 @@ func (e *Engine) Wait(ctx context.Context, runID string) (RunResult, error) {
 	return resultOf(e.Engine.Wait(ctx, runID))
 }
 
-func resultOf(row *store.Run, rec *run.Record, at run.End, err error) (RunResult, error) {
+func resultOf(row *store.Run, rec *journal.Record, at journal.End, err error) (RunResult, error) {
 	if err != nil {
 		return RunResult{}, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/runstate"
@@ -200,22 +201,22 @@ func TestImportedRunGoesOn(t *testing.T) {
 func TestImportedChain(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		decide func(*rig, string, run.Approval)
+		decide func(*rig, string, journal.Approval)
 		paid   int
 		status store.Status
 	}{
-		{"granted", func(r *rig, id string, p run.Approval) {
+		{"granted", func(r *rig, id string, p journal.Approval) {
 			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		}, 1, store.Completed},
-		{"denied", func(r *rig, id string, p run.Approval) {
+		{"denied", func(r *rig, id string, p journal.Approval) {
 			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Reason: "no"})
 		}, 0, store.Completed},
-		{"aborted", func(r *rig, id string, _ run.Approval) {
+		{"aborted", func(r *rig, id string, _ journal.Approval) {
 			if _, err := r.engine.Abort(t.Context(), id, run.AbortOptions{}); err != nil {
 				t.Error(err)
 			}
 		}, 0, store.Aborted},
-		{"held", func(r *rig, id string, p run.Approval) {
+		{"held", func(r *rig, id string, p journal.Approval) {
 			if _, err := r.engine.Abort(t.Context(), id, run.AbortOptions{OnPending: "hold"}); err != nil {
 				t.Error(err)
 			}
@@ -408,7 +409,7 @@ func canonicalApprovals(t *testing.T, st *runstate.State) {
 		if p.Args, err = message.Arguments(p.Args); err != nil {
 			t.Fatal(err)
 		}
-		p.ArgsDigest = run.ArgsDigest(p.Args)
+		p.ArgsDigest = journal.ArgsDigest(p.Args)
 	}
 	for i := range st.PendingSubRuns {
 		canonicalApprovals(t, &st.PendingSubRuns[i].State)

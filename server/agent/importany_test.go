@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/server/runstate"
 	"agentd/server/takeover"
@@ -38,7 +39,7 @@ func TestImportOfAnything(t *testing.T) {
 	for i := range anything {
 		text := encode(t, m.mutate(docs[i%len(docs)], i%7))
 		st, err := runstate.Read([]byte(text))
-		if err != nil || slices.ContainsFunc(st.PendingApprovals, func(a run.Approval) bool { return a.ExpiresAt != "" && a.ExpiresAt < "2998" }) {
+		if err != nil || slices.ContainsFunc(st.PendingApprovals, func(a journal.Approval) bool { return a.ExpiresAt != "" && a.ExpiresAt < "2998" }) {
 			continue // it would go on at once
 		}
 		made, err := takeover.Import(t.Context(), r.engine, st, takeover.Options{SessionID: "s"})

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"agentd/server/run"
+	"agentd/server/journal"
 	"agentd/server/runstate"
 )
 
@@ -26,7 +26,7 @@ type Imported struct {
 const ImportedSchema = "agentd-imported-run/1"
 
 // show adds what is kept to a state; msgs are the messages that the state shows.
-func (im *Imported) show(st *State, msgs []run.Entry) {
+func (im *Imported) show(st *State, msgs []journal.Entry) {
 	for i, s := range im.KeptSteps {
 		if i < len(st.Steps) {
 			st.Steps[i] = s

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/server/runstate"
 	"agentd/server/takeover"
@@ -92,7 +93,7 @@ func TestImportMemory(t *testing.T) {
 	leaf := st.PendingSubRuns[0].State
 	leaf.PendingApprovals = nil
 	for i := range 2000 {
-		leaf.PendingApprovals = append(leaf.PendingApprovals, run.Approval{ToolCallID: fmt.Sprint(i), ToolName: "send_mail", RequestedAt: st.StartedAt})
+		leaf.PendingApprovals = append(leaf.PendingApprovals, journal.Approval{ToolCallID: fmt.Sprint(i), ToolName: "send_mail", RequestedAt: st.StartedAt})
 	}
 	middle := *fixture(t, "1.1")
 	middle.PendingApprovals = nil

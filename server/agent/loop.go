@@ -8,6 +8,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/id"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/provider"
 	"agentd/server/run"
@@ -47,7 +48,7 @@ func (a llm) Open(r *run.Run, m *run.Move) {
 // left. That has no steps but those it reports, while a model's first step begins with the run, unless it began elsewhere.
 func (a llm) Resumable(r *run.Run) bool {
 	rec := r.Record
-	if rec.Holds(store.CheckpointSlot) || slices.ContainsFunc(rec.Calls, run.Requested) {
+	if rec.Holds(store.CheckpointSlot) || slices.ContainsFunc(rec.Calls, journal.Requested) {
 		return false
 	}
 	return rec.Holds(store.ImportedSlot) || len(rec.Steps) > 0 && rec.Steps[0].Started == r.Row.Started
@@ -217,7 +218,7 @@ func (l *loop) ask(step store.Step) error {
 			callHead
 			FinishReason provider.FinishReason `json:"finishReason"`
 			ArgsPrefix   string                `json:"argsPrefix"`
-		}{callHead{inc.CallID, inc.ToolName}, res.Finish, run.Clip(inc.ArgsPrefix, 1000)})
+		}{callHead{inc.CallID, inc.ToolName}, res.Finish, journal.Clip(inc.ArgsPrefix, 1000)})
 		// The calls that were complete never run, so the transcript must not promise them.
 		m.DropCalls(index)
 		m.Steps = append(m.Steps, step)

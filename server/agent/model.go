@@ -8,6 +8,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/provider"
 	"agentd/server/run"
@@ -154,7 +155,7 @@ func (l *loop) specs() []provider.ToolSpec {
 
 // Transcript is what a model is shown before the message with an index: the system prompt, the history, the run's own messages. Calls without an
 // outcome and outcomes without a call, as aborted runs leave them, are taken out: servers refuse them.
-func Transcript(rec *run.Record, before int) []message.Message {
+func Transcript(rec *journal.Record, before int) []message.Message {
 	own := rec.Before(before)
 	msgs := make([]message.Message, 0, len(rec.History)+len(own))
 	if len(own) > 0 && own[0].Message.Role == message.System {

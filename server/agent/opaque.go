@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/store"
@@ -31,7 +32,7 @@ func (opaque) Open(*run.Run, *run.Move) {}
 // Resumable is a part of [run.Driver]: only a checkpoint, or a decision, shows an opaque agent where it was.
 func (o opaque) Resumable(r *run.Run) bool {
 	_, can := o.agent.(Resumer)
-	return can && (r.Record.Holds(store.CheckpointSlot) || slices.ContainsFunc(r.Record.Calls, run.OpenRequest))
+	return can && (r.Record.Holds(store.CheckpointSlot) || slices.ContainsFunc(r.Record.Calls, journal.OpenRequest))
 }
 
 // Drive is a part of [run.Driver].
@@ -129,7 +130,7 @@ type sink struct {
 	agent  Agent
 	closed bool
 	err    error
-	asked  []run.Approval // requests that are not durable yet
+	asked  []journal.Approval // requests that are not durable yet
 }
 
 var errClosed = errors.New("agent: the run has gone on without this agent")

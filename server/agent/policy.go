@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentd/server/canonical"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 )
@@ -36,7 +37,7 @@ type Terms struct {
 }
 
 // Complete completes an approval that is asked for at a time, in a run that the named principal started.
-func (p *Policy) Complete(a run.Approval, at int64, startedBy string) run.Approval {
+func (p *Policy) Complete(a journal.Approval, at int64, startedBy string) journal.Approval {
 	t := p.Tools[a.ToolName].Terms
 	if t.Expires > 0 {
 		a.ExpiresAt = message.Millis(at + t.Expires.Milliseconds())

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"agentd/server/journal"
 	"agentd/server/message"
-	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -73,7 +73,7 @@ func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
 	if err != nil {
 		return s, err
 	}
-	res, err := ResultAt(row, rec, run.EndOf(row, rec, time.Now().UnixMilli()))
+	res, err := ResultAt(row, rec, journal.EndOf(row, rec, time.Now().UnixMilli()))
 	if err != nil {
 		return s, err
 	}
@@ -111,7 +111,7 @@ func (e *Engine) Result(ctx context.Context, runID string) (RunResult, error) {
 	if err != nil {
 		return RunResult{}, err
 	}
-	return ResultAt(row, rec, run.EndOf(row, rec, time.Now().UnixMilli()))
+	return ResultAt(row, rec, journal.EndOf(row, rec, time.Now().UnixMilli()))
 }
 
 // List tells about runs, newest first, without their states, and what those of them wait for that wait. next is the filter's Before for the page that follows, 0

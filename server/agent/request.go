@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/store"
@@ -30,10 +31,10 @@ const (
 func (s *sink) RequestApproval(q ApprovalRequest) error {
 	args, err := message.Encode(q.Args)
 	if err != nil {
-		return fault.New(fault.AgentProtocol, "The arguments of the call %q are not JSON.", run.Clip(q.ToolCallID, maxRequestName))
+		return fault.New(fault.AgentProtocol, "The arguments of the call %q are not JSON.", journal.Clip(q.ToolCallID, maxRequestName))
 	}
 	if args, err = message.Arguments(args); err != nil {
-		return fault.New(fault.AgentProtocol, "The arguments of the call %q can be read in more than one way: %v.", run.Clip(q.ToolCallID, maxRequestName), err)
+		return fault.New(fault.AgentProtocol, "The arguments of the call %q can be read in more than one way: %v.", journal.Clip(q.ToolCallID, maxRequestName), err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +52,7 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 	for _, a := range waiting {
 		size += len(a.Args) + len(a.Reason)
 	}
-	named := func(a run.Approval) bool { return a.ToolCallID == q.ToolCallID }
+	named := func(a journal.Approval) bool { return a.ToolCallID == q.ToolCallID }
 	switch {
 	case q.ToolCallID == "" || len(q.ToolCallID) > maxRequestName:
 		return fault.New(fault.AgentProtocol, "The id of a call has 1 to %d bytes.", maxRequestName)
@@ -66,12 +67,12 @@ func (s *sink) RequestApproval(q ApprovalRequest) error {
 	case size > maxRequestSize:
 		return fault.New(fault.AgentProtocol, "The arguments of the call %q and of the waiting calls have more than %d bytes.", q.ToolCallID, maxRequestSize)
 	}
-	s.asked = append(s.asked, run.Approval{ToolCallID: q.ToolCallID, ToolName: q.ToolName, Args: args, ArgsDigest: run.ArgsDigest(args), Reason: q.Reason})
+	s.asked = append(s.asked, journal.Approval{ToolCallID: q.ToolCallID, ToolName: q.ToolName, Args: args, ArgsDigest: journal.ArgsDigest(args), Reason: q.Reason})
 	return nil
 }
 
 // await parks a run whose agent has returned with requests.
-func await(r *run.Run, asked []run.Approval, res Result) error {
+func await(r *run.Run, asked []journal.Approval, res Result) error {
 	if res.Output != nil {
 		return fault.New(fault.AgentProtocol, "The agent answered although approvals that it asked for are pending.")
 	}

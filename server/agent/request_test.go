@@ -12,6 +12,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/store"
 )
@@ -113,7 +114,7 @@ func deny(id, why string) run.Decision {
 	return run.Decision{ToolCallID: id, Reason: why}
 }
 
-func waitingFor(list []run.Approval) string {
+func waitingFor(list []journal.Approval) string {
 	var out []string
 	for _, a := range list {
 		out = append(out, fmt.Sprintf("%s %s %s %s", a.ToolCallID, a.ToolName, a.Args, a.Reason))
@@ -181,7 +182,7 @@ func TestAgentAsksForApprovals(t *testing.T) {
 		t.Fatalf("the journal has %d calls, %v; want 3", len(calls), err)
 	}
 	for i, c := range calls {
-		var d run.Decided
+		var d journal.Decided
 		if err := json.Unmarshal(c.Decision, &d); err != nil || c.Phase != store.CallDone || d.By != "tester" || d.At == "" || d.Granted != (i != 1) ||
 			i < 2 && d.ArgsSHA256 != list[i].ArgsDigest {
 			t.Errorf("journal of %s: %s %s, %v", c.ID, c.Phase, c.Decision, err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentd/server/event"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/runstate"
@@ -49,7 +50,7 @@ func (r RunResult) Reduced() RunResult {
 }
 
 // ResultAt is how the run looked at the given end.
-func ResultAt(row *store.Run, rec *run.Record, at run.End) (RunResult, error) {
+func ResultAt(row *store.Run, rec *journal.Record, at journal.End) (RunResult, error) {
 	st := State{
 		Version: runstate.Version, ID: row.ID, AgentID: row.Owner, CurrentAgentID: at.Agent, SessionID: row.Session, UserID: row.User,
 		Status: string(at.Status), Steps: []StepState{}, Messages: slices.Clone(rec.History), PendingApprovals: at.Pending,
@@ -97,7 +98,7 @@ func ResultAt(row *store.Run, rec *run.Record, at run.End) (RunResult, error) {
 		c := &rec.Calls[p.Call]
 		st.PendingSubRuns = append(st.PendingSubRuns, SubRun{ToolCallID: c.ID, ToolName: c.Name, TargetAgentName: k.Row.Owner, State: res.State})
 	}
-	then := run.Record{Steps: rec.Steps, Calls: rec.Calls, Pending: rec.Pending, Granted: rec.Granted}
+	then := journal.Record{Steps: rec.Steps, Calls: rec.Calls, Pending: rec.Pending, Granted: rec.Granted}
 	for _, e := range rec.Messages {
 		if e.Index < at.Messages && e.At <= at.At {
 			then.Messages = append(then.Messages, e)
@@ -133,7 +134,7 @@ func ResultAt(row *store.Run, rec *run.Record, at run.End) (RunResult, error) {
 	return res, nil
 }
 
-func stepState(rec *run.Record, s store.Step, until int64) StepState {
+func stepState(rec *journal.Record, s store.Step, until int64) StepState {
 	st := StepState{StepNumber: s.Number, StartedAt: message.Millis(s.Started), AgentID: s.Agent, ToolCalls: []CompletedCall{}}
 	if s.Ended != 0 && s.Ended <= until {
 		st.EndedAt = message.Millis(s.Ended)
@@ -154,7 +155,7 @@ func stepState(rec *run.Record, s store.Step, until int64) StepState {
 }
 
 // End is the agent.end event in full, but for the operator's words: whoever may see those reads the state.
-func (form) End(row *store.Run, rec *run.Record, at run.End) (event.Event, error) {
+func (form) End(row *store.Run, rec *journal.Record, at journal.End) (event.Event, error) {
 	res, err := ResultAt(row, rec, at)
 	if err != nil {
 		return event.Event{}, err
@@ -181,7 +182,7 @@ func isoOrNone(ms int64) string {
 type form struct{}
 
 // Expand rebuilds an event whose text a message holds.
-func (form) Expand(row *store.Run, rec *run.Record, e store.Event) (event.Event, error) {
+func (form) Expand(row *store.Run, rec *journal.Record, e store.Event) (event.Event, error) {
 	plain := event.Event{Type: e.Type, Payload: e.Payload}
 	m := rec.At(e.Message)
 	if m == nil {

@@ -7,6 +7,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/id"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/store"
@@ -21,7 +22,7 @@ import (
 //	run 2   desk: (follows) --> clerk: transfer_to_desk --> desk answers    session: desk -> []
 
 // holders are the agents below the run's to which the conversation is given.
-func holders(rec *run.Record) (path []string) {
+func holders(rec *journal.Record) (path []string) {
 	if kept := rec.Slots[store.HoldersSlot]; kept != nil {
 		json.Unmarshal(kept, &path) //nolint:errcheck // ours
 	}
@@ -86,7 +87,7 @@ func (l *loop) given(m *run.Move) (*gift, error) {
 		if k, err := l.ChildOf(&c); err != nil {
 			return nil, fmt.Errorf("%w: %w", run.ErrLeft, err)
 		} else if k != nil {
-			g.output, g.holder = run.Output(k.Row, k.Record), k.Row.Current
+			g.output, g.holder = journal.Output(k.Row, k.Record), k.Row.Current
 			g.path = append([]string{k.Row.Owner}, holders(k.Record)...)
 		}
 		if json.Unmarshal(g.output, &g.text) != nil {

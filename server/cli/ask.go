@@ -9,8 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"agentd/server/journal"
 	"agentd/server/rest"
-	"agentd/server/run"
 )
 
 // An asker asks the person at the terminal about tool calls that wait.
@@ -30,7 +30,7 @@ func (c *call) newAsker() *asker {
 
 // ask asks about each call and returns what was decided; abort says that the whole run is to end. When ctx ends or no
 // more can be read, nothing is decided.
-func (a *asker) ask(ctx context.Context, pending []run.Approval) (decisions []rest.DecisionBody, abort bool) {
+func (a *asker) ask(ctx context.Context, pending []journal.Approval) (decisions []rest.DecisionBody, abort bool) {
 	for _, p := range pending {
 		if a.left[callName(p)] {
 			continue
@@ -73,7 +73,7 @@ const (
 )
 
 // choose asks until the answer is one of those that the call allows.
-func (a *asker) choose(ctx context.Context, p run.Approval) (answer, error) {
+func (a *asker) choose(ctx context.Context, p journal.Approval) (answer, error) {
 	prompt, answers := "[y]es", map[string]answer{"y": permit, "yes": permit}
 	if p.MayHaveHappened() {
 		prompt, answers = "Type again to make it once more", map[string]answer{"again": repeat}
@@ -98,7 +98,7 @@ func (a *asker) line(ctx context.Context, prompt string) (string, error) {
 }
 
 // details are what a person has to know of a call that waits, as indented lines of a terminal.
-func details(p run.Approval, width int) string {
+func details(p journal.Approval, width int) string {
 	var b strings.Builder
 	b.WriteString(arguments(p.Args, width))
 	in := margin{mark: "  ", width: width}

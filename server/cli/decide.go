@@ -9,8 +9,8 @@ import (
 
 	"agentd/server"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/rest"
-	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -53,14 +53,14 @@ func (c *call) decide(ctx context.Context, granted bool) error {
 }
 
 // samePending reports whether two lists of approvals are those of the same moment.
-func samePending(a, b []run.Approval) bool {
-	return slices.EqualFunc(a, b, func(a, b run.Approval) bool { return a.Same(b) && a.RequestedAt == b.RequestedAt })
+func samePending(a, b []journal.Approval) bool {
+	return slices.EqualFunc(a, b, func(a, b journal.Approval) bool { return a.Same(b) && a.RequestedAt == b.RequestedAt })
 }
 
 // decisions are those that the command line asks for.
-func (c *call) decisions(pending []run.Approval, granted bool) ([]rest.DecisionBody, error) {
+func (c *call) decisions(pending []journal.Approval, granted bool) ([]rest.DecisionBody, error) {
 	var waiting []string
-	byName := map[string]run.Approval{}
+	byName := map[string]journal.Approval{}
 	for _, a := range pending {
 		waiting = append(waiting, callName(a))
 		byName[callName(a)] = a
@@ -115,7 +115,7 @@ func (c *call) givenArgs() (json.RawMessage, error) {
 const maxArgs = 1 << 20
 
 // callName is how a command line names a call that waits: its id, after the path of the run that it belongs to.
-func callName(a run.Approval) string {
+func callName(a journal.Approval) string {
 	if a.SubRunToolCallID != "" {
 		return a.SubRunToolCallID + "/" + a.ToolCallID
 	}

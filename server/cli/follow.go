@@ -13,8 +13,8 @@ import (
 	"agentd/server/client"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/rest"
-	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -215,7 +215,7 @@ func (f *follower) take(e *client.Frame) (over bool, err error) {
 }
 
 // ask asks a person, until they have answered or closeQuestion is called.
-func (f *follower) ask(pending []run.Approval) {
+func (f *follower) ask(pending []journal.Approval) {
 	asking, stop := context.WithCancelCause(f.ctx)
 	closed, open := make(chan struct{}), true
 	f.unask = func() {
@@ -277,12 +277,12 @@ func (f *follower) decide(decisions []rest.DecisionBody) {
 func (d *door) decide(ctx context.Context, runID string, decisions []rest.DecisionBody) error {
 	var answer struct {
 		Result struct {
-			State struct{ PendingApprovals []run.Approval }
+			State struct{ PendingApprovals []journal.Approval }
 		}
 	}
 	err := d.Call(ctx, "POST", at("/runs", runID, "/resume"), rest.ResumeBody{Approvals: decisions}, &answer)
 	voted := func(b rest.DecisionBody) bool {
-		return slices.ContainsFunc(answer.Result.State.PendingApprovals, func(a run.Approval) bool {
+		return slices.ContainsFunc(answer.Result.State.PendingApprovals, func(a journal.Approval) bool {
 			return len(a.GrantedBy) > 0 && a.ToolCallID == b.ToolCallID && a.SubRunToolCallID == b.SubRunToolCallID
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"agentd/server/evidence"
+	"agentd/server/journal"
 	"agentd/server/message"
-	kernel "agentd/server/run"
 )
 
 // forge changes members of a bundle and makes all hashes match.
@@ -66,7 +66,7 @@ func TestForgedEvidence(t *testing.T) {
 			_, after, _ := strings.Cut(bundle, `{"index":0,`)
 			_, after, _ = strings.Cut(after, `"toolCallId":"`)
 			call, _, _ := strings.Cut(after, `"`)
-			old, now := kernel.ArgsDigest([]byte(`{"to":"ann"}`)), kernel.ArgsDigest([]byte(`{"to":"eve"}`))
+			old, now := journal.ArgsDigest([]byte(`{"to":"ann"}`)), journal.ArgsDigest([]byte(`{"to":"eve"}`))
 			paid := strings.NewReplacer(`"to":"ann"`, `"to":"eve"`, old, now)
 			only := func(name string) func(string, string) string {
 				return func(member, body string) string {
@@ -141,8 +141,8 @@ func TestApproveOtherArguments(t *testing.T) {
 	if got := read(t, filepath.Join(dir, "paid.txt")); got != `{"amount":50}`+"\n" {
 		t.Errorf("paid: %q", got)
 	}
-	bundle := run("evidence", id).want(t, 0, `"askedSha256":"`+kernel.ArgsDigest([]byte(`{"amount":100}`))+`"`, "").
-		want(t, 0, `"askedArgsDigest":"`+kernel.ArgsDigest([]byte(`{"amount":100}`))+`"`, "").stdout
+	bundle := run("evidence", id).want(t, 0, `"askedSha256":"`+journal.ArgsDigest([]byte(`{"amount":100}`))+`"`, "").
+		want(t, 0, `"askedArgsDigest":"`+journal.ArgsDigest([]byte(`{"amount":100}`))+`"`, "").stdout
 	write(t, filepath.Join(dir, "whole"), bundle)
 	run("evidence", "verify", "whole").want(t, 0, "of 1 of 1 calls shown by the chain", "")
 	for _, change := range [][2]string{{`"amount":50`, `"amount":500`}, {`"amount":100`, `"amount":50`}} {
@@ -150,7 +150,7 @@ func TestApproveOtherArguments(t *testing.T) {
 			if member == "entries" {
 				return body
 			}
-			now := strings.NewReplacer(change[0]+"}", change[1]+"}", kernel.ArgsDigest([]byte("{"+change[0]+"}")), kernel.ArgsDigest([]byte("{"+change[1]+"}")))
+			now := strings.NewReplacer(change[0]+"}", change[1]+"}", journal.ArgsDigest([]byte("{"+change[0]+"}")), journal.ArgsDigest([]byte("{"+change[1]+"}")))
 			return now.Replace(body)
 		}))
 		run("evidence", "verify", "forged").want(t, 1, list.Approvals[0].ToolCallID, "")

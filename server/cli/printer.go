@@ -12,7 +12,7 @@ import (
 	"agentd/server/client"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/run"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
@@ -45,7 +45,7 @@ type ending struct {
 		Output json.RawMessage
 		Status store.Status
 		Error  *agent.RunError
-		State  struct{ PendingApprovals []run.Approval }
+		State  struct{ PendingApprovals []journal.Approval }
 	}
 }
 
@@ -253,7 +253,7 @@ func (c *call) verdict(p *printer, runID string) error {
 }
 
 // tellPending tells on stderr what a run waits for, and the commands to decide with.
-func (c *call) tellPending(runID string, pending []run.Approval) {
+func (c *call) tellPending(runID string, pending []journal.Approval) {
 	for _, a := range pending {
 		fmt.Fprintf(c.stderr, "agentd: %s waits for approval:\n%s", printable(a.ToolName), details(a, columns(c.stderr)))
 	}

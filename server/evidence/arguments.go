@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"agentd/server/event"
-	"agentd/server/run"
+	"agentd/server/journal"
 )
 
 // A toldCall is what a member says of a call beside the journal.
@@ -36,7 +36,7 @@ type toolCall struct {
 }
 
 func (v *verifier) tell(member string, c toolCall, asked, either bool) {
-	v.told = append(v.told, toldCall{member, c.ToolCallID, c.ToolName, run.ArgsDigest(c.Args), asked, either})
+	v.told = append(v.told, toldCall{member, c.ToolCallID, c.ToolName, journal.ArgsDigest(c.Args), asked, either})
 }
 
 // tellState notes what a state says of the calls of its run.
@@ -73,7 +73,7 @@ func (v *verifier) tellEvent(e *eventLine) {
 		v.tell(memberEvents, said.toolCall, true, false)
 	} else if said.Args != nil { // older servers did not show them
 		v.tell(memberEvents, said.toolCall, false, true)
-		if said.ArgsDigest != run.ArgsDigest(said.Args) {
+		if said.ArgsDigest != journal.ArgsDigest(said.Args) {
 			v.bad(memberEvents, "the event %d (%s) has not the digest of the arguments of the call %.128q", e.Seq, e.Type, said.ToolCallID)
 		}
 	}
@@ -81,7 +81,7 @@ func (v *verifier) tellEvent(e *eventLine) {
 
 // asked is the digest of the arguments that the model asked for.
 func (k *callLine) asked() string {
-	var word run.Decided
+	var word journal.Decided
 	if json.Unmarshal(k.Decision, &word) == nil && word.AskedSHA256 != "" {
 		return word.AskedSHA256
 	}

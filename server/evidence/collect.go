@@ -13,7 +13,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
-	"agentd/server/run"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
@@ -124,7 +124,7 @@ func approvalsOf(calls []callLine) []approvalLine {
 	var list []approvalLine
 	for _, k := range calls {
 		a := approvalLine{ToolCallID: k.ToolCallID, ToolName: k.ToolName, Status: "waiting", ArgsSHA256: k.ArgsSHA256, Decision: k.Decision}
-		var word run.Decided
+		var word journal.Decided
 		switch {
 		case len(k.Decision) == 0 && k.Phase != store.CallAwaiting:
 			continue

@@ -7,12 +7,12 @@ import (
 	"slices"
 
 	"agentd/server/audit"
-	"agentd/server/run"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
 // is reports whether it is a decision on a call, and whether the call and the reason are those that it was for.
-func (w word) is(k *callLine, said *run.Decided) (same, bound bool) {
+func (w word) is(k *callLine, said *journal.Decided) (same, bound bool) {
 	same = w.granted == said.Granted && isName(w.by, said.By)
 	return same, same && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && sameReason(w.reason, said.Reason))
 }
@@ -106,7 +106,7 @@ func (v *verifier) words() map[string]*words {
 // decision holds that on a call to what the chain says about it. A request stands for an entry of the decision's own only
 // where the server that it was made to says, in the chain too, that it recorded no tool events.
 func (v *verifier) decision(k callLine, said words) {
-	var is run.Decided
+	var is journal.Decided
 	same := func(w word) bool { same, _ := w.is(&k, &is); return same }
 	bound := func(w word) bool { _, bound := w.is(&k, &is); return bound }
 	switch {
@@ -114,7 +114,7 @@ func (v *verifier) decision(k callLine, said words) {
 		v.bad(memberCalls, "the decision on the call %.128q cannot be read", k.ToolCallID)
 	case is.ArgsSHA256 != k.ArgsSHA256:
 		v.bad(memberCalls, "the decision on the call %.128q was for other arguments", k.ToolCallID)
-	case is.Args != nil && run.ArgsDigest(is.Args) != k.ArgsSHA256:
+	case is.Args != nil && journal.ArgsDigest(is.Args) != k.ArgsSHA256:
 		v.bad(memberCalls, "the decision on the call %.128q gave it other arguments than the digest", k.ToolCallID)
 	case slices.ContainsFunc(said.told, bound):
 		v.report.Decisions++

@@ -6,11 +6,12 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/cassette"
+	"agentd/server/journal"
 	"agentd/server/run"
 )
 
 // decide compares what waits for a person with the recording, and gives the decisions that come next.
-func (p *player) decide(pending []run.Approval) (decisions []run.Decision, by string) {
+func (p *player) decide(pending []journal.Approval) (decisions []run.Decision, by string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stoppedLocked() || len(pending) == 0 {

@@ -12,8 +12,8 @@ import (
 	"agentd/server/cassette"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
-	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -45,7 +45,7 @@ const eventPage = 500
 // A dubbing joins what a run consists of into a recording.
 type dubbing struct {
 	row       *store.Run
-	rec       *run.Record
+	rec       *journal.Record
 	exchanges []agent.Exchange
 	events    []store.Event // those that tell what neither the transcript nor the exchanges do
 	history   []cassette.Past
@@ -74,7 +74,7 @@ func (d *dubbing) load(tx *store.Tx, runs *store.Runs) (err error) {
 		return err
 	}
 	for _, m := range history {
-		e, err := run.DecodeEntry(m)
+		e, err := journal.DecodeEntry(m)
 		if err != nil {
 			return err
 		}
@@ -253,14 +253,14 @@ func (d *dubbing) decided(a *cassette.Approval, step int, ev store.Event, reason
 	if c == nil || c.Decision == nil {
 		return
 	}
-	if last := run.ReadDecided(c); last.At == a.TimestampISO {
+	if last := journal.ReadDecided(c); last.At == a.TimestampISO {
 		a.By, a.Reason = last.By, last.Reason
 	}
 }
 
 func (d *dubbing) result() *cassette.Result {
 	res := &cassette.Result{StepNumber: d.row.Step, Status: string(d.row.Status), TimestampISO: message.Millis(d.row.Finished), Cut: d.cut()}
-	if now, err := agent.ResultAt(d.row, d.rec, run.EndOf(d.row, d.rec, d.row.Finished)); err == nil {
+	if now, err := agent.ResultAt(d.row, d.rec, journal.EndOf(d.row, d.rec, d.row.Finished)); err == nil {
 		res.Output, res.Usage = now.Output, now.Usage
 		if now.Error != nil {
 			res.Error = &cassette.Failure{Code: now.Error.Code, Message: now.Error.Message, Hint: now.Error.Hint}
@@ -274,7 +274,7 @@ func (d *dubbing) cut() bool {
 	if d.row.Status != store.Failed {
 		return d.row.Status == store.Aborted
 	}
-	var failure run.Error
+	var failure journal.Error
 	json.Unmarshal(d.row.Error, &failure) //nolint:errcheck // ours
 	switch failure.Code {
 	case fault.RunAborted.Code, fault.ServerRestarted.Code, fault.CrashLoop.Code, fault.ShutdownTimeout.Code:

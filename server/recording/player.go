@@ -11,9 +11,9 @@ import (
 	"agentd/server/agent"
 	"agentd/server/cassette"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/provider"
-	"agentd/server/run"
 	"agentd/server/tool"
 )
 
@@ -45,7 +45,7 @@ func newPlayer(rec *cassette.Recording) *player {
 	}
 	step := -1
 	for _, a := range rec.Approvals {
-		if a.SubRunToolCallID != "" || a.Asked == run.OutcomeUnknown {
+		if a.SubRunToolCallID != "" || a.Asked == journal.OutcomeUnknown {
 			continue // nothing is of unknown outcome in a replay
 		}
 		p.asked[a.ToolCallID] = true

@@ -18,8 +18,8 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/idem"
+	"agentd/server/journal"
 	"agentd/server/openapi"
-	"agentd/server/run"
 )
 
 // Access says who may use a route: one of the constants, or a scope in the form in which documents show it.
@@ -91,9 +91,9 @@ func (rt Route) Effects() bool { return rt.Method != http.MethodGet }
 // Call is what an endpoint knows beside its input.
 type Call struct {
 	Principal auth.Principal
-	Run       run.Identity  // where the scope is that of its owner
-	Key       *idem.Claim   // of a request with an Idempotency-Key; else nil, whose methods do nothing
-	Request   *gate.Request // receives what the endpoint adds to the entries in the audit chain
+	Run       journal.Identity // where the scope is that of its owner
+	Key       *idem.Claim      // of a request with an Idempotency-Key; else nil, whose methods do nothing
+	Request   *gate.Request    // receives what the endpoint adds to the entries in the audit chain
 
 	weight *weight // of its body; given back when the request ends, or before if it waits for something
 }

@@ -5,13 +5,14 @@ import (
 	"errors"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
 // An Adoption is a run that was begun elsewhere, as the move that writes it, with the children that wait in its calls.
 type Adoption struct {
 	Move     *Move
-	Record   *Record // as it is after the move; see [NewAdoption]
+	Record   *journal.Record // as it is after the move; see [NewAdoption]
 	Children []*Adoption
 
 	number int64
@@ -25,20 +26,20 @@ func NewAdoption(row store.Run, at int64, add func(*Move) error) (*Adoption, err
 	if err == nil {
 		err = m.encode()
 	}
-	return &Adoption{Move: m, Record: (&Record{}).after(m)}, err
+	return &Adoption{Move: m, Record: (&journal.Record{}).After(&m.Change, m.entries)}, err
 }
 
 // Keep sets a slot of the run.
 func (a *Adoption) Keep(s store.Slot, v any) {
 	a.Move.keep(s, v)
-	a.Record = (&Record{Parked: a.Record.Parked}).after(a.Move)
+	a.Record = (&journal.Record{Parked: a.Record.Parked}).After(&a.Move.Change, a.Move.entries)
 }
 
 // Park makes a child wait in a call of the run.
 func (a *Adoption) Park(call int, kid *Adoption) {
 	kid.Move.Run.ParentCall = call
 	a.Children = append(a.Children, kid)
-	a.Record.park(call, &Child{&kid.Move.Run, kid.Record})
+	a.Record.Park(call, &journal.Child{Row: &kid.Move.Run, Record: kid.Record})
 }
 
 // Conclude adds the event that reports how the run stands.
@@ -47,7 +48,7 @@ func (a *Adoption) Conclude(e *Engine) error { return a.Move.conclude(e, a.Recor
 // Adopt writes a run with its children in one transaction, in which room checks that there is room for it and also, if
 // not nil, writes more. Errors: run-exists; server-draining, overloaded, storage-failed.
 func (e *Engine) Adopt(ctx context.Context, a *Adoption, room, also func(*store.Tx) error) error {
-	r := e.newRun(a.Move.Run, &Record{})
+	r := e.newRun(a.Move.Run, &journal.Record{})
 	if err := e.admit(r, false); err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (a *Adoption) publish(e *Engine) {
 	for _, kid := range a.Children {
 		kid.publish(e)
 	}
-	r := e.newRun(a.Move.Run, &Record{})
+	r := e.newRun(a.Move.Run, &journal.Record{})
 	r.committed(a.Move, a.number)
 	r.cancel(nil)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 
 	"agentd/server/event"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
@@ -77,9 +78,9 @@ func (r *Run) happenings(m *Move) (list []Happening) {
 		}
 		switch p.ev.Type {
 		case event.ApprovalGranted, event.ApprovalDenied:
-			word := ReadDecided(c)
+			word := journal.ReadDecided(c)
 			if word.By == "" || word.Granted != (p.ev.Type == event.ApprovalGranted) {
-				word = Decided{By: "abort"} // no decision of an abort is kept, but one of before a crash may be
+				word = journal.Decided{By: "abort"} // no decision of an abort is kept, but one of before a crash may be
 			}
 			h.By, h.GrantedBy, h.Reason, h.AskedDigest = word.By, word.GrantedBy, cmp.Or(h.Reason, word.Reason), word.AskedSHA256
 		case event.ToolEnd:

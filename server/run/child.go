@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -95,7 +96,7 @@ func (r *Run) makeChild(t *task) (*Run, func() error, error) {
 	}
 	kid := r.newChild(store.Run{ID: t.call.Child, Kind: t.parent.Kind, Owner: spec.Owner, Current: spec.Owner, Session: t.parent.Session, User: t.parent.User,
 		InputForm: spec.Form, Usage: zeroUsage, Models: noModels, Created: now(), Parent: t.parent.N, ParentCall: t.call.Index, StartedBy: t.parent.StartedBy},
-		&Record{}, t.call.ID)
+		&journal.Record{}, t.call.ID)
 	if kid.owner.absent() {
 		return nil, nil, fault.New(fault.AgentNotFound, "No agent %q is registered.", spec.Owner)
 	}
@@ -119,7 +120,7 @@ func (r *Run) makeChild(t *task) (*Run, func() error, error) {
 	}, nil
 }
 
-func (r *Run) newChild(row store.Run, rec *Record, callID string) *Run {
+func (r *Run) newChild(row store.Run, rec *journal.Record, callID string) *Run {
 	kid := r.e.newRun(row, rec)
 	kid.cancel(nil)
 	kid.ctx, kid.cancel = context.WithCancelCause(r.ctx)
@@ -140,18 +141,18 @@ func (r *Run) childRun(c *store.Call) (*Run, error) {
 }
 
 // ChildOf reads the child of a call as it is on disk; nil when it was never made.
-func (r *Run) ChildOf(c *store.Call) (*Child, error) {
+func (r *Run) ChildOf(c *store.Call) (*journal.Child, error) {
 	k, _, err := r.readChild(c)
 	return k, err
 }
 
 // readChild reads the child of a call as it is on disk, and how often it was interrupted there; nil when it was never
 // made.
-func (r *Run) readChild(c *store.Call) (*Child, int, error) {
-	k, times := &Child{}, 0
+func (r *Run) readChild(c *store.Call) (*journal.Child, int, error) {
+	k, times := &journal.Child{}, 0
 	err := r.e.opts.Runs.Snapshot(context.WithoutCancel(r.ctx), func(tx *store.Tx) (err error) {
 		if k.Row, err = r.e.opts.Runs.Find(tx, c.Child); err == nil {
-			k.Record, err = Load(tx, r.e.opts.Runs, k.Row)
+			k.Record, err = journal.Load(tx, r.e.opts.Runs, k.Row)
 		}
 		if err == nil {
 			times, _, err = interruptions(tx, r.e.opts.Runs, k.Row)
@@ -199,12 +200,12 @@ func (r *Run) childOutcome(kid *Run, c *store.Call) (s Settled) {
 	label := r.caller().Label(c)
 	switch kid.Row.Status {
 	case store.Completed:
-		s = r.caller().Answer(r, c, Output(&kid.Row, kid.Record))
+		s = r.caller().Answer(r, c, journal.Output(&kid.Row, kid.Record))
 	case store.Aborted:
 		s.Outcome = *message.Fail(c.ID, c.Name, message.AbortedCall, label+" was aborted.", "")
 	default:
 		why := "it failed"
-		if e := new(Error); kid.Row.Error != nil && json.Unmarshal(kid.Row.Error, e) == nil {
+		if e := new(journal.Error); kid.Row.Error != nil && json.Unmarshal(kid.Row.Error, e) == nil {
 			why = e.Message
 		}
 		s.Outcome = *message.Fail(c.ID, c.Name, message.ExecutionFailed, label+" failed: "+why, "")
@@ -212,20 +213,4 @@ func (r *Run) childOutcome(kid *Run, c *store.Call) (s Settled) {
 	s.Outcome.ToolCallID, s.Outcome.ToolName = c.ID, c.Name
 	s.Outcome.DurationMS = max(0, kid.Row.Finished-kid.Row.Created)
 	return s
-}
-
-// Output is what a completed run gives to the run that called it: its final answer, and not what it said on the way.
-func Output(row *store.Run, rec *Record) json.RawMessage {
-	if output := rec.Slots[store.OutputSlot]; output != nil {
-		return output
-	}
-	text := ""
-	for _, e := range slices.Backward(rec.Messages) {
-		if e.Says(row.Owner) { // the last message is the answer, also when it is empty
-			text = e.Message.Content.String()
-			break
-		}
-	}
-	b, _ := message.Encode(text)
-	return b
 }

@@ -11,6 +11,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -28,7 +29,7 @@ type Decision struct {
 	Args json.RawMessage
 }
 
-func (d *Decision) of(a Approval) bool {
+func (d *Decision) of(a journal.Approval) bool {
 	return d.ToolCallID == a.ToolCallID && d.SubRunToolCallID == a.SubRunToolCallID
 }
 
@@ -40,28 +41,6 @@ type Verdict struct {
 	ArgsDigest string
 	Granted    bool
 	Reason     string
-}
-
-// Decided is how a decision is kept in the journal.
-type Decided struct {
-	By         string   `json:"by"` // token:<id>, anonymous, cli or expiry
-	At         string   `json:"at"`
-	Granted    bool     `json:"granted"`
-	Reason     string   `json:"reason,omitempty"`
-	ArgsSHA256 string   `json:"argsSha256"`          // of the arguments that the decision was given for: those of the call
-	GrantedBy  []string `json:"grantedBy,omitempty"` // where several were needed: all who granted it, in order
-
-	// Where the decision changed the arguments: those that it gave the call, and the digest of those that were asked for.
-	Args        json.RawMessage `json:"args,omitempty"`
-	AskedSHA256 string          `json:"askedSha256,omitempty"`
-}
-
-// ReadDecided returns the decision on a call; zero where there is none.
-func ReadDecided(c *store.Call) (word Decided) {
-	if c.Decision != nil {
-		json.Unmarshal(c.Decision, &word) //nolint:errcheck // ours; one that is damaged changes no arguments, and bound finds others
-	}
-	return word
 }
 
 // fits returns why decisions cannot be applied to what the run waits for; nil when they can. Approvals of children are
@@ -86,7 +65,7 @@ func (r *Run) fits(decisions []Decision) error {
 		if !word.Granted {
 			continue
 		}
-		if _, err := r.Record.shown(a); err != nil {
+		if _, err := r.Record.Shown(a); err != nil {
 			r.e.alarm(r.Row.ID, err)
 			return err
 		}
@@ -127,7 +106,7 @@ type decider struct {
 }
 
 // decider finds out whom those count as that pending approvals name.
-func (e *Engine) decider(ctx context.Context, name string, pending []Approval) (decider, error) {
+func (e *Engine) decider(ctx context.Context, name string, pending []journal.Approval) (decider, error) {
 	d := decider{name: name, lineages: map[string]string{}}
 	if e.opts.Lineages == nil {
 		return d, nil
@@ -154,10 +133,10 @@ type ruling struct {
 	by        decider
 	step      int // in which the calls are settled
 	move      *Move
-	pending   []Approval
+	pending   []journal.Approval
 	unmatched []Decision
-	granted   []Approval // calls that the run's program makes itself
-	verdicts  []Verdict  // here and in children
+	granted   []journal.Approval // calls that the run's program makes itself
+	verdicts  []Verdict          // here and in children
 	children  []*ruling
 	moves     bool  // a call was decided for good, here or in a child
 	votes     bool  // an approval counts, but more are needed
@@ -173,7 +152,7 @@ func (r *Run) decide(decisions []Decision, by decider) *ruling {
 		m.Run.Error = nil
 	}
 	m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
-	if !slices.ContainsFunc(r.Record.Calls, OpenRequest) { // else its program counts its steps itself
+	if !slices.ContainsFunc(r.Record.Calls, journal.OpenRequest) { // else its program counts its steps itself
 		d.step = m.Run.Step + 1
 		m.Run.Step = d.step
 		m.Steps = append(m.Steps, store.Step{Number: d.step, Agent: m.Run.Owner, Started: m.At, Resumed: true})
@@ -204,12 +183,12 @@ func (r *Run) decide(decisions []Decision, by decider) *ruling {
 	}
 	d.descend(below)
 	for _, c := range m.Calls {
-		if c.Phase == store.CallDispatching && c.Step == d.step && r.Record.Parked[c.Index] == nil && !Requested(c) {
+		if c.Phase == store.CallDispatching && c.Step == d.step && r.Record.Parked[c.Index] == nil && !journal.Requested(c) {
 			m.Say(event.ToolStart, startedFields{callHead{c.ID, c.Name}, c.Child})
 		}
 	}
 	// Mirrored approvals keep their places in the order of requests.
-	slices.SortStableFunc(d.pending, func(a, b Approval) int { return strings.Compare(a.RequestedAt, b.RequestedAt) })
+	slices.SortStableFunc(d.pending, func(a, b journal.Approval) int { return strings.Compare(a.RequestedAt, b.RequestedAt) })
 	m.keep(store.PendingSlot, d.pending)
 	if len(d.granted) > 0 {
 		m.keep(store.GrantedSlot, append(slices.Clip(r.Record.Granted), d.granted...))
@@ -236,7 +215,7 @@ func (d *ruling) sort(decisions []Decision) (own map[string]Decision, below map[
 }
 
 // vote counts a grant and reports whether more are needed.
-func (d *ruling) vote(a *Approval) (more bool) {
+func (d *ruling) vote(a *journal.Approval) (more bool) {
 	refuse := func(format string, args ...any) bool {
 		d.refused = fault.New(fault.ApproverRefused, format, args...).With("toolCallId", a.ToolCallID)
 		return true
@@ -257,7 +236,7 @@ func (d *ruling) vote(a *Approval) (more bool) {
 
 // changes returns why a decision may not give a call the arguments that it does; nil when it may, or gives none. It puts
 // them into their canonical form, and drops those that the call has already.
-func (d *ruling) changes(a Approval, c *store.Call, word *Decision) error {
+func (d *ruling) changes(a journal.Approval, c *store.Call, word *Decision) error {
 	if word.Args == nil {
 		return nil
 	}
@@ -267,7 +246,7 @@ func (d *ruling) changes(a Approval, c *store.Call, word *Decision) error {
 	switch {
 	case !word.Granted:
 		return refuse("a denial changes nothing.")
-	case Requested(*c):
+	case journal.Requested(*c):
 		return refuse(fmt.Sprintf("the tool %s does not have approval.edit.", c.Name))
 	case a.ApproversNeeded > 1:
 		return refuse(fmt.Sprintf("%d approvers are needed, and each must have seen the same.", a.ApproversNeeded))
@@ -278,43 +257,43 @@ func (d *ruling) changes(a Approval, c *store.Call, word *Decision) error {
 	if err != nil {
 		return refuse(err.Error())
 	}
-	if word.Args = args; ArgsDigest(args) == hex.EncodeToString(c.ArgsHash) {
+	if word.Args = args; journal.ArgsDigest(args) == hex.EncodeToString(c.ArgsHash) {
 		word.Args = nil
 	}
 	return nil
 }
 
 // wait keeps an approval waiting. Its call belongs to the new step, which ends when nothing of it waits any more.
-func (d *ruling) wait(c store.Call, waiting ...Approval) {
+func (d *ruling) wait(c store.Call, waiting ...journal.Approval) {
 	d.pending = append(d.pending, waiting...)
 	c.Step = d.step
 	d.move.Calls = append(d.move.Calls, c)
 }
 
 // rule applies a final decision to a call of the run.
-func (d *ruling) rule(c store.Call, a Approval, word Decision) {
+func (d *ruling) rule(c store.Call, a journal.Approval, word Decision) {
 	r, m, known := d.run, d.move, ""
-	if c.Reason == OutcomeUnknown {
+	if c.Reason == journal.OutcomeUnknown {
 		if known = serverStopped; a.Previous != nil {
 			known = cmp.Or(a.Previous.Known, serverStopped)
 		}
 	}
 	ending := r.Record.Ending
-	if ending != "" && word.Granted && (Requested(c) || !r.caller().Known(&c)) {
+	if ending != "" && word.Granted && (journal.Requested(c) || !r.caller().Known(&c)) {
 		d.refused = fault.New(fault.RunEnding, "The run ends as %s, and agentd cannot make the call %s again.", ending, c.ID).
 			With("runId", r.Row.ID).With("toolCallId", c.ID)
 		return
 	}
 	if !c.Canonical && word.Granted { // an earlier version took it in; from here on it is what was granted
-		c.ArgsHash, c.Canonical = Digest(a.Args)
+		c.ArgsHash, c.Canonical = journal.Digest(a.Args)
 	}
-	kept := Decided{By: d.by.name, At: message.Millis(m.At), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(c.ArgsHash)}
-	if before := ReadDecided(&c); before.Args != nil { // the call has been made with them
+	kept := journal.Decided{By: d.by.name, At: message.Millis(m.At), Granted: word.Granted, Reason: word.Reason, ArgsSHA256: hex.EncodeToString(c.ArgsHash)}
+	if before := journal.ReadDecided(&c); before.Args != nil { // the call has been made with them
 		kept.Args, kept.AskedSHA256 = before.Args, before.AskedSHA256
 	}
 	if word.Args != nil {
 		kept.Args, kept.AskedSHA256 = word.Args, kept.ArgsSHA256
-		c.ArgsHash, c.Canonical = Digest(word.Args)
+		c.ArgsHash, c.Canonical = journal.Digest(word.Args)
 		kept.ArgsSHA256 = hex.EncodeToString(c.ArgsHash)
 	}
 	if a.ApproversNeeded > 1 {
@@ -327,9 +306,9 @@ func (d *ruling) rule(c store.Call, a Approval, word Decision) {
 	d.verdicts = append(d.verdicts, Verdict{r.Row.ID, c.ID, c.Name, kept.ArgsSHA256, word.Granted, word.Reason})
 	m.sayDecided(c.ID, "", word, d.by.name)
 	switch {
-	case Requested(c) && ending != "":
+	case journal.Requested(c) && ending != "":
 		c = acknowledged(c, m.At) // its program is not called any more
-	case Requested(c): // its program learns the decision, whatever it is
+	case journal.Requested(c): // its program learns the decision, whatever it is
 		c.Phase = store.CallDispatching
 		if word.Granted {
 			d.granted = append(d.granted, a)
@@ -394,7 +373,7 @@ func (d *ruling) descend(below map[string][]Decision) {
 		sub := kid.decide(words, d.by)
 		d.refused = sub.refused
 		for _, word := range words {
-			what := Approval{ToolCallID: word.ToolCallID, SubRunToolCallID: word.SubRunToolCallID}
+			what := journal.Approval{ToolCallID: word.ToolCallID, SubRunToolCallID: word.SubRunToolCallID}
 			if !slices.ContainsFunc(sub.pending, what.Same) { // else more approvers are needed
 				m.sayDecided(word.ToolCallID, what.Under(c.ID).SubRunToolCallID, word, d.by.name)
 			}
@@ -415,7 +394,7 @@ func (d *ruling) descend(below map[string][]Decision) {
 }
 
 // under lists the approvals of a child as its parent shows them.
-func under(pending []Approval, callID string) (list []Approval) {
+func under(pending []journal.Approval, callID string) (list []journal.Approval) {
 	for _, a := range pending {
 		list = append(list, a.Under(callID))
 	}

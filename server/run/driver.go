@@ -7,6 +7,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -45,7 +46,7 @@ type Caller interface {
 	// Doubt says what becomes of a call whose outcome is unknown.
 	Doubt(c *store.Call) Doubt
 	// Terms completes an approval with what it takes to grant it.
-	Terms(r *Run, a Approval) Approval
+	Terms(r *Run, a journal.Approval) journal.Approval
 	// Edit checks arguments that a person gives a call instead of its own and returns their canonical form. The text of an
 	// error is the reason for refusing them, as a clause.
 	Edit(c *store.Call, args json.RawMessage) (json.RawMessage, error)
@@ -91,14 +92,6 @@ type Settled struct {
 	Unknown bool
 }
 
-// A Form shows the runs of one kind.
-type Form interface {
-	// End makes the event that reports how a run stood; see [End].
-	End(row *store.Run, rec *Record, at End) (event.Event, error)
-	// Expand rebuilds an event of which a message holds a part.
-	Expand(row *store.Run, rec *Record, e store.Event) (event.Event, error)
-}
-
 // owner returns what a run belongs to; a stand-in whose runs fail where it is not registered any more.
 func (e *Engine) owner(row *store.Run) *Owner {
 	if o := e.opts.Owner(row.Kind, row.Owner); o != nil {
@@ -133,11 +126,11 @@ func (r *Run) caller() Caller {
 // unable is the caller of runs whose owner makes no calls.
 type unable struct{ Driver }
 
-func (unable) Known(*store.Call) bool            { return false }
-func (unable) Doubt(*store.Call) Doubt           { return AskPerson }
-func (unable) Terms(_ *Run, a Approval) Approval { return a }
-func (unable) Label(c *store.Call) string        { return fmt.Sprintf("call of %q", c.Name) }
-func (unable) Forwards(typ string) bool          { return event.ForChildren(typ) }
+func (unable) Known(*store.Call) bool                            { return false }
+func (unable) Doubt(*store.Call) Doubt                           { return AskPerson }
+func (unable) Terms(_ *Run, a journal.Approval) journal.Approval { return a }
+func (unable) Label(c *store.Call) string                        { return fmt.Sprintf("call of %q", c.Name) }
+func (unable) Forwards(typ string) bool                          { return event.ForChildren(typ) }
 func (unable) Job(*Run, store.Call, json.RawMessage) (Job, error) {
 	return Job{Child: &ChildSpec{}}, nil
 }

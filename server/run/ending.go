@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -31,7 +32,7 @@ func (r *Run) End(m *Move, status store.Status, cause error) error {
 	if first && cause != nil {
 		m.Run.Error, _ = message.Encode(r.e.describe(cause))
 	}
-	var unknown []Approval
+	var unknown []journal.Approval
 	if status != store.Completed {
 		var err error
 		if unknown, err = r.close(m, status, cause); err != nil {
@@ -93,7 +94,7 @@ func (r *Run) leave(m *Move) error {
 }
 
 // rest commits a move after which nothing moves the run: it has ended, or waits. The end event reports how it stands.
-func (r *Run) rest(m *Move, pending []Approval) error {
+func (r *Run) rest(m *Move, pending []journal.Approval) error {
 	if len(pending) > 0 || len(r.Record.Pending) > 0 {
 		m.keep(store.PendingSlot, pending)
 		if r.parent == nil && m.Run.Status == store.Awaiting {
@@ -102,7 +103,7 @@ func (r *Run) rest(m *Move, pending []Approval) error {
 			m.expire(nil)
 		}
 	}
-	after := r.Record.after(m)
+	after := r.Record.After(&m.Change, m.entries)
 	if len(pending) == 0 {
 		after.Parked = nil
 	}
@@ -124,7 +125,7 @@ func (r *Run) rest(m *Move, pending []Approval) error {
 func (r *Run) driveEnding() error {
 	var again []store.Call
 	for _, c := range r.Record.Calls {
-		if c.Phase == store.CallDispatching && r.claimed[c.Index] && !Requested(c) {
+		if c.Phase == store.CallDispatching && r.claimed[c.Index] && !journal.Requested(c) {
 			again = append(again, c)
 		}
 	}
@@ -138,7 +139,7 @@ const deniedByEnd, deniedByAbort = "denied automatically, because the run ended"
 
 // close settles what is open of a run that ends, and ends its children. It returns the approvals that remain: of calls,
 // here or below, whose outcome nobody knows.
-func (r *Run) close(m *Move, status store.Status, cause error) (unknown []Approval, err error) {
+func (r *Run) close(m *Move, status store.Status, cause error) (unknown []journal.Approval, err error) {
 	why := deniedByEnd
 	if r.aborting() != nil {
 		why = deniedByAbort
@@ -148,7 +149,7 @@ func (r *Run) close(m *Move, status store.Status, cause error) (unknown []Approv
 		if c.Reported {
 			continue
 		}
-		asked := slices.IndexFunc(r.Record.Pending, func(a Approval) bool { return a.ToolCallID == c.ID && a.SubRunToolCallID == "" })
+		asked := slices.IndexFunc(r.Record.Pending, func(a journal.Approval) bool { return a.ToolCallID == c.ID && a.SubRunToolCallID == "" })
 		switch {
 		case c.Child != "" && c.Phase != store.CallDone:
 			left, err := r.closeChild(m, &c, asked, status, cause, why)
@@ -156,9 +157,9 @@ func (r *Run) close(m *Move, status store.Status, cause error) (unknown []Approv
 				return nil, err
 			}
 			unknown = append(unknown, left...)
-		case c.Phase == store.CallAwaiting && c.Reason == OutcomeUnknown && r.orphan():
+		case c.Phase == store.CallAwaiting && c.Reason == journal.OutcomeUnknown && r.orphan():
 			m.settle(&c, r.Record.Place(&c), unknownOutcome(&c, serverStopped))
-		case c.Phase == store.CallAwaiting && c.Reason != OutcomeUnknown, Requested(c) && c.Phase == store.CallDispatching && c.Attempts == 0:
+		case c.Phase == store.CallAwaiting && c.Reason != journal.OutcomeUnknown, journal.Requested(c) && c.Phase == store.CallDispatching && c.Attempts == 0:
 			r.refuse(m, &c, asked, why)
 		case c.Phase == store.CallDispatching && !r.doubtful(m, &c):
 			m.settle(&c, r.Record.Place(&c), message.Fail(c.ID, c.Name, message.AbortedCall, "The run ended before this call did.", ""))
@@ -178,7 +179,7 @@ func (r *Run) close(m *Move, status store.Status, cause error) (unknown []Approv
 		m.setCall(c)
 	}
 	if len(r.Record.Granted) > 0 {
-		m.keep(store.GrantedSlot, []Approval(nil))
+		m.keep(store.GrantedSlot, []journal.Approval(nil))
 	}
 	return unknown, nil
 }
@@ -190,15 +191,15 @@ func (r *Run) doubtful(m *Move, c *store.Call) bool {
 		return false // the run ends before its turn came
 	}
 	switch doubt := r.caller().Doubt(c); {
-	case doubt == MakeAgain && !Requested(*c):
+	case doubt == MakeAgain && !journal.Requested(*c):
 		return false
-	case Requested(*c) && r.orphan():
+	case journal.Requested(*c) && r.orphan():
 		*c = acknowledged(*c, m.At)
-	case doubt == SettleFailed && !Requested(*c), r.orphan():
+	case doubt == SettleFailed && !journal.Requested(*c), r.orphan():
 		m.settle(c, r.Record.Place(c), unknownOutcome(c, serverStopped))
 	default:
-		c.Phase, c.Reason = store.CallAwaiting, OutcomeUnknown
-		if Requested(*c) {
+		c.Phase, c.Reason = store.CallAwaiting, journal.OutcomeUnknown
+		if journal.Requested(*c) {
 			c.Attempts = 0
 		}
 	}
@@ -218,9 +219,9 @@ func (r *Run) orphan() bool {
 func (r *Run) refuse(m *Move, c *store.Call, asked int, why string) {
 	if asked >= 0 {
 		m.sayDecided(c.ID, "", Decision{Reason: why}, "abort")
-		m.spanApproval(r.Record.Pending[asked], c.Step, Decided{By: "abort", Reason: why})
+		m.spanApproval(r.Record.Pending[asked], c.Step, journal.Decided{By: "abort", Reason: why})
 	}
-	if Requested(*c) {
+	if journal.Requested(*c) {
 		*c = acknowledged(*c, m.At) // no message asked for it, so none answers
 		return
 	}
@@ -231,7 +232,7 @@ func (r *Run) refuse(m *Move, c *store.Call, asked int, why string) {
 
 // closeChild ends the child of a call in a commit of its own, and settles the call, or leaves it waiting with the child.
 // Should a crash come between the two, the child is found ended, or waiting to.
-func (r *Run) closeChild(m *Move, c *store.Call, asked int, status store.Status, cause error, why string) (unknown []Approval, err error) {
+func (r *Run) closeChild(m *Move, c *store.Call, asked int, status store.Status, cause error, why string) (unknown []journal.Approval, err error) {
 	kid, err := r.childRun(c)
 	if err != nil {
 		return nil, err
@@ -253,7 +254,7 @@ func (r *Run) closeChild(m *Move, c *store.Call, asked int, status store.Status,
 	}
 	if !kid.Row.Status.Terminal() {
 		c.Phase = store.CallAwaiting
-		r.Record.park(c.Index, &Child{&kid.Row, kid.Record})
+		r.Record.Park(c.Index, &journal.Child{Row: &kid.Row, Record: kid.Record})
 		unknown = under(kid.Record.Pending, c.ID)
 	}
 	for _, a := range r.Record.Pending {
@@ -429,6 +430,6 @@ func (r *Run) tellInput(m *Move) error {
 
 // doubts reports whether the outcome of a call is unknown, here or below.
 func (r *Run) doubts() bool {
-	return slices.ContainsFunc(r.Record.Pending, Approval.MayHaveHappened) ||
-		slices.ContainsFunc(r.Record.Calls, func(c store.Call) bool { return c.Phase == store.CallAwaiting && c.Reason == OutcomeUnknown })
+	return slices.ContainsFunc(r.Record.Pending, journal.Approval.MayHaveHappened) ||
+		slices.ContainsFunc(r.Record.Calls, func(c store.Call) bool { return c.Phase == store.CallAwaiting && c.Reason == journal.OutcomeUnknown })
 }

@@ -11,13 +11,14 @@ import (
 	"agentd/metrics"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
 // Options are what an engine works with.
 type Options struct {
 	Owner    func(kind, id string) *Owner // nil: there is none
-	Forms    map[string]Form              // by kind of run
+	Forms    map[string]journal.Form      // by kind of run
 	Runs     *store.Runs
 	Sessions *store.Sessions
 	Hub      *hub.Hub
@@ -39,6 +40,7 @@ type Options struct {
 
 // Engine moves runs. It is safe for concurrent use. Its goroutines, one per run that moves, end with [Engine.Drain].
 type Engine struct {
+	*journal.Reader
 	opts Options
 	log  *slog.Logger
 
@@ -46,7 +48,6 @@ type Engine struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	moving sync.WaitGroup
-	known  identities
 	timers timers
 
 	altered atomic.Int64 // stored calls that were found changed
@@ -69,17 +70,9 @@ func New(o Options) *Engine {
 		o.Redact = func(s string) string { return s }
 	}
 	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
-	e := &Engine{opts: o, log: o.Logger, live: map[string]*Run{}, hushed: map[string][]*Run{}}
+	e := &Engine{Reader: journal.NewReader(o.Runs, o.Forms), opts: o, log: o.Logger, live: map[string]*Run{}, hushed: map[string][]*Run{}}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
-}
-
-// Runs is the repository of runs.
-func (e *Engine) Runs() *store.Runs { return e.opts.Runs }
-
-// form shows a run; an unknown kind is shown as an agent's.
-func (e *Engine) form(row *store.Run) Form {
-	return cmp.Or(e.opts.Forms[row.Kind], e.opts.Forms["agent"])
 }
 
 // admit takes a place among the moving runs; force also beyond their number, for runs that exist already.

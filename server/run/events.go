@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"agentd/server/event"
+	"agentd/server/journal"
 	"agentd/server/message"
 )
 
@@ -40,7 +41,7 @@ type approvalFields struct {
 }
 
 // sayRequested adds tool.approval.requested, which shows all that a person needs to decide.
-func (m *Move) sayRequested(a Approval) {
+func (m *Move) sayRequested(a journal.Approval) {
 	m.Say(event.ApprovalRequested, struct {
 		approvalFields
 		ToolName   string          `json:"toolName"`

@@ -7,6 +7,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/hub"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
@@ -22,22 +23,6 @@ type forwarded struct {
 	agent  string
 	seq    int // of the child's event; 0: it is transient
 	ev     event.Event
-}
-
-// forwardedFields is how a forwarded event is stored: it names the event that it wraps.
-type forwardedFields struct {
-	ToolCallID string `json:"toolCallId"`
-	AgentName  string `json:"agentName"`
-	Run        int64  `json:"run"`
-	Seq        int    `json:"seq"`
-}
-
-func subagentEvent(callID, agent string, inner json.RawMessage) event.Event {
-	return event.New(event.SubagentEvent, struct {
-		ToolCallID string          `json:"toolCallId"`
-		AgentName  string          `json:"agentName"`
-		Event      json.RawMessage `json:"event"`
-	}{callID, agent, inner})
 }
 
 // maxInbox is how many events of children may wait for the parent.
@@ -58,12 +43,12 @@ func (r *Run) passUp(ev event.Event, pos hub.Position) {
 
 // forward adds a child's event to a move.
 func (m *Move) forward(f forwarded) {
-	ev := subagentEvent(f.callID, f.agent, f.ev.Payload)
+	ev := journal.SubagentEvent(f.callID, f.agent, f.ev.Payload)
 	if f.seq == 0 {
 		m.Transient(ev)
 		return
 	}
-	m.Emit(ev, -1, forwardedFields{f.callID, f.agent, f.kid, f.seq})
+	m.Emit(ev, -1, journal.Forwarded{ToolCallID: f.callID, AgentName: f.agent, Run: f.kid, Seq: f.seq})
 }
 
 // gather takes what waits in the inbox into a move, up to its capacity.
@@ -98,7 +83,7 @@ func (r *Run) catchUp(parent int64) error {
 	after := 0
 	err := r.e.opts.Runs.View(ctx, func(tx *store.Tx) error {
 		return r.e.opts.Runs.EachOfType(tx, parent, event.SubagentEvent, func(payload json.RawMessage) error {
-			var f forwardedFields
+			var f journal.Forwarded
 			err := json.Unmarshal(payload, &f)
 			if f.Run == r.Row.N {
 				after = max(after, f.Seq)

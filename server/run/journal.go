@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"agentd/server/event"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/transcript"
 	"agentd/store"
@@ -34,7 +35,7 @@ type Wish struct {
 func (r *Run) Claim(m *Move, step store.Step, asked int, calls []Wish) error {
 	m.Steps = append(m.Steps, step)
 	for _, w := range calls {
-		hash, canonical := Digest(w.Args)
+		hash, canonical := journal.Digest(w.Args)
 		c := store.Call{Index: m.Run.Calls, Step: step.Number, Origin: step.Number, ID: w.ID, Name: w.Name, Phase: store.CallDispatching,
 			ArgsHash: hash, Canonical: canonical, Asked: asked, Answered: -1, Attempts: 1, Claimed: m.At}
 		place := m.Run.Messages // reserved, so that outcomes lie in call order
@@ -73,23 +74,13 @@ func (m *Move) settle(c *store.Call, place int, o *message.Outcome) {
 	m.Progress()
 	c.Phase, c.Answered, c.Settled, c.Reason = store.CallDone, place, m.At, ""
 	msg := transcript.Answer(o)
-	if args := ReadDecided(c).Args; args != nil {
+	if args := journal.ReadDecided(c).Args; args != nil {
 		msg.Content.Text += "\n\n[A person allowed this call with other arguments: " + string(args) + "]"
 		m.MessageAt(place, msg, o)
 		return
 	}
 	body, err := message.Encode(o)
 	m.put(place, msg, o, body, err)
-}
-
-// OpenCalls is the number of calls of a step whose outcome has not been reported.
-func (rec *Record) OpenCalls(step int) (n int) {
-	for i := range rec.Calls {
-		if c := &rec.Calls[i]; c.Step == step && !c.Reported {
-			n++
-		}
-	}
-	return n
 }
 
 // Open returns the calls of a step that are to be dispatched. What an earlier process has left open it counts, settles or
@@ -138,7 +129,7 @@ func (r *Run) uncertain(m *Move, c *store.Call, known string) bool {
 	case SettleFailed:
 		m.settle(c, r.Record.Place(c), unknownOutcome(c, known))
 	default:
-		c.Phase, c.Reason = store.CallAwaiting, OutcomeUnknown
+		c.Phase, c.Reason = store.CallAwaiting, journal.OutcomeUnknown
 		if r.unknown == nil {
 			r.unknown = map[int]string{}
 		}
@@ -192,7 +183,7 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 		delete(r.claimed, c.Index) // from here on, it may have had its effect
 		t := task{call: c, parent: r.Row, kid: r.decided[c.Index]}
 		delete(r.decided, c.Index)
-		args, err := r.Record.bound(&c)
+		args, err := r.Record.Bound(&c)
 		if t.altered = err; err != nil && c.Child == "" {
 			r.e.alarm(r.Row.ID, err)
 		}
@@ -282,7 +273,7 @@ func (r *Run) take(w *work, only bool) error {
 	}
 	if w.kid != nil && w.kid.Row.Status.Parked() {
 		c.Phase = store.CallAwaiting
-		r.Record.park(c.Index, &Child{&w.kid.Row, w.kid.Record})
+		r.Record.Park(c.Index, &journal.Child{Row: &w.kid.Row, Record: w.kid.Record})
 	} else {
 		o := &w.res.Outcome
 		status := "success"
@@ -359,13 +350,13 @@ func (r *Run) Report(step store.Step) (rep Report, parked bool, err error) {
 	for i, c := range calls {
 		calls[i] = m.Call(c)
 	}
-	var pending []Approval
+	var pending []journal.Approval
 	for _, c := range calls {
 		switch {
 		case c.Step != step.Number || c.Reported:
 		case c.Phase == store.CallDone:
 			m.report(r, &c)
-		case c.Phase == store.CallAwaiting && rep.Ending != nil && c.Reason == OutcomeUnknown:
+		case c.Phase == store.CallAwaiting && rep.Ending != nil && c.Reason == journal.OutcomeUnknown:
 			rep.doubts = true // the end asks about it
 		case c.Phase == store.CallAwaiting:
 			for _, want := range r.wanted(&c, m.At) {
@@ -409,7 +400,7 @@ func (r *Run) EndReport(rep Report, step store.Step) (ended bool, err error) {
 }
 
 // wanted lists the approvals that a waiting call needs: its own, or those of its child under the call's path.
-func (r *Run) wanted(c *store.Call, at int64) (list []Approval) {
+func (r *Run) wanted(c *store.Call, at int64) (list []journal.Approval) {
 	if k := r.Record.Parked[c.Index]; k != nil {
 		for _, p := range k.Record.Pending {
 			list = append(list, p.Under(c.ID))
@@ -417,14 +408,14 @@ func (r *Run) wanted(c *store.Call, at int64) (list []Approval) {
 		return list
 	}
 	want := r.caller().Terms(r, r.asks(c, r.Record.Call(c).Args, at))
-	if c.Reason == OutcomeUnknown {
+	if c.Reason == journal.OutcomeUnknown {
 		want.ExpiresAt = "" // only a person settles what may have happened
 	}
-	return []Approval{want}
+	return []journal.Approval{want}
 }
 
 // Park commits a move after which the run waits for approvals.
-func (r *Run) Park(m *Move, pending []Approval) error {
+func (r *Run) Park(m *Move, pending []journal.Approval) error {
 	m.Run.Status = store.Awaiting
 	return r.rest(m, pending)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"agentd/server/event"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/trace"
 	"agentd/server/transcript"
@@ -19,8 +20,8 @@ type Move struct {
 	store.Change
 	At int64 // milliseconds since 1970
 
-	entries  []Entry     // the messages of the change, decoded
-	events   []published // the events of the change, and transient ones among them
+	entries  []journal.Entry // the messages of the change, decoded
+	events   []published     // the events of the change, and transient ones among them
 	spans    []trace.Span
 	past     *past // the history, when the move begins a run of a session
 	used     *usage
@@ -70,7 +71,7 @@ func (m *Move) Progress() { m.progress, m.Run.Attempt = true, 1 }
 func (m *Move) Also(fn func(*store.Tx) error) { m.also = fn }
 
 // Emit adds a durable event. When a message of the run at index holds a part of it, kept is stored in the place of its
-// fields, and the [Form] of the run rebuilds it; -1 and nil store all of it.
+// fields, and the [journal.Form] of the run rebuilds it; -1 and nil store all of it.
 func (m *Move) Emit(ev event.Event, index int, kept any) {
 	payload := ev.Payload
 	if kept != nil {
@@ -130,7 +131,7 @@ func (m *Move) put(index int, msg message.Message, o *message.Outcome, body []by
 	}
 	m.Messages = append(m.Messages, store.Message{Index: index, Role: string(msg.Role), Tokens: transcript.Tokens(msg), At: m.At, Body: body,
 		Private: msg.Role == message.System})
-	m.entries = append(m.entries, Entry{Index: index, At: m.At, Message: msg, Outcome: o})
+	m.entries = append(m.entries, journal.Entry{Index: index, At: m.At, Message: msg, Outcome: o})
 }
 
 // DropCalls takes the calls that are never made out of the assistant message at an index of this move, so that the
@@ -271,12 +272,12 @@ func (m *Move) Outcome(r *Run, c *store.Call) *message.Outcome {
 }
 
 // conclude adds the event that reports how the run stands after the move; after is its record then.
-func (m *Move) conclude(e *Engine, after *Record) error {
+func (m *Move) conclude(e *Engine, after *journal.Record) error {
 	if err := m.encode(); err != nil {
 		return err
 	}
-	at := EndOf(&m.Run, after, m.At)
-	ev, err := e.form(&m.Run).End(&m.Run, after, at)
+	at := journal.EndOf(&m.Run, after, m.At)
+	ev, err := e.Form(&m.Run).End(&m.Run, after, at)
 	if err != nil {
 		return err
 	}
@@ -284,6 +285,6 @@ func (m *Move) conclude(e *Engine, after *Record) error {
 	if err != nil {
 		return err
 	}
-	m.add(ev, -1, stored, lifecycleOf(m.Run.Status))
+	m.add(ev, -1, stored, journal.Lifecycle(m.Run.Status))
 	return nil
 }

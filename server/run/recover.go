@@ -9,6 +9,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
@@ -51,10 +52,10 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 			if err != nil || row.Status != store.Awaiting {
 				continue
 			}
-			var rec *Record
-			if rec, err = loadWaiting(tx, e.opts.Runs, row); err == nil {
+			var rec *journal.Record
+			if rec, err = journal.LoadWaiting(tx, e.opts.Runs, row); err == nil {
 				for _, a := range rec.Pending {
-					if _, mismatch := rec.shown(a); mismatch != nil {
+					if _, mismatch := rec.Shown(a); mismatch != nil {
 						alarms[row.ID] = mismatch
 					}
 				}
@@ -116,8 +117,8 @@ func (e *Engine) orphans(tx *store.Tx) (rows []*store.Run, err error) {
 		if parent, err = e.opts.Runs.Number(tx, row.Parent); err != nil || parent.Status != store.Aborted {
 			return false
 		}
-		var held []Approval
-		held, err = pendingOf(tx, e.opts.Runs, parent)
+		var held []journal.Approval
+		held, err = journal.PendingOf(tx, e.opts.Runs, parent)
 		return len(held) > 0
 	})
 	return rows, err

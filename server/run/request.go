@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -19,23 +20,17 @@ import (
 // The grant is marked as handed over in a commit before the program is called. Whoever drives the run and finds such a
 // mark does not know what became of the call, and a person decides again.
 
-// Requested reports whether the program of a run asked for a call that it makes itself, so that no message holds it.
-func Requested(c store.Call) bool { return c.Asked < 0 }
-
-// OpenRequest reports whether a call that its program makes itself waits, or was decided on and not acted upon.
-func OpenRequest(c store.Call) bool { return Requested(c) && c.Phase != store.CallDone }
-
 func acknowledged(c store.Call, at int64) store.Call {
 	c.Phase, c.Settled, c.Reason, c.Reported = store.CallDone, at, "", true
 	return c
 }
 
 // Request adds calls that a run's program wants to make itself, and returns all that wait then.
-func (m *Move) Request(r *Run, asked []Approval) []Approval {
+func (m *Move) Request(r *Run, asked []journal.Approval) []journal.Approval {
 	pending := slices.Clone(r.Record.Pending)
 	for _, a := range asked {
 		a.RequestedAt, a.RequestedBy, a.RequestedByAgent = message.Millis(m.At), cmp.Or(r.Row.StartedBy, Anonymous), r.Row.Owner
-		hash, canonical := Digest(a.Args)
+		hash, canonical := journal.Digest(a.Args)
 		m.Calls = append(m.Calls, store.Call{Index: m.Run.Calls, ID: a.ToolCallID, Name: a.ToolName, Phase: store.CallAwaiting,
 			ArgsHash: hash, Canonical: canonical, Asked: -1, Answered: -1, Claimed: m.At})
 		m.Run.Calls++
@@ -48,9 +43,9 @@ func (m *Move) Request(r *Run, asked []Approval) []Approval {
 
 // Doubt makes the grants that were handed over by a process that has ended wait for a decision again, and returns all
 // that waits then.
-func (m *Move) Doubt(r *Run) (pending []Approval) {
+func (m *Move) Doubt(r *Run) (pending []journal.Approval) {
 	pending = slices.Clone(r.Record.Pending)
-	unknown := func(a Approval) bool {
+	unknown := func(a journal.Approval) bool {
 		c := r.Record.CallByID(a.ToolCallID)
 		return c != nil && c.Phase == store.CallDispatching && c.Attempts > 0
 	}
@@ -59,7 +54,7 @@ func (m *Move) Doubt(r *Run) (pending []Approval) {
 			continue
 		}
 		c := *r.Record.CallByID(a.ToolCallID)
-		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, OutcomeUnknown, 0
+		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, journal.OutcomeUnknown, 0
 		m.Calls = append(m.Calls, c)
 		again := r.asks(&c, a.Args, m.At)
 		m.sayRequested(again)
@@ -76,10 +71,10 @@ func (m *Move) Doubt(r *Run) (pending []Approval) {
 func (r *Run) HandOver() (decisions []Decision, err error) {
 	m := r.Move()
 	for _, c := range r.Record.Calls {
-		if !Requested(c) || c.Phase != store.CallDispatching {
+		if !journal.Requested(c) || c.Phase != store.CallDispatching {
 			continue
 		}
-		var d Decided
+		var d journal.Decided
 		if err := json.Unmarshal(c.Decision, &d); err != nil {
 			return nil, err
 		}
@@ -88,7 +83,7 @@ func (r *Run) HandOver() (decisions []Decision, err error) {
 		case d.Granted:
 			c.Attempts, word.Reason = 1, ""
 			m.Calls = append(m.Calls, c)
-		case c.Reason == OutcomeUnknown:
+		case c.Reason == journal.OutcomeUnknown:
 			word.Reason = denied(&c, d.Reason, serverStopped).Message
 		}
 		decisions = append(decisions, word)
@@ -102,11 +97,11 @@ func (r *Run) HandOver() (decisions []Decision, err error) {
 // Acknowledge settles the decisions that the run's program was told: it has continued since.
 func (m *Move) Acknowledge(r *Run) {
 	for _, c := range r.Record.Calls {
-		if Requested(c) && c.Phase == store.CallDispatching {
+		if journal.Requested(c) && c.Phase == store.CallDispatching {
 			m.Calls = append(m.Calls, acknowledged(c, m.At))
 		}
 	}
 	if len(r.Record.Granted) > 0 {
-		m.keep(store.GrantedSlot, []Approval(nil))
+		m.keep(store.GrantedSlot, []journal.Approval(nil))
 	}
 }

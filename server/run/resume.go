@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
@@ -145,9 +145,9 @@ func (e *Engine) Suspended(ctx context.Context, runID string) (*store.Run, error
 	case store.Awaiting:
 		return row, nil
 	case store.Aborted:
-		var held []Approval
+		var held []journal.Approval
 		err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-			held, err = pendingOf(tx, e.opts.Runs, row)
+			held, err = journal.PendingOf(tx, e.opts.Runs, row)
 			return err
 		})
 		if err != nil || len(held) > 0 {
@@ -182,24 +182,9 @@ func (e *Engine) Askers(ctx context.Context, runID string, decisions []Decision)
 	var owners []string
 	for _, d := range decisions {
 		if d.SubRunToolCallID != "" {
-			owners = append(owners, rec.askers(d.SubRunToolCallID)...)
+			owners = append(owners, rec.Askers(d.SubRunToolCallID)...)
 		}
 	}
 	slices.Sort(owners)
 	return slices.Compact(owners), nil
-}
-
-// askers are the owners of the children that a path of calls leads to; several, where ids of calls repeat.
-func (rec *Record) askers(path string) (owners []string) {
-	head, rest, deeper := strings.Cut(path, "/")
-	for i, k := range rec.Parked {
-		switch {
-		case rec.Calls[i].ID != head:
-		case deeper:
-			owners = append(owners, k.Record.askers(rest)...)
-		default:
-			owners = append(owners, k.Row.Owner)
-		}
-	}
-	return owners
 }

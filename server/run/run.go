@@ -15,6 +15,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -26,8 +27,8 @@ const Grace = 5 * time.Second
 // A Run is a run that one goroutine moves. Only that goroutine, and the driver on it, uses its exported fields and
 // methods; [Run.Transient] and [Run.Context] may be used from any.
 type Run struct {
-	Row    store.Run // as of the last commit; not to be changed. Others read it under order.
-	Record *Record   // likewise
+	Row    store.Run       // as of the last commit; not to be changed. Others read it under order.
+	Record *journal.Record // likewise
 
 	e     *Engine
 	id    string // as in Row, for any goroutine
@@ -67,8 +68,8 @@ type Run struct {
 // ID returns the run's id. Any goroutine may call it.
 func (r *Run) ID() string { return r.id }
 
-func (e *Engine) newRun(row store.Run, rec *Record) *Run {
-	r := &Run{e: e, id: row.ID, owner: e.owner(&row), Row: row, Record: rec, done: make(chan struct{}), seq: row.Events, latest: rec.latest(&row)}
+func (e *Engine) newRun(row store.Run, rec *journal.Record) *Run {
+	r := &Run{e: e, id: row.ID, owner: e.owner(&row), Row: row, Record: rec, done: make(chan struct{}), seq: row.Events, latest: rec.Latest(&row)}
 	r.used, _ = decodeUsage(&row) // a damaged one fails at the first read that shows it
 	r.used = cmp.Or(r.used, &usage{models: map[string]message.ModelUsage{}})
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
@@ -239,11 +240,14 @@ func (r *Run) committed(m *Move, n int64) {
 	r.Row = m.Run
 	r.Row.N = n
 	r.Row.Version++
-	r.Record.apply(m)
+	r.Record.Apply(&m.Change, m.entries)
+	if m.past != nil {
+		r.Record.History = m.past.messages
+	}
 	if m.used != nil {
 		r.used = m.used
 	}
-	if lifecycleOf(m.Run.Status) != "" {
+	if journal.Lifecycle(m.Run.Status) != "" {
 		r.e.vacate(r)
 	}
 	r.uncounted += m.uncounted - m.counted
@@ -310,17 +314,6 @@ func (v view) lifecycle(l string) string {
 		return ""
 	}
 	return l
-}
-
-// lifecycleOf is the status of a lifecycle frame; empty while the run moves.
-func lifecycleOf(s store.Status) string {
-	switch {
-	case s.Parked():
-		return "paused"
-	case s.Terminal():
-		return string(s)
-	}
-	return ""
 }
 
 // advance moves the run until it ends, waits or is left.
@@ -407,32 +400,12 @@ func (r *Run) count() {
 }
 
 // describe is an error as a run shows it.
-func (e *Engine) describe(err error) *Error {
+func (e *Engine) describe(err error) *journal.Error {
 	f := fault.Of(err)
 	if f.Kind == fault.Internal { // nobody classified it, but it is the program's own and not a secret of the server
-		return &Error{Message: Clip(e.opts.Redact(err.Error()), 2000), Code: fault.Unknown.Code, Hint: fault.Unknown.Hint}
+		return &journal.Error{Message: journal.Clip(e.opts.Redact(err.Error()), 2000), Code: fault.Unknown.Code, Hint: fault.Unknown.Hint}
 	}
-	return &Error{Message: e.opts.Redact(f.Message), Code: f.Kind.Code, Hint: f.NextStep()}
-}
-
-// Clip cuts a text to at most n bytes, with an ellipsis in the place of the rest.
-func Clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n] + "…"
-}
-
-// Millis returns the milliseconds since 1970 of a time as run states show it; 0 for any other text.
-func Millis(text string) int64 {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return 0
-	}
-	return at.UnixMilli()
+	return &journal.Error{Message: e.opts.Redact(f.Message), Code: f.Kind.Code, Hint: f.NextStep()}
 }
 
 func now() int64 { return time.Now().UnixMilli() }
@@ -452,4 +425,4 @@ func (r *Run) Sessions() *store.Sessions { return r.e.opts.Sessions }
 func (r *Run) Redact(s string) string { return r.e.opts.Redact(s) }
 
 // Describe is an error as a run shows it.
-func (r *Run) Describe(err error) *Error { return r.e.describe(err) }
+func (r *Run) Describe(err error) *journal.Error { return r.e.describe(err) }

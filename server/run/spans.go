@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/trace"
 	"agentd/store"
@@ -44,7 +45,7 @@ func (m *Move) spanEnd(steps []store.Step) {
 	s.Public("agent.id", m.Run.Owner)
 	s.Internal("session.id", m.Run.Session)
 	s.Internal("user.id", m.Run.User)
-	if e := new(Error); m.Run.Error != nil && json.Unmarshal(m.Run.Error, e) == nil {
+	if e := new(journal.Error); m.Run.Error != nil && json.Unmarshal(m.Run.Error, e) == nil {
 		s.Public("error.code", e.Code)
 		s.StatusMessage = e.Message
 	}
@@ -103,8 +104,8 @@ func (m *Move) spanCall(w *work, c *store.Call) {
 }
 
 // spanApproval adds the span of an approval that was given or refused; step is 0 where a program asked for it.
-func (m *Move) spanApproval(a Approval, step int, d Decided) {
-	s := trace.Span{Type: trace.Approval, Name: a.ToolName, Status: trace.OK, Start: nanos(Millis(a.RequestedAt)), End: nanos(m.At)}
+func (m *Move) spanApproval(a journal.Approval, step int, d journal.Decided) {
+	s := trace.Span{Type: trace.Approval, Name: a.ToolName, Status: trace.OK, Start: nanos(journal.Millis(a.RequestedAt)), End: nanos(m.At)}
 	s.Public("tool.name", a.ToolName)
 	s.Public("tool.callId", a.ToolCallID)
 	s.Public("approval.granted", d.Granted)
@@ -123,7 +124,7 @@ func (m *Move) spanResumed(r *Run, why string) {
 	run := trace.ID(m.Run.N, trace.OfRun, 0)
 	since := int64(0)
 	for _, a := range r.Record.Pending {
-		if at := Millis(a.RequestedAt); at != 0 && (since == 0 || at < since) {
+		if at := journal.Millis(a.RequestedAt); at != 0 && (since == 0 || at < since) {
 			since = at
 		}
 	}

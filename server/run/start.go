@@ -11,6 +11,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/id"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -65,7 +66,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 		return nil, fault.Invalid("The session id is not valid.", fault.At("has 1 to 128 characters of A-Z a-z 0-9 _ -", "sessionId"))
 	}
 	r := e.newRun(store.Run{ID: id.New(), Kind: req.Kind, Owner: req.Owner, Current: req.Owner, Session: req.SessionID, User: req.UserID, Origin: req.Origin,
-		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now(), StartedBy: cmp.Or(req.By, Anonymous)}, &Record{})
+		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now(), StartedBy: cmp.Or(req.By, Anonymous)}, &journal.Record{})
 	if req.By != "" && req.By != Anonymous {
 		r.pays = cmp.Or(req.Lineage, req.By) // so that nobody looks it up
 	}
@@ -216,7 +217,7 @@ func (e *Engine) readPast(tx *store.Tx, session string, owner *Owner) (p *past, 
 	}
 	stored, err := e.opts.Runs.History(tx, session, p.after, p.to)
 	for _, s := range stored {
-		m, err := DecodeEntry(s)
+		m, err := journal.DecodeEntry(s)
 		if err != nil {
 			return nil, err
 		}
@@ -267,23 +268,23 @@ func (h *Handle) Status() store.Status { return h.status }
 
 // Wait blocks until the run has ended or waits, and returns how it stands then. When ctx ends first, the run continues and
 // the error is ctx's cause. A status of running says that the server is stopping and the run continues later.
-func (h *Handle) Wait(ctx context.Context) (*store.Run, *Record, End, error) {
+func (h *Handle) Wait(ctx context.Context) (*store.Run, *journal.Record, journal.End, error) {
 	if h.waiting {
 		return h.run.e.Wait(ctx, h.ID)
 	}
 	select {
 	case <-h.run.done:
 	case <-ctx.Done():
-		return nil, nil, End{}, context.Cause(ctx)
+		return nil, nil, journal.End{}, context.Cause(ctx)
 	}
 	row, rec := &h.run.Row, h.run.Record
-	return row, rec, EndOf(row, rec, max(h.run.endedAt, row.Finished)), nil
+	return row, rec, journal.EndOf(row, rec, max(h.run.endedAt, row.Finished)), nil
 }
 
 // Wait is [Handle.Wait] for any run, also one that this process takes up later: it watches the run's events. Further
 // errors: run-not-found, and server-draining when the server stops first.
-func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *Record, End, error) {
-	failed := func(err error) (*store.Run, *Record, End, error) { return nil, nil, End{}, err }
+func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *journal.Record, journal.End, error) {
+	failed := func(err error) (*store.Run, *journal.Record, journal.End, error) { return nil, nil, journal.End{}, err }
 	row, err := e.Find(ctx, runID)
 	if err != nil {
 		return failed(err)
@@ -295,8 +296,8 @@ func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *Record, E
 		if err != nil {
 			return failed(err)
 		}
-		if lifecycleOf(row.Status) != "" {
-			return row, rec, EndOf(row, rec, now()), nil
+		if journal.Lifecycle(row.Status) != "" {
+			return row, rec, journal.EndOf(row, rec, now()), nil
 		}
 		for ended := false; !ended; {
 			batch, err := sub.Next(ctx)

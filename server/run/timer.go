@@ -8,6 +8,7 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -99,7 +100,7 @@ func (e *Engine) expired(runID string) error {
 	var over []Decision
 	if row.Status == store.Awaiting {
 		for _, a := range rec.Pending {
-			if at := Millis(a.ExpiresAt); at != 0 && at <= now() {
+			if at := journal.Millis(a.ExpiresAt); at != 0 && at <= now() {
 				over = append(over, Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID,
 					Reason: "nobody decided before " + message.Millis(at)})
 			}
@@ -130,10 +131,10 @@ func ignore(err error) error {
 const expiry = "expiry"
 
 // expire sets the timer of a move to the first of its approvals that expires; none clears it.
-func (m *Move) expire(pending []Approval) {
+func (m *Move) expire(pending []journal.Approval) {
 	first := int64(0)
 	for _, a := range pending {
-		if at := Millis(a.ExpiresAt); at != 0 && (first == 0 || at < first) {
+		if at := journal.Millis(a.ExpiresAt); at != 0 && (first == 0 || at < first) {
 			first = at
 		}
 	}

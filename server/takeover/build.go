@@ -7,6 +7,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/id"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/runstate"
@@ -23,7 +24,7 @@ func (t *takeover) build(st *runstate.State, parent *newcomer) (*newcomer, error
 	}
 	orderSubRuns(st)
 	for i := range st.PendingApprovals {
-		st.PendingApprovals[i].ArgsDigest = run.ArgsDigest(st.PendingApprovals[i].Args)
+		st.PendingApprovals[i].ArgsDigest = journal.ArgsDigest(st.PendingApprovals[i].Args)
 	}
 	l := layoutOf(st, live)
 	if len(st.UsageByModel) == 0 {
@@ -31,7 +32,7 @@ func (t *takeover) build(st *runstate.State, parent *newcomer) (*newcomer, error
 	}
 	row := store.Run{ID: st.ID, Kind: "agent", Owner: st.AgentID, Current: st.CurrentAgentID, Session: st.SessionID, User: st.UserID,
 		Status: store.Status(st.Status), Attempt: 1, Messages: l.size, Calls: len(l.journal), InputForm: "messages",
-		Created: run.Millis(st.StartedAt), Started: run.Millis(st.StartedAt), Finished: run.Millis(st.FinishedAt), StartedBy: t.by}
+		Created: journal.Millis(st.StartedAt), Started: journal.Millis(st.StartedAt), Finished: journal.Millis(st.FinishedAt), StartedBy: t.by}
 	n := &newcomer{st: st, reg: t.e.Agents().Agent(st.AgentID), live: live}
 	var err error
 	n.Adoption, err = run.NewAdoption(row, t.at, func(m *run.Move) error {
@@ -69,7 +70,7 @@ func orderSubRuns(st *runstate.State) {
 
 func (n *newcomer) addSteps(m *run.Move) error {
 	for _, s := range n.st.Steps {
-		row := store.Step{Number: s.StepNumber, Agent: s.AgentID, Started: run.Millis(s.StartedAt), Ended: run.Millis(s.EndedAt)}
+		row := store.Step{Number: s.StepNumber, Agent: s.AgentID, Started: journal.Millis(s.StartedAt), Ended: journal.Millis(s.EndedAt)}
 		if s.ProviderResponse != nil {
 			row.Model = s.ProviderResponse.ModelID
 		}
@@ -97,7 +98,7 @@ func (n *newcomer) addCalls(m *run.Move, l *layout) {
 	}
 	for i := range l.journal {
 		c := &l.journal[i]
-		hash, canonical := run.Digest(c.Args)
+		hash, canonical := journal.Digest(c.Args)
 		row := store.Call{Index: i, ID: c.ID, Name: c.Name, Phase: store.CallDone, ArgsHash: hash, Canonical: canonical, Asked: l.places[c.asked], Answered: -1,
 			Attempts: 1, Claimed: m.At, Settled: m.At, Reported: true}
 		switch {
@@ -110,7 +111,7 @@ func (n *newcomer) addCalls(m *run.Move, l *layout) {
 		}
 		if c.waits() {
 			row.Phase, row.Step, row.Origin, row.Settled, row.Reported = store.CallAwaiting, m.Run.Step, asked, 0, false
-			if row.Reason != run.OutcomeUnknown {
+			if row.Reason != journal.OutcomeUnknown {
 				row.Attempts = 0
 			}
 		}
@@ -179,7 +180,7 @@ func (n *newcomer) addHandoffs(m *run.Move, l *layout) error {
 		if err != nil {
 			return err
 		}
-		at = max(at, min(cmp.Or(run.Millis(h.At), m.Run.Created), m.At)) // they are shown in the order of their times
+		at = max(at, min(cmp.Or(journal.Millis(h.At), m.Run.Created), m.At)) // they are shown in the order of their times
 		row := store.Handoff{Index: maxRowIndex - len(all) + i, At: at, Body: body}
 		for j := next; j < len(l.journal); j++ {
 			if l.journal[j].Name == agent.HandoffPrefix+h.ToAgentID {
@@ -214,7 +215,7 @@ func (t *takeover) buildKids(n *newcomer, l *layout) error {
 // keep stores what no row holds, and reports how the run stands.
 func (n *newcomer) keep(t *takeover, l *layout) error {
 	row := &n.Move.Run
-	now, err := agent.ResultAt(row, n.Record, run.EndOf(row, n.Record, n.Move.At))
+	now, err := agent.ResultAt(row, n.Record, journal.EndOf(row, n.Record, n.Move.At))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/event"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/runstate"
@@ -34,7 +35,7 @@ type identity struct{ call, path string }
 
 // mirror is an approval as the parent shows it.
 type mirror struct {
-	*run.Approval
+	*journal.Approval
 	path []any // its place in the document
 }
 
@@ -203,8 +204,8 @@ func (t *takeover) checkOpen(l *layout, path []any) {
 
 // checkSubRuns checks the child runs and returns their approvals by the calls that they are. Ids can be long and
 // approvals many, so the path of an approval is not put together before it is known to be in the state.
-func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[string]map[identity]*run.Approval {
-	below := map[string]map[identity]*run.Approval{}
+func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[string]map[identity]*journal.Approval {
+	below := map[string]map[identity]*journal.Approval{}
 	above := map[string]map[identity]mirror{}
 	if f.live {
 		for i := range st.PendingApprovals {
@@ -235,7 +236,7 @@ func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[st
 		if !f.live {
 			continue
 		}
-		below[s.ToolCallID] = map[identity]*run.Approval{}
+		below[s.ToolCallID] = map[identity]*journal.Approval{}
 		for j := range s.State.PendingApprovals {
 			a := &s.State.PendingApprovals[j]
 			below[s.ToolCallID][identity{a.ToolCallID, a.SubRunToolCallID}] = a
@@ -246,7 +247,7 @@ func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[st
 
 // checkApprovals checks that each approval has a call that can be made here, and brings it to what it takes here. below
 // are the approvals of child runs, which are ready.
-func (t *takeover) checkApprovals(st *runstate.State, a *agent.LLM, l *layout, f family, below map[string]map[identity]*run.Approval, path []any) {
+func (t *takeover) checkApprovals(st *runstate.State, a *agent.LLM, l *layout, f family, below map[string]map[identity]*journal.Approval, path []any) {
 	seen := map[identity]bool{}
 	for i := range st.PendingApprovals {
 		p := &st.PendingApprovals[i]
@@ -297,7 +298,7 @@ func (t *takeover) checkApprovals(st *runstate.State, a *agent.LLM, l *layout, f
 }
 
 // checkCall checks that a call that waits can be made, and that its approval shows what would be done.
-func (t *takeover) checkCall(p *run.Approval, c *laid, a *agent.LLM, at []any) {
+func (t *takeover) checkCall(p *journal.Approval, c *laid, a *agent.LLM, at []any) {
 	switch {
 	case p.ToolName != c.Name:
 		t.bad(fmt.Sprintf("is not %.80q, the tool that the messages name", c.Name), join(at, "toolName")...)
@@ -310,10 +311,10 @@ func (t *takeover) checkCall(p *run.Approval, c *laid, a *agent.LLM, at []any) {
 	}
 	w := a.Judge(c.ToolCall)
 	p.Args = w.Args
-	if was := p.ArgsDigest; was != "" && was != run.ArgsDigest(p.Args) {
+	if was := p.ArgsDigest; was != "" && was != journal.ArgsDigest(p.Args) {
 		t.bad("is not the digest of the arguments", join(at, "argsDigest")...)
 	}
-	p.ArgsDigest = run.ArgsDigest(p.Args)
+	p.ArgsDigest = journal.ArgsDigest(p.Args)
 	if o := w.Refusal; o != nil {
 		name := "toolName"
 		if o.Kind == message.InvalidInput {
@@ -324,8 +325,8 @@ func (t *takeover) checkCall(p *run.Approval, c *laid, a *agent.LLM, at []any) {
 }
 
 // terms brings what an approval takes to the stricter of what the state and the agent here ask for.
-func (t *takeover) terms(p *run.Approval, a *agent.LLM) {
-	ours := a.Policy.Complete(run.Approval{ToolName: p.ToolName}, t.at, t.by)
+func (t *takeover) terms(p *journal.Approval, a *agent.LLM) {
+	ours := a.Policy.Complete(journal.Approval{ToolName: p.ToolName}, t.at, t.by)
 	t.grants += len(p.GrantedBy)
 	p.GrantedBy, p.Imported = nil, true
 	p.ExpiresAt = earliest(p.ExpiresAt, ours.ExpiresAt)
@@ -336,7 +337,7 @@ func (t *takeover) terms(p *run.Approval, a *agent.LLM) {
 }
 
 // stricter adds what the parent's mirror of an approval asks for.
-func (f family) stricter(p *run.Approval) {
+func (f family) stricter(p *journal.Approval) {
 	if m, ok := f.above[identity{p.ToolCallID, p.SubRunToolCallID}]; ok {
 		p.ExpiresAt = earliest(p.ExpiresAt, m.ExpiresAt)
 		p.ApproversNeeded = max(p.ApproversNeeded, m.ApproversNeeded)

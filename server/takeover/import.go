@@ -11,6 +11,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/runstate"
@@ -220,7 +221,7 @@ func (t *takeover) prepare(st *runstate.State) (*newcomer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if shown, err := agent.ResultAt(&root.Move.Run, root.Record, run.EndOf(&root.Move.Run, root.Record, t.at)); err != nil {
+	if shown, err := agent.ResultAt(&root.Move.Run, root.Record, journal.EndOf(&root.Move.Run, root.Record, t.at)); err != nil {
 		return nil, err
 	} else if !sameJSON(shown.State, *st) {
 		return nil, fmt.Errorf("the run %s would show another state than the imported one", st.ID)

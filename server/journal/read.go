@@ -1,6 +1,7 @@
-package run
+package journal
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,32 @@ import (
 	"agentd/server/hub"
 	"agentd/store"
 )
+
+// A Form shows the runs of one kind.
+type Form interface {
+	// End makes the event that reports how a run stood; see [End].
+	End(row *store.Run, rec *Record, at End) (event.Event, error)
+	// Expand rebuilds an event of which a message holds a part.
+	Expand(row *store.Run, rec *Record, e store.Event) (event.Event, error)
+}
+
+// A Reader reads runs and replays their events. It is safe for concurrent use.
+type Reader struct {
+	runs  *store.Runs
+	forms map[string]Form
+	known identities
+}
+
+// NewReader makes a reader; forms are by kind of run, and an unknown kind is shown as an agent's.
+func NewReader(runs *store.Runs, forms map[string]Form) *Reader {
+	return &Reader{runs: runs, forms: forms}
+}
+
+// Runs is the repository of runs.
+func (r *Reader) Runs() *store.Runs { return r.runs }
+
+// Form returns what shows a run.
+func (r *Reader) Form(row *store.Run) Form { return cmp.Or(r.forms[row.Kind], r.forms["agent"]) }
 
 // Identity is what never changes about a run.
 type Identity struct {
@@ -29,40 +56,40 @@ type identities struct {
 
 const maxIdentities = 4096
 
-// forget drops runs that are erased.
-func (k *identities) forget(runs []*store.Run) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// Forget drops what the reader remembers of runs that are erased.
+func (r *Reader) Forget(runs []*store.Run) {
+	r.known.mu.Lock()
+	defer r.known.mu.Unlock()
 	for _, run := range runs {
-		delete(k.byID, run.ID)
+		delete(r.known.byID, run.ID)
 	}
 }
 
 // Identify returns a run's identity; run-not-found when there is none.
-func (e *Engine) Identify(ctx context.Context, runID string) (Identity, error) {
-	e.known.mu.Lock()
-	known, ok := e.known.byID[runID]
-	e.known.mu.Unlock()
+func (r *Reader) Identify(ctx context.Context, runID string) (Identity, error) {
+	r.known.mu.Lock()
+	known, ok := r.known.byID[runID]
+	r.known.mu.Unlock()
 	if ok {
 		return known, nil
 	}
-	row, err := e.Find(ctx, runID)
+	row, err := r.Find(ctx, runID)
 	if err != nil {
 		return Identity{}, err
 	}
 	v := Identity{row.ID, row.N, row.Owner, row.Session}
-	e.known.mu.Lock()
-	defer e.known.mu.Unlock()
-	if e.known.byID == nil || len(e.known.byID) >= maxIdentities {
-		e.known.byID = map[string]Identity{}
+	r.known.mu.Lock()
+	defer r.known.mu.Unlock()
+	if r.known.byID == nil || len(r.known.byID) >= maxIdentities {
+		r.known.byID = map[string]Identity{}
 	}
-	e.known.byID[runID] = v
+	r.known.byID[runID] = v
 	return v, nil
 }
 
 // Find returns a run's row; run-not-found when there is none.
-func (e *Engine) Find(ctx context.Context, runID string) (*store.Run, error) {
-	row, err := e.opts.Runs.Get(ctx, runID)
+func (r *Reader) Find(ctx context.Context, runID string) (*store.Run, error) {
+	row, err := r.runs.Get(ctx, runID)
 	if err != nil {
 		return nil, missing(err, runID)
 	}
@@ -77,31 +104,31 @@ func missing(err error, runID string) error {
 }
 
 // Read reads a run with its record as they were at one moment; run-not-found when there is none.
-func (e *Engine) Read(ctx context.Context, runID string) (row *store.Run, rec *Record, err error) {
+func (r *Reader) Read(ctx context.Context, runID string) (row *store.Run, rec *Record, err error) {
 	read := func(tx *store.Tx) (err error) {
-		if row, err = e.opts.Runs.Find(tx, runID); err == nil {
-			rec, err = Load(tx, e.opts.Runs, row)
+		if row, err = r.runs.Find(tx, runID); err == nil {
+			rec, err = Load(tx, r.runs, row)
 		}
 		return err
 	}
-	err = e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-		if row, err = e.opts.Runs.Find(tx, runID); err == nil && row.Status.Terminal() { // nothing changes any more, so no snapshot is needed
-			rec, err = Load(tx, e.opts.Runs, row)
+	err = r.runs.View(ctx, func(tx *store.Tx) (err error) {
+		if row, err = r.runs.Find(tx, runID); err == nil && row.Status.Terminal() { // nothing changes any more, so no snapshot is needed
+			rec, err = Load(tx, r.runs, row)
 		}
 		return err
 	})
 	if err == nil && rec == nil {
-		err = e.opts.Runs.Snapshot(ctx, read)
+		err = r.runs.Snapshot(ctx, read)
 	}
 	return row, rec, missing(err, runID)
 }
 
 // PendingOf reads what a run waits for.
-func (e *Engine) PendingOf(tx *store.Tx, row *store.Run) ([]Approval, error) {
+func (r *Reader) PendingOf(tx *store.Tx, row *store.Run) ([]Approval, error) {
 	if row.Slots&(1<<store.PendingSlot) == 0 {
 		return nil, nil
 	}
-	return pendingOf(tx, e.opts.Runs, row)
+	return PendingOf(tx, r.runs, row)
 }
 
 // replayPage is how many stored events are read at a time.
@@ -109,10 +136,10 @@ const replayPage = 500
 
 // Replay yields the durable events of a run after sequence number after, as they were published on the given view,
 // until there are no more. It holds no transaction while it yields.
-func (e *Engine) Replay(ctx context.Context, runID string, v event.View, after int, yield func(*hub.Entry) error) error {
-	x := expander{e: e}
+func (r *Reader) Replay(ctx context.Context, runID string, v event.View, after int, yield func(*hub.Entry) error) error {
+	x := expander{r: r}
 	for {
-		page, err := e.page(ctx, &x, runID, v, after)
+		page, err := r.page(ctx, &x, runID, v, after)
 		if err != nil {
 			return missing(err, runID)
 		}
@@ -129,13 +156,13 @@ func (e *Engine) Replay(ctx context.Context, runID string, v event.View, after i
 }
 
 // page reads the events of a run after one, with an expander that may have read some before.
-func (e *Engine) page(ctx context.Context, x *expander, runID string, v event.View, after int) (entries []*hub.Entry, err error) {
-	err = e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) error {
-		row, err := e.opts.Runs.Find(tx, runID)
+func (r *Reader) page(ctx context.Context, x *expander, runID string, v event.View, after int) (entries []*hub.Entry, err error) {
+	err = r.runs.Snapshot(ctx, func(tx *store.Tx) error {
+		row, err := r.runs.Find(tx, runID)
 		if err != nil {
 			return err
 		}
-		stored, err := e.opts.Runs.Events(tx, row.N, after, replayPage)
+		stored, err := r.runs.Events(tx, row.N, after, replayPage)
 		x.begin(tx, row)
 		for _, s := range stored {
 			ev, err := x.expand(row, s)
@@ -152,7 +179,7 @@ func (e *Engine) page(ctx context.Context, x *expander, runID string, v event.Vi
 				if at.Status.Terminal() && s.Seq < row.Events { // it was held, and continued
 					at.Status = store.Awaiting
 				}
-				entry.Lifecycle = lifecycleOf(at.Status)
+				entry.Lifecycle = Lifecycle(at.Status)
 			}
 			entries = append(entries, entry)
 		}
@@ -163,8 +190,8 @@ func (e *Engine) page(ctx context.Context, x *expander, runID string, v event.Vi
 
 // Backlog counts the durable events of a run after a number and before an entry of the same view, or all when that is
 // nil, and returns the id of the last.
-func (e *Engine) Backlog(ctx context.Context, runID string, v event.View, after int, before *hub.Entry) (n int, last string, err error) {
-	row, err := e.Find(ctx, runID)
+func (r *Reader) Backlog(ctx context.Context, runID string, v event.View, after int, before *hub.Entry) (n int, last string, err error) {
+	row, err := r.Find(ctx, runID)
 	if err != nil {
 		return 0, "", err
 	}
@@ -191,16 +218,16 @@ func backlog(row *store.Run, v event.View, after int, before *hub.Entry) (int, s
 // ReplaySession yields the durable events of a session's runs, in order: those after a position or, when that is zero,
 // those of the runs that were made since the given time (milliseconds since 1970). A run that was aborted before its
 // turn came is among them once its turn would have come.
-func (e *Engine) ReplaySession(ctx context.Context, session string, after hub.Position, since int64, yield func(*hub.Entry) error) error {
-	return e.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
-		return e.Replay(ctx, row.ID, event.SessionView, seq, yield)
+func (r *Reader) ReplaySession(ctx context.Context, session string, after hub.Position, since int64, yield func(*hub.Entry) error) error {
+	return r.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
+		return r.Replay(ctx, row.ID, event.SessionView, seq, yield)
 	})
 }
 
 // SessionBacklog counts what ReplaySession would yield before an entry, or at all when that is nil, and returns the id of
 // the last.
-func (e *Engine) SessionBacklog(ctx context.Context, session string, after hub.Position, since int64, before *hub.Entry) (n int, last string, err error) {
-	err = e.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
+func (r *Reader) SessionBacklog(ctx context.Context, session string, after hub.Position, since int64, before *hub.Entry) (n int, last string, err error) {
+	err = r.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
 		if more, id := backlog(row, event.SessionView, seq, before); more > 0 {
 			n, last = n+more, id
 		}
@@ -211,17 +238,17 @@ func (e *Engine) SessionBacklog(ctx context.Context, session string, after hub.P
 
 // eachOfSession calls fn for the runs of a session from the position's on, with the number of the event after which to
 // begin.
-func (e *Engine) eachOfSession(ctx context.Context, session string, after hub.Position, since int64, fn func(row *store.Run, seq int) error) error {
+func (r *Reader) eachOfSession(ctx context.Context, session string, after hub.Position, since int64, fn func(row *store.Run, seq int) error) error {
 	from, first := max(after.Epoch, 1), int64(math.MaxInt64)
 	for {
 		var runs []*store.Run
-		err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-			open, err := e.opts.Runs.Open(tx, session)
+		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
+			open, err := r.runs.Open(tx, session)
 			if err == nil && len(open) > 0 {
 				first = open[0].N
 			}
 			if err == nil {
-				runs, err = e.opts.Runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
+				runs, err = r.runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
 			}
 			return err
 		})
@@ -245,36 +272,4 @@ func (e *Engine) eachOfSession(ctx context.Context, session string, after hub.Po
 		}
 		from = runs[len(runs)-1].N + 1
 	}
-}
-
-// EraseSession deletes a session for good: its record, its runs, and all that was said in them, on disk and in the
-// replay buffer. A run of it that is running keeps it from being erased; one that waits is erased with it. also, if not
-// nil, is written in the same transaction. Errors: session-not-found, session-busy, storage-failed.
-func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*store.Tx) error) error {
-	var erased []*store.Run
-	err := e.opts.Sessions.Update(ctx, func(tx *store.Tx) (err error) {
-		if erased, err = e.opts.Sessions.Erase(tx, sessionID); err == nil && also != nil {
-			err = also(tx)
-		}
-		return err
-	})
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return fault.New(fault.SessionNotFound, "There is no session %q.", Clip(sessionID, 128))
-	case errors.Is(err, store.ErrConflict):
-		return fault.New(fault.SessionBusy, "A run of the session is in progress.").Advise("Abort that run first.")
-	case err != nil:
-		return err
-	}
-	e.opts.Hub.Drop(event.OfSession(sessionID).String())
-	for _, run := range erased {
-		for _, v := range views(run.Owner, run.ID, run.Session) {
-			e.opts.Hub.Drop(v.subject)
-		}
-	}
-	e.known.forget(erased)
-	if ok, err := e.opts.Sessions.Checkpoint(ctx); err != nil || !ok {
-		e.log.Warn("erased data remains in the write-ahead log until its next checkpoint", "error", err)
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package run
+package journal
 
 import (
 	"cmp"
@@ -129,12 +129,12 @@ func (rec *Record) loadParked(tx *store.Tx, runs *store.Runs, load func(*store.T
 		if err != nil {
 			return err
 		}
-		rec.park(c.Index, k)
+		rec.Park(c.Index, k)
 	}
 	return nil
 }
 
-// decodeSlots decodes the slots that belong to the kernel.
+// decodeSlots decodes the slots that say what a run waits for.
 func (rec *Record) decodeSlots(slots map[store.Slot]json.RawMessage) (err error) {
 	for slot, value := range slots {
 		switch slot {
@@ -153,12 +153,9 @@ func (rec *Record) decodeSlots(slots map[store.Slot]json.RawMessage) (err error)
 	return nil
 }
 
-// apply brings the record to what it is after a move.
-func (rec *Record) apply(m *Move) {
-	if m.past != nil {
-		rec.History = m.past.messages
-	}
-	for _, e := range m.entries {
+// Apply brings the record to what it is after a change; entries are its messages, decoded.
+func (rec *Record) Apply(m *store.Change, entries []Entry) {
+	for _, e := range entries {
 		rec.put(e)
 	}
 	for _, s := range m.Steps {
@@ -186,16 +183,16 @@ func (rec *Record) apply(m *Move) {
 		rec.Slots = map[store.Slot]json.RawMessage{}
 	}
 	maps.Copy(rec.Slots, m.Slots)
-	rec.decodeSlots(m.Slots) //nolint:errcheck // the kernel has just encoded them
+	rec.decodeSlots(m.Slots) //nolint:errcheck // they were just encoded
 }
 
-// after returns a copy of the record as it will be after a move.
-func (rec *Record) after(m *Move) *Record {
+// After returns a copy of the record as it will be after a change.
+func (rec *Record) After(m *store.Change, entries []Entry) *Record {
 	next := *rec
 	next.Messages, next.Steps, next.Calls = slices.Clone(rec.Messages), slices.Clone(rec.Steps), slices.Clone(rec.Calls)
 	next.Handoffs = slices.Clip(rec.Handoffs)
 	next.Parked, next.Slots = maps.Clone(rec.Parked), maps.Clone(rec.Slots)
-	next.apply(m)
+	next.Apply(m, entries)
 	return &next
 }
 
@@ -230,8 +227,8 @@ func (rec *Record) Before(index int) []Entry {
 // Holds reports whether a slot of the run was ever set.
 func (rec *Record) Holds(s store.Slot) bool { return rec.Slots[s] != nil }
 
-// park keeps the child that a call waits for.
-func (rec *Record) park(call int, k *Child) {
+// Park keeps the child that a call waits for.
+func (rec *Record) Park(call int, k *Child) {
 	if rec.Parked == nil {
 		rec.Parked = map[int]*Child{}
 	}
@@ -296,8 +293,8 @@ type ParkedEnd struct {
 	End  End    `json:"end"`
 }
 
-// latest returns the time of the latest thing that the rows of a run show. The clock may have been set back since.
-func (rec *Record) latest(row *store.Run) int64 {
+// Latest returns the time of the latest thing that the rows of a run show. The clock may have been set back since.
+func (rec *Record) Latest(row *store.Run) int64 {
 	at := max(row.Created, row.Started, row.Finished)
 	for _, s := range rec.Steps {
 		at = max(at, s.Started, s.Ended)
@@ -319,7 +316,7 @@ func (rec *Record) latest(row *store.Run) int64 {
 
 // EndOf describes a run as it is at a time or, if that is later, at the time of the latest thing that its rows show.
 func EndOf(row *store.Run, rec *Record, at int64) End {
-	at = max(at, rec.latest(row))
+	at = max(at, rec.Latest(row))
 	e := End{Type: event.AgentEnd, RunID: row.ID, Status: row.Status, At: at, Messages: row.Messages, Steps: len(rec.Steps),
 		Agent: row.Current, Usage: row.Usage, Models: row.Models, Error: row.Error, Pending: rec.Pending, Finished: row.Finished}
 	for _, i := range slices.Sorted(maps.Keys(rec.Parked)) {
@@ -329,8 +326,8 @@ func EndOf(row *store.Run, rec *Record, at int64) End {
 	return e
 }
 
-// pendingOf reads what a run waits for.
-func pendingOf(tx *store.Tx, runs *store.Runs, row *store.Run) (pending []Approval, err error) {
+// PendingOf reads what a run waits for.
+func PendingOf(tx *store.Tx, runs *store.Runs, row *store.Run) (pending []Approval, err error) {
 	kept, err := runs.Slot(tx, row.N, store.PendingSlot)
 	if err == nil && kept != nil {
 		pending, err = readPending(kept)

@@ -1,4 +1,4 @@
-package run
+package journal
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 
 // expander rebuilds stored events as they were published, from the rows that they refer to. It reads each run once.
 type expander struct {
-	e       *Engine
+	r       *Reader
 	tx      *store.Tx
 	version int64 // of the run whose events are rebuilt
 	byN     map[int64]*Child
@@ -30,7 +30,7 @@ func (x *expander) of(row *store.Run) (*Child, error) {
 	if k := x.byN[row.N]; k != nil {
 		return k, nil
 	}
-	rec, err := Load(x.tx, x.e.opts.Runs, row)
+	rec, err := Load(x.tx, x.r.runs, row)
 	k := &Child{row, rec}
 	if err == nil {
 		x.byN[row.N] = k
@@ -52,7 +52,7 @@ func (x *expander) expand(row *store.Run, e store.Event) (event.Event, error) {
 		return plain, err
 	}
 	if e.Type != event.AgentEnd {
-		return x.e.form(row).Expand(row, k.Record, e)
+		return x.r.Form(row).Expand(row, k.Record, e)
 	}
 	var at End
 	if err = json.Unmarshal(e.Payload, &at); err == nil {
@@ -61,13 +61,13 @@ func (x *expander) expand(row *store.Run, e store.Event) (event.Event, error) {
 	if err != nil {
 		return plain, err
 	}
-	return x.e.form(row).End(row, k.Record, at)
+	return x.r.Form(row).End(row, k.Record, at)
 }
 
 // gather reads the children that an end reports and that do not wait any more.
 func (x *expander) gather(rec *Record, at End) error {
 	for _, p := range at.Parked {
-		row, err := x.e.opts.Runs.Find(x.tx, p.Run)
+		row, err := x.r.runs.Find(x.tx, p.Run)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
@@ -92,7 +92,7 @@ func (x *expander) gather(rec *Record, at End) error {
 // inner rebuilds an event that a parent has passed on.
 func (x *expander) inner(e store.Event) (event.Event, error) {
 	plain := event.Event{Type: e.Type, Payload: e.Payload}
-	var f forwardedFields
+	var f Forwarded
 	if err := json.Unmarshal(e.Payload, &f); err != nil || f.Run == 0 {
 		return plain, err // number 0: a program reported a child of its own, and all of it is here
 	}
@@ -101,14 +101,31 @@ func (x *expander) inner(e store.Event) (event.Event, error) {
 		row = k.Row
 	} else {
 		var err error
-		if row, err = x.e.opts.Runs.Number(x.tx, f.Run); err != nil {
+		if row, err = x.r.runs.Number(x.tx, f.Run); err != nil {
 			return plain, fmt.Errorf("run %d of event %d: %w", f.Run, e.Seq, err)
 		}
 	}
-	stored, err := x.e.opts.Runs.Events(x.tx, f.Run, f.Seq-1, 1)
+	stored, err := x.r.runs.Events(x.tx, f.Run, f.Seq-1, 1)
 	if err != nil || len(stored) == 0 {
 		return plain, errors.Join(err, fmt.Errorf("event %d of run %s is missing", f.Seq, row.ID))
 	}
 	ev, err := x.expand(row, stored[0])
-	return subagentEvent(f.ToolCallID, f.AgentName, ev.Payload), err
+	return SubagentEvent(f.ToolCallID, f.AgentName, ev.Payload), err
+}
+
+// Forwarded is how a forwarded event is stored: it names the event that it wraps.
+type Forwarded struct {
+	ToolCallID string `json:"toolCallId"`
+	AgentName  string `json:"agentName"`
+	Run        int64  `json:"run"`
+	Seq        int    `json:"seq"`
+}
+
+// SubagentEvent is an event of a child as its parent shows it.
+func SubagentEvent(callID, agent string, inner json.RawMessage) event.Event {
+	return event.New(event.SubagentEvent, struct {
+		ToolCallID string          `json:"toolCallId"`
+		AgentName  string          `json:"agentName"`
+		Event      json.RawMessage `json:"event"`
+	}{callID, agent, inner})
 }
