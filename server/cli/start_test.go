@@ -64,9 +64,10 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, dir, "--dev")
-	if log := s.stderr.String(); strings.Count(log, "level=INFO msg=listening") != 1 || !strings.Contains(log, "curl -N "+s.url+"/agents/assistant/stream") {
-		t.Errorf("start --dev says %s; want one line about where it listens, and what to try", log)
-	}
+	eventually(t, "one line about where it listens, and what to try", func() bool {
+		log := s.stderr.String()
+		return strings.Count(log, "level=INFO msg=listening") == 1 && strings.Contains(log, "curl -N "+s.url+"/agents/assistant/stream")
+	})
 
 	all := follow(t, s.request("POST", "/agents/assistant/stream", `{"input":"6*7"}`, "Accept", "text/event-stream"), never)
 	var types []string
