@@ -109,7 +109,7 @@ func (r *Run) rest(m *Move, pending []journal.Approval) error {
 	}
 	if m.Run.Status.Terminal() {
 		m.take(r)
-		m.spanEnd(after.Steps)
+		m.spanEnd(r, after.Steps)
 	}
 	if err := m.conclude(r.e, after); err != nil {
 		return err

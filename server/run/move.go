@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -46,6 +47,9 @@ type usage struct {
 
 func decodeUsage(row *store.Run) (*usage, error) {
 	u := &usage{models: map[string]message.ModelUsage{}}
+	if bytes.Equal(row.Usage, zeroUsage) && bytes.Equal(row.Models, noModels) {
+		return u, nil
+	}
 	if err := json.Unmarshal(row.Usage, &u.total); err != nil {
 		return nil, store.Damaged(err)
 	}

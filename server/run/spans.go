@@ -25,7 +25,7 @@ func (m *Move) Span(parent string, s trace.Span) {
 func nanos(ms int64) int64 { return ms * int64(time.Millisecond) }
 
 // spanEnd adds the span of the run, which ends with the move, and of its last step if that ends with it.
-func (m *Move) spanEnd(steps []store.Step) {
+func (m *Move) spanEnd(r *Run, steps []store.Step) {
 	status := trace.OK
 	switch m.Run.Status {
 	case store.Failed:
@@ -49,13 +49,7 @@ func (m *Move) spanEnd(steps []store.Step) {
 		s.Public("error.code", e.Code)
 		s.StatusMessage = e.Message
 	}
-	var used message.Usage
-	if m.used != nil {
-		used = m.used.total
-	} else {
-		json.Unmarshal(m.Run.Usage, &used) //nolint:errcheck // ours
-	}
-	SpanUsage(&s, used)
+	SpanUsage(&s, cmp.Or(m.used, r.used).total)
 	parent := ""
 	if m.Run.Parent != 0 {
 		parent = trace.ID(m.Run.Parent, trace.OfCall, m.Run.ParentCall)

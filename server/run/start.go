@@ -114,6 +114,7 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 				if earlier, err = e.opts.Runs.ByOrigin(tx, req.Origin); !errors.Is(err, store.ErrNotFound) {
 					return err
 				}
+				earlier = nil
 			}
 			m = first
 			if req.SessionID != "" {
