@@ -26,7 +26,7 @@ type agentTool struct {
 }
 
 // HandoffTool is the tool `transfer_to_<agentID>`: the agent is given the conversation, and its final answer is the
-// result of the call. The agent that made the call then goes on: it has the conversation back.
+// result of the call. The calling agent then continues the conversation.
 func HandoffTool(agentID, description string) tool.Tool {
 	return agentTool{agent: agentID, handoff: true, spec: tool.Spec{Name: HandoffPrefix + agentID, Truncation: tool.Spill,
 		Description: sentence("Hand this conversation over to the agent "+agentID, description),

@@ -287,7 +287,7 @@ func TestTransferToAWaitingRun(t *testing.T) {
 	}
 }
 
-// TestTransferImported: a run whose child waits goes on where it was imported, and its conversation is given away there.
+// TestTransferImported: an imported run whose child waits continues here, and the child's agent gets the conversation.
 func TestTransferImported(t *testing.T) {
 	register, _, _ := office(t, quiet, nil)
 	here := newRig(t, register)

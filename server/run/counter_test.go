@@ -96,8 +96,8 @@ func process(t *testing.T, path string, crash int) (e *run.Engine, kill func()) 
 	}
 }
 
-// TestSecondDriver: whatever drives a run, it steps, waits for a person, sleeps, is killed at each of these, and goes on in
-// another process; and of several starts with one origin there is one run.
+// TestSecondDriver: whatever drives a run, it steps, waits for a person, sleeps, is killed at each of these, and continues
+// in another process. Several starts with one origin make one run.
 func TestSecondDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data.db")
