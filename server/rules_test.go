@@ -37,8 +37,8 @@ var rulesRooms = map[string]string{
 	"ws/wstest":         "ws",
 
 	// Vocabulary and documents.
-	"server/shape":    "server/fault",
-	"server/message":  "server/canonical server/shape",
+	"server/shape":    "server/canonical server/fault",
+	"server/message":  "server/canonical",
 	"server/cassette": "server/fault server/message",
 	"server/config":   "server/fault server/secret server/shape",
 	"server/event":    "server/fault server/message",
@@ -50,16 +50,16 @@ var rulesRooms = map[string]string{
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
 	"server/provider": "server/fault server/message server/outbound server/secret server/shape server/sse",
-	"server/tool":     "server/fault server/message server/outbound server/proc server/schema server/secret server/shape",
+	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret",
 
 	// Policy. None of it knows HTTP routes.
 	"auth":              "store server/fault server/id",
 	"server/audit":      "metrics store server/canonical server/fault",
 	"server/transcript": "store server/message",
 	"server/trace":      "store server/fault server/message server/transcript",
-	"server/journal":    "store server/event server/fault server/hub server/message server/runstate server/transcript",
+	"server/journal":    "store server/event server/fault server/hub server/message server/transcript",
 	// The kernel knows nothing of what drives runs; drivers know nothing of each other.
-	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/runstate server/trace server/transcript",
+	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/trace server/transcript",
 	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
 		"server/runstate server/schema server/tool server/trace",
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
@@ -67,7 +67,7 @@ var rulesRooms = map[string]string{
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
 	"server/idem":      "store server/canonical server/fault",
 	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/journal server/message server/run",
-	"server/session":   "store server/event server/fault server/id server/message server/shape server/tool server/transcript",
+	"server/session":   "store server/canonical server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
 	"server/gate":   "auth metrics server/audit server/fault server/id server/message",

@@ -16,7 +16,6 @@ import (
 	"agentd/server/fuzztest"
 	"agentd/server/message"
 	"agentd/server/run"
-	"agentd/server/shape"
 	"agentd/server/tool"
 )
 
@@ -65,7 +64,7 @@ func FuzzWhen(f *testing.F) {
 		if err != nil {
 			return // the call is refused
 		}
-		if shape.Deeper(when, 64) < 0 {
+		if canonical.Deeper(when, 64) < 0 {
 			fuzztest.Cost{PerByte: 50, Time: 1e9}.Check(t, len(when)+len(args), func() { whenMatches(when, args) })
 		}
 		got := whenMatches(when, args)
@@ -98,7 +97,7 @@ func FuzzWhen(f *testing.F) {
 
 func TestWhenCost(t *testing.T) {
 	for name, text := range fuzztest.JSON() {
-		if shape.Deeper(text, 200) >= 0 {
+		if canonical.Deeper(text, 200) >= 0 {
 			continue // conditions come from the configuration, which nests 64 deep, and arguments nest as deep as a message may
 		}
 		for _, pair := range [][2]string{{`{"a":` + string(text) + `}`, `{"a":"x"}`}, {`{"a":["*x"]}`, `{"a":` + string(text) + `}`}} {

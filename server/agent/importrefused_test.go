@@ -51,7 +51,7 @@ func TestImportRefused(t *testing.T) {
 			st := fixture(t, "1.1", `"agentId": "mailer"`, `"agentId": "x/runs/y z"`)
 			kid := &st.PendingSubRuns[0].State
 			st.Status, kid.Status = "failed", "failed"
-			st.PendingApprovals, kid.PendingApprovals = []runstate.Approval{}, []runstate.Approval{}
+			st.PendingApprovals, kid.PendingApprovals = []journal.Approval{}, []journal.Approval{}
 			return st, "pendingSubRuns.0.state.agentId is no id of an agent here: it has 1 to 128 characters of A-Z a-z 0-9 _ -"
 		},
 		"too deep": func(*rig) (*runstate.State, string) {

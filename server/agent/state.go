@@ -19,13 +19,9 @@ type (
 	StepState     = runstate.Step
 	SubRun        = runstate.SubRun
 	CompletedCall = runstate.CompletedCall
-	Approval      = runstate.Approval
-	Previous      = runstate.Previous
-	RunError      = runstate.Error // its code is one of the fault table
+	Approval      = message.Approval
+	RunError      = message.RunError // its code is one of the fault table
 )
-
-// OutcomeUnknown is the reason of an approval whose call may have happened already.
-const OutcomeUnknown = runstate.OutcomeUnknown
 
 // RunResult is what agent.end and the run route tell about a run: with its state or, to one who may not read that, with the
 // calls that wait.

@@ -10,20 +10,19 @@ import (
 
 	"agentd/server/event"
 	"agentd/server/message"
-	"agentd/server/runstate"
 	"agentd/server/transcript"
 	"agentd/store"
 )
 
 type (
 	// Approval is a call that waits for a decision.
-	Approval = runstate.Approval
+	Approval = message.Approval
 	// Error says why a run failed or was aborted; its code is one of the fault table.
-	Error = runstate.Error
+	Error = message.RunError
 )
 
 // OutcomeUnknown is the reason of an approval whose call may have happened already.
-const OutcomeUnknown = runstate.OutcomeUnknown
+const OutcomeUnknown = message.OutcomeUnknown
 
 // A Record is what a run consists of beside its row. Readers must not change it.
 type Record struct {

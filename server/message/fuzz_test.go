@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	"agentd/server/canonical"
 	"agentd/server/fuzztest"
 	"agentd/server/message"
-	"agentd/server/shape"
 )
 
 // FuzzMessage reads messages as clients send them: what can be read can be written, and that is read the same.
@@ -46,7 +46,7 @@ func FuzzArgs(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		fuzztest.Cost{PerByte: 32}.Check(t, len(raw), func() { message.Args(raw) })
-		if got := message.Args(raw); !json.Valid(got) || shape.Deeper(got, message.MaxDepth) >= 0 {
+		if got := message.Args(raw); !json.Valid(got) || canonical.Deeper(got, message.MaxDepth) >= 0 {
 			t.Errorf("Args(%q) = %q", raw, got)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"agentd/server/shape"
+	"agentd/server/canonical"
 )
 
 // A Role says who speaks.
@@ -215,7 +215,7 @@ func Args(raw string) json.RawMessage {
 	if raw == "" {
 		return json.RawMessage("{}")
 	}
-	if b := []byte(raw); json.Valid(b) && shape.Deeper(b, MaxDepth) < 0 {
+	if b := []byte(raw); json.Valid(b) && canonical.Deeper(b, MaxDepth) < 0 {
 		return b
 	}
 	b, _ := Encode(raw)

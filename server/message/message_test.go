@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentd/server/canonical"
 	"agentd/server/message"
-	"agentd/server/shape"
 )
 
 func TestContentRoundTrip(t *testing.T) {
@@ -61,7 +61,7 @@ func TestArgs(t *testing.T) {
 
 func TestDepth(t *testing.T) {
 	for in, want := range map[string]int{`{}`: 1, `[[],[[]],{}]`: 3, `{"a":{"]":[1]},"b":[]}`: 3} {
-		if shape.Deeper([]byte(in), want) >= 0 || shape.Deeper([]byte(in), want-1) < 0 {
+		if canonical.Deeper([]byte(in), want) >= 0 || canonical.Deeper([]byte(in), want-1) < 0 {
 			t.Errorf("Deeper(%s) does not find that it has %d levels", in, want)
 		}
 	}

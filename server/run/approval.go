@@ -8,7 +8,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/message"
-	"agentd/server/runstate"
 	"agentd/store"
 )
 
@@ -17,7 +16,7 @@ func (r *Run) asks(c *store.Call, args json.RawMessage, at int64) journal.Approv
 	a := journal.Approval{ToolCallID: c.ID, ToolName: c.Name, Args: args, ArgsDigest: journal.ArgsDigest(args), Reason: c.Reason, RequestedAt: message.Millis(at),
 		RequestedBy: cmp.Or(r.Row.StartedBy, Anonymous), RequestedByAgent: r.Row.Owner, Imported: r.Record.Imported(c)}
 	if a.MayHaveHappened() {
-		a.Previous = &runstate.Previous{Attempts: max(1, c.Attempts), BegunAt: message.Millis(c.Claimed), Known: cmp.Or(r.unknown[c.Index], serverStopped)}
+		a.Previous = &message.Previous{Attempts: max(1, c.Attempts), BegunAt: message.Millis(c.Claimed), Known: cmp.Or(r.unknown[c.Index], serverStopped)}
 	}
 	return a
 }

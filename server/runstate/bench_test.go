@@ -53,7 +53,7 @@ func BenchmarkRead(b *testing.B) {
 func busy(steps int) runstate.State {
 	s := runstate.State{
 		Version: runstate.Version, ID: "run_1", AgentID: "clerk", CurrentAgentID: "clerk", SessionID: "s", Status: "completed",
-		PendingApprovals: []runstate.Approval{}, Handoffs: []runstate.Handoff{}, StartedAt: "2026-01-02T03:04:05.000Z",
+		PendingApprovals: []message.Approval{}, Handoffs: []runstate.Handoff{}, StartedAt: "2026-01-02T03:04:05.000Z",
 	}
 	call := message.ToolCall{ID: "c1", Name: "pay", Args: json.RawMessage(`{"invoice":12,"to":"a supplier of paper"}`)}
 	outcome := message.Outcome{ToolCallID: "c1", ToolName: "pay", Output: json.RawMessage(`{"paid":true,"note":"booked for Monday"}`), DurationMS: 12}

@@ -33,12 +33,12 @@ func (r *reader) state(v value) (s State) {
 			s.Steps[i].AgentID = cmp.Or(s.Steps[i].AgentID, s.AgentID)
 		}
 		s.Messages = need(r, f, "messages", r.messages)
-		approvals, handoffs := need[[]Approval], need[[]Handoff]
+		approvals, handoffs := need[[]message.Approval], need[[]Handoff]
 		if old {
-			approvals, handoffs = may[[]Approval], may[[]Handoff]
+			approvals, handoffs = may[[]message.Approval], may[[]Handoff]
 		}
 		if s.PendingApprovals = approvals(r, f, "pendingApprovals", r.approvals); s.PendingApprovals == nil {
-			s.PendingApprovals = []Approval{}
+			s.PendingApprovals = []message.Approval{}
 		}
 		if s.Handoffs = handoffs(r, f, "handoffs", r.handoffs); s.Handoffs == nil {
 			s.Handoffs = []Handoff{}
@@ -123,9 +123,9 @@ func (r *reader) response(v value) (p ProviderResponse) {
 	return p
 }
 
-func (r *reader) approvals(v value) []Approval { return list(r, v, approvalIDs, r.approval) }
+func (r *reader) approvals(v value) []message.Approval { return list(r, v, approvalIDs, r.approval) }
 
-func (r *reader) approval(v value) (a Approval) {
+func (r *reader) approval(v value) (a message.Approval) {
 	r.object(v, func(f fields) {
 		a.ToolCallID = need(r, f, "toolCallId", r.text)
 		a.ToolName = need(r, f, "toolName", r.text)
@@ -146,7 +146,7 @@ func (r *reader) approval(v value) (a Approval) {
 	return a
 }
 
-func (r *reader) previous(v value) (p Previous) {
+func (r *reader) previous(v value) (p message.Previous) {
 	r.object(v, func(f fields) {
 		p.Attempts = need(r, f, "attempts", r.whole)
 		p.BegunAt = need(r, f, "begunAt", r.text)
@@ -237,7 +237,7 @@ func hasTexts(v value, names ...string) bool {
 }
 
 // failure reads why the run failed. Old writers left out what they did not know.
-func (r *reader) failure(v value) (e Error) {
+func (r *reader) failure(v value) (e message.RunError) {
 	r.object(v, func(f fields) {
 		e.Message = textOr(f, "message", "unknown")
 		e.Code = textOr(f, "code", "unknown")

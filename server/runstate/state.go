@@ -23,7 +23,7 @@ type State struct {
 	Status           string                        `json:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
 	Steps            []Step                        `json:"steps"`
 	Messages         []message.Message             `json:"messages" doc:"The whole transcript, with the system prompt."`
-	PendingApprovals []Approval                    `json:"pendingApprovals" doc:"In the order of the requests; those of suspended child runs included."`
+	PendingApprovals []message.Approval            `json:"pendingApprovals" doc:"In the order of the requests; those of suspended child runs included."`
 	Handoffs         []Handoff                     `json:"handoffs"`
 	Usage            message.Usage                 `json:"usage" doc:"With that of child runs."`
 	UsageByModel     map[string]message.ModelUsage `json:"usageByModel,omitzero" doc:"By model; under the agent's id where a state of version 1.0 did not tell."`
@@ -33,7 +33,7 @@ type State struct {
 	PendingSubRuns   []SubRun                      `json:"pendingSubRuns,omitempty" doc:"Child runs that wait for a decision."`
 	StartedAt        string                        `json:"startedAt"`
 	FinishedAt       string                        `json:"finishedAt,omitempty"`
-	Error            *Error                        `json:"error,omitempty"`
+	Error            *message.RunError             `json:"error,omitempty"`
 
 	// Extra holds the members that this version does not know: by the JSON Pointer (RFC 6901) of the object that
 	// had them, one JSON object with all of them. The pointer of the state itself is "".
@@ -69,52 +69,6 @@ type ProviderResponse struct {
 	ModelID   string             `json:"modelId"`
 	Text      string             `json:"text,omitempty"`
 	ToolCalls []message.ToolCall `json:"toolCalls,omitempty"`
-}
-
-// Approval is a tool call that waits for a person's decision. ToolCallID and SubRunToolCallID together identify it.
-type Approval struct {
-	ToolCallID       string          `json:"toolCallId"`
-	ToolName         string          `json:"toolName"`
-	Args             json.RawMessage `json:"args"`
-	ArgsDigest       string          `json:"argsDigest,omitempty" doc:"SHA-256 of the canonical form (RFC 8785) of the arguments, in hex."`
-	Reason           string          `json:"reason,omitempty"`
-	RequestedAt      string          `json:"requestedAt"`
-	RequestedBy      string          `json:"requestedBy,omitempty" doc:"The principal that started the run: token:<id>, anonymous or cli."`
-	RequestedByAgent string          `json:"requestedByAgent,omitempty" doc:"The agent whose call it is; that of a child run, where the call belongs to one."`
-	Previous         *Previous       `json:"previous,omitempty" doc:"What happened before, where the call may have had its effect already."`
-	SubRunToolCallID string          `json:"subRunToolCallId,omitempty" doc:"The calls that lead to the child run, outermost first, joined by '/'; absent for a call of the run itself."`
-	ExpiresAt        string          `json:"expiresAt,omitempty"`
-	GrantedBy        []string        `json:"grantedBy,omitempty" doc:"Who has granted it so far."`
-	ApproversNeeded  int             `json:"approversNeeded,omitempty" doc:"How many grants it takes; one where absent."`
-	NotBy            string          `json:"notBy,omitempty" doc:"The principal that started the run and must not grant it."`
-	Imported         bool            `json:"imported,omitempty" doc:"No model asked for the call here: it came with a run state that was imported."`
-}
-
-// Previous is what is known of a call that was begun before.
-type Previous struct {
-	Attempts int    `json:"attempts" doc:"How often the call was begun."`
-	BegunAt  string `json:"begunAt" doc:"When it was begun first."`
-	Known    string `json:"known" doc:"What is known of the last attempt."`
-}
-
-// OutcomeUnknown is the reason of an approval whose call was made before, without anybody knowing what became of it.
-const OutcomeUnknown = "outcome-unknown"
-
-// MayHaveHappened reports whether the call may have had its effect already, so that a grant makes it once more.
-func (a Approval) MayHaveHappened() bool { return a.Reason == OutcomeUnknown }
-
-// Under is the approval as the parent of a child shows it, whose call has the given id.
-func (a Approval) Under(callID string) Approval {
-	if a.SubRunToolCallID != "" {
-		callID += "/" + a.SubRunToolCallID
-	}
-	a.SubRunToolCallID = callID
-	return a
-}
-
-// Same reports whether two approvals are for the same call.
-func (a Approval) Same(b Approval) bool {
-	return a.ToolCallID == b.ToolCallID && a.SubRunToolCallID == b.SubRunToolCallID
 }
 
 // Handoff is the record of a child agent that took over for a while.
@@ -157,12 +111,4 @@ type Todo struct {
 	ID      string `json:"id"`
 	Content string `json:"content"`
 	Status  string `json:"status"`
-}
-
-// Error says why a run failed or was aborted.
-type Error struct {
-	Message string          `json:"message"`
-	Code    string          `json:"code"`
-	Hint    string          `json:"hint,omitempty"`
-	Details json.RawMessage `json:"details,omitempty"`
 }

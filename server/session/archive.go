@@ -13,9 +13,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/server/message"
-	"agentd/server/shape"
 	"agentd/store"
 )
 
@@ -136,7 +136,7 @@ func (a *archiveReader) take(line []byte) error {
 		broken = misread(err)
 	} else if !utf8.Valid(line) {
 		broken = "is not UTF-8 text"
-	} else if shape.Deeper(line, maxNesting) >= 0 {
+	} else if canonical.Deeper(line, maxNesting) >= 0 {
 		broken = fmt.Sprintf("is nested more than %d levels deep", maxNesting)
 	}
 	switch {

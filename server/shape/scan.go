@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"agentd/server/canonical"
 )
 
 // blank returns JSON of JSON with // and /* */ comments and trailing commas: those are spaces there, so that everything
@@ -87,28 +89,10 @@ func (r *Reader) sound(data []byte) (at int, message string) {
 		}
 		return at, fmt.Sprintf("is not valid JSON%s: %v", place, err)
 	}
-	if at = Deeper(data, r.MaxDepth); at >= 0 {
+	if at = canonical.Deeper(data, r.MaxDepth); at >= 0 {
 		return at, fmt.Sprintf("is nested deeper than %d", r.MaxDepth)
 	}
 	return 0, ""
-}
-
-// Deeper is where, in valid JSON, more than max arrays and objects begin to lie in each other; -1: nowhere.
-func Deeper(valid []byte, max int) int {
-	depth := 0
-	for i := 0; i < len(valid); i++ {
-		switch valid[i] {
-		case '"':
-			i = endOfText(valid, i) - 1
-		case '{', '[':
-			if depth++; depth > max {
-				return i
-			}
-		case '}', ']':
-			depth--
-		}
-	}
-	return -1
 }
 
 // Objects is how many objects there are in sound JSON, or in lines of it, at all depths.

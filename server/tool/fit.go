@@ -11,8 +11,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"agentd/server/canonical"
 	"agentd/server/message"
-	"agentd/server/shape"
 )
 
 const (
@@ -57,7 +57,7 @@ func (e *entry) settle(call Call, res Result, l *live) Settled {
 	if err != nil {
 		return settleError(e.badOutput("The tool's result is not JSON."))
 	}
-	if shape.Deeper(output, message.MaxDepth) >= 0 {
+	if canonical.Deeper(output, message.MaxDepth) >= 0 {
 		return settleError(e.badOutput(fmt.Sprintf("The tool's result is nested more than %d levels deep.", message.MaxDepth)))
 	}
 	e.fit(call, output, &s)

@@ -12,10 +12,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"agentd/server/canonical"
 	"agentd/server/fuzztest"
 	"agentd/server/message"
 	secrets "agentd/server/secret"
-	"agentd/server/shape"
 	"agentd/server/tool"
 )
 
@@ -41,7 +41,7 @@ func FuzzResult(f *testing.F) {
 		first := settle(output)
 		o := first.Outcome
 		if o.Failed() {
-			if o.Kind != message.InvalidOutput || json.Valid(bytes.ToValidUTF8(output, nil)) && shape.Deeper(output, message.MaxDepth) < 0 && utf8.Valid(output) {
+			if o.Kind != message.InvalidOutput || json.Valid(bytes.ToValidUTF8(output, nil)) && canonical.Deeper(output, message.MaxDepth) < 0 && utf8.Valid(output) {
 				t.Errorf("Settle(%q) = %s %s", output, o.Kind, o.Message)
 			}
 			return
