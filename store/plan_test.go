@@ -94,7 +94,6 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.Open": func(tx *store.Tx) error {
 			return did(func() error { _, err := runs.Open(tx, ""); return err }, func() error { _, err := runs.Open(tx, "s"); return err })
 		},
-		"Runs.Orphans":   func(tx *store.Tx) error { _, err := runs.Orphans(tx); return err },
 		"Runs.Tree":      func(tx *store.Tx) error { _, err := runs.Tree(tx, 1, 9); return err },
 		"Runs.Roots":     func(tx *store.Tx) error { _, err := runs.Roots(tx, "s", 0, 9); return err },
 		"Runs.SpansFrom": func(tx *store.Tx) error { _, err := runs.SpansFrom(tx, 1, 0, 9); return err },

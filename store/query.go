@@ -201,9 +201,3 @@ func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
 	}
 	return tx.runs(query+" ORDER BY n", args...)
 }
-
-// Orphans returns the children that have not ended although the runs that called them have.
-func (r *Runs) Orphans(tx *Tx) ([]*Run, error) {
-	return tx.runs(`INDEXED BY runs_open_children WHERE status IN ('pending', 'running', 'awaiting_approval', 'suspended') AND parent IS NOT NULL
-		AND (SELECT p.status FROM runs p WHERE p.n = runs.parent) IN ('completed', 'failed', 'aborted') ORDER BY n`)
-}

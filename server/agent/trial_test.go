@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -158,32 +157,5 @@ func TestAbortOfASuspectThatWaits(t *testing.T) {
 	r.crash()
 	if s := r.settled(a.ID); s.Status != store.Failed || s.Error.Code != "crash-loop" {
 		t.Errorf("after two crashes alone, the run is %s %+v", s.Status, s.Error)
-	}
-}
-
-// Children that an earlier version left open when it ended their parents are ended at the start.
-func TestOrphansEnd(t *testing.T) {
-	pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
-	hang(pay)
-	r := newRig(t, payer(t, pay, false))
-	h := r.start(run.StartRequest{Owner: "desk", Input: json.RawMessage(`"go"`)})
-	waitFor(t, func() bool { return pay.count() == 1 })
-	r.crash()
-	r.settled(h.ID)
-	r.close()
-	db, err := sql.Open("sqlite", "file:"+r.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Exec("UPDATE runs SET status = 'failed' WHERE parent IS NULL"); err != nil {
-		t.Fatal(err)
-	}
-	db.Close()
-	r.open()
-	if _, err := r.engine.Recover(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if all := descends(r, h.ID); len(all) != 2 || all[1] != store.Failed {
-		t.Errorf("the run and its child are %v, want both failed", all)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"sync"
 
 	"agentd/server/event"
@@ -237,19 +236,13 @@ func (r *Reader) SessionBacklog(ctx context.Context, session string, after hub.P
 }
 
 // eachOfSession calls fn for the runs of a session from the position's on, with the number of the event after which to
-// begin.
+// begin. It leaves out runs that never began: they were aborted before their turn, or wait for it.
 func (r *Reader) eachOfSession(ctx context.Context, session string, after hub.Position, since int64, fn func(row *store.Run, seq int) error) error {
-	from, first := max(after.Epoch, 1), int64(math.MaxInt64)
+	from := max(after.Epoch, 1)
 	for {
 		var runs []*store.Run
 		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
-			open, err := r.runs.Open(tx, session)
-			if err == nil && len(open) > 0 {
-				first = open[0].N
-			}
-			if err == nil {
-				runs, err = r.runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
-			}
+			runs, err = r.runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
 			return err
 		})
 		if err != nil {
@@ -258,7 +251,7 @@ func (r *Reader) eachOfSession(ctx context.Context, session string, after hub.Po
 		for _, row := range runs {
 			seq := 0
 			switch {
-			case row.Started == 0 && row.N >= first, after.Epoch == 0 && row.Created < since:
+			case row.Started == 0, after.Epoch == 0 && row.Created < since:
 				continue
 			case row.N == after.Epoch:
 				seq = after.Seq

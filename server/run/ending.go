@@ -157,8 +157,6 @@ func (r *Run) close(m *Move, status store.Status, cause error) (unknown []journa
 				return nil, err
 			}
 			unknown = append(unknown, left...)
-		case c.Phase == store.CallAwaiting && c.Reason == journal.OutcomeUnknown && r.orphan():
-			m.settle(&c, r.Record.Place(&c), unknownOutcome(&c, serverStopped))
 		case c.Phase == store.CallAwaiting && c.Reason != journal.OutcomeUnknown, journal.Requested(c) && c.Phase == store.CallDispatching && c.Attempts == 0:
 			r.refuse(m, &c, asked, why)
 		case c.Phase == store.CallDispatching && !r.doubtful(m, &c):
@@ -193,9 +191,7 @@ func (r *Run) doubtful(m *Move, c *store.Call) bool {
 	switch doubt := r.caller().Doubt(c); {
 	case doubt == MakeAgain && !journal.Requested(*c):
 		return false
-	case journal.Requested(*c) && r.orphan():
-		*c = acknowledged(*c, m.At)
-	case doubt == SettleFailed && !journal.Requested(*c), r.orphan():
+	case doubt == SettleFailed && !journal.Requested(*c):
 		m.settle(c, r.Record.Place(c), unknownOutcome(c, serverStopped))
 	default:
 		c.Phase, c.Reason = store.CallAwaiting, journal.OutcomeUnknown
@@ -204,15 +200,6 @@ func (r *Run) doubtful(m *Move, c *store.Call) bool {
 		}
 	}
 	return true
-}
-
-// orphan reports whether the run is the child of one that has ended, or is below such a child: nobody can be asked about
-// its calls, since decisions are made on the root.
-func (r *Run) orphan() bool {
-	for r.parent != nil {
-		r = r.parent
-	}
-	return r.Row.Parent != 0
 }
 
 // refuse settles a call that was not made and is not to be; asked is the index of its approval, -1 when nobody was asked.
@@ -376,9 +363,6 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 	}
 	if r.Row.Status.Terminal() {
 		r.count()
-		if r.Row.Started == 0 {
-			e.hush(r)
-		}
 		e.next(r.Row.Session)
 	}
 	return r.Row.Status, nil

@@ -52,9 +52,8 @@ type Engine struct {
 
 	altered atomic.Int64 // stored calls that were found changed
 
-	mu       sync.Mutex        // guards the fields below
-	live     map[string]*Run   // by run id: the runs that a goroutine moves
-	hushed   map[string][]*Run // by session: runs that were aborted before their turn, and not shown there yet
+	mu       sync.Mutex      // guards the fields below
+	live     map[string]*Run // by run id: the runs that a goroutine moves
 	draining bool
 }
 
@@ -70,7 +69,7 @@ func New(o Options) *Engine {
 		o.Redact = func(s string) string { return s }
 	}
 	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
-	e := &Engine{Reader: journal.NewReader(o.Runs, o.Forms), opts: o, log: o.Logger, live: map[string]*Run{}, hushed: map[string][]*Run{}}
+	e := &Engine{Reader: journal.NewReader(o.Runs, o.Forms), opts: o, log: o.Logger, live: map[string]*Run{}}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
 }

@@ -42,12 +42,10 @@ func (t *trial) pass() {
 // as failed (server-restarted, crash-loop) where that is not possible; those that wait keep waiting, and timers run. It
 // is called once, before the first Start, and returns the number of runs that it set going.
 func (e *Engine) Recover(ctx context.Context) (int, error) {
-	var open, orphans []*store.Run
+	var open []*store.Run
 	alarms := map[string]error{}
 	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
-		if open, err = e.opts.Runs.Open(tx, ""); err == nil {
-			orphans, err = e.orphans(tx)
-		}
+		open, err = e.opts.Runs.Open(tx, "")
 		for _, row := range open {
 			if err != nil || row.Status != store.Awaiting {
 				continue
@@ -86,42 +84,11 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 			sessions[row.Session] = true
 		}
 	}
-	for _, row := range orphans {
-		e.log.Warn("a child run had not ended although its parent had", "run", row.ID, "was", row.Status)
-		r, err := e.takeUp(ctx, row, true)
-		if err != nil {
-			return len(recovered), err
-		}
-		err = r.End(r.Move(), store.Failed, fault.New(fault.ServerRestarted, "The parent run ended before this run."))
-		e.letGo(r)
-		if err != nil {
-			return len(recovered), err
-		}
-	}
 	e.try(recovered)
 	for s := range sessions {
 		e.next(s)
 	}
 	return len(recovered), e.timers.start(ctx, e)
-}
-
-// orphans returns the children that an earlier version of the program left open when their parents ended. Those that an
-// aborted parent holds for a decision are none.
-func (e *Engine) orphans(tx *store.Tx) (rows []*store.Run, err error) {
-	rows, err = e.opts.Runs.Orphans(tx)
-	rows = slices.DeleteFunc(rows, func(row *store.Run) bool {
-		if err != nil {
-			return false
-		}
-		var parent *store.Run
-		if parent, err = e.opts.Runs.Number(tx, row.Parent); err != nil || parent.Status != store.Aborted {
-			return false
-		}
-		var held []journal.Approval
-		held, err = journal.PendingOf(tx, e.opts.Runs, parent)
-		return len(held) > 0
-	})
-	return rows, err
 }
 
 // try lets runs that were interrupted continue: the suspects one by one, the most suspect last.
@@ -273,11 +240,8 @@ func (e *Engine) next(session string) {
 		open, err = e.opts.Runs.Open(tx, session)
 		return err
 	})
-	if err == nil {
-		e.unhush(session, open)
-		if len(open) > 0 && open[0].Status == store.Pending {
-			err = e.begin(open[0])
-		}
+	if err == nil && len(open) > 0 && open[0].Status == store.Pending {
+		err = e.begin(open[0])
 	}
 	if err != nil && e.ctx.Err() == nil && !fault.Is(err, fault.ServerDraining) && !fault.Is(err, fault.RunConflict) {
 		e.log.Error("the next run of a session could not be started; the next start of the server starts it", "session", session, "error", err)

@@ -1,0 +1,2 @@
+-- No query reads it any more.
+DROP INDEX runs_open_children;
