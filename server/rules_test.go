@@ -56,12 +56,13 @@ var rulesRooms = map[string]string{
 	"auth":              "store server/fault server/id",
 	"server/audit":      "metrics store server/canonical server/fault",
 	"server/transcript": "store server/message",
-	"server/trace":      "store server/fault server/message server/transcript",
+	"server/trace":      "store server/fault server/message server/span server/transcript",
 	"server/journal":    "store server/event server/fault server/hub server/message server/transcript",
+	"server/span":       "store server/journal server/message",
 	// The kernel knows nothing of what drives runs; drivers know nothing of each other.
-	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/trace server/transcript",
+	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/span server/transcript",
 	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
-		"server/runstate server/schema server/tool server/trace",
+		"server/runstate server/schema server/span server/tool",
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
 	"server/recording": "store server/agent server/cassette server/event server/fault server/hub server/id server/journal server/message server/provider server/run server/tool",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",

@@ -13,8 +13,8 @@ import (
 	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
+	"agentd/server/span"
 	"agentd/server/tool"
-	"agentd/server/trace"
 	"agentd/store"
 )
 
@@ -97,7 +97,7 @@ func (a llm) Job(r *run.Run, c store.Call, args json.RawMessage) (j run.Job, err
 	}
 	switch {
 	case t.handoff:
-		j.Span, j.Child.Form = trace.Handoff, "messages"
+		j.Span, j.Child.Form = span.Handoff, "messages"
 		j.Child.Input, err = message.Encode(a.Filter.apply(Transcript(r.Record, r.Row.Messages), t.agent))
 	case args != nil && a.Known(&c):
 		var in struct{ Input string }

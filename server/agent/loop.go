@@ -12,7 +12,7 @@ import (
 	"agentd/server/message"
 	"agentd/server/provider"
 	"agentd/server/run"
-	"agentd/server/trace"
+	"agentd/server/span"
 	"agentd/store"
 )
 
@@ -20,9 +20,9 @@ import (
 type loop struct {
 	*LLM
 	*run.Run
-	tape tape        // records model calls
-	held *run.Move   // begins the commit of a model's answer
-	span *trace.Span // of the latest model call
+	tape tape       // records model calls
+	held *run.Move  // begins the commit of a model's answer
+	span *span.Span // of the latest model call
 }
 
 // Open is a part of [run.Driver].

@@ -12,7 +12,7 @@ import (
 	"agentd/server/message"
 	"agentd/server/provider"
 	"agentd/server/run"
-	"agentd/server/trace"
+	"agentd/server/span"
 )
 
 // answer asks the models of the chain in turn until one finishes.
@@ -234,24 +234,24 @@ func toolCallEnd(c message.ToolCall) event.Event {
 
 // noteModel adds the span of a model call to the next commit.
 func (l *loop) noteModel(model Model, step int, began time.Time, err error) {
-	s := &trace.Span{Type: trace.Provider, Name: model.Model, Status: trace.OK, Start: began.UnixNano(), End: began.Add(time.Since(began)).UnixNano()}
+	s := &span.Span{Type: span.Provider, Name: model.Model, Status: span.OK, Start: began.UnixNano(), End: began.Add(time.Since(began)).UnixNano()}
 	if err != nil {
 		failure := l.Describe(err)
-		s.Status, s.StatusMessage = trace.Error, failure.Message
+		s.Status, s.StatusMessage = span.Error, failure.Message
 		s.Public("error.code", failure.Code)
 		if l.Context().Err() != nil {
-			s.Status = trace.Cancelled
+			s.Status = span.Cancelled
 		}
 	}
 	s.Public("step.number", step)
 	s.Public("provider", model.Provider.Name())
 	s.Public("model", model.Model)
 	l.span = s
-	l.Later(func(m *run.Move) { m.Span(trace.ID(m.Run.N, trace.OfStep, step), *s) })
+	l.Later(func(m *run.Move) { m.Done.Add(span.ID(m.Run.N, span.OfStep, step), *s) })
 }
 
 // answered completes the span of the model call that was answered with the message at an index.
 func (l *loop) answered(index int, used message.Usage) {
 	l.span.Message = &index
-	run.SpanUsage(l.span, used)
+	l.span.Used(used)
 }

@@ -10,6 +10,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/message"
 	"agentd/server/run"
+	"agentd/server/span"
 	"agentd/server/trace"
 )
 
@@ -46,7 +47,7 @@ func TestReplayOfARun(t *testing.T) {
 				}
 			}
 			slices.Sort(found)
-			want := []string{trace.Resume, trace.Run, trace.Step, trace.Step, trace.Step, trace.Suspend, trace.Provider, trace.Provider, trace.Approval, trace.Tool}
+			want := []string{span.Resume, span.Run, span.Step, span.Step, span.Step, span.Suspend, span.Provider, span.Provider, span.Approval, span.Tool}
 			if !slices.Equal(found, want) {
 				t.Errorf("Replay(%v, raw %v) has the spans %v, want %v", target, raw, found, want)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/journal"
+	"agentd/server/span"
 	"agentd/store"
 )
 
@@ -21,6 +22,7 @@ type Adoption struct {
 // NewAdoption prepares a run; add fills its move.
 func NewAdoption(row store.Run, at int64, add func(*Move) error) (*Adoption, error) {
 	m := &Move{At: at}
+	m.Done = span.In(&m.Run, at)
 	m.Run, m.Run.Was = row, row.Status
 	err := add(m)
 	if err == nil {

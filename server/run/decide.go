@@ -157,7 +157,7 @@ func (r *Run) decide(decisions []Decision, by decider) *ruling {
 		m.Run.Step = d.step
 		m.Steps = append(m.Steps, store.Step{Number: d.step, Agent: m.Run.Owner, Started: m.At, Resumed: true})
 	}
-	m.spanResumed(r, "decided")
+	m.Done.Resumed(r.Record.Pending, "decided")
 	own, below := d.sort(decisions)
 	for _, a := range r.Record.Pending {
 		if a.SubRunToolCallID != "" {
@@ -300,7 +300,7 @@ func (d *ruling) rule(c store.Call, a journal.Approval, word Decision) {
 		kept.GrantedBy = a.GrantedBy
 	}
 	c.Decision, _ = message.Encode(kept)
-	m.spanApproval(a, d.step, kept)
+	m.Done.Decided(a, d.step, kept)
 	c.Step = d.step
 	d.moves = true
 	d.verdicts = append(d.verdicts, Verdict{r.Row.ID, c.ID, c.Name, kept.ArgsSHA256, word.Granted, word.Reason})

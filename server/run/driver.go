@@ -73,7 +73,7 @@ type Job struct {
 	Do         func(ctx context.Context) Settled // called from a goroutine of its own
 	Child      *ChildSpec                        // instead of Do
 	Sequential bool                              // made before the others, one after the other
-	Span       string                            // type of the call's span; trace.Tool when empty
+	Span       string                            // type of the call's span; span.Tool when empty
 }
 
 // A ChildSpec describes the child run of a call, for the case that it is yet to be made.

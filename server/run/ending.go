@@ -109,7 +109,7 @@ func (r *Run) rest(m *Move, pending []journal.Approval) error {
 	}
 	if m.Run.Status.Terminal() {
 		m.take(r)
-		m.spanEnd(r, after.Steps)
+		m.Done.End(after.Steps, cmp.Or(m.used, r.used).total)
 	}
 	if err := m.conclude(r.e, after); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (r *Run) doubtful(m *Move, c *store.Call) bool {
 func (r *Run) refuse(m *Move, c *store.Call, asked int, why string) {
 	if asked >= 0 {
 		m.sayDecided(c.ID, "", Decision{Reason: why}, "abort")
-		m.spanApproval(r.Record.Pending[asked], c.Step, journal.Decided{By: "abort", Reason: why})
+		m.Done.Decided(r.Record.Pending[asked], c.Step, journal.Decided{By: "abort", Reason: why})
 	}
 	if journal.Requested(*c) {
 		*c = acknowledged(*c, m.At) // no message asked for it, so none answers

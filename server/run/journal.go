@@ -287,7 +287,11 @@ func (r *Run) take(w *work, only bool) error {
 		if !w.res.Unknown || !r.uncertain(m, &c, o.Message) {
 			m.settle(&c, r.Record.Place(&c), o)
 		}
-		m.spanCall(w, &c)
+		callee := ""
+		if w.Child != nil {
+			callee = w.Child.Owner
+		}
+		m.Done.Call(w.Span, &c, o, callee, w.began, w.took)
 		if err := m.finish(r, w.kid, w.res.Spill); err != nil {
 			return err
 		}

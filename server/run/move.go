@@ -10,7 +10,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/journal"
 	"agentd/server/message"
-	"agentd/server/trace"
+	"agentd/server/span"
 	"agentd/server/transcript"
 	"agentd/store"
 )
@@ -19,12 +19,12 @@ import (
 // changed at will, and what subscribers see of it. It belongs to the goroutine of the run.
 type Move struct {
 	store.Change
-	At int64 // milliseconds since 1970
+	At   int64      // milliseconds since 1970
+	Done span.Batch // the work that ends with the move
 
 	entries  []journal.Entry // the messages of the change, decoded
 	events   []published     // the events of the change, and transient ones among them
-	spans    []trace.Span
-	past     *past // the history, when the move begins a run of a session
+	past     *past           // the history, when the move begins a run of a session
 	used     *usage
 	also     func(*store.Tx) error
 	progress bool // the run is further than it was, so that no restart begins here again
@@ -65,6 +65,7 @@ func (r *Run) Move() *Move {
 	m := &Move{At: r.latest}
 	m.Run = r.Row
 	m.Run.Was = r.Row.Status
+	m.Done = span.In(&m.Run, m.At)
 	return m
 }
 
@@ -184,7 +185,7 @@ func (m *Move) BeginStep(n int) {
 
 // CloseStep adds the end of a step that no event reports, since the run waits from then on.
 func (m *Move) CloseStep(s store.Step) {
-	m.spanStep(s, trace.OK)
+	m.Done.Step(s, span.OK)
 	s.Ended = m.At
 	m.Steps = append(m.Steps, s)
 }
@@ -224,15 +225,8 @@ func (m *Move) encode() (err error) {
 			m.Run.Models, err = message.Encode(m.used.models)
 		}
 	}
-	if err != nil || len(m.spans) == 0 {
-		return err
-	}
-	body, err := trace.Encode(m.spans)
-	if err == nil { // what a trace cannot show must not keep the run from being run
-		m.Spans = []store.SpanBatch{{First: m.Run.Spans - len(m.spans), At: m.At, Body: body}}
-	}
-	m.spans = nil
-	return nil
+	m.Spans = append(m.Spans, m.Done.Encode()...)
+	return err
 }
 
 // call returns a call as the move leaves it; nil when the move does not touch it.

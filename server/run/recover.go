@@ -216,7 +216,7 @@ func (r *Run) verdict(times int) error {
 func (r *Run) reenter() error {
 	m := r.Move()
 	m.Run.Attempt++
-	m.spanResumed(r, "restarted")
+	m.Done.Resumed(r.Record.Pending, "restarted")
 	return r.reopen(m)
 }
 

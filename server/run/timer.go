@@ -163,7 +163,7 @@ func (e *Engine) wake(ctx context.Context, row *store.Run) error {
 		m := r.Move()
 		m.Run.Status, m.Due = store.Running, new(int64)
 		m.Progress()
-		m.spanResumed(r, "timer")
+		m.Done.Resumed(r.Record.Pending, "timer")
 		m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
 		if err := r.Commit(m); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentd/server/message"
+	"agentd/server/span"
 	"agentd/server/trace"
 )
 
@@ -14,12 +15,12 @@ func tenThousand(b *testing.B) *rig {
 	r := newRig(b)
 	r.run("a", "", "")
 	said := r.message("a", message.Assistant, time.UnixMilli(0), message.Message{Content: message.Text("Let me look that up for you.")})
-	batches := make([][]trace.Span, 2000)
+	batches := make([][]span.Span, 2000)
 	for i := range batches {
-		spans := make([]trace.Span, 5)
+		spans := make([]span.Span, 5)
 		for k := range spans {
 			s := r.span("a", 5*i+k, int64(1e9*i+k))
-			s.Type, s.Message = trace.Provider, &said
+			s.Type, s.Message = span.Provider, &said
 			s.Public("provider", "openai")
 			s.Public("model", "gpt-4o-mini")
 			s.Public("usage.promptTokens", 1000+i)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentd/server/message"
+	"agentd/server/span"
 	"agentd/server/trace"
 	"agentd/store"
 	"agentd/store/storetest"
@@ -67,18 +68,18 @@ func (r *rig) apply(id string, c store.Change) {
 }
 
 // spans writes a batch.
-func (r *rig) spans(id string, spans ...trace.Span) {
+func (r *rig) spans(id string, spans ...span.Span) {
 	r.Helper()
 	r.batches(id, spans)
 }
 
 // batches writes several at once.
-func (r *rig) batches(id string, batches ...[]trace.Span) {
+func (r *rig) batches(id string, batches ...[]span.Span) {
 	r.Helper()
 	run := r.runs[id]
 	var c store.Change
 	for _, spans := range batches {
-		body, err := trace.Encode(spans)
+		body, err := message.Encode(spans)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -89,12 +90,12 @@ func (r *rig) batches(id string, batches ...[]trace.Span) {
 }
 
 // id is the id of a span of a run.
-func (r *rig) id(run string, number int) string { return trace.ID(r.runs[run].N, trace.Other, number) }
+func (r *rig) id(run string, number int) string { return span.ID(r.runs[run].N, span.Other, number) }
 
 // span is a span of a run that began so many nanoseconds after 1970.
-func (r *rig) span(run string, number int, start int64) trace.Span {
-	return trace.Span{Type: trace.Step, ID: r.id(run, number), TraceID: trace.TraceID(run), Name: fmt.Sprint("step ", number), Start: start, End: start + 5,
-		Status: trace.OK}
+func (r *rig) span(run string, number int, start int64) span.Span {
+	return span.Span{Type: span.Step, ID: r.id(run, number), TraceID: span.TraceID(run), Name: fmt.Sprint("step ", number), Start: start, End: start + 5,
+		Status: span.OK}
 }
 
 // message adds a message to a run's transcript and returns its index.

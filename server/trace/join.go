@@ -43,7 +43,7 @@ func (j *joiner) event(ctx context.Context, f *found, raw bool) (ReplayEvent, er
 // tool call tool.arguments and, of its outcome, tool.result or tool.error, and tool.contentParts. A message that is no
 // longer there adds nothing.
 func (j *joiner) record(ctx context.Context, f *found) (SpanRecord, error) {
-	out := f.record()
+	out := recordOf(&f.Span)
 	if f.Message == nil {
 		return out, nil
 	}

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"agentd/server/span"
 	"agentd/store"
 )
 
 // found is a span and the number of its run.
 type found struct {
-	Span
+	span.Span
 	run int64
 }
 
@@ -55,7 +56,7 @@ func (s *Service) tree(ctx context.Context, root int64, w *window) (omitted int,
 			top, err = s.runs.Number(tx, top.Parent)
 		}
 		if err == nil {
-			w.trace = TraceID(top.ID)
+			w.trace = span.TraceID(top.ID)
 		}
 		return err
 	})
@@ -123,7 +124,7 @@ func (w *window) offer(b store.SpanBatch, heads []head) error {
 	if !slices.ContainsFunc(heads, func(h head) bool { return w.wants(position{h.Start, h.ID}) }) {
 		return nil
 	}
-	var spans []Span
+	var spans []span.Span
 	dec := json.NewDecoder(bytes.NewReader(b.Body))
 	dec.UseNumber() // an attribute is shown as it was written
 	if err := dec.Decode(&spans); err != nil {
@@ -154,7 +155,7 @@ func (w *window) cut() {
 
 // takes reports whether a span is of the provider that is asked for, or of none. Who may not see the attribute cannot
 // find it out by asking for it either.
-func (q *query) takes(s *Span) bool {
+func (q *query) takes(s *span.Span) bool {
 	if q.provider == "" || !strings.HasPrefix(s.Type, "provider.") {
 		return true
 	}

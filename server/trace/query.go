@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/span"
 	"agentd/server/transcript"
 	"agentd/store"
 )
@@ -107,7 +108,7 @@ func (s *Service) seekMessage(ctx context.Context, q *query, id string) (known b
 
 // seekSpan makes the query go on after a span.
 func (s *Service) seekSpan(ctx context.Context, q *query, id string) (known bool, err error) {
-	run, ok := runOf(id)
+	run, ok := span.RunOf(id)
 	if !ok {
 		return false, nil
 	}

@@ -1,3 +1,4 @@
+// Package trace reads the spans of a run and its descendants, or of a session: as a whole, or what may be shown to everybody.
 package trace
 
 import (
@@ -6,6 +7,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/span"
 	"agentd/store"
 )
 
@@ -151,8 +153,8 @@ func (s *Service) Replay(ctx context.Context, t Target, o Options) (Replay, erro
 	return out, nil
 }
 
-// record is the span with all that it holds.
-func (s *Span) record() SpanRecord {
+// recordOf returns the span with all that it holds.
+func recordOf(s *span.Span) SpanRecord {
 	attributes := s.Attributes
 	if attributes == nil {
 		attributes = map[string]any{}

@@ -12,6 +12,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/span"
 	"agentd/server/trace"
 	"agentd/server/transcript"
 	"agentd/store"
@@ -123,9 +124,9 @@ func TestReplayWalksEverySpanOnce(t *testing.T) {
 			root = r.runs[fmt.Sprint("run", i/10*10)].N
 		}
 		number := 0
-		var batches [][]trace.Span
+		var batches [][]span.Span
 		for range random.IntN(6) * random.IntN(2) * 20 { // more batches than are read in one go
-			var batch []trace.Span
+			var batch []span.Span
 			for range 1 + random.IntN(3) {
 				s := r.span(id, number, random.Int64N(50))
 				batch = append(batch, s)
@@ -239,11 +240,11 @@ func TestReplayFromMessage(t *testing.T) {
 func TestReplayOfAProvider(t *testing.T) {
 	r := newRig(t)
 	r.run("a", "", "")
-	spans := make([]trace.Span, 6)
+	spans := make([]span.Span, 6)
 	for i := range spans {
 		spans[i] = r.span("a", i, int64(i))
 		if i > 0 {
-			spans[i].Type = trace.Provider
+			spans[i].Type = span.Provider
 		}
 	}
 	spans[1].Public("provider", "one")
@@ -277,7 +278,7 @@ func TestReplaySanitized(t *testing.T) {
 	r := newRig(t)
 	r.run("a", "", "")
 	plain, secret, tagged := r.span("a", 0, 0), r.span("a", 1, 1), r.span("a", 2, 2)
-	plain.ParentID, plain.Status, plain.StatusMessage, plain.Message = "parent", trace.Error, "of Mrs Smith", new(0)
+	plain.ParentID, plain.Status, plain.StatusMessage, plain.Message = "parent", span.Error, "of Mrs Smith", new(0)
 	plain.Public("tokens", 12345678901234567)
 	plain.Internal("prompt", "of Mrs Smith")
 	secret.Public("model", "AKIA"+"IOSFODNN7EXAMPLE")
@@ -340,7 +341,7 @@ func TestReplayRawJoinsTheTranscript(t *testing.T) {
 		last:   `{"kept":true,"output.text":"Done."}`,
 		99:     `{"kept":true}`, // there is no such message
 	}
-	var spans []trace.Span
+	var spans []span.Span
 	for index := range wants {
 		s := r.span("a", index, int64(index))
 		s.StatusMessage, s.Message = "said", &index
@@ -367,7 +368,7 @@ func TestReplayRawIsBounded(t *testing.T) {
 	r := newRig(t)
 	r.run("a", "", "")
 	text := strings.Repeat("x", 3<<20)
-	var spans []trace.Span
+	var spans []span.Span
 	for i := range 6 {
 		s := r.span("a", i, int64(i))
 		if i == 3 {
@@ -396,7 +397,7 @@ func TestReplayRawOfManyCalls(t *testing.T) {
 	}
 	asked := r.message("a", message.Assistant, time.UnixMilli(0), message.Message{Role: message.Assistant, ToolCalls: calls})
 	var c store.Change
-	var spans []trace.Span
+	var spans []span.Span
 	for i := range n {
 		c.Calls = append(c.Calls, store.Call{Index: i, ID: calls[i].ID, Name: "pay", Phase: store.CallDone, ArgsHash: []byte{1}, Asked: asked, Answered: asked + 1 + i})
 		body, _ := message.Encode(message.Outcome{ToolCallID: calls[i].ID, ToolName: "pay", Output: json.RawMessage("1")})
@@ -434,10 +435,10 @@ func TestReplayOfTooManySpans(t *testing.T) {
 		if i > 3 {
 			name = "b"
 		}
-		spans := make([]trace.Span, batch)
+		spans := make([]span.Span, batch)
 		for k := range spans {
 			n := i*batch + k
-			spans[k] = trace.Span{ID: r.id(name, n), Start: int64(n)}
+			spans[k] = span.Span{ID: r.id(name, n), Start: int64(n)}
 		}
 		r.spans(name, spans...)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"agentd/server/message"
+	"agentd/server/span"
 )
 
 // A Tier is how far something may be shown. The zero Tier is the strictest floor.
@@ -40,8 +41,8 @@ const (
 // What is left is searched for secrets: see [HoldsSecret]. A span in which there is one is skipped as a whole. Whoever
 // called that public was wrong, so nothing else that they say of the span is believed; and a reader learns from the
 // span's id that there is something to clean up, which a value that is silently taken out would hide.
-func Sanitize(s *Span, floor Tier) (SpanRecord, Reason) {
-	out := s.record()
+func Sanitize(s *span.Span, floor Tier) (SpanRecord, Reason) {
+	out := recordOf(s)
 	out.Attributes, out.Sensitivity = map[string]any{}, nil
 	if floor < TierInternal {
 		out.StatusMessage = ""

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"agentd/server/message"
+	"agentd/server/span"
 	"agentd/server/trace"
 )
 
@@ -13,36 +14,36 @@ func TestSanitize(t *testing.T) {
 	type attributes = map[string]any
 	type tags = map[string]string
 	for name, c := range map[string]struct {
-		span  trace.Span
+		span  span.Span
 		floor trace.Tier
 		want  string // JSON of the record, or the reason
 	}{
-		"nothing":        {span: trace.Span{Name: "n"}, want: `{}`},
-		"public":         {span: trace.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "public"}}, want: `{"a":1}`},
-		"untagged":       {span: trace.Span{Attributes: attributes{"a": 1, "b": 2}, Sensitivity: tags{"a": "public"}}, want: `{"a":1}`},
-		"status message": {span: trace.Span{StatusMessage: "of a person"}, want: `{}`},
-		"internal":       {span: trace.Span{Attributes: attributes{"a": 1, "b": 2}, Sensitivity: tags{"a": "public", "b": "internal"}}, want: "sensitivity"},
-		"secret":         {span: trace.Span{Attributes: attributes{"b": 2}, Sensitivity: tags{"b": "secret"}}, want: "sensitivity"},
-		"unknown tag":    {span: trace.Span{Attributes: attributes{"b": 2}, Sensitivity: tags{"b": "Public"}}, want: "sensitivity"},
-		"empty tag":      {span: trace.Span{Attributes: attributes{"b": 2}, Sensitivity: tags{"b": ""}}, want: "sensitivity"},
-		"tag of nothing": {span: trace.Span{Sensitivity: tags{"b": "secret"}}, want: `{}`},
+		"nothing":        {span: span.Span{Name: "n"}, want: `{}`},
+		"public":         {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "public"}}, want: `{"a":1}`},
+		"untagged":       {span: span.Span{Attributes: attributes{"a": 1, "b": 2}, Sensitivity: tags{"a": "public"}}, want: `{"a":1}`},
+		"status message": {span: span.Span{StatusMessage: "of a person"}, want: `{}`},
+		"internal":       {span: span.Span{Attributes: attributes{"a": 1, "b": 2}, Sensitivity: tags{"a": "public", "b": "internal"}}, want: "sensitivity"},
+		"secret":         {span: span.Span{Attributes: attributes{"b": 2}, Sensitivity: tags{"b": "secret"}}, want: "sensitivity"},
+		"unknown tag":    {span: span.Span{Attributes: attributes{"b": 2}, Sensitivity: tags{"b": "Public"}}, want: "sensitivity"},
+		"empty tag":      {span: span.Span{Attributes: attributes{"b": 2}, Sensitivity: tags{"b": ""}}, want: "sensitivity"},
+		"tag of nothing": {span: span.Span{Sensitivity: tags{"b": "secret"}}, want: `{}`},
 
-		"untagged at internal": {span: trace.Span{Attributes: attributes{"a": 1}}, floor: trace.TierInternal, want: `{"a":1}`},
-		"internal at internal": {span: trace.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "internal"}}, floor: trace.TierInternal, want: `{"a":1}`},
-		"secret at internal":   {span: trace.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, floor: trace.TierInternal, want: "sensitivity"},
-		"secret at secret":     {span: trace.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, floor: trace.TierSecret, want: `{"a":1}`},
+		"untagged at internal": {span: span.Span{Attributes: attributes{"a": 1}}, floor: trace.TierInternal, want: `{"a":1}`},
+		"internal at internal": {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "internal"}}, floor: trace.TierInternal, want: `{"a":1}`},
+		"secret at internal":   {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, floor: trace.TierInternal, want: "sensitivity"},
+		"secret at secret":     {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, floor: trace.TierSecret, want: `{"a":1}`},
 
-		"a key in public":           {span: trace.Span{Attributes: attributes{"a": "with " + key}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
-		"a key in the name":         {span: trace.Span{Name: key}, want: "redaction-violation"},
-		"a key as an attribute":     {span: trace.Span{Attributes: attributes{key: 1}, Sensitivity: tags{key: "public"}}, want: "redaction-violation"},
-		"a key deep in public":      {span: trace.Span{Attributes: attributes{"a": []any{attributes{"b": key}}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
-		"a key as a member":         {span: trace.Span{Attributes: attributes{"a": attributes{key: nil}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
-		"a key in a list of texts":  {span: trace.Span{Attributes: attributes{"a": []string{key}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
-		"a key that is not shown":   {span: trace.Span{StatusMessage: key, Attributes: attributes{"a": key}}, want: `{}`},
-		"what has no JSON":          {span: trace.Span{Attributes: attributes{"a": func() {}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
-		"sensitivity comes first":   {span: trace.Span{Name: key, Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, want: "sensitivity"},
-		"a message at floor":        {span: trace.Span{StatusMessage: key}, floor: trace.TierInternal, want: "redaction-violation"},
-		"nested values that may go": {span: trace.Span{Attributes: attributes{"a": []any{true, nil, 1.5, "x"}}, Sensitivity: tags{"a": "public"}}, want: `{"a":[true,null,1.5,"x"]}`},
+		"a key in public":           {span: span.Span{Attributes: attributes{"a": "with " + key}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
+		"a key in the name":         {span: span.Span{Name: key}, want: "redaction-violation"},
+		"a key as an attribute":     {span: span.Span{Attributes: attributes{key: 1}, Sensitivity: tags{key: "public"}}, want: "redaction-violation"},
+		"a key deep in public":      {span: span.Span{Attributes: attributes{"a": []any{attributes{"b": key}}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
+		"a key as a member":         {span: span.Span{Attributes: attributes{"a": attributes{key: nil}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
+		"a key in a list of texts":  {span: span.Span{Attributes: attributes{"a": []string{key}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
+		"a key that is not shown":   {span: span.Span{StatusMessage: key, Attributes: attributes{"a": key}}, want: `{}`},
+		"what has no JSON":          {span: span.Span{Attributes: attributes{"a": func() {}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
+		"sensitivity comes first":   {span: span.Span{Name: key, Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, want: "sensitivity"},
+		"a message at floor":        {span: span.Span{StatusMessage: key}, floor: trace.TierInternal, want: "redaction-violation"},
+		"nested values that may go": {span: span.Span{Attributes: attributes{"a": []any{true, nil, 1.5, "x"}}, Sensitivity: tags{"a": "public"}}, want: `{"a":[true,null,1.5,"x"]}`},
 	} {
 		c.span.ID = "0000000130000000"
 		c.span.Message = new(7)

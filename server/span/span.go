@@ -1,8 +1,7 @@
-// Package trace reads the spans of runs: which work was done when, as a part of which other work, and with which result.
-package trace
+// Package span makes the spans of runs: which work a run did when, as a part of which other work, and with which result.
+package span
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,14 +11,14 @@ import (
 
 // Types of spans.
 const (
-	Run      = "agent.run"       // a run from its start to its end; of one that waited, with the time it waited
+	Run      = "agent.run"       // a run from its start to its end, the time that it waited included
 	Step     = "agent.step"      // a model call and the tool calls it asked for, or the calls that a person allowed
 	Suspend  = "agent.suspend"   // from when a run began to wait until it was resumed or aborted
-	Resume   = "agent.resume"    // the moment at which a run went on: after decisions or after a restart of the server
+	Resume   = "agent.resume"    // the moment at which a run continued: after decisions, a timer or a restart of the server
 	Provider = "provider.stream" // one model's answer or failure
 	Tool     = "tool.execute"    // one tool call, its retries included
 	Approval = "tool.approval"   // from the request for an approval to its decision
-	Handoff  = "agent.handoff"   // a child run that the conversation was handed to
+	Handoff  = "agent.handoff"   // a child run that received the conversation
 )
 
 // Statuses of spans.
@@ -29,7 +28,7 @@ const (
 	Cancelled = "cancelled"
 )
 
-// A Span is something that took time. Times are nanoseconds since 1970. A span is written when it has ended.
+// A Span is something that took time. Times are nanoseconds since 1970. A span is written when it ends.
 type Span struct {
 	Type          string         `json:"type"`
 	ID            string         `json:"id"`                // 16 hex digits; unique in the store
@@ -41,11 +40,10 @@ type Span struct {
 	Status        string         `json:"status"`
 	StatusMessage string         `json:"statusMessage,omitempty"`
 	Attributes    map[string]any `json:"attributes,omitempty"`
-	// Sensitivity says how far an attribute may be shown: public, internal or secret. An attribute without one counts
-	// as internal.
+	// Sensitivity is who may see an attribute: public, internal or secret. An attribute without one counts as internal.
 	Sensitivity map[string]string `json:"sensitivityByAttribute,omitempty"`
-	// Message is the index of the message that holds what was said in the span: a model's answer, or the outcome of a
-	// tool call. It is stored in place of a copy; nil: there is none.
+	// Message is the index of the message with a model's answer or with the outcome of a tool call; nil: there is none. A
+	// span refers to the message instead of copying it.
 	Message *int `json:"message,omitempty"`
 }
 
@@ -74,11 +72,20 @@ func (s *Span) set(name string, value any) bool {
 	return true
 }
 
+// Used sets the public attributes of what a model used.
+func (s *Span) Used(u message.Usage) {
+	s.Public("usage.promptTokens", u.PromptTokens)
+	s.Public("usage.completionTokens", u.CompletionTokens)
+	if u.Cost != nil {
+		s.Public("usage.cost", u.Cost.Amount)
+	}
+}
+
 // TraceID is the trace id of a root run.
 func TraceID(runID string) string { return strings.ReplaceAll(runID, "-", "") }
 
-// Part is what a span of a run stands for: its id must be known before the span is written, so that others can name it
-// as their parent.
+// Part is what a span of a run stands for. A span that can be a parent has an id that follows from its place, because
+// its children are written before it.
 type Part int
 
 const (
@@ -95,13 +102,10 @@ func ID(run int64, part Part, number int) string {
 	return fmt.Sprintf("%08x%x%07x", uint32(run), int64(part)|run>>32&3<<2, int64(number&0xffffff)|run>>34&0xf<<24)
 }
 
-// runOf is the number of the run that a span belongs to, by the span's id. ok is false for a text that [ID] does not
-// make.
-func runOf(id string) (run int64, ok bool) {
+// RunOf returns the number of the run that a span belongs to, by the span's id. ok is false for a text that [ID] does
+// not make.
+func RunOf(id string) (run int64, ok bool) {
 	n, err := strconv.ParseUint(id, 16, 64)
 	run, part, number := int64(n>>32|n>>30&3<<32|n>>24&0xf<<34), Part(n>>28&3), int(n&0xffffff)
 	return run, err == nil && run > 0 && id == ID(run, part, number)
 }
-
-// Encode makes the stored form of a batch of spans.
-func Encode(spans []Span) (json.RawMessage, error) { return message.Encode(spans) }
