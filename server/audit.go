@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"fmt"
 	"os"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/health"
 	"agentd/server/message"
 	"agentd/server/outbound"
 	"agentd/server/rest"
@@ -199,31 +197,4 @@ func (s *Server) refusedDial(p *parts) func(outbound.Denial) {
 		}
 		s.note(p, audit.Record{Action: audit.OutboundDenied, Target: d.Target, Decision: audit.Denied, Metadata: facts})
 	}
-}
-
-// overdue is after how many intervals a checkpoint is missed.
-const overdue = 3
-
-// auditHealth is the check of the chain.
-func (s *Server) auditHealth(r *health.Rollup, p *parts) {
-	if p.audit == nil {
-		return
-	}
-	r.Register("audit", func(ctx context.Context) health.Result {
-		fields := struct {
-			Entries int64 `json:"entries"`
-		}{p.audit.Head().Size}
-		if err := p.audit.Check(ctx); err != nil {
-			s.log.Error("audit check failed", "error", err)
-			return health.Result{Status: health.Fail, Message: "The audit chain cannot be written.", Fields: fields}
-		}
-		if b := p.audit.Broken(); b != nil {
-			return health.Result{Status: health.Fail, Fields: fields, Message: fmt.Sprintf("The audit chain is broken at entry %d (%s); "+
-				"verify it, stop the server, and accept the break with `agentd audit accept`.", b.Seq, b.Reason)}
-		}
-		if p.audit.Uncovered() > overdue*s.cfg.Audit.Checkpoint.Interval.Duration() {
-			return health.Result{Status: health.Warn, Message: "The audit chain has entries that no checkpoint covers, because none can be written.", Fields: fields}
-		}
-		return health.Result{Status: health.OK, Fields: fields}
-	})
 }

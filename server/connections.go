@@ -2,7 +2,6 @@ package server
 
 import (
 	"container/list"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/fault"
-	"agentd/server/health"
 	"agentd/server/message"
 )
 
@@ -143,25 +140,6 @@ func refusal(limit int) []byte {
 // to them.
 func (c *connections) limit(l net.Listener, silent bool) net.Listener {
 	return &limited{Listener: l, all: c, silent: silent, closed: make(chan struct{})}
-}
-
-// health reports how many connections there are, and fails while no file can be opened.
-func (c *connections) health(context.Context) health.Result {
-	fields := struct {
-		Open int `json:"open"`
-		Max  int `json:"max"`
-	}{c.count(), c.max}
-	f, err := os.Open(os.DevNull)
-	if err == nil {
-		f.Close()
-	}
-	switch {
-	case exhausted(err):
-		return health.Result{Status: health.Fail, Message: "No more files can be opened: programs and connections fail.", Fields: fields}
-	case fields.Open >= c.max:
-		return health.Result{Status: health.Warn, Message: "server.maxConnections connections are open. For a new one, the server closes an idle one, or refuses the new one.", Fields: fields}
-	}
-	return health.Result{Status: health.OK, Fields: fields}
 }
 
 // exhausted reports whether an error is for want of files, in the process or the system, or of the system's memory, which

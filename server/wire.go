@@ -12,14 +12,12 @@ import (
 	"agentd/server/commentary"
 	"agentd/server/fault"
 	"agentd/server/gate"
-	"agentd/server/health"
 	"agentd/server/hub"
 	"agentd/server/idem"
 	"agentd/server/manifest"
 	"agentd/server/outbound"
 	"agentd/server/proc"
 	"agentd/server/rest"
-	"agentd/server/secret"
 	"agentd/server/session"
 	"agentd/server/stream"
 	"agentd/server/trace"
@@ -166,49 +164,4 @@ func (s *Server) openAuth(p *parts, key []byte) (err error) {
 	p.issuer, err = auth.NewIssuer(auth.IssuerOptions{Tokens: p.db.Tokens(), Pepper: key, Prefix: c.TokenPrefix, Envs: c.TokenEnvironments,
 		Revoked: p.verifier.Revoked})
 	return err
-}
-
-// health registers the checks of the parts that exist.
-func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
-	r := health.New(Version, time.Now())
-	limit := int64(s.cfg.Health.WALWarnThresholdBytes)
-	r.Register("storage", func(ctx context.Context) health.Result {
-		fields := struct {
-			WALSize   int64 `json:"walSizeBytes"`
-			Threshold int64 `json:"warnThresholdBytes"`
-		}{p.db.WALSize(), limit}
-		soon, cancel := context.WithTimeout(ctx, health.Timeout/2) // so that what it says is not too late
-		defer cancel()
-		switch err := p.db.Ping(soon); {
-		case err != nil:
-			s.log.Error("storage check failed", "error", err)
-			return health.Result{Status: health.Fail, Message: fault.Of(err).Message, Fields: fields}
-		case p.engine.Altered() > 0:
-			return health.Result{Status: health.Fail, Message: "What is stored of tool calls was changed, and they were not made; the log names them.", Fields: fields}
-		case fields.WALSize > limit:
-			return health.Result{Status: health.Warn, Message: "The write-ahead log is large: a reader may hold an old snapshot.", Fields: fields}
-		}
-		return health.Result{Status: health.OK, Fields: fields}
-	})
-	r.Register("secrets", func(context.Context) health.Result {
-		return health.Result{Status: health.OK, Fields: struct {
-			Active string `json:"activeStore"`
-		}{secrets.Active}}
-	})
-	r.Register("encryption", func(context.Context) health.Result {
-		return health.Result{Status: health.OK, Fields: struct {
-			Enabled bool `json:"enabled"`
-			Peer    bool `json:"peerDepInstalled"`
-		}{false, false}}
-	})
-	r.Register("replayBuffer", func(context.Context) health.Result {
-		st := p.hub.Stats()
-		return health.Result{Status: health.OK, Fields: struct {
-			Events        int `json:"eventsBuffered"`
-			Subscriptions int `json:"subscriptions"`
-		}{st.Events, st.Subscriptions}}
-	})
-	r.Register("connections", p.connections.health)
-	s.auditHealth(r, p)
-	return r
 }

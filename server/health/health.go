@@ -6,18 +6,20 @@ package health
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
+
+	"agentd/server/shape"
 )
 
 // Timeout is how long a check may take. One that takes longer fails.
 const Timeout = 2 * time.Second
 
-// A Status is what a check found. Anything that is none of the three, the zero value too, counts as [Fail].
+// A Status is what a check found. Any other value, the zero value too, counts as [Fail].
 type Status string
 
 const (
@@ -29,12 +31,12 @@ const (
 // A Result is what one check found.
 type Result struct {
 	Status  Status
-	Message string // optional; anybody may read it, so it must hold no secret
-	Fields  any    // nil, or a struct or map whose JSON members stand beside status; none is called status or message
+	Message string       // optional; anybody may read it, so it must hold no secret
+	Fields  shape.Object // JSON members beside status and message
 }
 
 // A Check looks at one part of the server. It returns soon after ctx is done, changes nothing, and is never called
-// while an earlier call of it has not returned. A panic is a failure; it is logged and its value is not shown.
+// while an earlier call of it has not returned. A panic is a failure: it is logged, and the answer does not show its value.
 type Check func(ctx context.Context) Result
 
 // A Rollup is the checks of a server. Make one with [New].
@@ -42,102 +44,123 @@ type Rollup struct {
 	version string
 	start   time.Time
 	running sync.WaitGroup // checks that have not returned
+	checks  []*check       // in the order of their registration
 
-	mu     sync.Mutex // guards checks and what is in it
-	checks []*check   // in the order of their registration
+	mu sync.Mutex // guards the calls of the checks, and their results
 }
 
 type check struct {
-	name   string
-	run    Check
-	flight *flight // the latest; nil before the first
+	name string
+	run  Check
+	call *call // under way; nil: none
 }
 
-// A flight is one call of a check, which probes share.
-type flight struct {
-	ctx    context.Context // ends after Timeout, or when the call has returned
-	done   chan struct{}   // closed when the call has returned; result is readable then
-	result answer
+// A call of a check is shared by the probes that come before it has returned.
+type call struct {
+	ctx    context.Context // ends after Timeout, or when the check has returned
+	result Result          // late until the check has returned in time
 }
+
+var late = Result{Status: Fail, Message: "The check did not answer in time."}
 
 // New returns a rollup without checks for a server of the given version that started at start.
 func New(version string, start time.Time) *Rollup {
 	return &Rollup{version: version, start: start}
 }
 
-// Register adds a check. It panics when the name is empty or taken.
+// Register adds a check, before the first Report. Its name is not taken.
 func (r *Rollup) Register(name string, run Check) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if name == "" || slices.ContainsFunc(r.checks, func(c *check) bool { return c.name == name }) {
-		panic(fmt.Sprintf("health: check %q has no name or a name that is taken", name))
-	}
 	r.checks = append(r.checks, &check{name: name, run: run})
+}
+
+// A Report is the answer to a probe.
+type Report struct {
+	Status        string `json:"status" enum:"ok|degraded|failing" doc:"failing when any check fails, else degraded when any warns"`
+	Version       string `json:"version"`
+	UptimeSeconds int64  `json:"uptimeSeconds"`
+	Checks        Checks `json:"checks"`
+}
+
+// Checks are what the checks found, by their names.
+type Checks shape.Object
+
+// MarshalJSON keeps the order of the checks.
+func (c Checks) MarshalJSON() ([]byte, error) { return shape.Object(c).MarshalJSON() }
+
+// OpenAPISchema is the JSON Schema of what MarshalJSON writes.
+func (Checks) OpenAPISchema() json.RawMessage {
+	return json.RawMessage(`{"type":"object","description":"What each check found, by its name.","additionalProperties":` +
+		`{"type":"object","description":"Further members depend on the check.","required":["status"],"properties":{` +
+		`"status":{"type":"string","enum":["ok","warn","fail"]},"message":{"type":"string"}}}}`)
 }
 
 // Report runs the checks concurrently and combines what they found. The status is 200, or 503 when a check failed. A
 // check that has no result when ctx is done counts as failed, and continues for others who ask.
 func (r *Rollup) Report(ctx context.Context) (Report, int) {
-	r.mu.Lock()
-	flights := make([]*flight, len(r.checks))
-	found := make(Checks, len(r.checks))
+	calls := make([]*call, len(r.checks))
 	for i, c := range r.checks {
-		flights[i], found[i].Name = r.join(ctx, c), c.name
+		calls[i] = r.join(ctx, c)
 	}
-	r.mu.Unlock()
-	for i, f := range flights {
+	report, code := Report{Status: "ok", Version: r.version}, http.StatusOK
+	for i, c := range calls {
 		select {
-		case <-f.done:
-		case <-f.ctx.Done():
+		case <-c.ctx.Done():
 		case <-ctx.Done():
 		}
-		found[i].answer = late
-		if f.returned() {
-			found[i].answer = f.result
+		r.mu.Lock()
+		found := c.result
+		r.mu.Unlock()
+		switch found.Status {
+		case OK:
+		case Warn:
+			if code == http.StatusOK {
+				report.Status = "degraded"
+			}
+		default:
+			found.Status, report.Status, code = Fail, "failing", http.StatusServiceUnavailable
 		}
+		members := shape.Object{"status", found.Status}
+		if found.Message != "" {
+			members = append(members, "message", found.Message)
+		}
+		report.Checks = append(report.Checks, r.checks[i].name, append(members, found.Fields...))
 	}
-	return rollUp(r.version, time.Since(r.start), found)
+	report.UptimeSeconds = int64(time.Since(r.start) / time.Second)
+	return report, code
 }
 
 // Wait returns when no check runs any more. The owner of the rollup calls it after the last Report returned.
 func (r *Rollup) Wait() { r.running.Wait() }
 
-// join returns the call of c that is under way, or starts one. The caller holds r.mu.
-func (r *Rollup) join(ctx context.Context, c *check) *flight {
-	if c.flight != nil && !c.flight.returned() {
-		return c.flight
+// join returns the call of c that is under way, or starts one.
+func (r *Rollup) join(ctx context.Context, c *check) *call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.call != nil {
+		return c.call
 	}
 	// Others may share this call, so it does not end with the request that happened to start it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
-	f := &flight{ctx: ctx, done: make(chan struct{}), result: late}
-	c.flight = f
+	made := &call{ctx: ctx, result: late}
+	c.call = made
 	r.running.Go(func() {
 		defer cancel()
-		defer close(f.done)
-		if a := call(ctx, c); ctx.Err() == nil {
-			f.result = a
+		result := ask(ctx, c)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if c.call = nil; ctx.Err() == nil {
+			made.result = result
 		}
 	})
-	return f
+	return made
 }
 
-func (f *flight) returned() bool {
-	select {
-	case <-f.done:
-		return true
-	default:
-		return false
-	}
-}
-
-var late = failed("The check did not answer in time.")
-
-func call(ctx context.Context, c *check) (result answer) {
+func ask(ctx context.Context, c *check) (result Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			slog.ErrorContext(ctx, "health check panicked", "check", c.name, "panic", v, "stack", string(debug.Stack()))
-			result = failed("The check panicked; see the server's log.")
+			result = Result{Status: Fail, Message: "The check panicked; see the server's log."}
 		}
 	}()
-	return encode(c.run(ctx))
+	return c.run(ctx)
 }
