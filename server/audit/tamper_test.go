@@ -50,6 +50,12 @@ func (p pair) verify(t *testing.T, secret []byte, v audit.Verification) audit.Ve
 	return verify(t, l, v)
 }
 
+// flipByte is a statement that gives a byte of a column another value, whatever value it has.
+func flipByte(table, column string, at int) string {
+	return fmt.Sprintf("UPDATE %[1]s SET %[2]s = CAST(substr(%[2]s, 1, %[3]d - 1) || "+
+		"CASE substr(%[2]s, %[3]d, 1) WHEN x'5A' THEN x'A5' ELSE x'5A' END || substr(%[2]s, %[3]d + 1) AS BLOB)", table, column, at)
+}
+
 // TestTampering changes a chain in every way that there is. With the passphrase the first bad entry is named exactly;
 // without it, what the links and the checkpoints can tell.
 func TestTampering(t *testing.T) {
@@ -67,9 +73,7 @@ func TestTampering(t *testing.T) {
 	run := func(statements ...string) func(*testing.T, pair) {
 		return func(t *testing.T, p pair) { storetest.Behind(t, p.log, statements...) }
 	}
-	flip := func(column string) string {
-		return fmt.Sprintf("UPDATE audit_log SET %[1]s = cast(substr(%[1]s, 1, 5) || x'5A' || substr(%[1]s, 7) AS BLOB) WHERE seq = 15", column)
-	}
+	flip := func(column string) string { return flipByte("audit_log", column, 6) + " WHERE seq = 15" }
 	for _, tc := range []struct {
 		name    string
 		do      func(*testing.T, pair)
@@ -208,7 +212,7 @@ func TestTamperedKeys(t *testing.T) {
 		"UPDATE audit_meta SET value = replace(value, 'memoryKiB\":8', 'memoryKiB\":999999999') WHERE key = 'sealing'": fault.AuditUnusable,
 		"UPDATE audit_meta SET value = replace(value, 'chacha20', 'rot13') WHERE key = 'sealing'":                      fault.ConfigInvalid,
 		"UPDATE audit_meta SET value = CAST(replace(value, 'argon2id', 'md5') AS BLOB) WHERE key = 'sealing'":          fault.AuditUnusable,
-		"UPDATE audit_meta SET value = x'00' WHERE key = 'tree'":                                                       nil, // made anew from the entries
+		"UPDATE audit_meta SET value = x'00' WHERE key = 'edge'":                                                       nil, // made anew from the entries
 		"UPDATE audit_log SET hash = x'00' WHERE seq = 3":                                                              fault.AuditUnusable,
 		"INSERT INTO audit_meta (key, value) VALUES ('stub', '{\"v\":\"svc-audit-stub/1\",\"through\":2}')":            fault.AuditUnusable,
 	} {
