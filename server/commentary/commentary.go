@@ -27,6 +27,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+
+	"agentd/server/message"
 )
 
 // A Policy is what a Sanitiser does with commentary. The zero Policy is Wrap.
@@ -73,7 +75,8 @@ type Decision struct {
 
 // Payload treats the strings in an event's payload, at any depth, but not the keys of objects. Where there is nothing
 // to treat, and where the payload is not valid JSON, it returns the same slice and nil. Otherwise it returns a new one,
-// in which every byte that is not part of a match or of an envelope is as it was.
+// in which every byte outside of the strings with a match is as it was. Those strings are encoded again: they may have other
+// escapes than before for the same text.
 func (s *Sanitiser) Payload(eventType string, payload json.RawMessage) (json.RawMessage, *Decision) {
 	if !s.types[eventType] || !suspicious(payload) {
 		return payload, nil
@@ -106,34 +109,30 @@ func suspicious(raw []byte) bool {
 	}
 }
 
-// rewrite treats the strings of a JSON text. The text need not be valid, but then what comes out is of no use.
+// rewrite treats the strings of a JSON text. It finds nothing in a text that is not valid, or what comes out is of no use.
 func (s *Sanitiser) rewrite(payload []byte) (after []byte, found matched) {
+	treat := wrap
+	if s.policy == Strip {
+		treat = strip
+	}
 	copied := 0
 	for at := 0; ; {
 		quote := bytes.IndexByte(payload[at:], '"')
 		if quote < 0 {
 			break
 		}
-		start := at + quote + 1
-		length := bodyLength(payload[start:])
-		if length < 0 {
-			break
+		start := at + quote
+		if at = stringEnd(payload, start); at < 0 {
+			return nil, 0
 		}
-		end := start + length
-		at = end + 1
-		body := payload[start:end]
-		if !suspicious(body) || isKey(payload[at:]) {
+		var text string
+		if raw := payload[start:at]; !suspicious(raw) || isKey(payload[at:]) || json.Unmarshal(raw, &text) != nil {
 			continue
 		}
-		treat := wrap
-		if s.policy == Strip {
-			treat = strip
-		}
-		if body, m := treat(body); m != 0 {
-			after = append(after, payload[copied:start]...)
-			after = append(after, body...)
-			copied = end
-			found |= m
+		if text, m := treat(text); m != 0 {
+			encoded, _ := message.Encode(text)
+			after = append(append(after, payload[copied:start]...), encoded...)
+			copied, found = at, found|m
 		}
 	}
 	if found == 0 {
@@ -142,12 +141,12 @@ func (s *Sanitiser) rewrite(payload []byte) (after []byte, found matched) {
 	return append(after, payload[copied:]...), found
 }
 
-// bodyLength is the length of a string's body, up to its closing quote; -1 where there is none.
-func bodyLength(raw []byte) int {
-	for at := 0; at < len(raw); at++ {
+// stringEnd returns where the JSON string that begins at start ends; -1 if it does not.
+func stringEnd(raw []byte, start int) int {
+	for at := start + 1; at < len(raw); at++ {
 		switch raw[at] {
 		case '"':
-			return at
+			return at + 1
 		case '\\':
 			at++
 		}

@@ -117,17 +117,18 @@ func TestEnvelopes(t *testing.T) {
 	}
 }
 
-// TestPayload looks at the JSON around what is treated, which stays as it is to the byte.
+// TestPayload looks at the JSON around the strings with a match, which stays as it is to the byte.
 func TestPayload(t *testing.T) {
 	const (
 		trace = `{\"type\":\"tool.call.end\",\"finalArgs\":1}`
 		odd   = `{\u0022\u0074y\u0070e\u0022\u003A\n\"tool\u002Ecall.end\",\t\"fin\u0061lArgs\" \ud83d\ude00 \udead \\ \/` + " \xff \u2028" + `\u007d`
+		again = `{\"type\":\n\"tool.call.end\",\t\"finalArgs\" ` + "\U0001F600 \uFFFD" + ` \\ / ` + "\uFFFD" + ` \u2028}` // odd, as the encoder writes it
 	)
 	for _, tc := range []struct{ payload, wrap, strip string }{
 		{`{"type":"tool.execute.end", "n":1e400,"n":-0.0,"result" : [ "` + trace + `", {"x":"a` + trace + `b"} ],"z":null}`,
 			`{"type":"tool.execute.end", "n":1e400,"n":-0.0,"result" : [ "` + opener + trace + closer + `", {"x":"a` + opener + trace + closer + `b"} ],"z":null}`,
 			`{"type":"tool.execute.end", "n":1e400,"n":-0.0,"result" : [ "", {"x":"ab"} ],"z":null}`},
-		{`"\"` + odd + `\u003C"`, `"\"` + opener + odd + closer + `\u003C"`, `"\"\u003C"`},
+		{`["\/","\"` + odd + `\u003C"]`, `["\/","\"` + opener + again + closer + `<"]`, `["\/","\"<"]`},
 		{`["\\","` + trace + `\\"]`, `["\\","` + opener + trace + closer + `\\"]`, `["\\","\\"]`},
 	} {
 		for policy, want := range map[commentary.Policy]string{commentary.Wrap: tc.wrap, commentary.Strip: tc.strip} {
