@@ -8,6 +8,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
@@ -40,7 +41,7 @@ func descends(r *rig, runID string) (all []store.Status) {
 	return all
 }
 
-func waiting(r *rig) []run.Waiting {
+func waiting(r *rig) []journal.Waiting {
 	r.t.Helper()
 	list, err := r.engine.Approvals(r.t.Context(), nil)
 	if err != nil {

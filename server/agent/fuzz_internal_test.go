@@ -15,7 +15,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
 	"agentd/server/message"
-	"agentd/server/run"
 	"agentd/server/tool"
 )
 
@@ -31,16 +30,16 @@ func FuzzInput(f *testing.F) {
 		}
 		// A message has two bytes at least, and it is a struct.
 		fuzztest.Cost{PerByte: 800}.Check(t, len(input), func() { (llm{&LLM{CallerInstructions: true}}).Accept(input) }) //nolint:errcheck // it is looked at below
-		form, err := (llm{&LLM{CallerInstructions: true}}).Accept(input)
+		as, err := (llm{&LLM{CallerInstructions: true}}).Accept(input)
 		if err != nil {
 			if e := fault.Of(err); e.Kind != fault.ConfigInvalid || len(e.Issues) == 0 {
 				t.Errorf("accept(%s) = %v, want config-invalid with issues", input, err)
 			}
 			return
 		}
-		list, err := run.InputMessages(form, input)
+		list, err := form{}.Input(as, input)
 		if err != nil || len(list) == 0 {
-			t.Fatalf("inputMessages(%q, %s) = %v, %v", form, input, list, err)
+			t.Fatalf("Input(%q, %s) = %v, %v", as, input, list, err)
 		}
 		// Written as messages, it is the same input.
 		written, err := message.Encode(list)

@@ -208,17 +208,17 @@ func (l *loop) ask(step store.Step) error {
 	index := m.Message(msg)
 	l.answered(index, res.Usage)
 	for _, c := range res.ToolCalls {
-		m.Emit(toolCallEnd(c), index, callHead{ToolCallID: c.ID})
+		m.Emit(toolCallEnd(c), index, journal.Head(c.ID, ""))
 	}
 	if res.Text != "" {
 		m.Emit(textComplete(res.Text), index, struct{}{})
 	}
 	if inc := res.Incomplete; inc != nil {
 		m.Say(event.ToolCallIncomplete, struct {
-			callHead
+			journal.CallHead
 			FinishReason provider.FinishReason `json:"finishReason"`
 			ArgsPrefix   string                `json:"argsPrefix"`
-		}{callHead{inc.CallID, inc.ToolName}, res.Finish, journal.Clip(inc.ArgsPrefix, 1000)})
+		}{journal.Head(inc.CallID, inc.ToolName), res.Finish, journal.Clip(inc.ArgsPrefix, 1000)})
 		// The calls that were complete never run, so the transcript must not promise them.
 		m.DropCalls(index)
 		m.Steps = append(m.Steps, step)

@@ -111,7 +111,7 @@ func (h *holder) take(d provider.Delta) {
 		if h.move == nil {
 			h.move, h.since = h.r.Move(), time.Now()
 		}
-		h.move.Say(event.ToolCallStart, callHead{d.CallID, d.ToolName})
+		h.move.Say(event.ToolCallStart, journal.Head(d.CallID, d.ToolName))
 	case provider.CallDelta:
 		h.pass(event.New(event.ToolCallDelta, struct {
 			ToolCallID string `json:"toolCallId"`
@@ -211,12 +211,6 @@ func paired(msgs []message.Message) []message.Message {
 
 type deltaFields struct {
 	Delta string `json:"delta"`
-}
-
-// callHead is what every event about a tool call has.
-type callHead struct {
-	ToolCallID string `json:"toolCallId"`
-	ToolName   string `json:"toolName,omitempty"`
 }
 
 func textComplete(text string) event.Event {

@@ -44,7 +44,7 @@ func (o opaque) Drive(r *run.Run) error {
 	if err != nil {
 		return err
 	}
-	in := Input{RunID: r.Row.ID, AgentID: r.Row.Owner, SessionID: r.Row.Session, UserID: r.Row.User, Payer: r.Payer(), Input: r.Input(),
+	in := Input{RunID: r.Row.ID, AgentID: r.Row.Owner, SessionID: r.Row.Session, UserID: r.Row.User, Payer: r.Payer(), Input: inputOf(r),
 		Messages: r.Record.History}
 	out := &sink{r: r, agent: o.agent}
 	type answer struct {

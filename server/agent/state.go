@@ -8,7 +8,6 @@ import (
 	"agentd/server/event"
 	"agentd/server/journal"
 	"agentd/server/message"
-	"agentd/server/run"
 	"agentd/server/runstate"
 	"agentd/store"
 )
@@ -184,7 +183,7 @@ func (form) Expand(row *store.Run, rec *journal.Record, e store.Event) (event.Ev
 	if m == nil {
 		return plain, fmt.Errorf("event %d of run %s refers to message %d, which is missing", e.Seq, row.ID, e.Message)
 	}
-	var head callHead
+	var head journal.CallHead
 	if err := json.Unmarshal(e.Payload, &head); err != nil {
 		return plain, err
 	}
@@ -199,7 +198,7 @@ func (form) Expand(row *store.Run, rec *journal.Record, e store.Event) (event.Ev
 		}
 	case event.ToolEnd, event.ToolError:
 		if m.Outcome != nil {
-			return run.ToolSettled(m.Outcome), nil
+			return journal.ToolSettled(m.Outcome), nil
 		}
 	}
 	return plain, fmt.Errorf("event %d of run %s does not fit message %d", e.Seq, row.ID, e.Message)

@@ -54,8 +54,8 @@ func (l *loop) follow(step store.Step) error {
 		return l.Commit(m)
 	}
 	index := m.Message(message.Message{Role: message.Assistant, AgentID: l.Row.Owner, ToolCalls: []message.ToolCall{w.ToolCall}})
-	m.Say(event.ToolCallStart, callHead{w.ID, w.Name})
-	m.Emit(toolCallEnd(w.ToolCall), index, callHead{ToolCallID: w.ID})
+	m.Say(event.ToolCallStart, journal.Head(w.ID, w.Name))
+	m.Emit(toolCallEnd(w.ToolCall), index, journal.Head(w.ID, ""))
 	return l.claim(m, step, index, []run.Wish{w})
 }
 

@@ -10,6 +10,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/message"
 	"agentd/store"
 )
 
@@ -17,6 +18,8 @@ import (
 type Form interface {
 	// End makes the event that reports how a run stood; see [End].
 	End(row *store.Run, rec *Record, at End) (event.Event, error)
+	// Input returns the messages that show an input in a transcript; form is what the driver said of it when it accepted it.
+	Input(form string, input json.RawMessage) ([]message.Message, error)
 	// Expand rebuilds an event of which a message holds a part.
 	Expand(row *store.Run, rec *Record, e store.Event) (event.Event, error)
 }

@@ -9,8 +9,8 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/idem"
+	"agentd/server/journal"
 	"agentd/server/openapi"
-	"agentd/server/run"
 )
 
 // API is the table of routes, and what the way to its endpoints needs.
@@ -35,7 +35,7 @@ func (a *API) Add(resources ...interface{ Routes() []Route }) {
 // Document is the OpenAPI document of the table.
 func (a *API) Document() []byte {
 	return openapi.Document(openapi.Info{Title: "agentd", Version: a.Version, BasePath: a.Base, Tags: tags,
-		Components:  []reflect.Type{reflect.TypeFor[event.Event](), reflect.TypeFor[run.CallError](), reflect.TypeFor[RunInput]()},
+		Components:  []reflect.Type{reflect.TypeFor[event.Event](), reflect.TypeFor[journal.CallError](), reflect.TypeFor[RunInput]()},
 		Description: "Hosts AI agents: durable runs, live events, sessions and tokens."}, a.operations())
 }
 

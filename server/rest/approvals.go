@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 
 	"agentd/auth"
 	"agentd/server/agent"
@@ -12,6 +11,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/idem"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/store"
@@ -41,7 +41,7 @@ type Directive struct {
 
 // ApprovalList is the answer of GET /approvals.
 type ApprovalList struct {
-	Approvals []run.Waiting `json:"approvals"`
+	Approvals []journal.Waiting `json:"approvals"`
 }
 
 // Approvals is the routes of decisions on tool calls.
@@ -117,10 +117,16 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 // mayDecide checks that a principal may decide on calls of child runs: who may decide for the root run's agent may not thereby
 // decide for every agent that it calls.
 func (a *Approvals) mayDecide(ctx context.Context, p auth.Principal, runID string, decisions []run.Decision) error {
-	if !slices.ContainsFunc(decisions, func(d run.Decision) bool { return d.SubRunToolCallID != "" }) {
+	var paths []string
+	for _, d := range decisions {
+		if d.SubRunToolCallID != "" {
+			paths = append(paths, d.SubRunToolCallID)
+		}
+	}
+	if paths == nil {
 		return nil
 	}
-	owners, err := a.Runs.Engine.Askers(ctx, runID, decisions)
+	owners, err := a.Runs.Engine.Askers(ctx, runID, paths)
 	if err != nil {
 		return err
 	}

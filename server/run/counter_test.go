@@ -14,6 +14,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/journal"
+	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/store"
 )
@@ -65,6 +66,7 @@ type end struct{}
 func (end) End(row *store.Run, rec *journal.Record, at journal.End) (event.Event, error) {
 	return event.New(event.AgentEnd, map[string]any{"status": at.Status}), nil
 }
+func (end) Input(string, json.RawMessage) ([]message.Message, error) { return nil, nil }
 func (end) Expand(_ *store.Run, _ *journal.Record, e store.Event) (event.Event, error) {
 	return event.Event{Type: e.Type, Payload: e.Payload}, nil
 }

@@ -184,7 +184,7 @@ func (r *Run) decide(decisions []Decision, by decider) *ruling {
 	d.descend(below)
 	for _, c := range m.Calls {
 		if c.Phase == store.CallDispatching && c.Step == d.step && r.Record.Parked[c.Index] == nil && !journal.Requested(c) {
-			m.Say(event.ToolStart, startedFields{callHead{c.ID, c.Name}, c.Child})
+			m.Say(event.ToolStart, startedFields{journal.Head(c.ID, c.Name), c.Child})
 		}
 	}
 	// Mirrored approvals keep their places in the order of requests.

@@ -316,7 +316,7 @@ func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (st
 	case row.Status.Terminal() || row.Status == store.Running:
 		return row.Status, nil
 	case row.Parent != 0:
-		return row.Status, e.childOf(ctx, row)
+		return row.Status, e.IsChild(ctx, row)
 	}
 	return e.abortParked(ctx, row, opts)
 }

@@ -21,15 +21,9 @@ type StepFields struct {
 	Usage      *message.Usage `json:"usage,omitempty"`
 }
 
-// callHead is what every event about a call has, and all that is stored of those whose message holds the rest.
-type callHead struct {
-	ToolCallID string `json:"toolCallId"`
-	ToolName   string `json:"toolName,omitempty"`
-}
-
 // startedFields is tool.execute.start.
 type startedFields struct {
-	callHead
+	journal.CallHead
 	ChildRunID string `json:"childRunId,omitempty"` // the run that the call is
 }
 
@@ -54,36 +48,4 @@ type cancelFields struct {
 	RunID              string `json:"runId"`
 	Drain              bool   `json:"drain"`
 	OnPendingApprovals string `json:"onPendingApprovals"`
-}
-
-// ToolSettled is tool.execute.end or tool.execute.error.
-func ToolSettled(o *message.Outcome) event.Event {
-	head := callHead{o.ToolCallID, o.ToolName}
-	if !o.Failed() {
-		output := o.Output
-		if len(output) == 0 {
-			output = json.RawMessage("null")
-		}
-		return event.New(event.ToolEnd, struct {
-			callHead
-			Result     json.RawMessage `json:"result"`
-			DurationMS int64           `json:"durationMs"`
-			Truncated  bool            `json:"bufferTruncated,omitempty"`
-		}{head, output, o.DurationMS, o.Truncated})
-	}
-	return event.New(event.ToolError, struct {
-		callHead
-		Error CallError `json:"error"`
-	}{head, CallError{o.ToolCallID, o.ToolName, o.Kind, o.Message, o.Hint, o.Recoverable, o.RecoveryHint}})
-}
-
-// CallError is the error in a tool.execute.error event.
-type CallError struct {
-	ToolCallID   string               `json:"toolCallId"`
-	ToolName     string               `json:"toolName"`
-	Kind         message.ErrorKind    `json:"kind"`
-	Message      string               `json:"message"`
-	Hint         string               `json:"hint,omitempty"`
-	Recoverable  bool                 `json:"recoverable"`
-	RecoveryHint message.RecoveryHint `json:"recoveryHint,omitempty"`
 }

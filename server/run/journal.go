@@ -49,7 +49,7 @@ func (r *Run) Claim(m *Move, step store.Step, asked int, calls []Wish) error {
 		default:
 			c.Child = w.Child
 		}
-		m.Say(event.ToolStart, startedFields{callHead{c.ID, c.Name}, c.Child})
+		m.Say(event.ToolStart, startedFields{journal.Head(c.ID, c.Name), c.Child})
 		m.Calls = append(m.Calls, c)
 	}
 	if err := r.Commit(m); err != nil {
@@ -386,7 +386,7 @@ func (r *Run) Report(step store.Step) (rep Report, parked bool, err error) {
 // report adds the event of a call that is settled.
 func (m *Move) report(r *Run, c *store.Call) {
 	if o := m.Outcome(r, c); o != nil {
-		m.Emit(ToolSettled(o), c.Answered, callHead{c.ID, c.Name})
+		m.Emit(journal.ToolSettled(o), c.Answered, journal.Head(c.ID, c.Name))
 	}
 	c.Reported = true
 	m.setCall(*c)

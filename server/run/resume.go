@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"agentd/server/fault"
 	"agentd/server/journal"
@@ -56,7 +55,7 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 	case d.refused != nil:
 		return nil, nil, d.refused
 	case row.Status == store.Aborted && len(d.pending) > 0:
-		f := notSuspended(row)
+		f := journal.NotSuspended(row)
 		f.Message = "The run is aborted and its approvals are held: one resumption decides on all of them."
 		return nil, nil, f.Advise("Decide on all of them at once.")
 	}
@@ -126,65 +125,4 @@ func (r *Run) unfit() error {
 
 func conflict(runID string) error {
 	return fault.New(fault.RunConflict, "Another request has resumed or aborted the run.").With("runId", runID)
-}
-
-func notSuspended(row *store.Run) *fault.Error {
-	return fault.New(fault.RunNotSuspended, "The run is %s.", row.Status).With("runId", row.ID).With("status", row.Status)
-}
-
-// Suspended returns the row of a run that waits for an approval, or was aborted while its approvals were held.
-func (e *Engine) Suspended(ctx context.Context, runID string) (*store.Run, error) {
-	row, err := e.Find(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	if row.Parent != 0 {
-		return nil, e.childOf(ctx, row)
-	}
-	switch row.Status {
-	case store.Awaiting:
-		return row, nil
-	case store.Aborted:
-		var held []journal.Approval
-		err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-			held, err = journal.PendingOf(tx, e.opts.Runs, row)
-			return err
-		})
-		if err != nil || len(held) > 0 {
-			return row, err
-		}
-	}
-	return nil, notSuspended(row)
-}
-
-// childOf refuses what can be asked of a root run only.
-func (e *Engine) childOf(ctx context.Context, row *store.Run) error {
-	root := row
-	err := e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-		for err == nil && root.Parent != 0 {
-			root, err = e.opts.Runs.Number(tx, root.Parent)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return fault.New(fault.RunIsChild, "The run is a child run of another run.").With("runId", row.ID).With("rootRunId", root.ID)
-}
-
-// Askers returns the owners of the child runs that decisions on a run's approvals are for, without repetition. Paths that
-// lead nowhere have none.
-func (e *Engine) Askers(ctx context.Context, runID string, decisions []Decision) ([]string, error) {
-	_, rec, err := e.Read(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	var owners []string
-	for _, d := range decisions {
-		if d.SubRunToolCallID != "" {
-			owners = append(owners, rec.Askers(d.SubRunToolCallID)...)
-		}
-	}
-	slices.Sort(owners)
-	return slices.Compact(owners), nil
 }

@@ -113,9 +113,9 @@ func (r *Run) start(input json.RawMessage, before *past) (*Move, error) {
 	return m, r.tell(m, input)
 }
 
-// tell adds the messages that hold an input.
+// tell adds the messages that show an input.
 func (r *Run) tell(m *Move, input json.RawMessage) error {
-	msgs, err := InputMessages(m.Run.InputForm, input)
+	msgs, err := r.e.Form(&m.Run).Input(m.Run.InputForm, input)
 	for _, msg := range msgs {
 		if msg.Role == message.User && msg.UserID == "" {
 			msg.UserID = r.Row.User
@@ -123,50 +123,6 @@ func (r *Run) tell(m *Move, input json.RawMessage) error {
 		m.Message(msg)
 	}
 	return err
-}
-
-// InputMessages returns the messages that hold an input of the given form.
-func InputMessages(form string, input json.RawMessage) ([]message.Message, error) {
-	if form == "messages" {
-		var list []message.Message
-		if json.Unmarshal(input, &list) != nil {
-			var one message.Message
-			if err := json.Unmarshal(input, &one); err != nil {
-				return nil, err
-			}
-			list = []message.Message{one}
-		}
-		for i := range list { // whose they are is not for the caller to say
-			m := &list[i]
-			if m.Role == message.Developer {
-				m.Role = message.System
-			}
-			m.Caller, m.Withheld = m.Role == message.System, false
-		}
-		return list, nil
-	}
-	text := string(input)
-	if form == "text" {
-		if err := json.Unmarshal(input, &text); err != nil {
-			return nil, err
-		}
-	}
-	return []message.Message{{Role: message.User, Content: message.Text(text)}}, nil
-}
-
-// Input is the inverse of InputMessages for a driver that wants the JSON.
-func (r *Run) Input() json.RawMessage {
-	for _, e := range r.Record.Messages {
-		if e.Message.Role != message.User {
-			continue
-		}
-		if r.Row.InputForm == "json" {
-			return json.RawMessage(e.Message.Content.Text)
-		}
-		b, _ := message.Encode(e.Message.Content.Text)
-		return b
-	}
-	return json.RawMessage(`""`)
 }
 
 // Commit makes a move durable and publishes its events. While the store or the audit chain cannot be written, it waits.

@@ -1,0 +1,102 @@
+package journal
+
+import (
+	"context"
+	"slices"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+// NotSuspended is the error for a run that does not wait for a decision.
+func NotSuspended(row *store.Run) *fault.Error {
+	return fault.New(fault.RunNotSuspended, "The run is %s.", row.Status).With("runId", row.ID).With("status", row.Status)
+}
+
+// Suspended returns the row of a run that waits for an approval, or was aborted while its approvals were held.
+func (r *Reader) Suspended(ctx context.Context, runID string) (*store.Run, error) {
+	row, err := r.Find(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	if row.Parent != 0 {
+		return nil, r.IsChild(ctx, row)
+	}
+	switch row.Status {
+	case store.Awaiting:
+		return row, nil
+	case store.Aborted:
+		var held []Approval
+		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
+			held, err = PendingOf(tx, r.runs, row)
+			return err
+		})
+		if err != nil || len(held) > 0 {
+			return row, err
+		}
+	}
+	return nil, NotSuspended(row)
+}
+
+// IsChild is the error for what can be asked of a root run only.
+func (r *Reader) IsChild(ctx context.Context, row *store.Run) error {
+	root := row
+	err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
+		for err == nil && root.Parent != 0 {
+			root, err = r.runs.Number(tx, root.Parent)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return fault.New(fault.RunIsChild, "The run is a child run of another run.").With("runId", row.ID).With("rootRunId", root.ID)
+}
+
+// Askers returns the owners of the child runs that paths of calls in a run lead to, without repetition. Paths that lead
+// nowhere have none; nor has the empty one.
+func (r *Reader) Askers(ctx context.Context, runID string, paths []string) ([]string, error) {
+	_, rec, err := r.Read(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	var owners []string
+	for _, path := range paths {
+		owners = append(owners, rec.Askers(path)...)
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners), nil
+}
+
+// Waiting is an approval that waits, with the run that waits for it.
+type Waiting struct {
+	RunID     string `json:"runId"`
+	AgentID   string `json:"agentId"`
+	SessionID string `json:"sessionId,omitempty"`
+	UserID    string `json:"userId,omitempty"`
+	Approval
+	Mismatch string `json:"mismatch,omitempty" doc:"Why the call cannot be granted: the stored arguments differ from the requested ones."`
+}
+
+// Approvals lists what waits for a decision, oldest run first, of at most 1000 runs; with owners, of those only.
+func (r *Reader) Approvals(ctx context.Context, owners []string) ([]Waiting, error) {
+	list := []Waiting{}
+	err := r.runs.Snapshot(ctx, func(tx *store.Tx) error {
+		rows, err := r.runs.Awaiting(tx, owners)
+		for _, row := range rows {
+			rec, err := LoadWaiting(tx, r.runs, row)
+			if err != nil {
+				return err
+			}
+			for _, a := range rec.Pending {
+				w := Waiting{RunID: row.ID, AgentID: row.Owner, SessionID: row.Session, UserID: row.User, Approval: a}
+				if _, err := rec.Shown(a); err != nil {
+					w.Mismatch = fault.Of(err).Message
+				}
+				list = append(list, w)
+			}
+		}
+		return err
+	})
+	return list, err
+}
