@@ -180,7 +180,7 @@ func TestAbortARunThatWaits(t *testing.T) {
 	t.Parallel()
 	inside(t, func(t *testing.T, dir string) {
 		run := park(t, dir, "clerk", "ann")[0].RunID
-		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "maybe").wait().want(t, 2, "", "want deny, hold or fail")
+		spawn(t, dir, nil, nil, "runs", "abort", run, "--on-pending", "maybe").wait().want(t, 2, "", "want one of deny, hold, fail")
 		spawn(t, dir, nil, nil, "runs", "abort", run).wait().want(t, 0, "Run "+run+" is aborted.\n", "")
 		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "error:    run-aborted: ", "").want(t, 0, "hint: ", "")
 		run = park(t, dir, "clerk", "bob")[0].RunID
@@ -362,7 +362,7 @@ func TestRunsUsage(t *testing.T) {
 	t.Chdir(newGatedSite(t))
 	here(t, "runs", "list").want(t, 1, "", "Make the database with `agentd run` or `agentd start`")
 	here(t, "runs").want(t, 2, "", "runs needs one of list, show, approve, deny, abort")
-	here(t, "runs", "list", "--status", "done").want(t, 2, "", `there is no status "done"`)
+	here(t, "runs", "list", "--status", "done").want(t, 2, "", `invalid value "done" for flag -status: want one of pending, `)
 	here(t, "runs", "list", "--limit", "0").want(t, 2, "", "want 1 to 1000")
 	here(t, "run", "clerk", "x").want(t, 3, "I pay.", "Decide with one of")
 	var list struct {

@@ -102,7 +102,7 @@ func TestAuditCommands(t *testing.T) {
 	here(t, "audit", "list", "--file", "audit.db", "--passphrase-ref", "file:wrong").want(t, 1, "", "audit-passphrase-wrong")
 	here(t, "audit", "verify", "--file", "audit.db", "--public-key", "phrase").want(t, 2, "", "it is not PEM")
 	here(t, "audit", "prune", "--file", "audit.db").want(t, 2, "", "--before")
-	here(t, "audit", "export", "--format", "xml").want(t, 2, "", "want jsonl or csv")
+	here(t, "audit", "export", "--format", "xml").want(t, 2, "", "want one of jsonl, csv")
 
 	db, err := sql.Open("sqlite", "audit.db")
 	if err != nil {

@@ -235,7 +235,7 @@ func TestInit(t *testing.T) {
 func TestTokens(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here(t, "init").want(t, 0, "", "")
-	here(t, "token", "list").want(t, 1, "", "Make the database with `agentd token create`")
+	here(t, "token", "list").want(t, 1, "", "Make the database with")
 
 	first := here(t, "token", "create", "--scope", "agents:read,agents:invoke:assistant", "--label", "ci", "--expires", "30d").
 		want(t, 0, "svc_live_v1_", "scopes:  agents:read agents:invoke:assistant")

@@ -27,7 +27,7 @@ func (c *call) decide(ctx context.Context, granted bool) error {
 	return interruptible(ctx, func(ctx context.Context) error {
 		begun := false
 		err := c.through(ctx, server.Run, func(d *door) error {
-			s, err := d.state(ctx, c.args[0])
+			s, err := state(ctx, d.Client, c.args[0])
 			if err != nil {
 				return err
 			}

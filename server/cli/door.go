@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net/url"
 	"strings"
@@ -57,33 +58,49 @@ func (c *call) through(ctx context.Context, access server.Access, fn func(*door)
 	return errors.Join(fn(d), d.close())
 }
 
-// open finds the API of the server that --url names or that holds the database. Where there is none, it opens the
-// database with an access.
-func (c *call) open(ctx context.Context, cfg *config.Config, access server.Access) (*door, error) {
-	if remote, err := c.holder(cfg); err != nil {
-		return nil, err
-	} else if remote != nil {
-		return &door{Client: remote}, nil
+// fetch reads an answer of the API into a document, and shows it.
+func (c *call) fetch(ctx context.Context, path string, doc any, write func(sheet)) error {
+	err := c.through(ctx, server.Read, func(d *door) error { return d.Call(ctx, "GET", path, nil, doc) })
+	if err != nil {
+		return err
 	}
-	d, err := c.inside(ctx, cfg, access, false)
-	if fault.Is(err, fault.StoreLocked) {
-		return nil, advised(err, "Wait for that process to end, or start a server: commands then go through it.")
-	}
-	return d, err
+	return c.show(true, doc, write)
 }
 
-// inside is the API of this process. With tokens, it can make them.
-func (c *call) inside(ctx context.Context, cfg *config.Config, access server.Access, tokens bool) (*door, error) {
+// download writes an answer of JSON Lines to stdout or to the file that -o names, and returns how long the file is.
+func (c *call) download(ctx context.Context, method, path string) (size int64, err error) {
+	return c.output(ctx, func(ctx context.Context, w io.Writer) error {
+		return c.through(ctx, server.Read, func(d *door) error { return d.Download(ctx, method, path, w) })
+	})
+}
+
+// open finds the API of the server that --url names or that holds the database. Where there is none, and for commands
+// that work beside a server, it opens the database with an access.
+func (c *call) open(ctx context.Context, cfg *config.Config, access server.Access) (*door, error) {
+	beside := c.cmd.beside
+	if !beside || c.flags.url != "" {
+		if remote, err := c.holder(cfg); err != nil {
+			return nil, err
+		} else if remote != nil {
+			return &door{Client: remote}, nil
+		}
+	}
 	if access != server.Read {
 		if err := shut(cfg.Hardening); err != nil {
 			return nil, err
 		}
 	}
-	local, err := server.Open(ctx, server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name}, access, tokens)
-	if access == server.Read && errors.Is(err, fs.ErrNotExist) {
-		return nil, advised(err, "Make the database with `agentd run` or `agentd start`.")
+	o := server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name}
+	local, err := server.Open(ctx, o, access, beside)
+	if beside && fault.Is(err, fault.StoreLocked) {
+		local, err = server.Open(ctx, o, server.Beside, true)
 	}
-	if err != nil {
+	switch {
+	case access == server.Read && errors.Is(err, fs.ErrNotExist):
+		return nil, advised(err, "Make the database with `agentd run` or `agentd start`.")
+	case fault.Is(err, fault.StoreLocked):
+		return nil, advised(err, "Wait for that process to end, or start a server: commands then go through it.")
+	case err != nil:
 		return nil, err
 	}
 	api, err := client.New(client.Options{URL: "http://localhost" + cfg.Server.BasePath, Dial: local.Dial, Hints: hints})
@@ -134,3 +151,17 @@ func (c *call) authorised(o client.Options) (*client.Client, error) {
 
 // at is a path of the API below an element, such as /runs/ID/state.
 func at(parent, id, child string) string { return parent + "/" + url.PathEscape(id) + child }
+
+// query is the query with pairs of a name and a value, except those with an empty value.
+func query(pairs ...string) string {
+	set := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			set.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(set) == 0 {
+		return ""
+	}
+	return "?" + set.Encode()
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,8 +26,8 @@ type options struct {
 	verbose       bool
 
 	status, agent string // runs list
-	limit         int
-	messages      int    // sessions messages
+	limit         count
+	messages      count  // sessions messages
 	reason        string // runs approve, deny
 	again         bool   // runs approve
 	args          string // runs approve
@@ -66,7 +67,7 @@ type options struct {
 var defaults = options{limit: 20, messages: 1000, retain: 1, onPending: "deny", format: audit.JSONL}
 
 // A flagRow declares a flag: its name, of which what follows a dot only tells apart flags with one name; where its value
-// goes, which may be a *string, *bool, *int, *int64 or flag.Value; and its text, with the name of the value in back quotes.
+// goes, which may be a *string, *bool, *int64 or flag.Value; and its text, with the name of the value in back quotes.
 type flagRow struct {
 	name  string
 	value any
@@ -85,14 +86,15 @@ func (o *options) table() []flagRow {
 		{"session", &o.session, "add the run to the session with this `ID`, which is created if necessary"},
 		{"user", &o.user, "run for the user with this `ID`"},
 		{"verbose", &o.verbose, "show steps and tools on stderr, also if it is not a terminal"},
-		{"status", &o.status, "only runs with this `STATUS`: pending, running, awaiting_approval, completed, failed or aborted"},
+		{"status", choice{&o.status, []string{"pending", "running", "awaiting_approval", "completed", "failed", "aborted"}},
+			"only runs with this `STATUS`: pending, running, awaiting_approval, completed, failed or aborted"},
 		{"agent", &o.agent, "only runs of the agent with this `ID`"},
 		{"limit", &o.limit, "at most this `NUMBER`, up to 1000"},
 		{"reason", &o.reason, "the reason, as a `TEXT`; it is recorded, and the model learns the reason of a denial"},
 		{"again", &o.again, "also make calls once more that may already have taken effect"},
 		{"args", &o.args, "give the call these arguments instead: `JSON`, or @FILE; the tool must have approval.edit"},
 		{"drain", &o.drain, "let the current step finish"},
-		{"on-pending", &o.onPending, "the `FATE` of waiting calls: deny, hold (they still wait) or fail (the run fails)"},
+		{"on-pending", choice{&o.onPending, []string{"deny", "hold", "fail"}}, "the `FATE` of waiting calls: deny, hold (they still wait) or fail (the run fails)"},
 		{"url", &o.url, "the `URL` of a server's API, such as https://host/v1; the command then reads a configuration only if --config names one"},
 		{"token-env", &o.tokenEnv, "the `NAME` of the environment variable with the token; default: AGENTD_TOKEN"},
 		{"since", &o.since, "begin after the event with this `ID`; default: with the first kept event"},
@@ -117,7 +119,7 @@ func (o *options) table() []flagRow {
 		{"public-key.bundle", &o.publicKey, "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the bundle"},
 		{"action", &o.action, "only entries with this `ACTION`, such as http:request"},
 		{"actor", &o.actor, "only entries of the actor with this `ID`"},
-		{"format", &o.format, "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv"},
+		{"format", choice{&o.format, []string{audit.JSONL, audit.CSV}}, "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv"},
 		{"before", &o.before, "delete entries older than this `TIME`: a date such as 2026-01-31, or an age such as 90d"},
 		{"retain", &o.retain, "keep at least this `NUMBER` of entries"},
 		{"raw", &o.raw, "also show the operator's system messages"},
@@ -134,6 +136,36 @@ func (o *options) table() []flagRow {
 		{"names", &o.names, "only the names of the commands, one on each line"},
 		{"complete", &o.complete, "the completions of the last word after --, one on each line, for a shell"},
 	}
+}
+
+// A choice is a flag whose value is one of some words.
+type choice struct {
+	value *string
+	words []string
+}
+
+func (v choice) String() string { return *v.value }
+
+func (v choice) Set(text string) error {
+	if !slices.Contains(v.words, text) {
+		return errors.New("want one of " + strings.Join(v.words, ", "))
+	}
+	*v.value = text
+	return nil
+}
+
+// count is how many members a list may have.
+type count int
+
+func (n *count) String() string { return strconv.Itoa(int(*n)) }
+
+func (n *count) Set(text string) error {
+	v, err := strconv.Atoi(text)
+	if err != nil || v < 1 || v > 1000 {
+		return errors.New("want 1 to 1000")
+	}
+	*n = count(v)
+	return nil
 }
 
 // list is a flag that may be repeated.
@@ -190,8 +222,6 @@ func (cmd *command) flagSet(o *options) *flag.FlagSet {
 			fs.StringVar(v, name, *v, row.text)
 		case *bool:
 			fs.BoolVar(v, name, *v, row.text)
-		case *int:
-			fs.IntVar(v, name, *v, row.text)
 		case *int64:
 			fs.Int64Var(v, name, *v, row.text)
 		case flag.Value:

@@ -4,51 +4,30 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
 	"agentd/server"
 	"agentd/server/agent"
+	"agentd/server/client"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/rest"
 	"agentd/store"
 )
 
-// statuses are those that a run can have.
-var statuses = []store.Status{store.Pending, store.Running, store.Awaiting, store.Completed, store.Failed, store.Aborted}
-
 func (c *call) listRuns(ctx context.Context) error {
-	if s := c.flags.status; s != "" && !slices.Contains(statuses, store.Status(s)) {
-		return c.cmd.misused("there is no status %q.", s)
+	var list struct {
+		Runs []agent.Snapshot `json:"runs"`
 	}
-	if err := c.checkLimit(c.flags.limit); err != nil {
-		return err
-	}
-	query := url.Values{"limit": {strconv.Itoa(c.flags.limit)}, "status": {c.flags.status}, "agentId": {c.flags.agent}}
-	return c.through(ctx, server.Read, func(d *door) error {
-		var list rest.RunList
-		if err := d.Call(ctx, "GET", "/runs?"+query.Encode(), nil, &list); err != nil {
-			return err
+	path := "/runs" + query("limit", c.flags.limit.String(), "status", c.flags.status, "agentId", c.flags.agent)
+	return c.fetch(ctx, path, &list, func(w sheet) {
+		w.row("RUN", "AGENT", "STATUS", "SESSION", "STARTED", "ENDED", "TOKENS")
+		for _, r := range list.Runs {
+			w.row(r.RunID, r.AgentID, string(r.Status), r.SessionID, moment(r.StartedAt), moment(r.CompletedAt), strconv.FormatInt(r.Usage.TotalTokens, 10))
 		}
-		return c.show(true, map[string][]agent.Snapshot{"runs": list.Runs}, func(w sheet) {
-			w.row("RUN", "AGENT", "STATUS", "SESSION", "STARTED", "ENDED", "TOKENS")
-			for _, r := range list.Runs {
-				w.row(r.RunID, r.AgentID, string(r.Status), r.SessionID, moment(r.StartedAt), moment(r.CompletedAt), strconv.FormatInt(r.Usage.TotalTokens, 10))
-			}
-		})
 	})
-}
-
-// checkLimit checks the flag --limit.
-func (c *call) checkLimit(n int) error {
-	if n < 1 || n > 1000 {
-		return c.cmd.misused("--limit is %d, want 1 to 1000.", n)
-	}
-	return nil
 }
 
 // moment is a time in milliseconds since 1970 for people; - when there is none.
@@ -61,7 +40,7 @@ func moment(ms int64) string {
 
 func (c *call) showRun(ctx context.Context) error {
 	return c.through(ctx, server.Read, func(d *door) error {
-		s, err := d.state(ctx, c.args[0])
+		s, err := state(ctx, d.Client, c.args[0])
 		if err != nil {
 			return err
 		}
@@ -72,9 +51,9 @@ func (c *call) showRun(ctx context.Context) error {
 	})
 }
 
-// state is how a run stands.
-func (d *door) state(ctx context.Context, runID string) (s agent.Snapshot, err error) {
-	err = d.Call(ctx, "GET", at("/runs", runID, "/state"), nil, &s)
+// state reads the state of a run.
+func state(ctx context.Context, api *client.Client, runID string) (s agent.Snapshot, err error) {
+	err = api.Call(ctx, "GET", at("/runs", runID, "/state"), nil, &s)
 	return s, err
 }
 
@@ -113,58 +92,44 @@ func lastText(s *agent.State) string {
 }
 
 func (c *call) approvals(ctx context.Context) error {
-	return c.through(ctx, server.Read, func(d *door) error {
-		var list rest.ApprovalList
-		if err := d.Call(ctx, "GET", "/approvals", nil, &list); err != nil {
-			return err
+	var list rest.ApprovalList
+	return c.fetch(ctx, "/approvals", &list, func(w sheet) {
+		for i, a := range list.Approvals {
+			if i > 0 {
+				w.say("\n")
+			}
+			w.say("run %s: %s waits for approval since %s\n%s", printable(a.RunID), printable(a.ToolName), a.RequestedAt, details(a.Approval, columns(c.stdout)))
+			if a.Mismatch != "" {
+				w.say("  CHANGED SINCE THE REQUEST: %s\n", printable(a.Mismatch))
+			}
 		}
-		return c.show(true, list, func(w sheet) {
-			for i, a := range list.Approvals {
-				if i > 0 {
-					w.say("\n")
-				}
-				w.say("run %s: %s waits for approval since %s\n%s", printable(a.RunID), printable(a.ToolName), a.RequestedAt, details(a.Approval, columns(c.stdout)))
-				if a.Mismatch != "" {
-					w.say("  CHANGED SINCE THE REQUEST: %s\n", printable(a.Mismatch))
-				}
-			}
-			if len(list.Approvals) == 0 {
-				fmt.Fprintln(c.stderr, "agentd: nothing waits for approval")
-			}
-		})
+		if len(list.Approvals) == 0 {
+			fmt.Fprintln(c.stderr, "agentd: nothing waits for approval")
+		}
 	})
 }
 
+// abortRun fails if the run has ended otherwise, or if no process is there to end it.
 func (c *call) abortRun(ctx context.Context) error {
-	body := rest.AbortBody{Drain: c.flags.drain, OnPendingApprovals: c.flags.onPending, Reason: "agentd runs abort"}
-	if !slices.Contains([]string{"deny", "hold", "fail"}, body.OnPendingApprovals) {
-		return c.cmd.misused("--on-pending is %q, want deny, hold or fail.", body.OnPendingApprovals)
-	}
 	return c.through(ctx, server.Hold, func(d *door) error {
+		body := rest.AbortBody{Drain: c.flags.drain, OnPendingApprovals: c.flags.onPending, Reason: "agentd runs abort"}
 		var answer rest.AbortAnswer
 		if err := d.Call(ctx, "POST", at("/runs", c.args[0], "/abort"), body, &answer); err != nil {
 			return err
 		}
-		return c.tellAborted(answer, d.local == nil)
+		switch id := answer.RunID; {
+		case answer.Status == store.Aborted, answer.Status == store.Failed && c.flags.onPending == "fail":
+			return c.report(answer, "Run %s is %s.", id, answer.Status)
+		case answer.Status != store.Running:
+			return fault.New(fault.RunConflict, "Run %s has already ended: it is %s.", id, answer.Status).
+				Advise("See the result with `agentd runs show " + id + "`.")
+		case d.local != nil:
+			return fault.New(fault.RunConflict, "The process of run %s was killed.", id).
+				Advise("Run `agentd start`, which continues the run, and abort it there.")
+		default:
+			return c.report(answer, "Run %s ends after its current step.", id)
+		}
 	})
-}
-
-// tellAborted reports the outcome of an abort. It is an error when the run had ended otherwise, or no process is there to
-// end it.
-func (c *call) tellAborted(answer rest.AbortAnswer, server bool) error {
-	text := fmt.Sprintf("Run %s is %s.", answer.RunID, answer.Status)
-	switch {
-	case answer.Status == store.Aborted, answer.Status == store.Failed && c.flags.onPending == "fail":
-	case answer.Status == store.Running && server:
-		text = fmt.Sprintf("Run %s ends after its current step.", answer.RunID)
-	case answer.Status == store.Running:
-		return fault.New(fault.RunConflict, "The process of run %s was killed.", answer.RunID).
-			Advise("Run `agentd start`, which continues the run, and abort it there.")
-	default:
-		return fault.New(fault.RunConflict, "Run %s has already ended: it is %s.", answer.RunID, answer.Status).
-			Advise("See the result with `agentd runs show " + answer.RunID + "`.")
-	}
-	return c.report(answer, "%s", text)
 }
 
 func (c *call) importRun(ctx context.Context) error {
@@ -207,14 +172,6 @@ func stateIn(doc []byte) []byte {
 	return doc
 }
 
-// query is the query with a parameter, unless that is empty.
-func query(name, value string) string {
-	if value == "" {
-		return ""
-	}
-	return "?" + url.Values{name: {value}}.Encode()
-}
-
 // warn writes what a server warns of.
 func (c *call) warn(texts []string) {
 	if c.flags.json {
@@ -226,9 +183,6 @@ func (c *call) warn(texts []string) {
 }
 
 func (c *call) cassette(ctx context.Context) error {
-	write := func(ctx context.Context, w io.Writer) error {
-		return c.through(ctx, server.Read, func(d *door) error { return d.Download(ctx, "GET", at("/runs", c.args[0], "/cassette"), w) })
-	}
-	_, err := c.output(ctx, write)
+	_, err := c.download(ctx, "GET", at("/runs", c.args[0], "/cassette"))
 	return err
 }

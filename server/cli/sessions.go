@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"agentd/server"
@@ -15,67 +12,52 @@ import (
 )
 
 func (c *call) listSessions(ctx context.Context) error {
-	return c.through(ctx, server.Read, func(d *door) error {
-		var list rest.SessionList
-		if err := d.Call(ctx, "GET", "/sessions?"+url.Values{"userId": {c.flags.user}, "agentId": {c.flags.agent}}.Encode(), nil, &list); err != nil {
-			return err
+	var list rest.SessionList
+	return c.fetch(ctx, "/sessions"+query("userId", c.flags.user, "agentId", c.flags.agent), &list, func(w sheet) {
+		w.row("SESSION", "USER", "AGENT", "CREATED", "UPDATED", "TITLE")
+		for _, s := range list.Sessions {
+			w.row(s.ID, s.UserID, s.AgentID, s.CreatedAt, s.UpdatedAt, shortened(s.Title, 60))
 		}
-		return c.show(true, list, func(w sheet) {
-			w.row("SESSION", "USER", "AGENT", "CREATED", "UPDATED", "TITLE")
-			for _, s := range list.Sessions {
-				w.row(s.ID, s.UserID, s.AgentID, s.CreatedAt, s.UpdatedAt, shortened(s.Title, 60))
-			}
-		})
 	})
 }
 
 func (c *call) showSession(ctx context.Context) error {
-	return c.through(ctx, server.Read, func(d *door) error {
-		var answer rest.SessionAnswer
-		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], ""), nil, &answer); err != nil {
-			return err
-		}
+	var answer rest.SessionAnswer
+	return c.fetch(ctx, at("/sessions", c.args[0], ""), &answer, func(w sheet) {
 		s := answer.Session
-		return c.show(true, answer, func(w sheet) {
-			w.facts("session", s.ID, "title", s.Title, "user", s.UserID, "agent", s.AgentID, "created", s.CreatedAt,
-				"updated", s.UpdatedAt, "closed", s.ClosedAt, "tags", strings.Join(s.Tags, ", "))
-		})
+		w.facts("session", s.ID, "title", s.Title, "user", s.UserID, "agent", s.AgentID, "created", s.CreatedAt,
+			"updated", s.UpdatedAt, "closed", s.ClosedAt, "tags", strings.Join(s.Tags, ", "))
 	})
 }
 
 func (c *call) showMessages(ctx context.Context) error {
-	if err := c.checkLimit(c.flags.messages); err != nil {
-		return err
-	}
 	return c.through(ctx, server.Read, func(d *door) error {
 		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], ""), nil, nil); err != nil { // without it, its transcript is only empty
 			return err
 		}
 		var answer rest.SessionMessages
-		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], "/messages?limit="+strconv.Itoa(c.flags.messages)), nil, &answer); err != nil {
+		if err := d.Call(ctx, "GET", at("/sessions", c.args[0], "/messages?limit="+c.flags.messages.String()), nil, &answer); err != nil {
 			return err
 		}
-		return c.show(true, answer, func(w sheet) { c.sayMessages(w, answer.Messages) })
+		return c.show(true, answer, func(w sheet) {
+			for _, m := range answer.Messages {
+				by := string(m.Role)
+				if who := printable(cmp.Or(m.AgentID, m.UserID)); who != "" {
+					by += " " + who
+				}
+				if m.LeftOut != "" {
+					by += fmt.Sprintf("  (run %s; not shown to later runs)", m.LeftOut)
+				}
+				w.say("%d  %s  %s\n", m.Sequence, m.CreatedAt, by)
+				if text := strings.TrimSpace(m.Content.String()); text != "" {
+					w.say("%s\n", indented(text, columns(c.stdout)))
+				}
+				for _, call := range m.ToolCalls {
+					w.say("  calls %s %s\n", printable(call.Name), printable(string(call.Args)))
+				}
+			}
+		})
 	})
-}
-
-func (c *call) sayMessages(w sheet, said []session.Message) {
-	for _, m := range said {
-		by := string(m.Role)
-		if who := printable(cmp.Or(m.AgentID, m.UserID)); who != "" {
-			by += " " + who
-		}
-		if m.LeftOut != "" {
-			by += fmt.Sprintf("  (run %s; not shown to later runs)", m.LeftOut)
-		}
-		w.say("%d  %s  %s\n", m.Sequence, m.CreatedAt, by)
-		if text := strings.TrimSpace(m.Content.String()); text != "" {
-			w.say("%s\n", indented(text, columns(c.stdout)))
-		}
-		for _, call := range m.ToolCalls {
-			w.say("  calls %s %s\n", printable(call.Name), printable(string(call.Args)))
-		}
-	}
 }
 
 func (c *call) deleteSession(ctx context.Context) error {
@@ -100,9 +82,7 @@ func (c *call) deleteSession(ctx context.Context) error {
 
 func (c *call) exportSession(ctx context.Context) error {
 	id := c.args[0]
-	size, err := c.output(ctx, func(ctx context.Context, w io.Writer) error {
-		return c.through(ctx, server.Read, func(d *door) error { return d.Download(ctx, "POST", at("/sessions", id, "/export"), w) })
-	})
+	size, err := c.download(ctx, "POST", at("/sessions", id, "/export"))
 	if err != nil || c.flags.output == "" {
 		return err
 	}

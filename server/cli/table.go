@@ -15,7 +15,10 @@ type command struct {
 	flags string // names of rows of the table of flags
 	lines bool   // with --json it writes one document on each line
 	fails int    // the exit code of errors; 0: 1
-	run   func(*call, context.Context) error
+	// beside is for commands about tokens: without --url, they work on the files also while a server runs, because its
+	// first token has to come from somewhere.
+	beside bool
+	run    func(*call, context.Context) error
 
 	args                  string // the positional arguments, for people
 	summary, about, exits string
@@ -53,9 +56,9 @@ func commands() []command {
 		{name: "sessions export", flags: "config url token-env o dev json", lines: true, run: (*call).exportSession},
 		{name: "sessions import", flags: "config url token-env as dev json", run: (*call).importSession},
 		{name: "sessions delete", flags: "config url token-env yes dev json", run: (*call).deleteSession},
-		{name: "token create", flags: "config url token-env env expires label scope json", run: (*call).createToken},
-		{name: "token list", flags: "config url token-env all json", run: (*call).listTokens},
-		{name: "token revoke", flags: "config url token-env json", run: (*call).revokeToken},
+		{name: "token create", flags: "config url token-env env expires label scope json", beside: true, run: (*call).createToken},
+		{name: "token list", flags: "config url token-env all json", beside: true, run: (*call).listTokens},
+		{name: "token revoke", flags: "config url token-env json", beside: true, run: (*call).revokeToken},
 		{name: "secrets set", flags: "config from-stdin value secrets-source strict-secrets json", run: (*call).setSecret},
 		{name: "secrets get", flags: "config reveal secrets-source strict-secrets json", run: (*call).getSecret},
 		{name: "secrets list", flags: "config secrets-source strict-secrets json", run: (*call).listSecrets},

@@ -79,8 +79,7 @@ func (t *tailer) state(ctx context.Context, runID string) (s agent.Snapshot, err
 		return s, err
 	}
 	defer a.Close()
-	d := door{Client: a}
-	return d.state(ctx, runID)
+	return state(ctx, a, runID)
 }
 
 func (t *tailer) watch(ctx context.Context, subject event.Subject) error {

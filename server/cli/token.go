@@ -3,9 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -15,12 +13,18 @@ import (
 	"agentd/server/rest"
 )
 
+// The paths of lists of tokens.
+const (
+	goodTokens = "/tokens"
+	allTokens  = "/tokens?revoked=include"
+)
+
 func (c *call) createToken(ctx context.Context) error {
 	if len(c.flags.scopes) == 0 {
 		return c.cmd.misused("--scope is missing.")
 	}
 	body := rest.MintBody{Label: c.flags.label, Scopes: c.flags.scopes, Env: c.flags.env, ExpiresInMS: time.Duration(c.flags.expires).Milliseconds()}
-	return c.issuing(ctx, server.Hold, func(d *door) error {
+	return c.through(ctx, server.Hold, func(d *door) error {
 		var made rest.MintedToken
 		if err := d.Call(ctx, "POST", "/tokens", body, &made); err != nil {
 			if fault.Is(err, fault.ConfigInvalid) {
@@ -43,24 +47,23 @@ func (c *call) createToken(ctx context.Context) error {
 
 func (c *call) revokeToken(ctx context.Context) error {
 	id := c.args[0]
-	return c.issuing(ctx, server.Hold, func(d *door) error {
-		before, err := d.tokens(ctx, false)
-		if err == nil {
-			err = d.Call(ctx, "DELETE", at("/tokens", id, ""), nil, nil)
-		}
-		if err != nil {
+	return c.through(ctx, server.Hold, func(d *door) error {
+		var before, after rest.TokenList
+		if err := d.Call(ctx, "GET", goodTokens, nil, &before); err != nil {
 			return err
 		}
-		after, err := d.tokens(ctx, true)
-		if err != nil {
+		if err := d.Call(ctx, "DELETE", at("/tokens", id, ""), nil, nil); err != nil {
+			return err
+		}
+		if err := d.Call(ctx, "GET", allTokens, nil, &after); err != nil {
 			return err
 		}
 		var doc struct {
 			Token rest.Token `json:"token"`
 			Also  []string   `json:"also,omitempty"` // ids of tokens that descend from it
 		}
-		for _, t := range after {
-			wasGood := slices.ContainsFunc(before, func(b rest.Token) bool { return b.ID == t.ID })
+		for _, t := range after.Tokens {
+			wasGood := slices.ContainsFunc(before.Tokens, func(b rest.Token) bool { return b.ID == t.ID })
 			if t.ID == id {
 				doc.Token = t
 			} else if wasGood && t.RevokedAt != "" {
@@ -77,49 +80,15 @@ func (c *call) revokeToken(ctx context.Context) error {
 }
 
 func (c *call) listTokens(ctx context.Context) error {
-	return c.issuing(ctx, server.Read, func(d *door) error {
-		tokens, err := d.tokens(ctx, c.flags.all)
-		if err != nil {
-			return err
-		}
-		return c.show(true, rest.TokenList{Tokens: tokens}, func(w sheet) {
-			w.row("ID", "LABEL", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "REVOKED", "MINTED BY")
-			for _, t := range tokens {
-				w.row(t.ID, t.Label, strings.Join(t.Scopes, ","), t.CreatedAt, cmp.Or(t.ExpiresAt, "never"), t.LastUsedAt, t.RevokedAt, t.MintedBy)
-			}
-		})
-	})
-}
-
-// tokens are the tokens, or only those that are not revoked.
-func (d *door) tokens(ctx context.Context, all bool) ([]rest.Token, error) {
-	which := ""
-	if all {
-		which = "include"
+	path := goodTokens
+	if c.flags.all {
+		path = allTokens
 	}
 	var list rest.TokenList
-	err := d.Call(ctx, "GET", "/tokens"+query("revoked", which), nil, &list)
-	return list.Tokens, err
-}
-
-// issuing is [call.through] for commands about tokens: without --url, they work on the files also beside a server, since
-// its first token has to come from somewhere.
-func (c *call) issuing(ctx context.Context, access server.Access, fn func(*door) error) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	var d *door
-	if c.flags.url != "" {
-		d, err = c.open(ctx, cfg, access)
-	} else if d, err = c.inside(ctx, cfg, access, true); fault.Is(err, fault.StoreLocked) {
-		d, err = c.inside(ctx, cfg, server.Beside, true)
-	}
-	if access == server.Read && errors.Is(err, fs.ErrNotExist) {
-		err = advised(err, "Make the database with `agentd token create` or `agentd start`.")
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(d), d.close())
+	return c.fetch(ctx, path, &list, func(w sheet) {
+		w.row("ID", "LABEL", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "REVOKED", "MINTED BY")
+		for _, t := range list.Tokens {
+			w.row(t.ID, t.Label, strings.Join(t.Scopes, ","), t.CreatedAt, cmp.Or(t.ExpiresAt, "never"), t.LastUsedAt, t.RevokedAt, t.MintedBy)
+		}
+	})
 }
