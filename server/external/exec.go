@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"agentd/server/agent"
@@ -93,8 +92,5 @@ func classify(err error) error {
 
 // exited is the error for a program that failed.
 func (p *program) exited(s proc.Status) error {
-	if text := strings.TrimSpace(strings.ToValidUTF8(p.o.Known.Piece(s.Stderr), "\uFFFD")); text != "" {
-		return fault.New(fault.AgentExited, "The agent's program ended with %v: %s", s, text)
-	}
-	return fault.New(fault.AgentExited, "The agent's program ended with %v and an empty standard error.", s)
+	return fault.New(fault.AgentExited, "The agent's program ended with %s", s.Said(p.o.Known.Piece))
 }

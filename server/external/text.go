@@ -2,13 +2,11 @@ package external
 
 import (
 	"context"
-	"io"
 	"strings"
 
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/proc"
-	"agentd/server/secret"
 )
 
 // A textAgent is a program with protocol "text". It has no state to resume from, so it is no Resumer.
@@ -28,7 +26,17 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 		return agent.Result{}, err
 	}
 	defer a.startTimer(end).Stop()
-	text, failure := relayText(p, out, a.o.Known.Flow())
+	var all strings.Builder
+	var failure error
+	for text, err := range proc.Texts(p, a.o.Known.Flow()) {
+		if failure = err; err == nil {
+			all.WriteString(text)
+			failure = out.Emit(event.New(event.TextDelta, map[string]string{"delta": text}))
+		}
+		if failure != nil {
+			break
+		}
+	}
 	if failure != nil && ctx.Err() != nil {
 		failure = context.Cause(ctx)
 	}
@@ -44,32 +52,11 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 	case !status.OK():
 		return agent.Result{}, a.exited(status)
 	}
+	text := all.String()
 	if text != "" {
 		if err := out.Emit(event.New(event.TextComplete, map[string]string{"text": text})); err != nil {
 			return agent.Result{}, err
 		}
 	}
 	return agent.Result{Output: text}, nil
-}
-
-// relayText gives what r reads to out, as deltas and without what shown hides, and returns all of it.
-func relayText(r io.Reader, out agent.Sink, shown *secret.Flow) (string, error) {
-	var all strings.Builder
-	emit := func(delta string) error {
-		if delta == "" {
-			return nil
-		}
-		all.WriteString(delta)
-		return out.Emit(event.New(event.TextDelta, map[string]string{"delta": delta}))
-	}
-	for text, err := range proc.Texts(r) {
-		if err == nil {
-			err = emit(shown.Push(text))
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-	err := emit(shown.Rest(false))
-	return all.String(), err
 }

@@ -94,11 +94,13 @@ func (l *Limit) take(ctx context.Context, payer string) error {
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.waiting, w); i >= 0 {
+	i := slices.Index(l.waiting, w)
+	if i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
-	} else {
-		l.remove(payer) // its turn came at the same time
+	}
+	l.mu.Unlock()
+	if i < 0 { // its turn came at the same time
+		l.give(payer)
 	}
 	return context.Cause(ctx)
 }
@@ -110,19 +112,15 @@ func (l *Limit) give(payer string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remove(payer)
-}
-
-func (l *Limit) free(payer string) bool {
-	return l.running < l.places && l.live[payer] < threeQuarters(l.places)
-}
-
-func (l *Limit) remove(payer string) {
 	l.running--
 	if l.live[payer]--; l.live[payer] == 0 {
 		delete(l.live, payer)
 	}
 	l.admit()
+}
+
+func (l *Limit) free(payer string) bool {
+	return l.running < l.places && l.live[payer] < threeQuarters(l.places)
 }
 
 // admit gives places to those that wait, as long as the next of them can have one.

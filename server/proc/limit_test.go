@@ -252,7 +252,7 @@ func TestWardenIsReplaced(t *testing.T) {
 	if !replaceWarden() {
 		t.Fatal("no warden has come in the place of one that was killed")
 	}
-	<-time.After(1100 * time.Millisecond) // one that has lived for a while is replaced without a program that starts
+	proc.AgeWarden(time.Minute) // one that has lived for a while is replaced without a program that starts
 	first := wardens()
 	if err := syscall.Kill(first[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -22,12 +22,17 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -58,8 +63,10 @@ type Command struct {
 	// Pipe leaves stdin open, to the caller as [Process.Stdin]. Before the program starts, it has as much of Input as a pipe
 	// holds (64 KiB, on Linux mostly 1 MiB). The rest is [Process.Unsent], and may be cut when this process is killed.
 	Pipe bool
-	// MaxOutput is how many bytes of stdout are read before the program is ended; 0 is DefaultMaxOutput.
+	// MaxOutput is how many bytes of stdout can be read; 0 is DefaultMaxOutput. A program that writes more is ended or, with
+	// Drop, continues, and Wait drops the rest of its output.
 	MaxOutput int64
+	Drop      bool
 	// Limit bounds how many programs run at once; nil is no bound. Start waits until it has a place for the Payer.
 	Limit *Limit
 	Payer string
@@ -81,6 +88,7 @@ type Process struct {
 	left   int64    // bytes of stdout until the limit; belongs to the reader
 	over   error    // the limit was passed, perhaps after the exit; belongs to the reader
 	limit  int64
+	drop   bool
 	stderr tail
 	leave  func()        // returns the place in the limit
 	exited chan struct{} // closed when the program has exited, before it is reaped
@@ -106,6 +114,14 @@ func (s Status) String() string {
 	return fmt.Sprintf("exit status %d", s.Code)
 }
 
+// Said is String and the stderr that hide leaves, for a message.
+func (s Status) Said(hide func(string) string) string {
+	if text := strings.TrimSpace(hide(s.Stderr)); text != "" {
+		return s.String() + ": " + text
+	}
+	return s.String() + " and an empty standard error."
+}
+
 // An OverflowError says that a program wrote more than its limit to stdout.
 type OverflowError struct{ Limit int64 }
 
@@ -113,7 +129,7 @@ func (e *OverflowError) Error() string {
 	return fmt.Sprintf("the program wrote more than %d bytes", e.Limit)
 }
 
-// A StartError says that a program was not started. Nothing has happened, and the caller may try again.
+// A StartError says that a program was not started, so nothing has happened.
 type StartError struct {
 	Program string
 	Busy    bool  // the system or the queue for a place is full: the same command may start later
@@ -124,10 +140,7 @@ func (e *StartError) Error() string { return fmt.Sprintf("starting %s: %v", e.Pr
 func (e *StartError) Unwrap() error { return e.Err }
 
 func notStarted(c Command, err error) error {
-	e := &StartError{Err: err}
-	if len(c.Argv) > 0 {
-		e.Program = c.Argv[0]
-	}
+	e := &StartError{Program: c.Argv[0], Err: err}
 	for _, full := range []error{errFull, syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC} {
 		e.Busy = e.Busy || errors.Is(err, full)
 	}
@@ -137,9 +150,6 @@ func notStarted(c Command, err error) error {
 // Start starts a program, once the command's limit has a place for it. The program is ended when ctx is done. The error
 // is a [*StartError].
 func Start(ctx context.Context, c Command) (*Process, error) {
-	if len(c.Argv) == 0 {
-		return nil, notStarted(c, errors.New("the command is empty"))
-	}
 	if ctx.Err() != nil {
 		return nil, notStarted(c, context.Cause(ctx))
 	}
@@ -155,10 +165,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 }
 
 func start(ctx context.Context, c Command) (_ *Process, err error) {
-	p := &Process{limit: c.MaxOutput, exited: make(chan struct{}), done: make(chan struct{})}
-	if p.limit <= 0 {
-		p.limit = DefaultMaxOutput
-	}
+	p := &Process{limit: cmp.Or(c.MaxOutput, DefaultMaxOutput), drop: c.Drop, exited: make(chan struct{}), done: make(chan struct{})}
 	p.left = p.limit
 	p.leave = func() { c.Limit.give(c.Payer) }
 
@@ -172,9 +179,11 @@ func start(ctx context.Context, c Command) (_ *Process, err error) {
 
 	var theirs, ours []*os.File
 	defer func() {
-		closeAll(theirs)
 		if err != nil {
-			closeAll(ours)
+			theirs = append(theirs, ours...)
+		}
+		for _, f := range theirs {
+			f.Close()
 		}
 	}()
 	out, w, err := os.Pipe()
@@ -205,7 +214,7 @@ func start(ctx context.Context, c Command) (_ *Process, err error) {
 		closeInherited()
 		station()
 		if err = p.cmd.Start(); err == nil {
-			guard(p.cmd.Process.Pid, true)
+			guard(p.cmd.Process.Pid)
 		}
 	})
 	if err != nil {
@@ -216,10 +225,29 @@ func start(ctx context.Context, c Command) (_ *Process, err error) {
 	return p, nil
 }
 
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
+// forker returns the channel of the thread that starts all programs of this process.
+//
+// Linux sends the signal of the parent's death when the thread that forked ends, so that thread must never end. It belongs to
+// the process and not to a server in it, so nobody waits for its end.
+var forker = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for do := range work {
+			do()
+		}
+	}()
+	return work
+})
+
+// onForker calls do on that thread and waits for it.
+func onForker(do func()) {
+	done := make(chan struct{})
+	forker() <- func() {
+		defer close(done)
+		do()
 	}
+	<-done
 }
 
 // mind waits for the program and cleans up after it.
@@ -239,7 +267,7 @@ func (p *Process) mind(pidfd int) {
 	}
 	// The program is not reaped yet, so its group is still its own. Signals later could hit a stranger's.
 	p.signal(syscall.SIGKILL)
-	guard(p.cmd.Process.Pid, false)
+	guard(-p.cmd.Process.Pid)
 	p.out.SetReadDeadline(time.Now().Add(pipeDelay))
 	p.cmd.Wait() // its errors are in ProcessState, or about pipes that others held open
 	if p.Stdin != nil {
@@ -262,8 +290,8 @@ func (p *Process) terminate() {
 func (p *Process) signal(s syscall.Signal) { syscall.Kill(-p.cmd.Process.Pid, s) }
 
 // Read reads stdout as the program writes it. It returns io.EOF at the end of stdout, also when ctx has ended the
-// program: Wait tells. Past the limit it returns an [*OverflowError] and ends the program; everything up to the limit
-// has been delivered by then. Read and Wait are for one goroutine.
+// program: Wait tells. Past the limit it returns an [*OverflowError] and, without Drop, ends the program; everything up to the
+// limit has been delivered by then. Read and Wait are for one goroutine.
 func (p *Process) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -277,8 +305,10 @@ func (p *Process) Read(b []byte) (int, error) {
 	if int64(n) > p.left {
 		over := &OverflowError{Limit: p.limit}
 		n, p.left = int(p.left), 0
-		p.over = over
-		p.end(over)
+		if !p.drop {
+			p.over = over
+			p.end(over)
+		}
 		return n, over
 	}
 	p.left -= int64(n)
@@ -305,6 +335,9 @@ func (p *Process) buffered(b []byte) (n int, err error) {
 // ended the program: the cause of ctx, or an [*OverflowError]. An exit with another status than 0 is not an error. The caller
 // calls Wait once; it releases all resources of the program.
 func (p *Process) Wait() (Status, error) {
+	if p.drop {
+		p.left = math.MaxInt64 - 1
+	}
 	io.Copy(io.Discard, p)
 	<-p.done
 	p.out.Close()

@@ -132,11 +132,12 @@ func Harden() error {
 	return nil
 }
 
-// self is the program that runs, also when its file has been replaced.
-func self() (string, error) {
+// self is the program that runs, also when its file has been replaced; empty where nobody knows.
+func self() string {
 	const link = "/proc/self/exe"
-	if _, err := os.Stat(link); err != nil {
-		return os.Executable()
+	if _, err := os.Stat(link); err == nil {
+		return link
 	}
-	return link, nil
+	path, _ := os.Executable()
+	return path
 }

@@ -7,9 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// Texts yields what r reads, as it comes, in texts of at most 32 KiB that are cut between characters. Each invalid byte becomes
-// U+FFFD. However the reads fall, the texts together are the same. The error of r, unless that is io.EOF, comes last.
-func Texts(r io.Reader) iter.Seq2[string, error] {
+// A Hider takes texts that must not be shown out of a text that comes in pieces. Push returns what can be shown so far, Rest what
+// it has held back; cut says that the text does not end there.
+type Hider interface {
+	Push(piece string) string
+	Rest(cut bool) string
+}
+
+// Texts yields what r reads and hide shows, as it comes, in texts that are cut between characters. Each invalid byte becomes
+// U+FFFD. However the reads fall, the texts together are the same. The error of r, unless that is io.EOF, comes last; half a
+// character before it is dropped.
+func Texts(r io.Reader, hide Hider) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		buf := make([]byte, 32<<10)
 		held := 0 // bytes of a character whose rest has not been read
@@ -17,16 +25,18 @@ func Texts(r io.Reader) iter.Seq2[string, error] {
 			n, err := r.Read(buf[held:])
 			all := buf[:held+n]
 			whole := len(all)
-			if err == nil {
+			if err != io.EOF {
 				whole -= half(all)
 			}
-			if whole > 0 && !yield(valid(all[:whole]), nil) {
-				return
-			}
+			shown := hide.Push(valid(all[:whole]))
 			if err != nil {
-				if err != io.EOF {
-					yield("", err)
-				}
+				shown += hide.Rest(err != io.EOF)
+			}
+			switch {
+			case shown != "" && !yield(shown, nil), err == io.EOF:
+				return
+			case err != nil:
+				yield("", err)
 				return
 			}
 			held = copy(buf, all[whole:])

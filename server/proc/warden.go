@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,17 +28,15 @@ func init() {
 
 // watch reads which process groups exist until the other process has ended, and then ends those that are left. A line is
 // +123 for a group that began, and -123 for one that is about to end.
-func watch(told io.Reader, end func(group int)) {
+func watch(lines io.Reader, end func(group int)) {
 	groups := map[int]bool{}
-	for lines := bufio.NewScanner(told); lines.Scan(); {
-		number, begins := strings.CutPrefix(lines.Text(), "+")
-		group, err := strconv.Atoi(number)
-		switch {
+	for in := bufio.NewScanner(lines); in.Scan(); {
+		switch group, err := strconv.ParseInt(in.Text(), 10, 32); {
 		case err != nil:
-		case begins && group > 1:
-			groups[group] = true
+		case group > 1:
+			groups[int(group)] = true
 		case group < 0:
-			delete(groups, -group)
+			delete(groups, -int(group))
 		}
 	}
 	for group := range groups {
@@ -53,10 +50,11 @@ const wardenPatience = 100 * time.Millisecond
 // The warden of this process: a second process, which ends the programs' groups when this one has been killed. The system
 // ends only the programs themselves then, and not every system does.
 var warden struct {
-	mu     sync.Mutex   // guards the fields
-	groups map[int]bool // of all programs that run
-	pipe   *os.File     // what it reads; nil: there is none
-	cmd    *exec.Cmd
+	mu      sync.Mutex   // guards the fields
+	groups  map[int]bool // of all programs that run
+	pipe    *os.File     // what it reads; nil: there is none
+	cmd     *exec.Cmd
+	started time.Time
 }
 
 // station starts a warden where there is none. Where that fails, programs run without one.
@@ -67,24 +65,20 @@ func station() {
 	if w.pipe != nil {
 		return
 	}
-	path, err := self()
-	if err != nil {
-		return
-	}
 	r, pipe, err := os.Pipe()
 	if err != nil {
 		return
 	}
 	defer r.Close()
 	pidfd := -1
-	cmd := &exec.Cmd{Path: path, Args: []string{wardenName}, Dir: "/", Env: []string{"GOMAXPROCS=1"}, Stdin: r, SysProcAttr: wardenAttributes(&pidfd)}
+	cmd := &exec.Cmd{Path: self(), Args: []string{wardenName}, Dir: "/", Env: []string{"GOMAXPROCS=1"}, Stdin: r, SysProcAttr: wardenAttributes(&pidfd)}
 	if cmd.Start() != nil {
 		pipe.Close()
 		return
 	}
-	w.pipe, w.cmd = pipe, cmd
+	w.pipe, w.cmd, w.started = pipe, cmd, time.Now()
 	for group := range w.groups {
-		tellWarden("+%d\n", group)
+		writeWarden(group)
 	}
 	go replaceWarden(cmd, pidfd)
 }
@@ -92,46 +86,45 @@ func station() {
 // replaceWarden waits until a warden ends and starts another one. After one that lived for less than a second, the next comes
 // with the next program.
 func replaceWarden(cmd *exec.Cmd, pidfd int) {
-	start := time.Now()
 	awaitExit(cmd.Process.Pid, pidfd)
 	w := &warden
 	w.mu.Lock()
 	cmd.Wait()
 	w.pipe.Close()
 	w.pipe = nil
+	lived := time.Since(w.started)
 	w.mu.Unlock()
-	if time.Since(start) > time.Second {
+	if lived > time.Second {
 		station()
 	}
 }
 
-// guard tells the warden that a group has begun, or that it is about to end. A group that ends must not be reaped yet:
-// afterwards its number may be another's.
-func guard(group int, begins bool) {
+// guard reports to the warden that a group has begun or, as a negative number, that it is about to end. A group that ends must
+// not be reaped yet: afterwards its number may be another's.
+func guard(group int) {
 	w := &warden
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !begins {
-		delete(w.groups, group)
-		tellWarden("-%d\n", group)
-		return
-	}
 	if w.groups == nil {
 		w.groups = map[int]bool{}
 	}
-	w.groups[group] = true
-	tellWarden("+%d\n", group)
+	if group > 0 {
+		w.groups[group] = true
+	} else {
+		delete(w.groups, -group)
+	}
+	writeWarden(group)
 }
 
-// tellWarden writes a line to the warden, and ends a warden that does not read it. The next one gets all groups. The caller
+// writeWarden writes a line to the warden, and ends a warden that does not read it. The next one gets all groups. The caller
 // holds the lock.
-func tellWarden(format string, group int) {
+func writeWarden(group int) {
 	w := &warden
 	if w.pipe == nil {
 		return
 	}
 	w.pipe.SetWriteDeadline(time.Now().Add(wardenPatience))
-	if _, err := fmt.Fprintf(w.pipe, format, group); err != nil {
+	if _, err := fmt.Fprintf(w.pipe, "%+d\n", group); err != nil {
 		w.cmd.Process.Kill()
 	}
 }
