@@ -18,6 +18,7 @@ import (
 	"agentd/server/outbound"
 	"agentd/server/proc"
 	"agentd/server/rest"
+	"agentd/server/run"
 	"agentd/server/session"
 	"agentd/server/stream"
 	"agentd/server/trace"
@@ -87,7 +88,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openAudit(ctx, p, chain); err != nil {
 		return err
 	}
-	p.engine = agent.New(agent.Options{Agents: s.agents, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
+	p.engine = agent.New(s.agents, run.Options{Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
 		Redact: s.known.Piece, Audit: s.auditTools(p), Lineages: auth.Lineages(p.db.Tokens())})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {

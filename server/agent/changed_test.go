@@ -284,7 +284,7 @@ func TestAgentThatChangesUnderARunningRun(t *testing.T) {
 					<-reached
 					id := h.ID
 					if family != "" {
-						kids, _, err := r.engine.List(t.Context(), store.RunFilter{Parent: h.Number(), Limit: 1})
+						kids, _, err := r.engine.List(t.Context(), store.RunFilter{Parent: h.Number, Limit: 1})
 						if err != nil || len(kids) != 1 {
 							t.Fatalf("List = %v, %v; want the child", kids, err)
 						}

@@ -393,8 +393,8 @@ func TestBusySession(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	if second.Status() != store.Pending {
-		t.Errorf("status of a queued run = %s, want pending", second.Status())
+	if second.Status != store.Pending {
+		t.Errorf("status of a queued run = %s, want pending", second.Status)
 	}
 	if status, err := r.engine.Abort(t.Context(), third.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
 		t.Errorf("Abort of a queued run = %s, %v", status, err)

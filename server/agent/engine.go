@@ -1,53 +1,39 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
-	"agentd/metrics"
-	"agentd/server/hub"
 	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/store"
 )
 
-// Options are what an engine works with; see [run.Options].
-type Options struct {
-	Agents   *Registry
-	Runs     *store.Runs
-	Sessions *store.Sessions
-	Hub      *hub.Hub
-	Metrics  *metrics.Inventory
-	Logger   *slog.Logger
-	MaxRuns  int
-	Redact   func(string) string
-	Audit    func(context.Context, []run.Happening) error
-	Lineages func(ctx context.Context, principals []string) ([]string, error)
-}
-
 // Engine runs agents: the kernel with the agents of a registry, and what shows their runs. It is safe for concurrent use.
 type Engine struct {
 	*run.Engine
-	opts Options
+	agents *Registry
+	log    *slog.Logger
 }
 
-// New makes an engine.
-func New(o Options) *Engine {
-	e := &Engine{opts: o}
-	e.Engine = run.New(run.Options{Owner: o.Agents.owner, Forms: map[string]journal.Form{"agent": form{}}, Runs: o.Runs, Sessions: o.Sessions, Hub: o.Hub,
-		Metrics: o.Metrics, Logger: o.Logger, MaxRuns: o.MaxRuns, Redact: o.Redact, Audit: o.Audit, Lineages: o.Lineages, Wait: e.waitTools})
+// New makes an engine for the agents of a registry; it sets the options' Owner, Forms and Wait itself.
+func New(agents *Registry, o run.Options) *Engine {
+	e := &Engine{agents: agents, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
+	o.Owner, o.Forms, o.Wait = agents.owner, map[string]journal.Form{"agent": form{}}, e.waitTools
+	e.Engine = run.New(o)
 	return e
 }
 
 // Agents returns the registry.
-func (e *Engine) Agents() *Registry { return e.opts.Agents }
+func (e *Engine) Agents() *Registry { return e.agents }
 
 // waitTools waits for tool calls that were given up and have not returned.
 func (e *Engine) waitTools(ctx context.Context) {
-	for _, reg := range e.opts.Agents.Agents() {
+	for _, reg := range e.agents.Agents() {
 		if reg.LLM != nil {
-			if err := reg.LLM.Tools.Wait(ctx); err != nil && e.opts.Logger != nil {
-				e.opts.Logger.Warn("a tool has not returned", "agent", reg.ID)
+			if err := reg.LLM.Tools.Wait(ctx); err != nil {
+				e.log.Warn("a tool has not returned", "agent", reg.ID)
 			}
 		}
 	}

@@ -77,9 +77,9 @@ func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
 	if err != nil {
 		return s, err
 	}
-	err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
+	err = e.Runs().View(ctx, func(tx *store.Tx) error {
 		if slices.ContainsFunc(rec.Calls, func(c store.Call) bool { return c.Child != "" }) {
-			kids, err := e.opts.Runs.Children(tx, row.N)
+			kids, err := e.Runs().Children(tx, row.N)
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
 		if row.Parent == 0 {
 			return nil
 		}
-		parent, err := e.opts.Runs.Number(tx, row.Parent)
+		parent, err := e.Runs().Number(tx, row.Parent)
 		if err == nil {
 			s.ParentRunID = parent.ID
 		}
@@ -118,14 +118,14 @@ func (e *Engine) Result(ctx context.Context, runID string) (RunResult, error) {
 // when this is the last.
 func (e *Engine) List(ctx context.Context, f store.RunFilter) (runs []Snapshot, next int64, err error) {
 	runs = []Snapshot{}
-	err = e.opts.Runs.View(ctx, func(tx *store.Tx) error {
-		rows, err := e.opts.Runs.List(tx, f)
+	err = e.Runs().View(ctx, func(tx *store.Tx) error {
+		rows, err := e.Runs().List(tx, f)
 		if err != nil {
 			return err
 		}
 		parent := ""
 		if f.Parent != 0 {
-			p, err := e.opts.Runs.Number(tx, f.Parent)
+			p, err := e.Runs().Number(tx, f.Parent)
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"agentd/server/evidence"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -51,7 +52,7 @@ func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error)
 		return nil, err
 	}
 	err = c.chain(ctx, func(l *audit.Log) (err error) {
-		bundle, err = evidence.Collect(ctx, evidence.Sources{Runs: db.Runs(), Engine: agent.New(agent.Options{Runs: db.Runs(), Sessions: db.Sessions()}),
+		bundle, err = evidence.Collect(ctx, evidence.Sources{Runs: db.Runs(), Engine: agent.New(nil, run.Options{Runs: db.Runs(), Sessions: db.Sessions()}),
 			Chain: l, Every: cfg.Audit.Checkpoint.Interval.Duration(), Version: server.Version}, c.args[0])
 		return err
 	})

@@ -45,7 +45,7 @@ func (s *studio) open(reg agent.Registration) {
 	if err := agents.Register(reg); err != nil {
 		s.t.Fatal(err)
 	}
-	s.engine = agent.New(agent.Options{Agents: agents, Runs: s.db.Runs(), Sessions: s.db.Sessions(), Hub: hub.New(hub.Options{})})
+	s.engine = agent.New(agents, run.Options{Runs: s.db.Runs(), Sessions: s.db.Sessions(), Hub: hub.New(hub.Options{})})
 }
 
 func (s *studio) close() {

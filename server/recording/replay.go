@@ -92,7 +92,7 @@ func open(ctx context.Context, path string, reg agent.Registration) (*stage, err
 	if err != nil {
 		return nil, err
 	}
-	return &stage{db, agent.New(agent.Options{Agents: agents, Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{}),
+	return &stage{db, agent.New(agents, run.Options{Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{}),
 		Logger: slog.New(slog.DiscardHandler)}), reg.ID}, nil
 }
 

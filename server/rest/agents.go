@@ -171,9 +171,9 @@ func (a *Agents) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in 
 	c.Key.Done() // the run has started, and its events may take as long as it runs
 	if a.Runs.SSE && wantsEvents(r) {
 		r.Header.Del("Last-Event-ID") // a new run has no event that could have been seen
-		return a.Runs.stream(w, r, c, in.ID, h.ID, h.Number())
+		return a.Runs.stream(w, r, c, in.ID, h.ID, h.Number)
 	}
-	gate.JSON(w, http.StatusAccepted, started(h.ID, h.Status()))
+	gate.JSON(w, http.StatusAccepted, started(h.ID, h.Status))
 	return nil
 }
 

@@ -188,17 +188,12 @@ func (r *Run) doubtful(m *Move, c *store.Call) bool {
 	if r.claimed[c.Index] {
 		return false // the run ends before its turn came
 	}
-	switch doubt := r.caller().Doubt(c); {
-	case doubt == MakeAgain && !journal.Requested(*c):
-		return false
-	case doubt == SettleFailed && !journal.Requested(*c):
-		m.settle(c, r.Record.Place(c), unknownOutcome(c, serverStopped))
-	default:
-		c.Phase, c.Reason = store.CallAwaiting, journal.OutcomeUnknown
-		if journal.Requested(*c) {
-			c.Attempts = 0
-		}
+	if journal.Requested(*c) {
+		c.Attempts = 0
+	} else if r.caller().Doubt(c) != Departed {
+		return r.uncertain(m, c, serverStopped)
 	}
+	c.Phase, c.Reason = store.CallAwaiting, journal.OutcomeUnknown
 	return true
 }
 

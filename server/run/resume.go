@@ -92,7 +92,7 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 		return nil, d.unmatched, nil
 	}
 	moving = true
-	handle := &Handle{ID: runID, number: r.Row.N, status: store.Running, run: r} // from the launch on, only the run's goroutine reads its row
+	handle := &Handle{ID: runID, Number: r.Row.N, Status: store.Running, run: r} // from the launch on, only the run's goroutine reads its row
 	e.launch(r, r.drive)
 	return handle, d.unmatched, nil
 }

@@ -80,10 +80,10 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 		return nil, err
 	case earlier != nil:
 		e.release(r)
-		return &Handle{ID: earlier.ID, number: earlier.N, status: earlier.Status, run: r, waiting: true}, nil
+		return &Handle{ID: earlier.ID, Number: earlier.N, Status: earlier.Status, run: r, waiting: true}, nil
 	}
 	r.committed(m, n)
-	h := &Handle{ID: r.Row.ID, number: n, status: r.Row.Status, run: r, waiting: r.Row.Status == store.Pending}
+	h := &Handle{ID: r.Row.ID, Number: n, Status: r.Row.Status, run: r, waiting: r.Row.Status == store.Pending}
 	if h.waiting {
 		e.release(r) // whoever ends the run before it takes it up
 	} else {
@@ -255,17 +255,11 @@ func (p *past) isNow(tx *store.Tx, sessions *store.Sessions, session string) err
 // Handle follows a run that was started.
 type Handle struct {
 	ID      string
-	number  int64
-	status  store.Status // when it was started
+	Number  int64        // in the order of creation
+	Status  store.Status // when it was started: running, or pending while it waits for its session's turn
 	run     *Run
 	waiting bool // another goroutine moves it
 }
-
-// Number is the run's number in the order of creation.
-func (h *Handle) Number() int64 { return h.number }
-
-// Status is the run's status when it was started: running, or pending while it waits for its session's turn.
-func (h *Handle) Status() store.Status { return h.status }
 
 // Wait blocks until the run has ended or waits, and returns how it stands then. When ctx ends first, the run continues and
 // the error is ctx's cause. A status of running says that the server is stopping and the run continues later.
