@@ -148,7 +148,7 @@ func TestSecretsStayHidden(t *testing.T) {
 		ask("GET", "/runs/"+run.RunID+"/events", "")
 		ask("POST", "/runs/"+run.RunID+"/replay", `{"raw": true}`)
 		ask("GET", "/sessions/"+reg.ID+"/messages", "")
-		if reg.LLM != nil && reg.LLM.Recorded {
+		if reg.LLM != nil && reg.LLM.NewTape != nil {
 			ask("GET", "/runs/"+run.RunID+"/cassette", "")
 		}
 	}

@@ -38,7 +38,6 @@ var rulesRooms = map[string]string{
 	"server/shape":      "server/canonical server/fault",
 	"server/commentary": "server/message",
 	"server/message":    "server/canonical",
-	"server/cassette":   "server/fault server/message",
 	"server/config":     "server/fault server/secret server/shape",
 	"server/event":      "server/fault server/message",
 	"server/health":     "server/shape",
@@ -61,10 +60,10 @@ var rulesRooms = map[string]string{
 	"server/span":       "store server/journal server/message",
 	// The kernel knows nothing of what drives runs; drivers know nothing of each other.
 	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/span server/transcript",
-	"server/agent": "metrics store server/canonical server/cassette server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
+	"server/agent": "metrics store server/canonical server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
 		"server/runstate server/schema server/span server/tool",
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
-	"server/recording": "store server/agent server/cassette server/event server/fault server/hub server/id server/journal server/message server/provider server/run server/tool",
+	"server/recording": "store server/agent server/event server/fault server/hub server/id server/journal server/message server/provider server/run server/tool",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
 	"server/idem":      "store server/canonical server/fault",
 	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/journal server/message server/run",
@@ -80,11 +79,11 @@ var rulesRooms = map[string]string{
 	"server/client": "server/fault server/id server/message server/sse",
 
 	// Wiring.
-	"server/manifest": "server/agent server/config server/external server/fault server/message server/outbound server/proc server/provider server/schema server/secret " +
+	"server/manifest": "server/agent server/config server/external server/fault server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
 		"server/idem server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/cassette server/client server/config server/event server/evidence server/fault server/journal " +
+	"server/cli": "auth store server server/agent server/audit server/client server/config server/event server/evidence server/fault server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
 	"main": "server/cli",
 

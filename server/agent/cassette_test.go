@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/fault"
 	"agentd/server/recording"
 	"agentd/server/run"
@@ -30,7 +29,9 @@ func TestCassetteOfARestartedRun(t *testing.T) {
 			r := newRig(t, func(r *rig) []agent.Registration {
 				make, _ := gatedAgent(t, `{"name":"a","args":{"x":1}},{"name":"b","args":{}}`)
 				regs := make(r)
-				regs[0].LLM.Recorded = tc.record[opened]
+				if tc.record[opened] {
+					regs[0].LLM.NewTape = recording.NewTape
+				}
 				opened++
 				return regs
 			})
@@ -54,7 +55,7 @@ func TestCassetteOfARestartedRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec, err := cassette.Read(&out)
+			rec, err := recording.Read(&out)
 			if err != nil {
 				t.Fatal(err)
 			}

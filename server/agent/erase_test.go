@@ -13,6 +13,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/recording"
 	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
@@ -79,7 +80,7 @@ func TestEraseLeavesNoRow(t *testing.T) {
 		return tool.JSON(map[string]string{"v": strings.Repeat("x", 100_000)})
 	}
 	register, _ := chain(t, func(desk, clerk, payer *agent.LLM) {
-		desk.Recorded, clerk.Recorded = true, true
+		desk.NewTape, clerk.NewTape = recording.NewTape, recording.NewTape
 		payer.Policy.Tools["pay"] = agent.Gate{Always: true, Terms: agent.Terms{Expires: time.Hour}}
 	})
 	var r *rig

@@ -30,7 +30,7 @@ type LLM struct {
 	Budget        Budget
 	Forward       string        // events of children that it forwards: none, all, or lifecycle (the zero value)
 	Filter        HandoffFilter // of what a hand-off passes on
-	Recorded      bool          // keep what a recording needs beside the transcript
+	NewTape       func() Tape   // keeps what a recording of a run needs beside its transcript; nil: nothing
 
 	// CallerInstructions says that an input may have system messages, which stand after Instructions and are marked as the
 	// caller's.

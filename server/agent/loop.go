@@ -20,7 +20,7 @@ import (
 type loop struct {
 	*LLM
 	*run.Run
-	tape tape       // records model calls
+	tape Tape       // nil: none yet
 	held *run.Move  // begins the commit of a model's answer
 	span *span.Span // of the latest model call
 }

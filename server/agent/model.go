@@ -69,7 +69,7 @@ func (l *loop) stream(model Model, step int) (*provider.Response, error) {
 	h := &holder{r: l.Run}
 	begun := time.Now()
 	res, err := model.Provider.Stream(l.Context(), req, h.take)
-	if l.Recorded {
+	if l.NewTape != nil {
 		l.record(model, req, begun, res, err)
 	}
 	if h.failed != nil {

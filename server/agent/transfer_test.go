@@ -354,7 +354,7 @@ func TestTransferOutput(t *testing.T) {
 
 // TestTransferRecorded: a run that began with what no model asked for has no cassette; one that gives away has.
 func TestTransferRecorded(t *testing.T) {
-	register, _, _ := office(t, quiet, func(desk, _, _ *agent.LLM) { desk.Recorded = true })
+	register, _, _ := office(t, quiet, func(desk, _, _ *agent.LLM) { desk.NewTape = recording.NewTape })
 	r := newRig(t, register)
 	for i, text := range []string{"hello", "hello", "fail"} {
 		res, _ := r.say("s", text)

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/manifest"
@@ -35,7 +34,7 @@ func (c *call) replay(ctx context.Context) error {
 		return err
 	}
 	return interruptible(ctx, func(ctx context.Context) error {
-		report, err := recording.Run(ctx, reg, rec)
+		report, err := recording.Replay(ctx, reg, rec)
 		if err != nil {
 			return err
 		}
@@ -44,7 +43,7 @@ func (c *call) replay(ctx context.Context) error {
 }
 
 // recording reads a cassette from a file or, for -, from stdin.
-func (c *call) recording(name string) (*cassette.Recording, error) {
+func (c *call) recording(name string) (*recording.Recording, error) {
 	unreadable := func(err error) error {
 		return fault.New(fault.CassetteInvalid, "The recording cannot be read: %v.", err).Advise("Check the path; `agentd runs cassette` writes one.")
 	}
@@ -57,7 +56,7 @@ func (c *call) recording(name string) (*cassette.Recording, error) {
 		defer f.Close()
 		src = f
 	}
-	rec, err := cassette.Read(src)
+	rec, err := recording.Read(src)
 	if err != nil && fault.Of(err).Kind == fault.Internal { // of the source
 		return nil, unreadable(err)
 	}
@@ -65,7 +64,7 @@ func (c *call) recording(name string) (*cassette.Recording, error) {
 }
 
 // actor is the agent to replay with.
-func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *cassette.Recording) (agent.Registration, error) {
+func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *recording.Recording) (agent.Registration, error) {
 	id := cmp.Or(c.flags.agent, rec.Meta.AgentID)
 	if id == "" {
 		return agent.Registration{}, c.cmd.misused("the recording names no agent: name one with --agent.")

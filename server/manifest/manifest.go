@@ -14,6 +14,7 @@ import (
 	"agentd/server/outbound"
 	"agentd/server/proc"
 	"agentd/server/provider"
+	"agentd/server/recording"
 	"agentd/server/schema"
 	"agentd/server/secret"
 	"agentd/server/shape"
@@ -193,8 +194,11 @@ func (b *builder) tools() {
 
 func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	a := &agent.LLM{Instructions: c.Instructions.Text, Temperature: c.Temperature, MaxTokens: c.MaxOutputTokens, MaxSteps: c.MaxSteps,
-		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens, Recorded: c.Record,
+		MaxParallel: c.MaxParallelTools, HistoryTokens: c.HistoryTokens,
 		Budget: agent.Budget{Tokens: int64(c.Budget.Tokens), CostUSD: c.Budget.CostUSD, ToolCalls: c.Budget.ToolCalls, Wall: c.Budget.Wall.Duration()}}
+	if c.Record {
+		a.NewTape = recording.NewTape
+	}
 	if a.ToolChoice.Tool = c.ToolChoice.Tool; c.ToolChoice.Mode != "auto" {
 		a.ToolChoice.Mode = c.ToolChoice.Mode
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/journal"
 	"agentd/server/run"
 )
@@ -26,7 +25,7 @@ func (p *player) decide(pending []journal.Approval) (decisions []run.Decision, b
 		if known {
 			c := &p.rec.ToolCalls[order]
 			recorded, step = "the call is made without asking", c.StepNumber
-			if o := c.Outcome(); o != nil && o.Failed() {
+			if o := c.outcome(); o != nil && o.Failed() {
 				recorded = "the call fails without asking: " + o.Message
 			}
 		}
@@ -94,7 +93,7 @@ func (p *player) end(now agent.RunResult) {
 		return
 	}
 	ids := []string{p.rec.Meta.RunID, now.State.ID}
-	a, b := cassette.Canonical(res.Output, ids...), cassette.Canonical(now.Output, ids...)
+	a, b := canonical(res.Output, ids...), canonical(now.Output, ids...)
 	if !bytes.Equal(a, b) {
 		recorded, present := excerpts(string(a), string(b))
 		p.divergeLocked(0, Divergence{"end", res.StepNumber, "the output", recorded, present})

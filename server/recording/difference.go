@@ -8,12 +8,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"agentd/server/cassette"
 	"agentd/server/message"
 )
 
 // difference finds the first message, tool or setting in which two requests differ; nil when there is none.
-func difference(recorded, now *cassette.Request, ids []string) *Divergence {
+func difference(recorded, now *Request, ids []string) *Divergence {
 	if d := messages(recorded.Messages, now.Messages, ids); d != nil {
 		return d
 	}
@@ -60,22 +59,22 @@ func title(msgs []message.Message, i int) string {
 }
 
 func whole(m message.Message, ids []string) string {
-	return string(cassette.Canonical(cassette.Seen(m), ids...))
+	return string(canonical(seen(m), ids...))
 }
 
 func text(m message.Message, ids []string) string {
 	s := m.Content.String()
 	for _, id := range ids {
 		if id != "" {
-			s = strings.ReplaceAll(s, id, cassette.Run)
+			s = strings.ReplaceAll(s, id, thisRun)
 		}
 	}
 	return s
 }
 
-func tools(recorded, now []cassette.Tool) *Divergence {
-	find := func(list []cassette.Tool, name string) *cassette.Tool {
-		if i := slices.IndexFunc(list, func(t cassette.Tool) bool { return t.Name == name }); i >= 0 {
+func tools(recorded, now []Tool) *Divergence {
+	find := func(list []Tool, name string) *Tool {
+		if i := slices.IndexFunc(list, func(t Tool) bool { return t.Name == name }); i >= 0 {
 			return &list[i]
 		}
 		return nil
@@ -96,7 +95,7 @@ func tools(recorded, now []cassette.Tool) *Divergence {
 			return at("tool", "input schema of the tool "+t.Name, plain(was.Input), plain(t.Input))
 		}
 	}
-	names := func(list []cassette.Tool) string {
+	names := func(list []Tool) string {
 		var names []string
 		for _, t := range list {
 			names = append(names, t.Name)
@@ -109,7 +108,7 @@ func tools(recorded, now []cassette.Tool) *Divergence {
 	return nil
 }
 
-func settings(recorded, now *cassette.Terms) *Divergence {
+func settings(recorded, now *Terms) *Divergence {
 	limit := func(tokens int) any {
 		if tokens == 0 {
 			return nil
@@ -142,13 +141,13 @@ func setting(v any) string {
 	}
 }
 
-func same(a, b any) bool { return bytes.Equal(cassette.Canonical(a), cassette.Canonical(b)) }
+func same(a, b any) bool { return bytes.Equal(canonical(a), canonical(b)) }
 
 func plain(v any) string {
 	if raw, ok := v.(json.RawMessage); ok && len(raw) == 0 {
 		return ""
 	}
-	return string(cassette.Canonical(v))
+	return string(canonical(v))
 }
 
 // at is a divergence of which only the surroundings are shown.

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/journal"
@@ -17,7 +16,7 @@ import (
 	"agentd/store"
 )
 
-// Export writes a recorded run that has ended as a file of its own; see package cassette. It holds everything that
+// Export writes a recorded run that has ended as a file of its own; see package  It holds everything that
 // was said. Errors: run-not-found, run-not-ended, run-not-recorded, storage-failed, all before the first byte; and
 // those of w.
 func Export(ctx context.Context, e *agent.Engine, runID string, w io.Writer) error {
@@ -46,9 +45,9 @@ const eventPage = 500
 type dubbing struct {
 	row       *store.Run
 	rec       *journal.Record
-	exchanges []agent.Exchange
+	exchanges []exchange
 	events    []store.Event // those that tell what neither the transcript nor the exchanges do
-	history   []cassette.Past
+	history   []Past
 }
 
 // load reads what the record has not.
@@ -78,7 +77,7 @@ func (d *dubbing) load(tx *store.Tx, runs *store.Runs) (err error) {
 		if err != nil {
 			return err
 		}
-		d.history = append(d.history, cassette.Past{Tokens: m.Tokens, Message: e.Message})
+		d.history = append(d.history, Past{Tokens: m.Tokens, Message: e.Message})
 	}
 	return nil
 }
@@ -100,15 +99,15 @@ func (d *dubbing) complete() bool {
 	return len(d.exchanges) > 0 && d.exchanges[0].Step == 1 // else the run began with what no model asked for
 }
 
-func (d *dubbing) recording() *cassette.Recording {
-	return &cassette.Recording{
-		Meta:  cassette.Meta{Writer: "agentd", CreatedAt: message.Millis(d.row.Created), RunID: d.row.ID, SessionID: d.row.Session, AgentID: d.row.Owner},
+func (d *dubbing) recording() *Recording {
+	return &Recording{
+		Meta:  Meta{Writer: "agentd", CreatedAt: message.Millis(d.row.Created), RunID: d.row.ID, SessionID: d.row.Session, AgentID: d.row.Owner},
 		Input: d.input(), ModelCalls: d.modelCalls(), ToolCalls: d.toolCalls(), Approvals: d.approvals(), Result: d.result()}
 }
 
 // input is the inverse of inputMessages, with what came before.
-func (d *dubbing) input() *cassette.Input {
-	in := &cassette.Input{UserID: d.row.User, History: d.history}
+func (d *dubbing) input() *Input {
+	in := &Input{UserID: d.row.User, History: d.history}
 	first := d.exchanges[0]
 	msgs := []message.Message{}
 	for _, e := range d.rec.Messages {
@@ -124,18 +123,18 @@ func (d *dubbing) input() *cassette.Input {
 	return in
 }
 
-func (d *dubbing) modelCalls() []cassette.ModelCall {
+func (d *dubbing) modelCalls() []ModelCall {
 	steps := map[int]store.Step{}
 	for _, s := range d.rec.Steps {
 		steps[s.Number] = s
 	}
-	var calls []cassette.ModelCall
+	var calls []ModelCall
 	var before []message.Message
 	for _, x := range d.exchanges {
-		c := cassette.ModelCall{StepNumber: x.Step, AgentID: cmp.Or(steps[x.Step].Agent, d.row.Owner), Provider: x.Provider, Model: x.Model, Failed: x.Failed,
+		c := ModelCall{StepNumber: x.Step, AgentID: cmp.Or(steps[x.Step].Agent, d.row.Owner), Provider: x.Provider, Model: x.Model, Failed: x.Failed,
 			TimestampISO: message.Millis(x.At), DurationMS: x.DurationMS, RequestSHA256: x.SHA256, MessageCount: x.Messages, Terms: x.Terms, Cut: x.Cut}
 		asked := agent.Transcript(d.rec, x.Next)
-		c.Kept, c.Messages = cassette.Delta(before, asked)
+		c.Kept, c.Messages = delta(before, asked)
 		before = asked
 		if x.Finish != "" {
 			c.Answer = d.answer(x, steps[x.Step])
@@ -147,8 +146,8 @@ func (d *dubbing) modelCalls() []cassette.ModelCall {
 
 // answer joins an exchange with the message that it brought. Calls that the run did not come to make were taken out of
 // that message; their events have them.
-func (d *dubbing) answer(x agent.Exchange, s store.Step) *cassette.Answer {
-	a := &cassette.Answer{Model: s.Model, Reasoning: x.Reasoning, Finish: x.Finish}
+func (d *dubbing) answer(x exchange, s store.Step) *Answer {
+	a := &Answer{Model: s.Model, Reasoning: x.Reasoning, Finish: x.Finish}
 	json.Unmarshal(s.Usage, &a.Usage) //nolint:errcheck // ours
 	if e := d.rec.At(x.Next); e != nil {
 		a.Text, a.ToolCalls = e.Message.Content.Text, e.Message.ToolCalls
@@ -169,13 +168,13 @@ func (d *dubbing) answer(x agent.Exchange, s store.Step) *cassette.Answer {
 		case ev.Type == event.ToolCallEnd && ev.Message < 0:
 			a.ToolCalls = append(a.ToolCalls, message.ToolCall{ID: body.ToolCallID, Name: names[body.ToolCallID], Args: body.FinalArgs})
 		case ev.Type == event.ToolCallIncomplete:
-			a.Incomplete = &cassette.Incomplete{ToolCallID: body.ToolCallID, ToolName: body.ToolName, ArgsPrefix: body.ArgsPrefix}
+			a.Incomplete = &Incomplete{ToolCallID: body.ToolCallID, ToolName: body.ToolName, ArgsPrefix: body.ArgsPrefix}
 		}
 	}
 	return a
 }
 
-func (d *dubbing) toolCalls() []cassette.ToolCall {
+func (d *dubbing) toolCalls() []ToolCall {
 	effects := map[string]string{}
 	for _, x := range d.exchanges {
 		if x.Terms != nil {
@@ -184,27 +183,27 @@ func (d *dubbing) toolCalls() []cassette.ToolCall {
 			}
 		}
 	}
-	var calls []cassette.ToolCall
+	var calls []ToolCall
 	for i := range d.rec.Calls {
 		j := &d.rec.Calls[i]
-		c := cassette.ToolCall{StepNumber: j.Step, ToolCallID: j.ID, ToolName: j.Name, SideEffectClass: effects[j.Name], AgentID: d.row.Owner, ChildRunID: j.Child,
+		c := ToolCall{StepNumber: j.Step, ToolCallID: j.ID, ToolName: j.Name, SideEffectClass: effects[j.Name], AgentID: d.row.Owner, ChildRunID: j.Child,
 			IdempotencyKey: d.row.ID + ":" + strconv.Itoa(j.Origin) + ":" + j.ID, Args: d.rec.Call(j).Args, TimestampISO: message.Millis(cmp.Or(j.Settled, j.Claimed))}
-		c.SHA256OfArgs = cassette.Hash(c.Args)
+		c.SHA256OfArgs = hashOf(c.Args)
 		var o *message.Outcome
 		if e := d.rec.At(j.Answered); e != nil {
 			o = e.Outcome
 		}
-		c.Settle(o)
+		c.settle(o)
 		calls = append(calls, c)
 	}
-	slices.SortStableFunc(calls, func(a, b cassette.ToolCall) int { return a.StepNumber - b.StepNumber })
+	slices.SortStableFunc(calls, func(a, b ToolCall) int { return a.StepNumber - b.StepNumber })
 	return calls
 }
 
 // approvals tells of every question to a person. Answers that an abort gave by itself are none.
-func (d *dubbing) approvals() []cassette.Approval {
+func (d *dubbing) approvals() []Approval {
 	type question struct{ call, child string }
-	var list []cassette.Approval
+	var list []Approval
 	open := map[question]int{}
 	var resumed []int // numbers of the steps that decisions began and no decision was found for yet
 	for _, s := range d.rec.Steps {
@@ -223,7 +222,7 @@ func (d *dubbing) approvals() []cassette.Approval {
 		case event.AgentCancelling:
 			cancelling = true
 		case event.ApprovalRequested:
-			a := cassette.Approval{StepNumber: d.row.Step, ToolCallID: q.call, SubRunToolCallID: q.child, Asked: body.Reason, TimestampISO: message.Millis(ev.At)}
+			a := Approval{StepNumber: d.row.Step, ToolCallID: q.call, SubRunToolCallID: q.child, Asked: body.Reason, TimestampISO: message.Millis(ev.At)}
 			if c := d.rec.CallByID(q.call); c != nil {
 				a.ToolName = c.Name
 			}
@@ -241,12 +240,12 @@ func (d *dubbing) approvals() []cassette.Approval {
 			d.decided(&list[i], step, ev, body.Reason)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b cassette.Approval) int { return a.StepNumber - b.StepNumber })
+	slices.SortStableFunc(list, func(a, b Approval) int { return a.StepNumber - b.StepNumber })
 	return list
 }
 
 // decided adds a decision to its question. Who made it, the journal tells of the latest one about a call.
-func (d *dubbing) decided(a *cassette.Approval, step int, ev store.Event, reason string) {
+func (d *dubbing) decided(a *Approval, step int, ev store.Event, reason string) {
 	a.Granted, a.Reason, a.TimestampISO = new(ev.Type == event.ApprovalGranted), reason, message.Millis(ev.At)
 	a.StepNumber = cmp.Or(step, a.StepNumber)
 	c := d.rec.CallByID(a.ToolCallID)
@@ -258,12 +257,12 @@ func (d *dubbing) decided(a *cassette.Approval, step int, ev store.Event, reason
 	}
 }
 
-func (d *dubbing) result() *cassette.Result {
-	res := &cassette.Result{StepNumber: d.row.Step, Status: string(d.row.Status), TimestampISO: message.Millis(d.row.Finished), Cut: d.cut()}
+func (d *dubbing) result() *Result {
+	res := &Result{StepNumber: d.row.Step, Status: string(d.row.Status), TimestampISO: message.Millis(d.row.Finished), Cut: d.cut()}
 	if now, err := agent.ResultAt(d.row, d.rec, journal.EndOf(d.row, d.rec, d.row.Finished)); err == nil {
 		res.Output, res.Usage = now.Output, now.Usage
 		if now.Error != nil {
-			res.Error = &cassette.Failure{Code: now.Error.Code, Message: now.Error.Message, Hint: now.Error.Hint}
+			res.Error = &Failure{Code: now.Error.Code, Message: now.Error.Message, Hint: now.Error.Hint}
 		}
 	}
 	return res
@@ -291,10 +290,10 @@ func (d *dubbing) cut() bool {
 }
 
 // exchanges reads what is recorded of a run, in the order of its steps.
-func exchanges(tx *store.Tx, runs *store.Runs, n int64) (all []agent.Exchange, err error) {
+func exchanges(tx *store.Tx, runs *store.Runs, n int64) (all []exchange, err error) {
 	stored, err := runs.Exchanges(tx, n)
 	for _, s := range stored {
-		x := agent.Exchange{Step: s.Step}
+		x := exchange{Step: s.Step}
 		if err := json.Unmarshal(s.Body, &x); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/hub"
 	"agentd/server/provider"
 	"agentd/server/recording"
@@ -97,25 +96,25 @@ func (s *studio) cassette(runID string) []byte {
 }
 
 // record runs an agent once and reads its cassette back.
-func record(t *testing.T, reg agent.Registration, req run.StartRequest, decisions ...run.Decision) *cassette.Recording {
+func record(t *testing.T, reg agent.Registration, req run.StartRequest, decisions ...run.Decision) *recording.Recording {
 	t.Helper()
 	s := newStudio(t, reg)
 	res := s.run(req, decisions...)
 	return read(t, s.cassette(res.State.ID))
 }
 
-func read(t *testing.T, file []byte) *cassette.Recording {
+func read(t *testing.T, file []byte) *recording.Recording {
 	t.Helper()
-	rec, err := cassette.Read(bytes.NewReader(file))
+	rec, err := recording.Read(bytes.NewReader(file))
 	if err != nil || len(rec.Warnings) > 0 {
 		t.Fatalf("Read = %v, warnings %q; of\n%s", err, rec.Warnings, file)
 	}
 	return rec
 }
 
-func play(t *testing.T, reg agent.Registration, rec *cassette.Recording) recording.Report {
+func play(t *testing.T, reg agent.Registration, rec *recording.Recording) recording.Report {
 	t.Helper()
-	report, err := recording.Run(t.Context(), reg, rec)
+	report, err := recording.Replay(t.Context(), reg, rec)
 	if err != nil {
 		t.Fatalf("Run: %v", err)
 	}
@@ -146,7 +145,7 @@ func clerk(t *testing.T, ran *int, edits ...func(*agent.LLM)) agent.Registration
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &agent.LLM{Instructions: "You help.", Models: []agent.Model{{Provider: p, Model: "first"}}, HistoryTokens: 1000, Recorded: true,
+	l := &agent.LLM{Instructions: "You help.", Models: []agent.Model{{Provider: p, Model: "first"}}, HistoryTokens: 1000, NewTape: recording.NewTape,
 		Temperature: new(0.5), MaxParallel: 4}
 	l.Tools = toolbox(t, ran, `{"type":"object","properties":{"at":{"type":"string"}}}`)
 	l.Policy.Tools = map[string]agent.Gate{"pay": {Always: true}, "give": {Default: true}}

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/message"
@@ -19,15 +18,15 @@ import (
 
 // A player answers in the place of models and tools as the recording tells, and compares what it is asked.
 type player struct {
-	rec   *cassette.Recording
-	calls map[string]int        // index of a tool call in the recording, by its id
-	asked map[string]bool       // calls about which a person was asked
-	due   [][]cassette.Approval // decisions that are yet to come: those of one moment lie together
+	rec   *Recording
+	calls map[string]int  // index of a tool call in the recording, by its id
+	asked map[string]bool // calls about which a person was asked
+	due   [][]Approval    // decisions that are yet to come: those of one moment lie together
 
-	mu      sync.Mutex       // guards the fields below: tools are called side by side
-	next    int              // model call
-	attempt int              // of it
-	request cassette.Request // recorded, of the latest model call
+	mu      sync.Mutex // guards the fields below: tools are called side by side
+	next    int        // model call
+	attempt int        // of it
+	request Request    // recorded, of the latest model call
 	granted map[string]bool
 	notes   []string
 	first   *Divergence
@@ -38,7 +37,7 @@ type player struct {
 // multipleHandoffs is the code of a run that failed because of an answer. The tools of a replay hand nothing over.
 const multipleHandoffs = "multiple-handoffs-in-step"
 
-func newPlayer(rec *cassette.Recording) *player {
+func newPlayer(rec *Recording) *player {
 	p := &player{rec: rec, calls: map[string]int{}, asked: map[string]bool{}, granted: map[string]bool{}}
 	for i, c := range rec.ToolCalls {
 		p.calls[c.ToolCallID] = i
@@ -64,7 +63,7 @@ func newPlayer(rec *cassette.Recording) *player {
 // Time plays no part: the player is faster than any model.
 func (p *player) cast(reg agent.Registration) (agent.Registration, error) {
 	a := *reg.LLM
-	a.Recorded, a.Budget.Wall = false, 0
+	a.NewTape, a.Budget.Wall = nil, 0
 	a.Models = slices.Clone(a.Models)
 	for i, m := range a.Models {
 		a.Models[i].Provider = part{p, m.Provider.Name()}
@@ -154,7 +153,7 @@ func (p *player) answer(by string, req *provider.Request) (*provider.Response, e
 	}
 	c := &p.rec.ModelCalls[p.next]
 	if p.attempt == 0 {
-		now := agent.RequestOf(req, nil)
+		now := requestOf(req, nil)
 		p.request = c.Request(p.request)
 		ids := []string{p.rec.Meta.RunID, req.Meta.RunID}
 		if hash := now.Hash(ids...); hash != c.RequestSHA256 {
@@ -195,7 +194,7 @@ func (p *player) compareModelLocked(recorded, now string) {
 	}
 }
 
-func response(a *cassette.Answer) *provider.Response {
+func response(a *Answer) *provider.Response {
 	res := &provider.Response{Text: a.Text, Reasoning: a.Reasoning, ToolCalls: a.ToolCalls, Finish: provider.FinishReason(a.Finish), Usage: a.Usage,
 		Model: a.Model, Attempts: 1}
 	if inc := a.Incomplete; inc != nil {
@@ -232,12 +231,12 @@ func (p *player) outcomeLocked(name string, call tool.Call) *message.Outcome {
 		p.divergeLocked(order, Divergence{kind, c.StepNumber, place(name, call.ID), recorded, now})
 		return nil
 	}
-	o := c.Outcome()
-	switch hash := cassette.Hash(call.Args); {
+	o := c.outcome()
+	switch hash := hashOf(call.Args); {
 	case c.ToolName != name:
 		return diverge("tool-call", c.ToolName, name)
 	case cmp.Or(c.SHA256OfArgs, hash) != hash:
-		recorded, now := excerpts(string(cassette.Canonical(c.Args)), string(cassette.Canonical(call.Args)))
+		recorded, now := excerpts(string(canonical(c.Args)), string(canonical(call.Args)))
 		return diverge("tool-call", recorded, now)
 	case p.asked[call.ID] && !p.granted[call.ID]:
 		return diverge("approval", "a person is asked about the call", "the call is made without asking")

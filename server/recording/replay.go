@@ -1,5 +1,5 @@
-// Package recording records runs, runs a recorded run again offline with the present form of its agent, and reports the
-// first difference.
+// Package recording records runs in files, runs a recorded run again offline with the present form of its agent, and
+// reports the first difference.
 //
 // The real engine makes the run, on a database in a temporary folder. The replay removes that folder; a later replay
 // removes the folder of one that was killed. Models give the recorded answers, tools have the recorded outcomes, and
@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/id"
@@ -45,9 +44,9 @@ type Divergence struct {
 	Now      string `json:"now"`
 }
 
-// Run replays a recording with an agent, which is not changed. Errors: config-invalid for an agent that no model drives,
+// Replay replays a recording with an agent, which is not changed. Errors: config-invalid for an agent that no model drives,
 // cassette-invalid for a recording that has not all that a replay needs, and those of the file system.
-func Run(ctx context.Context, reg agent.Registration, rec *cassette.Recording) (Report, error) {
+func Replay(ctx context.Context, reg agent.Registration, rec *Recording) (Report, error) {
 	switch {
 	case reg.LLM == nil:
 		return Report{}, fault.Invalid(fmt.Sprintf("The agent %q has no model. Only agents of kind llm are recorded.", reg.ID))
@@ -149,7 +148,7 @@ func (s *stage) drive(ctx context.Context, p *player) (runID string, err error) 
 }
 
 // seed puts what came before the run into its session.
-func (s *stage) seed(ctx context.Context, req run.StartRequest, history []cassette.Past) error {
+func (s *stage) seed(ctx context.Context, req run.StartRequest, history []Past) error {
 	now := time.Now().UnixMilli()
 	before := store.Change{Run: store.Run{ID: id.New(), Kind: "agent", Owner: s.agent, Current: s.agent, Session: req.SessionID, User: req.UserID,
 		Status: store.Completed, InputForm: "text", Messages: len(history), Usage: []byte("{}"), Models: []byte("{}"), Created: now, Started: now, Finished: now}}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"agentd/server/agent"
-	"agentd/server/cassette"
 	"agentd/server/provider"
 	"agentd/server/recording"
 	"agentd/server/run"
@@ -83,7 +82,7 @@ func TestUnchangedAgentsDoNotDiverge(t *testing.T) {
 			if rec.Result.Status != string(tc.status) {
 				t.Fatalf("the recorded run is %s %+v, want %s", rec.Result.Status, rec.Result.Error, tc.status)
 			}
-			var q cassette.Request
+			var q recording.Request
 			for i, c := range rec.ModelCalls {
 				if q = c.Request(q); q.Hash(rec.Meta.RunID) != c.RequestSHA256 || len(q.Messages) != c.MessageCount {
 					t.Errorf("request %d as the cassette tells it is not the one that was sent: %+v", i, q)
@@ -296,23 +295,23 @@ func TestRunRefusesWhatCannotBeReplayed(t *testing.T) {
 	rec := record(t, clerk(t, nil), text("plain"))
 	for name, tc := range map[string]struct {
 		reg  agent.Registration
-		edit func(*cassette.Recording)
+		edit func(*recording.Recording)
 		want string
 	}{
 		"an agent without model": {agent.Registration{ID: "x"}, nil, "config-invalid"},
-		"a cassette of tools":    {clerk(t, nil), func(r *cassette.Recording) { r.ModelCalls = nil }, "cassette-invalid"},
+		"a cassette of tools":    {clerk(t, nil), func(r *recording.Recording) { r.ModelCalls = nil }, "cassette-invalid"},
 	} {
 		r := *rec
 		if tc.edit != nil {
 			tc.edit(&r)
 		}
-		if _, err := recording.Run(t.Context(), tc.reg, &r); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := recording.Replay(t.Context(), tc.reg, &r); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("Run with %s = %v, want %s", name, err, tc.want)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	if _, err := recording.Run(ctx, clerk(t, nil), rec); err == nil {
+	if _, err := recording.Replay(ctx, clerk(t, nil), rec); err == nil {
 		t.Error("Run in a context that has ended succeeds")
 	}
 }
@@ -348,7 +347,7 @@ func TestFoldersOfKilledReplays(t *testing.T) {
 	if err := os.Symlink(folder("elsewhere", long), filepath.Join(tmp, "agentd-replay-link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := recording.Run(t.Context(), reg, rec); err != nil {
+	if _, err := recording.Replay(t.Context(), reg, rec); err != nil {
 		t.Fatal(err)
 	}
 	var left []string

@@ -1,4 +1,4 @@
-package cassette
+package recording
 
 import (
 	"bytes"
@@ -41,40 +41,39 @@ type Output struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
-// Run stands for the id of the run itself in what is compared.
-const Run = "{run}"
+// thisRun stands for the id of the run itself in what is compared.
+const thisRun = "{run}"
 
-// Hash is the SHA-256, in hex, of the request as the model sees it, with [Run] in the place of the run's ids.
+// Hash is the SHA-256, in hex, of the request as the model sees it, with [thisRun] in the place of the run's ids.
 func (r *Request) Hash(runIDs ...string) string {
-	seen := *r
-	seen.Messages = make([]message.Message, len(r.Messages))
-	for i, m := range r.Messages {
-		seen.Messages[i] = Seen(m)
+	q := *r
+	q.Messages, q.Tools = append([]message.Message{}, r.Messages...), slices.Clone(r.Tools)
+	for i := range q.Messages {
+		q.Messages[i] = seen(q.Messages[i])
 	}
-	seen.Tools = slices.Clone(r.Tools)
-	for i := range seen.Tools {
-		seen.Tools[i].SideEffect = ""
+	for i := range q.Tools {
+		q.Tools[i].SideEffect = ""
 	}
-	return digest(Canonical(seen, runIDs...))
+	return digest(canonical(q, runIDs...))
 }
 
-// Seen is a message as far as a model sees it: who of several agents or users speaks, no model is told.
-func Seen(m message.Message) message.Message {
+// seen is a message as far as a model sees it: who of several agents or users speaks, no model is told.
+func seen(m message.Message) message.Message {
 	m.AgentID, m.UserID = "", ""
 	return m
 }
 
-// Hash is the SHA-256, in hex, of a value's JSON with sorted keys.
-func Hash(v any) string { return digest(Canonical(v)) }
+// hash is the SHA-256, in hex, of a value's JSON with sorted keys.
+func hashOf(v any) string { return digest(canonical(v)) }
 
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// Canonical is the JSON of a value, with sorted keys and without white space, and with [Run] in the place of the given
+// canonical is the JSON of a value, with sorted keys and without white space, and with [thisRun] in the place of the given
 // ids. It is empty for a value that does not encode.
-func Canonical(v any, runIDs ...string) []byte {
+func canonical(v any, runIDs ...string) []byte {
 	b, err := message.Encode(v)
 	if err != nil {
 		return nil
@@ -90,16 +89,16 @@ func Canonical(v any, runIDs ...string) []byte {
 	}
 	for _, id := range runIDs {
 		if id != "" {
-			b = bytes.ReplaceAll(b, []byte(id), []byte(Run))
+			b = bytes.ReplaceAll(b, []byte(id), []byte(thisRun))
 		}
 	}
 	return b
 }
 
-// Delta tells the messages of a request by those of the one before: the number of messages that are the same from the
+// delta tells the messages of a request by those of the one before: the number of messages that are the same from the
 // beginning, and the rest.
-func Delta(before, now []message.Message) (kept int, rest []message.Message) {
-	for kept < min(len(before), len(now)) && bytes.Equal(Canonical(before[kept]), Canonical(now[kept])) {
+func delta(before, now []message.Message) (kept int, rest []message.Message) {
+	for kept < min(len(before), len(now)) && bytes.Equal(canonical(before[kept]), canonical(now[kept])) {
 		kept++
 	}
 	return kept, now[kept:]

@@ -1,4 +1,4 @@
-package cassette_test
+package recording
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"agentd/server/cassette"
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
 	"agentd/server/message"
@@ -20,19 +19,19 @@ func say(role message.Role, text string) message.Message {
 	return message.Message{Role: role, Content: message.Text(text)}
 }
 
-func sample() *cassette.Recording {
-	rec := &cassette.Recording{
-		Meta:  cassette.Meta{RunID: "r1", AgentID: "clerk", Writer: "test", CreatedAt: "2026-01-02T03:04:05.000Z"},
-		Input: &cassette.Input{Input: []byte(`"hi"`), UserID: "ann", History: []cassette.Past{{Tokens: 5, Message: say(message.User, "before")}}},
-		ModelCalls: []cassette.ModelCall{
+func sample() *Recording {
+	rec := &Recording{
+		Meta:  Meta{RunID: "r1", AgentID: "clerk", Writer: "test", CreatedAt: "2026-01-02T03:04:05.000Z"},
+		Input: &Input{Input: []byte(`"hi"`), UserID: "ann", History: []Past{{Tokens: 5, Message: say(message.User, "before")}}},
+		ModelCalls: []ModelCall{
 			{StepNumber: 1, Model: "m", MessageCount: 2, Messages: []message.Message{say(message.System, "s"), say(message.User, "hi")},
-				Terms:  &cassette.Terms{Temperature: new(0.0), Tools: []cassette.Tool{{Name: "pay", Input: []byte(`{"a":1}`), SideEffect: "pure"}}},
-				Answer: &cassette.Answer{Model: "m1", Finish: "tool-calls", ToolCalls: []message.ToolCall{{ID: "c1", Name: "pay", Args: []byte(`{"n":12345678901234567890}`)}}}},
+				Terms:  &Terms{Temperature: new(0.0), Tools: []Tool{{Name: "pay", Input: []byte(`{"a":1}`), SideEffect: "pure"}}},
+				Answer: &Answer{Model: "m1", Finish: "tool-calls", ToolCalls: []message.ToolCall{{ID: "c1", Name: "pay", Args: []byte(`{"n":12345678901234567890}`)}}}},
 			{StepNumber: 3, Model: "m", MessageCount: 3, Kept: 2, Messages: []message.Message{say(message.Tool, "paid <now>")},
-				Failed: []cassette.Attempt{{Provider: "p", Model: "m", Code: "capacity", Message: "full"}}, Answer: &cassette.Answer{Text: "done", Finish: "stop"}},
+				Failed: []Attempt{{Provider: "p", Model: "m", Code: "capacity", Message: "full"}}, Answer: &Answer{Text: "done", Finish: "stop"}},
 		},
-		Approvals: []cassette.Approval{{StepNumber: 2, ToolCallID: "c1", ToolName: "pay", Granted: new(true), By: "ann"}},
-		Result:    &cassette.Result{StepNumber: 3, Status: "completed", Output: []byte(`"done"`)},
+		Approvals: []Approval{{StepNumber: 2, ToolCallID: "c1", ToolName: "pay", Granted: new(true), By: "ann"}},
+		Result:    &Result{StepNumber: 3, Status: "completed", Output: []byte(`"done"`)},
 	}
 	for i, o := range []*message.Outcome{
 		{ToolCallID: "c0", ToolName: "look", Kind: message.Timeout, Message: "late", Hint: "again", Recoverable: true, RecoveryHint: message.RetryLater},
@@ -40,9 +39,9 @@ func sample() *cassette.Recording {
 		{ToolCallID: "c2", ToolName: "look", Kind: message.AbortedCall, Message: "aborted"},
 		{ToolCallID: "c3", ToolName: "look", Output: []byte(`{"b":1,"a":2}`), DurationMS: 7, ResultHandle: &message.Handle{URI: "svc-spill:r1/c3.json"}, Truncated: true},
 	} {
-		c := cassette.ToolCall{StepNumber: 2, ToolCallID: fmt.Sprintf("c%d", i), ToolName: "look", Args: []byte("{}"), SHA256OfArgs: cassette.Hash(json.RawMessage("{}"))}
-		c.Settle(o)
-		if got := c.Outcome(); !reflect.DeepEqual(got, o) {
+		c := ToolCall{StepNumber: 2, ToolCallID: fmt.Sprintf("c%d", i), ToolName: "look", Args: []byte("{}"), SHA256OfArgs: hashOf(json.RawMessage("{}"))}
+		c.settle(o)
+		if got := c.outcome(); !reflect.DeepEqual(got, o) {
 			panic(fmt.Sprintf("Outcome after Settle(%+v) = %+v", o, got))
 		}
 		rec.ToolCalls = append(rec.ToolCalls, c)
@@ -50,7 +49,7 @@ func sample() *cassette.Recording {
 	return rec
 }
 
-func file(t testing.TB, rec *cassette.Recording) string {
+func file(t testing.TB, rec *Recording) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := rec.Write(&b); err != nil {
@@ -62,7 +61,7 @@ func file(t testing.TB, rec *cassette.Recording) string {
 func TestRoundTrip(t *testing.T) {
 	rec := sample()
 	text := file(t, rec)
-	got, err := cassette.Read(strings.NewReader(text))
+	got, err := Read(strings.NewReader(text))
 	if err != nil {
 		t.Fatalf("Read: %v\n%s", err, text)
 	}
@@ -82,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 	if got := strings.Join(kinds, " "); got != want {
 		t.Errorf("lines = %s, want %s", got, want)
 	}
-	q := got.ModelCalls[1].Request(got.ModelCalls[0].Request(cassette.Request{}))
+	q := got.ModelCalls[1].Request(got.ModelCalls[0].Request(Request{}))
 	if len(q.Messages) != 3 || q.Tools[0].Name != "pay" || q.Messages[2].Content.Text != "paid <now>" {
 		t.Errorf("the second Request = %+v, want three messages and the terms of the first", q)
 	}
@@ -96,8 +95,8 @@ func TestToolCallStatus(t *testing.T) {
 	if want := []string{"failed", "cancelled", "cancelled", "completed"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("statuses = %v, want %v", got, want)
 	}
-	other := cassette.ToolCall{ToolCallID: "x", Status: "budget-exceeded"}
-	if o := other.Outcome(); o == nil || o.Kind != message.ExecutionFailed {
+	other := ToolCall{ToolCallID: "x", Status: "budget-exceeded"}
+	if o := other.outcome(); o == nil || o.Kind != message.ExecutionFailed {
 		t.Errorf("Outcome of a call that another writer calls budget-exceeded = %+v, want execution_failed", o)
 	}
 }
@@ -159,7 +158,7 @@ func TestReadRefuses(t *testing.T) {
 		{"a wrong count of calls", strings.Replace(good, `"toolCallCount":3`, `"toolCallCount":2`, 1), fault.CassetteInvalid, "tells of 2"},
 		{"a count of the body alone", strings.Replace(good, `"recordCount":5`, `"recordCount":3`, 1), nil, ""},
 	} {
-		_, err := cassette.Read(strings.NewReader(tc.file))
+		_, err := Read(strings.NewReader(tc.file))
 		if tc.want == nil && err != nil || tc.want != nil && (!fault.Is(err, tc.want) || !strings.Contains(err.Error(), tc.part)) {
 			t.Errorf("Read(%s) = %v, want %v with %q", tc.name, err, tc.want, tc.part)
 		}
@@ -167,7 +166,7 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func TestReadSkipsWhatItDoesNotKnow(t *testing.T) {
-	rec, err := cassette.Read(strings.NewReader(sealed(meta, `{"kind":"audit"}`, `{"kind":"hologram","x":1}`, call(1, "a"))))
+	rec, err := Read(strings.NewReader(sealed(meta, `{"kind":"audit"}`, `{"kind":"hologram","x":1}`, call(1, "a"))))
 	if err != nil || len(rec.ToolCalls) != 1 || len(rec.Warnings) != 1 || !strings.Contains(rec.Warnings[0], `line 3 is of the kind "hologram"`) {
 		t.Errorf("Read = %+v, %v; want one call and a warning of line 3", rec, err)
 	}
@@ -184,13 +183,13 @@ func (endless) Read(b []byte) (int, error) {
 }
 
 func TestReadIsBounded(t *testing.T) {
-	if _, err := cassette.Read(endless{}); !fault.Is(err, fault.CassetteInvalid) || !strings.Contains(err.Error(), "longer than 64 MiB") {
+	if _, err := Read(endless{}); !fault.Is(err, fault.CassetteInvalid) || !strings.Contains(err.Error(), "longer than 64 MiB") {
 		t.Errorf("Read of a line without end = %v, want cassette-invalid", err)
 	}
 }
 
 func TestHash(t *testing.T) {
-	same := func(a, b string) bool { return cassette.Hash(json.RawMessage(a)) == cassette.Hash(json.RawMessage(b)) }
+	same := func(a, b string) bool { return hashOf(json.RawMessage(a)) == hashOf(json.RawMessage(b)) }
 	for _, tc := range []struct {
 		a, b string
 		want bool
@@ -204,14 +203,14 @@ func TestHash(t *testing.T) {
 			t.Errorf("Hash(%s) == Hash(%s) is %v, want %v", tc.a, tc.b, got, tc.want)
 		}
 	}
-	if got, want := cassette.Hash(map[string]int{"a": 1}), "015abd7f5cc57a2dd94b7590f04ad8084273905ee33ec5cebeae62276a97f862"; got != want {
+	if got, want := hashOf(map[string]int{"a": 1}), "015abd7f5cc57a2dd94b7590f04ad8084273905ee33ec5cebeae62276a97f862"; got != want {
 		t.Errorf(`Hash({"a":1}) = %s, want %s`, got, want)
 	}
 }
 
 func TestRequestHash(t *testing.T) {
-	hash := func(runID string, edit func(*cassette.Request)) string {
-		q := cassette.Request{Messages: []message.Message{say(message.Tool, "see svc-spill:"+runID+"/c.txt")}, Terms: cassette.Terms{Tools: []cassette.Tool{{Name: "t", Description: "d"}}}}
+	hash := func(runID string, edit func(*Request)) string {
+		q := Request{Messages: []message.Message{say(message.Tool, "see svc-spill:"+runID+"/c.txt")}, Terms: Terms{Tools: []Tool{{Name: "t", Description: "d"}}}}
 		if edit != nil {
 			edit(&q)
 		}
@@ -220,16 +219,16 @@ func TestRequestHash(t *testing.T) {
 	base := hash("run-1", nil)
 	for name, tc := range map[string]struct {
 		runID string
-		edit  func(*cassette.Request)
+		edit  func(*Request)
 		same  bool
 	}{
 		"the other run":      {"run-2", nil, true},
 		"another run":        {"run-3", nil, false},
-		"who speaks":         {"run-1", func(q *cassette.Request) { q.Messages[0].AgentID, q.Messages[0].UserID = "a", "u" }, true},
-		"side effects":       {"run-1", func(q *cassette.Request) { q.Tools[0].SideEffect = "pure" }, true},
-		"description":        {"run-1", func(q *cassette.Request) { q.Tools[0].Description = "e" }, false},
-		"temperature of 0":   {"run-1", func(q *cassette.Request) { q.Temperature = new(0.0) }, false},
-		"form of the answer": {"run-1", func(q *cassette.Request) { q.Output = &cassette.Output{} }, false},
+		"who speaks":         {"run-1", func(q *Request) { q.Messages[0].AgentID, q.Messages[0].UserID = "a", "u" }, true},
+		"side effects":       {"run-1", func(q *Request) { q.Tools[0].SideEffect = "pure" }, true},
+		"description":        {"run-1", func(q *Request) { q.Tools[0].Description = "e" }, false},
+		"temperature of 0":   {"run-1", func(q *Request) { q.Temperature = new(0.0) }, false},
+		"form of the answer": {"run-1", func(q *Request) { q.Output = &Output{} }, false},
 	} {
 		if got := hash(tc.runID, tc.edit) == base; got != tc.same {
 			t.Errorf("Hash with %s is the same: %v, want %v", name, got, tc.same)
@@ -242,12 +241,12 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(file(f, sample())))
 	f.Add([]byte(meta + "\n" + `{"kind":"model-call","stepNumber":1,"kept":-1,"messages":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		readCost.Check(t, len(data), func() { cassette.Read(bytes.NewReader(data)) }) //nolint:errcheck // it is looked at below
-		rec, err := cassette.Read(bytes.NewReader(data))
+		readCost.Check(t, len(data), func() { Read(bytes.NewReader(data)) }) //nolint:errcheck // it is looked at below
+		rec, err := Read(bytes.NewReader(data))
 		if err != nil {
 			return
 		}
-		var q cassette.Request
+		var q Request
 		for _, c := range rec.ModelCalls[:min(100, len(rec.ModelCalls))] {
 			if q = c.Request(q); len(q.Messages) != c.Kept+len(c.Messages) {
 				t.Errorf("Request has %d messages, want %d and %d", len(q.Messages), c.Kept, len(c.Messages))
@@ -257,7 +256,7 @@ func FuzzRead(f *testing.F) {
 		if err := rec.Write(&b); err != nil {
 			return // raw JSON of a line may be absent, which does not encode
 		}
-		if _, err := cassette.Read(&b); err != nil {
+		if _, err := Read(&b); err != nil {
 			t.Errorf("Read(Write(Read(%q))) = %v", data, err)
 		}
 	})
@@ -270,12 +269,12 @@ func TestReadCost(t *testing.T) {
 	for name, text := range fuzztest.JSON() {
 		for _, line := range []string{`{"kind":"model-call","stepNumber":1,"messages":%s}`, `{"kind":"tool-call","toolCallId":"c","toolName":"t","args":%s}`, `{"kind":"x","x":%s}`, `{"kind":%s}`} {
 			file := fmt.Appendf([]byte(meta+"\n"), line, text)
-			readCost.Check(t, len(file), func() { cassette.Read(bytes.NewReader(file)) }) //nolint:errcheck // only what it costs counts
+			readCost.Check(t, len(file), func() { Read(bytes.NewReader(file)) }) //nolint:errcheck // only what it costs counts
 			if t.Failed() {
 				t.Fatal(name, line)
 			}
 		}
 	}
 	lines := fuzztest.Fill(meta+"\n", func(int) string { return `{"kind":"model-call","stepNumber":1}` + "\n" }, "")
-	readCost.Check(t, len(lines), func() { cassette.Read(bytes.NewReader(lines)) }) //nolint:errcheck // only what it costs counts
+	readCost.Check(t, len(lines), func() { Read(bytes.NewReader(lines)) }) //nolint:errcheck // only what it costs counts
 }

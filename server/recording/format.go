@@ -1,4 +1,12 @@
-// Package cassette reads and writes the file format of recorded runs: `svc-tool-cassette` 1.0, one JSON object on each line.
+package recording
+
+import (
+	"encoding/json"
+
+	"agentd/server/message"
+)
+
+// A file of the format `svc-tool-cassette` 1.0 has one JSON object on each line:
 //
 //	meta          first: the format, its version, the run
 //	input         the run's input, and the session's transcript before it
@@ -9,35 +17,25 @@
 //	footer        last: counts and a checksum over the lines between the first and the last
 //
 // Steps never go backwards, and no tool call or model call occurs twice in one step. A reader skips lines of unknown
-// kinds. Other writers of the format also write meta, tool-call and footer; input, model-call, approval and result are
-// ours, and a replay needs them.
+// kinds. Other programs write only meta, tool-call and footer; a replay needs the other kinds too.
 //
-// A cassette holds everything that was said in a run, and no more than its transcript does of secrets: it is as
-// confidential as the run.
-package cassette
-
-import (
-	"encoding/json"
-
-	"agentd/server/message"
-)
-
-// The format that is written. Files of this major version and the two before it are read.
+// The file holds everything that was said in a run: it is as confidential as the run. It holds no more secrets than the
+// transcript does. [Read] reads this major version and the two before it.
 const (
 	Format  = "svc-tool-cassette"
 	Version = "1.0"
 )
 
-// A Recording is a cassette in memory. Its lists are in the order of the file.
+// A Recording is a file in memory. Its lists are in the order of the file.
 type Recording struct {
 	Meta       Meta
-	Input      *Input // nil: the file does not tell
+	Input      *Input // nil: the file has none
 	ModelCalls []ModelCall
 	ToolCalls  []ToolCall
 	Approvals  []Approval
-	Result     *Result // nil: the file does not tell
+	Result     *Result // nil: the file has none
 
-	Warnings []string // what [Read] passed over
+	Warnings []string // what [Read] skipped
 }
 
 // Meta is the first line.
@@ -154,8 +152,8 @@ type ToolError struct {
 	RecoveryHint message.RecoveryHint `json:"recoveryHint,omitempty"`
 }
 
-// Settle puts an outcome into the line; nil is that of a call that was never made.
-func (c *ToolCall) Settle(o *message.Outcome) {
+// settle puts an outcome into the line; nil is that of a call that was never made.
+func (c *ToolCall) settle(o *message.Outcome) {
 	if o == nil {
 		c.Status = Cancelled
 		return
@@ -163,7 +161,7 @@ func (c *ToolCall) Settle(o *message.Outcome) {
 	c.Status, c.DurationMS, c.Output, c.ContentParts = Completed, o.DurationMS, o.Output, o.ContentParts
 	c.ResultHandle, c.Truncated = o.ResultHandle, o.Truncated
 	if o.Output != nil {
-		c.SHA256OfOutput = Hash(o.Output)
+		c.SHA256OfOutput = hashOf(o.Output)
 	}
 	if o.Failed() {
 		c.Status, c.Error = Failed, &ToolError{o.Kind, o.Message, o.Hint, o.Recoverable, o.RecoveryHint}
@@ -173,8 +171,8 @@ func (c *ToolCall) Settle(o *message.Outcome) {
 	}
 }
 
-// Outcome is what became of the call; nil when it was never made.
-func (c *ToolCall) Outcome() *message.Outcome {
+// outcome is what became of the call; nil when it was never made.
+func (c *ToolCall) outcome() *message.Outcome {
 	if c.Status == Cancelled && c.Error == nil {
 		return nil
 	}
