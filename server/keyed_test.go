@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 
 	"agentd/auth"
-	"agentd/server/idem"
+	"agentd/server/gate"
 	"agentd/server/rest"
 	"agentd/store/storetest"
 )
@@ -210,7 +210,7 @@ func TestEveryEffectRefusesAKeyInFlight(t *testing.T) {
 func TestLargeAnswersAreNotKept(t *testing.T) {
 	t.Parallel()
 	s := newSweep(t)
-	said := strings.Repeat("x", idem.MaxAnswer)
+	said := strings.Repeat("x", gate.MaxAnswer)
 	if ans := s.do("POST", "/v1/agents/echo/run", s.admin, `{"sessionId": "large", "input": "`+said+`"}`); ans.StatusCode != http.StatusOK {
 		t.Fatalf("POST run = %d", ans.StatusCode)
 	}

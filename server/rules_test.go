@@ -65,14 +65,13 @@ var rulesRooms = map[string]string{
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
 	"server/recording": "store server/agent server/event server/fault server/hub server/id server/journal server/message server/provider server/run server/tool",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
-	"server/idem":      "store server/canonical server/fault",
 	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/journal server/message server/run",
 	"server/session":   "store server/canonical server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.
-	"server/gate":   "auth metrics server/audit server/fault server/id server/message",
+	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
-	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/idem server/journal server/message " +
+	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/journal server/message " +
 		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace",
 
 	// The other end of server/rest.
@@ -82,7 +81,7 @@ var rulesRooms = map[string]string{
 	"server/manifest": "server/agent server/config server/external server/fault server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
-		"server/idem server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
+		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
 	"server/cli": "auth store server server/agent server/audit server/client server/config server/event server/evidence server/fault server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
 	"main": "server/cli",

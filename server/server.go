@@ -26,7 +26,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/hub"
-	"agentd/server/idem"
 	"agentd/server/secret"
 	"agentd/server/stream"
 	"agentd/store"
@@ -83,7 +82,7 @@ type parts struct {
 	metrics  *metrics.Inventory
 	gate     *gate.Gate
 	streams  *stream.Service
-	keys     *idem.Keys // nil: none are remembered
+	keys     *gate.Keys // nil: none are remembered
 	http     *http.Server
 	listener net.Listener
 	closers  []func()

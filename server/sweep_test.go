@@ -14,7 +14,7 @@ import (
 	"agentd/metrics"
 	"agentd/server/agent"
 	"agentd/server/fault"
-	"agentd/server/idem"
+	"agentd/server/gate"
 	"agentd/server/rest"
 )
 
@@ -28,7 +28,7 @@ func table() []rest.Route { return api(true).Routes }
 // api has every route. The endpoints are not called, so they need nothing to work with.
 func api(metricsScoped bool) *rest.API {
 	runs := &rest.Runs{SSE: true, Base: "/v1"}
-	api := &rest.API{Base: "/v1", Keys: new(idem.Keys)}
+	api := &rest.API{Base: "/v1", Keys: new(gate.Keys)}
 	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{},
 		&rest.Realtime{Path: "/ws"}, &rest.Tokens{}, &rest.Audit{}, &rest.System{Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: metricsScoped})
 	return api

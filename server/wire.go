@@ -13,7 +13,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/hub"
-	"agentd/server/idem"
 	"agentd/server/manifest"
 	"agentd/server/outbound"
 	"agentd/server/proc"
@@ -116,7 +115,7 @@ func (s *Server) open(ctx context.Context) error {
 	runs := &rest.Runs{Engine: p.engine, Feeds: feeds, SSE: cfg.Server.SSE.Enabled, Base: cfg.Server.BasePath, Record: p.gate.Record}
 	api := &rest.API{Base: cfg.Server.BasePath, Version: Version, MaxBody: int64(cfg.Server.MaxBodyBytes), Engine: p.engine}
 	if keys := cfg.Server.Idempotency; keys.Enabled {
-		p.keys = idem.New(idem.Options{Records: p.db.Keys(), TTL: time.Duration(keys.TTLSeconds) * time.Second, Require: keys.RequireKey,
+		p.keys = gate.NewKeys(gate.KeyOptions{Records: p.db.Keys(), TTL: time.Duration(keys.TTLSeconds) * time.Second, Require: keys.RequireKey,
 			CheckBody: keys.CheckBodyFingerprint, CacheSize: keys.LRUCacheSize, Logger: s.log})
 		p.metrics.IdempotencyHits.Sample(func() (float64, error) { return p.keys.HitRatio(), nil })
 		api.Keys = p.keys

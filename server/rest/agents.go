@@ -11,7 +11,6 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
-	"agentd/server/idem"
 	"agentd/server/openapi"
 	"agentd/server/run"
 	"agentd/server/stream"
@@ -138,9 +137,9 @@ func (a *Agents) start(ctx context.Context, c Call, in runInput, first func(runI
 		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
 		Also: func(tx *store.Tx, runID string, status store.Status) error {
 			if first == nil {
-				return c.remember(tx, idem.Answer{Run: runID, Bound: true}, nil)
+				return c.Key.Keep(tx, store.KeyRecord{Run: runID, Bound: true}, nil)
 			}
-			return c.remember(tx, idem.Answer{Run: runID, Bound: true, Status: http.StatusAccepted}, first(runID, status))
+			return c.Key.Keep(tx, store.KeyRecord{Run: runID, Bound: true, Status: http.StatusAccepted}, first(runID, status))
 		}})
 	if err == nil {
 		c.weight.started(first != nil)
@@ -178,10 +177,9 @@ func (a *Agents) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in 
 }
 
 // streamAgain repeats the first answer to a key or, if the client accepts an event stream, sends the events of the key's run.
-func (a *Agents) streamAgain(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
+func (a *Agents) streamAgain(w http.ResponseWriter, r *http.Request, c Call, first *store.KeyRecord) error {
 	if !a.Runs.SSE || !wantsEvents(r) {
-		writeFirst(w, first)
-		return nil
+		return gate.Replay(w, first)
 	}
 	run, err := a.Runs.Engine.Identify(r.Context(), first.Run)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/idem"
+	"agentd/server/gate"
 	"agentd/server/journal"
 	"agentd/server/openapi"
 )
@@ -20,7 +20,7 @@ type API struct {
 	Version string
 	MaxBody int64
 	Engine  *agent.Engine // to find the runs that paths name
-	Keys    *idem.Keys    // nil: an Idempotency-Key is not looked at
+	Keys    *gate.Keys    // nil: an Idempotency-Key is not looked at
 
 	bodies *bodies // of the requests under way; made by Mount
 }

@@ -10,7 +10,6 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
-	"agentd/server/idem"
 	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
@@ -92,7 +91,7 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 	var decided []run.Verdict
 	h, unmatched, err := a.Runs.Engine.Resume(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []run.Verdict, unmatched []run.Decision) error {
 		decided = made
-		return c.remember(tx, idem.Answer{Run: in.RunID, Bound: true}, unmatchedBody{decisionBodies(unmatched)})
+		return c.Key.Keep(tx, store.KeyRecord{Run: in.RunID, Bound: true}, unmatchedBody{decisionBodies(unmatched)})
 	})
 	if err != nil {
 		return RunAnswer{}, err

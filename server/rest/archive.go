@@ -10,7 +10,6 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/fault"
-	"agentd/server/idem"
 	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/session"
@@ -67,7 +66,7 @@ func (a *Sessions) archiveRoutes() []Route {
 			}) (SessionImport, error) {
 				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As, Maker: c.Principal.Lineage(),
 					Also: func(tx *store.Tx, v session.Imported) error {
-						return c.remember(tx, idem.Answer{Session: v.Session.ID, Status: http.StatusCreated}, sessionImportOf(v))
+						return c.Key.Keep(tx, store.KeyRecord{Session: v.Session.ID, Status: http.StatusCreated}, sessionImportOf(v))
 					}})
 				c.createdSession(v.Session.ID)
 				return sessionImportOf(v), err

@@ -2,14 +2,10 @@ package rest
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"net/http"
 
 	"agentd/server/fault"
 	"agentd/server/gate"
-	"agentd/server/idem"
-	"agentd/server/message"
 	"agentd/store"
 )
 
@@ -19,8 +15,8 @@ import (
 //
 // How a key is tied to its effect is the endpoint's part, by what it does with Call.Key:
 //
-//	it starts or resumes a run   remember, bound, in the transaction of the run; Again answers with the run's outcome
-//	it makes or deletes          remember, in the same transaction
+//	it starts or resumes a run   Keep, bound, in the transaction of the run; Again answers with the run's outcome
+//	it makes or deletes          Keep, in the same transaction
 //	it can be made again         nothing: the stage saves a 2xx answer after it
 
 // takesKey reports whether a row honours Idempotency-Key.
@@ -44,10 +40,10 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, ke
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
 	}
-	var first *idem.Answer
+	var first *store.KeyRecord
 	var err error
-	c.Key, first, err = a.Keys.Claim(r.Context(), idem.Request{Key: key, Principal: c.Principal.Lineage(), Target: r.Method + " " + target,
-		Fingerprint: idem.Fingerprint(r.Method, target, body)})
+	c.Key, first, err = a.Keys.Claim(r.Context(), store.KeyRecord{Key: key, Principal: c.Principal.Lineage(), Target: r.Method + " " + target,
+		Fingerprint: gate.Fingerprint(r.Method, target, body)})
 	switch {
 	case err != nil:
 		return err
@@ -58,56 +54,29 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, ke
 	if rt.Again != nil && rt.Endpoint.out == nil { // it writes while its run continues, and has bound the key
 		return answer(c)
 	}
-	gate.Hold(w, idem.MaxAnswer)
+	c.Key.Hold(w)
 	if err := answer(c); err != nil {
 		return err
 	}
-	if status, body, whole := gate.Held(w); whole && status/100 == 2 {
-		about := idem.Answer{Run: r.PathValue("runId"), Session: rt.session(r), Status: status, Body: body}
-		if media := w.Header().Get("Content-Type"); media != "" {
-			about.Headers = http.Header{"Content-Type": {media}}
-		}
-		c.Key.Save(context.WithoutCancel(r.Context()), about) // it happened, whether or not the client still listens
-	}
+	// It happened, whether or not the client still listens.
+	c.Key.SaveHeld(context.WithoutCancel(r.Context()), w, store.KeyRecord{Run: r.PathValue("runId"), Session: rt.session(r)})
 	return nil
 }
 
 // again gives an answer again.
-func (a *API) again(w http.ResponseWriter, r *http.Request, rt Route, c Call, first *idem.Answer) error {
+func (a *API) again(w http.ResponseWriter, r *http.Request, rt Route, c Call, first *store.KeyRecord) error {
 	const replayed = "Idempotency-Replayed"
 	w.Header().Set(replayed, "true")
-	if first.Run != "" {
-		a.concerns(r.Context(), c, first.Run, "")
+	if first.Run == "" {
+		return gate.Replay(w, first)
 	}
-	if rt.Again != nil && first.Run != "" {
-		err := rt.Again(w, r, c, first)
-		if err != nil && !fault.Is(err, fault.RunAborted) && !fault.Is(err, fault.RunFailed) {
-			w.Header().Del(replayed)
-		}
-		return err
+	a.concerns(r.Context(), c, first.Run, "")
+	if rt.Again == nil {
+		return gate.Replay(w, first)
 	}
-	writeFirst(w, first)
-	return nil
-}
-
-// writeFirst writes an answer as it was written first.
-func writeFirst(w http.ResponseWriter, first *idem.Answer) {
-	maps.Copy(w.Header(), first.Headers)
-	gate.Write(w, first.Status, first.Body)
-}
-
-// remember keeps an answer under the request's key, in the transaction that makes the answer true. Out is the body, as
-// [gate.JSON] writes it; nil: there is none.
-func (c Call) remember(tx *store.Tx, a idem.Answer, out any) error {
-	if c.Key == nil {
-		return nil
+	err := rt.Again(w, r, c, first)
+	if err != nil && !fault.Is(err, fault.RunAborted) && !fault.Is(err, fault.RunFailed) {
+		w.Header().Del(replayed)
 	}
-	if out != nil {
-		b, err := message.Encode(out)
-		if err != nil {
-			return fmt.Errorf("encoding an answer: %w", err)
-		}
-		a.Headers, a.Body = http.Header{"Content-Type": {"application/json"}}, append(b, '\n')
-	}
-	return c.Key.Keep(tx, a)
+	return err
 }

@@ -8,8 +8,8 @@ import (
 
 	"agentd/metrics"
 	"agentd/server/agent"
+	"agentd/server/gate"
 	"agentd/server/golden"
-	"agentd/server/idem"
 	"agentd/server/rest"
 )
 
@@ -17,7 +17,7 @@ import (
 // changes what others rely on.
 func TestDocument(t *testing.T) {
 	runs := &rest.Runs{SSE: true, Base: "/v1"}
-	api := &rest.API{Base: "/v1", Version: "0.0.0", Keys: new(idem.Keys)}
+	api := &rest.API{Base: "/v1", Version: "0.0.0", Keys: new(gate.Keys)}
 	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{},
 		&rest.Realtime{Path: "/ws"}, &rest.Tokens{}, &rest.Audit{}, &rest.System{Metrics: metrics.New(""), MetricsPath: "/metrics"})
 	got := string(api.Document())

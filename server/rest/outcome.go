@@ -10,15 +10,13 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
-	"agentd/server/idem"
 	"agentd/store"
 )
 
 // again answers with the outcome of the run of a key, once the run has ended or waits, and with the body that the key keeps.
-func (a *Runs) again(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error {
+func (a *Runs) again(w http.ResponseWriter, r *http.Request, c Call, first *store.KeyRecord) error {
 	if first.Status != 0 {
-		writeFirst(w, first)
-		return nil
+		return gate.Replay(w, first)
 	}
 	res, err := a.Engine.Wait(r.Context(), first.Run)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
-	"agentd/server/idem"
 	"agentd/server/journal"
 	"agentd/server/openapi"
+	"agentd/store"
 )
 
 // Access says who may use a route: one of the constants, or a scope in the form in which documents show it.
@@ -77,7 +77,7 @@ type Route struct {
 	// may have made what refuses it, so that is left to the endpoint.
 	Exists func(r *http.Request) error
 	// Again answers a request whose key is bound to a run, in the place of the endpoint. See keyed.go.
-	Again    func(w http.ResponseWriter, r *http.Request, c Call, first *idem.Answer) error
+	Again    func(w http.ResponseWriter, r *http.Request, c Call, first *store.KeyRecord) error
 	Secret   bool // the answer holds a credential, so it is never kept, and an Idempotency-Key is not looked at
 	Endpoint Endpoint
 }
@@ -92,7 +92,7 @@ func (rt Route) Effects() bool { return rt.Method != http.MethodGet }
 type Call struct {
 	Principal auth.Principal
 	Run       journal.Identity // where the scope is that of its owner
-	Key       *idem.Claim      // of a request with an Idempotency-Key; else nil, whose methods do nothing
+	Key       *gate.Claim      // of a request with an Idempotency-Key; else nil, whose methods do nothing
 	Request   *gate.Request    // receives what the endpoint adds to the entries in the audit chain
 
 	weight *weight // of its body; given back when the request ends, or before if it waits for something

@@ -10,7 +10,6 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
-	"agentd/server/idem"
 	"agentd/server/runstate"
 	"agentd/server/takeover"
 	"agentd/store"
@@ -50,7 +49,7 @@ func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
 		},
 		Also: func(tx *store.Tx, v takeover.Imported) error {
-			return c.remember(tx, idem.Answer{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, runImportOf(v))
+			return c.Key.Keep(tx, store.KeyRecord{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, runImportOf(v))
 		}})
 	if err == nil {
 		c.Request.Concerns(made.RunID, made.SessionID)

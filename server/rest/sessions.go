@@ -6,7 +6,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/fault"
-	"agentd/server/idem"
+	"agentd/server/gate"
 	"agentd/server/session"
 	"agentd/store"
 )
@@ -65,7 +65,7 @@ type sessionInput struct {
 type Sessions struct {
 	Sessions *session.Service
 	Runs     *Runs
-	Keys     *idem.Keys // nil: an Idempotency-Key is not looked at
+	Keys     *gate.Keys // nil: an Idempotency-Key is not looked at
 	Events   string     // the path of the event streams' parent, "/sessions"
 	Version  string
 }
@@ -87,7 +87,7 @@ func (a *Sessions) Routes() []Route {
 				b := in.Body
 				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags, Maker: c.Principal.Lineage()},
 					func(tx *store.Tx, v store.Session) error {
-						return c.remember(tx, idem.Answer{Session: v.ID, Status: http.StatusCreated}, SessionAnswer{sessionOf(v)})
+						return c.Key.Keep(tx, store.KeyRecord{Session: v.ID, Status: http.StatusCreated}, SessionAnswer{sessionOf(v)})
 					})
 				c.createdSession(v.ID)
 				return SessionAnswer{sessionOf(v)}, err
@@ -134,7 +134,7 @@ func (c Call) createdSession(id string) {
 }
 
 func (a *Sessions) eraseSession(ctx context.Context, c Call, in sessionInput) (none, error) {
-	err := a.Runs.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.remember(tx, idem.Answer{Status: http.StatusNoContent}, nil) })
+	err := a.Runs.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.Key.Keep(tx, store.KeyRecord{Status: http.StatusNoContent}, nil) })
 	if err == nil && a.Keys != nil {
 		a.Keys.Forget()
 	}

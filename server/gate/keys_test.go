@@ -1,11 +1,11 @@
-package idem_test
+package gate_test
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,35 +15,35 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/fuzztest"
-	"agentd/server/idem"
+	"agentd/server/gate"
 	"agentd/store"
 	"agentd/store/storetest"
 )
 
-type rig struct {
+type keyRig struct {
 	testing.TB
 	db   *store.DB
-	keys *idem.Keys
+	keys *gate.Keys
 }
 
-func newRig(t testing.TB, o idem.Options) *rig {
-	r := &rig{TB: t, db: storetest.Open(t)}
+func newKeyRig(t testing.TB, o gate.KeyOptions) *keyRig {
+	r := &keyRig{TB: t, db: storetest.Open(t)}
 	o.Records = r.db.Keys()
 	if o.TTL == 0 {
 		o.TTL = time.Hour
 	}
-	r.keys = idem.New(o)
+	r.keys = gate.NewKeys(o)
 	return r
 }
 
-func request(key, principal, target, body string) idem.Request {
-	return idem.Request{Key: key, Principal: principal, Target: target, Fingerprint: sha256.Sum256([]byte(target + body))}
+func keyed(key, principal, target, body string) store.KeyRecord {
+	return store.KeyRecord{Key: key, Principal: principal, Target: target, Fingerprint: gate.Fingerprint("POST", target, []byte(body))}
 }
 
-var usual = request("key-0001", "token:a", "POST /v1/x", "{}")
+var usual = keyed("key-0001", "token:a", "POST /v1/x", "{}")
 
 // claim takes a key that is free.
-func (r *rig) claim(q idem.Request) *idem.Claim {
+func (r *keyRig) claim(q store.KeyRecord) *gate.Claim {
 	r.Helper()
 	c, first, err := r.keys.Claim(r.Context(), q)
 	if c == nil || first != nil || err != nil {
@@ -52,7 +52,7 @@ func (r *rig) claim(q idem.Request) *idem.Claim {
 	return c
 }
 
-func (r *rig) update(fn func(tx *store.Tx) error) {
+func (r *keyRig) update(fn func(tx *store.Tx) error) {
 	r.Helper()
 	if err := r.db.Update(r.Context(), fn); err != nil {
 		r.Fatal(err)
@@ -60,7 +60,7 @@ func (r *rig) update(fn func(tx *store.Tx) error) {
 }
 
 // run makes a run, with what also writes.
-func (r *rig) run(id, session string, also func(*store.Tx) error) {
+func (r *keyRig) run(id, session string, also func(*store.Tx) error) {
 	r.Helper()
 	r.update(func(tx *store.Tx) error {
 		c := store.Change{Run: store.Run{ID: id, Kind: "agent", Owner: "a", Current: "a", Session: session, Status: store.Completed, InputForm: "text",
@@ -73,20 +73,20 @@ func (r *rig) run(id, session string, also func(*store.Tx) error) {
 }
 
 // told describes what a request gets: an answer, the key itself, or an error.
-func (r *rig) told(q idem.Request) string {
+func (r *keyRig) told(q store.KeyRecord) string {
 	r.Helper()
 	c, first, err := r.keys.Claim(r.Context(), q)
 	switch {
 	case err != nil:
 		return fault.Of(err).Kind.Code
 	case first != nil:
-		return fmt.Sprintf("%d %s %s%s", first.Status, first.Headers["Content-Type"], first.Body, first.Run)
+		return fmt.Sprintf("%d %s %s%s", first.Status, first.Headers, first.Body, first.Run)
 	}
 	c.Done()
 	return "free"
 }
 
-func (r *rig) want(q idem.Request, want string) {
+func (r *keyRig) want(q store.KeyRecord, want string) {
 	r.Helper()
 	if got := r.told(q); got != want {
 		r.Errorf("Claim(%v) = %s, want %s", q, got, want)
@@ -116,7 +116,7 @@ func TestRead(t *testing.T) {
 		{"warn", []string{"[2345678"}, "idempotency-key-required"},
 		{"warn", []string{"12345678", "12345678"}, "idempotency-key-required"},
 	} {
-		key, missing, err := idem.New(idem.Options{Require: tc.require}).Read(tc.values)
+		key, missing, err := gate.NewKeys(gate.KeyOptions{Require: tc.require}).Read(tc.values)
 		got := fmt.Sprint(key, " ", missing)
 		if err != nil {
 			got = fault.Of(err).Kind.Code
@@ -131,7 +131,7 @@ func FuzzRead(f *testing.F) {
 	for _, seed := range []string{"", "12345678", " x ", "a\x00b", strings.Repeat("é", 200)} {
 		f.Add(seed)
 	}
-	keys := idem.New(idem.Options{Require: "enforce"})
+	keys := gate.NewKeys(gate.KeyOptions{Require: "enforce"})
 	f.Fuzz(func(t *testing.T, value string) {
 		fuzztest.Check(t, len(value), func() { keys.Read([]string{value}) }) //nolint:errcheck // it is looked at below
 		key, missing, err := keys.Read([]string{value})
@@ -143,13 +143,13 @@ func FuzzRead(f *testing.F) {
 
 // TestDecisions walks a key through its life.
 func TestDecisions(t *testing.T) {
-	others := map[string]idem.Request{
-		"another principal": request(usual.Key, "token:b", usual.Target, "{}"),
-		"another target":    request(usual.Key, usual.Principal, "POST /v1/y", "{}"),
-		"another body":      request(usual.Key, usual.Principal, usual.Target, `{"a":1}`),
+	others := map[string]store.KeyRecord{
+		"another principal": keyed(usual.Key, "token:b", usual.Target, "{}"),
+		"another target":    keyed(usual.Key, usual.Principal, "POST /v1/y", "{}"),
+		"another body":      keyed(usual.Key, usual.Principal, usual.Target, `{"a":1}`),
 	}
 	for _, check := range []bool{true, false} {
-		r := newRig(t, idem.Options{CheckBody: check})
+		r := newKeyRig(t, gate.KeyOptions{CheckBody: check})
 		want := func(stage, same string) {
 			t.Helper()
 			r.want(usual, same)
@@ -171,42 +171,42 @@ func TestDecisions(t *testing.T) {
 		want("refused", "free")
 
 		c = r.claim(usual)
-		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
+		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Bound: true, Run: "run-1"}, nil) })
 		want("under way, with a run", "idempotency-in-flight")
 		c.Done()
 		for range 2 { // from the store, and from memory
-			want("bound", "0 [] run-1")
+			want("bound", "0  run-1")
 		}
 	}
 }
 
 // An answer is given again as it was, from the store and from memory.
 func TestAnswersAreKept(t *testing.T) {
-	r := newRig(t, idem.Options{CheckBody: true})
-	answers := map[string]idem.Answer{
-		"key-kept": {Status: 201, Headers: map[string][]string{"Content-Type": {"application/json"}}, Body: []byte("{}\n")},
+	r := newKeyRig(t, gate.KeyOptions{CheckBody: true})
+	answers := map[string]store.KeyRecord{
+		"key-kept": {Status: 201, Headers: json.RawMessage(`{"Content-Type":["application/json"]}`), Body: []byte("{}\n")},
 		"key-none": {Status: 204},
-		"key-huge": {Status: 200, Headers: map[string][]string{"Content-Type": {"text"}}, Body: []byte(strings.Repeat("x", idem.MaxAnswer))},
+		"key-huge": {Status: 200, Headers: json.RawMessage(`{"Content-Type":["text"]}`), Body: []byte(strings.Repeat("x", gate.MaxAnswer))},
 	}
 	for key, a := range answers {
-		q := request(key, "token:a", "POST /v1/x", "")
+		q := keyed(key, "token:a", "POST /v1/x", "")
 		c := r.claim(q)
 		if key == "key-kept" {
-			r.update(func(tx *store.Tx) error { return c.Keep(tx, a) })
+			r.update(func(tx *store.Tx) error { return c.Keep(tx, a, nil) })
 		} else {
 			c.Save(t.Context(), a)
 		}
-		c.Save(t.Context(), idem.Answer{Status: 999}) // kept already
+		c.Save(t.Context(), store.KeyRecord{Status: 999}) // kept already
 		c.Done()
 		for range 3 {
 			_, first, err := r.keys.Claim(t.Context(), q)
-			if err != nil || !reflect.DeepEqual(first, &a) {
-				t.Errorf("%s: answer %+v, %v; want %d with %d bytes", key, first, err, a.Status, len(a.Body))
+			if err != nil || first.Status != a.Status || string(first.Headers) != string(a.Headers) || !bytes.Equal(first.Body, a.Body) {
+				t.Errorf("%s: answer is another, %v; want %d with %d bytes", key, err, a.Status, len(a.Body))
 			}
 		}
 	}
 	c := r.claim(usual)
-	c.Save(t.Context(), idem.Answer{Status: 200, Body: make([]byte, idem.MaxAnswer+1)})
+	c.Save(t.Context(), store.KeyRecord{Status: 200, Body: make([]byte, gate.MaxAnswer+1)})
 	c.Done()
 	r.want(usual, "free") // too large
 	if got := r.keys.HitRatio(); got != 9.0/14 {
@@ -216,11 +216,11 @@ func TestAnswersAreKept(t *testing.T) {
 
 // A transaction that fails leaves the key free, whatever the request has written in it.
 func TestFailedTransactionLeavesTheKeyFree(t *testing.T) {
-	r := newRig(t, idem.Options{})
+	r := newKeyRig(t, gate.KeyOptions{})
 	c := r.claim(usual)
 	changed := errors.New("changed my mind")
 	err := r.db.Update(t.Context(), func(tx *store.Tx) error {
-		return errors.Join(c.Keep(tx, idem.Answer{Status: 201}), changed)
+		return errors.Join(c.Keep(tx, store.KeyRecord{Status: 201}, nil), changed)
 	})
 	if c.Done(); !errors.Is(err, changed) {
 		t.Fatalf("Update = %v", err)
@@ -230,31 +230,31 @@ func TestFailedTransactionLeavesTheKeyFree(t *testing.T) {
 
 // Two requests can take one key only where the first was done in between; then the second finds its row at last.
 func TestSecondWriterIsRefused(t *testing.T) {
-	r := newRig(t, idem.Options{})
+	r := newKeyRig(t, gate.KeyOptions{})
 	c := r.claim(usual)
 	c.Done()
 	later := r.claim(usual)
-	r.update(func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
-	err := r.db.Update(t.Context(), func(tx *store.Tx) error { return later.Keep(tx, idem.Answer{Bound: true, Run: "run-2"}) })
+	r.update(func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Bound: true, Run: "run-1"}, nil) })
+	err := r.db.Update(t.Context(), func(tx *store.Tx) error { return later.Keep(tx, store.KeyRecord{Bound: true, Run: "run-2"}, nil) })
 	if later.Done(); !fault.Is(err, fault.IdempotencyInFlight) || fault.Of(err).RetryAfter != time.Second {
 		t.Errorf("Bind of a key that is bound = %v, want idempotency-in-flight with 1 s to wait", err)
 	}
 	c.Done() // again, which frees nobody else's
-	r.want(usual, "0 [] run-1")
+	r.want(usual, "0  run-1")
 }
 
 func TestRequestWithoutKey(t *testing.T) {
-	r := newRig(t, idem.Options{})
-	var none *idem.Claim
+	r := newKeyRig(t, gate.KeyOptions{})
+	var none *gate.Claim
 	r.update(func(tx *store.Tx) error {
-		return errors.Join(none.Keep(tx, idem.Answer{Bound: true, Run: "x"}), none.Keep(tx, idem.Answer{Status: 201}))
+		return errors.Join(none.Keep(tx, store.KeyRecord{Bound: true, Run: "x"}, nil), none.Keep(tx, store.KeyRecord{Status: 201}, nil))
 	})
 	none.Done()
 }
 
 // Of many requests at once, one is made.
 func TestOneOfManyIsMade(t *testing.T) {
-	r := newRig(t, idem.Options{})
+	r := newKeyRig(t, gate.KeyOptions{})
 	var made, again, refused atomic.Int64
 	var wg sync.WaitGroup
 	for range 1000 {
@@ -269,7 +269,7 @@ func TestOneOfManyIsMade(t *testing.T) {
 				again.Add(1)
 			default:
 				defer c.Done()
-				err := r.db.Update(t.Context(), func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Status: 201}) })
+				err := r.db.Update(t.Context(), func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Status: 201}, nil) })
 				if err == nil {
 					made.Add(1)
 				} else if refused.Add(1); !fault.Is(err, fault.IdempotencyInFlight) {
@@ -288,28 +288,28 @@ func TestOneOfManyIsMade(t *testing.T) {
 // does not expire.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, idem.Options{TTL: time.Minute, CheckBody: true})
+		r := newKeyRig(t, gate.KeyOptions{TTL: time.Minute, CheckBody: true})
 		defer r.db.Close()
-		keep := func(q idem.Request, a idem.Answer) {
+		keep := func(q store.KeyRecord, a store.KeyRecord) {
 			c := r.claim(q)
 			c.Save(t.Context(), a)
 			c.Done()
 		}
-		keep(usual, idem.Answer{Status: 200, Body: []byte("one")})
-		bound := request("key-bound", "token:a", "POST /v1/run", "")
+		keep(usual, store.KeyRecord{Status: 200, Body: []byte("one")})
+		bound := keyed("key-bound", "token:a", "POST /v1/run", "")
 		c := r.claim(bound)
-		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
+		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Bound: true, Run: "run-1"}, nil) })
 		c.Done()
-		other := request(usual.Key, "token:b", "POST /v1/y", "other")
+		other := keyed(usual.Key, "token:b", "POST /v1/y", "other")
 		<-time.After(time.Minute - time.Millisecond)
-		r.want(usual, "200 [] one")
+		r.want(usual, "200  one")
 		r.want(other, "idempotency-conflict")
 		<-time.After(time.Millisecond)
 		r.want(usual, "free")
 		r.want(other, "free")
-		r.want(bound, "0 [] run-1")
-		keep(other, idem.Answer{Status: 200, Body: []byte("two")})
-		r.want(other, "200 [] two")
+		r.want(bound, "0  run-1")
+		keep(other, store.KeyRecord{Status: 200, Body: []byte("two")})
+		r.want(other, "200  two")
 		r.want(usual, "idempotency-conflict")
 	})
 }
@@ -317,14 +317,14 @@ func TestExpiry(t *testing.T) {
 // Run deletes what has expired at once and every hour, in batches, and nothing else.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, idem.Options{TTL: 90 * time.Minute})
+		r := newKeyRig(t, gate.KeyOptions{TTL: 90 * time.Minute})
 		defer r.db.Close()
 		keep := func(name string, n int) {
 			r.update(func(tx *store.Tx) error {
 				for i := range n {
-					c := r.claim(request(fmt.Sprint("key-", name, i), "token:a", "POST /v1/x", ""))
+					c := r.claim(keyed(fmt.Sprint("key-", name, i), "token:a", "POST /v1/x", ""))
 					defer c.Done()
-					if err := c.Keep(tx, idem.Answer{Status: 200}); err != nil {
+					if err := c.Keep(tx, store.KeyRecord{Status: 200}, nil); err != nil {
 						return err
 					}
 				}
@@ -342,7 +342,7 @@ func TestSweep(t *testing.T) {
 		}
 		keep("old", 600)
 		c := r.claim(usual)
-		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1"}) })
+		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Bound: true, Run: "run-1"}, nil) })
 		c.Done()
 		<-time.After(2 * time.Hour)
 		keep("young", 3)
@@ -354,7 +354,7 @@ func TestSweep(t *testing.T) {
 		stored(false, true)
 		<-time.After(time.Hour)
 		stored(false, false)
-		r.want(usual, "0 [] run-1")
+		r.want(usual, "0  run-1")
 		if cancel(); <-ended != nil {
 			t.Error("Run ended with an error")
 		}
@@ -363,50 +363,50 @@ func TestSweep(t *testing.T) {
 
 // What a record tells of an erased session is gone from the store and from memory, but its request is not made again.
 func TestErasure(t *testing.T) {
-	r := newRig(t, idem.Options{CheckBody: true})
-	session := request("key-session", "token:a", "POST /v1/sessions", "secret")
-	export := request("key-export", "token:a", "POST /v1/sessions/s/export", "")
-	other := request("key-other", "token:a", "POST /v1/sessions/t/export", "")
-	bound := request("key-bound", "token:a", "POST /v1/agents/a/run", "secret")
-	about := request("key-about", "token:a", "POST /v1/runs/run-1/abort", "")
+	r := newKeyRig(t, gate.KeyOptions{CheckBody: true})
+	session := keyed("key-session", "token:a", "POST /v1/sessions", "secret")
+	export := keyed("key-export", "token:a", "POST /v1/sessions/s/export", "")
+	other := keyed("key-other", "token:a", "POST /v1/sessions/t/export", "")
+	bound := keyed("key-bound", "token:a", "POST /v1/agents/a/run", "secret")
+	about := keyed("key-about", "token:a", "POST /v1/runs/run-1/abort", "")
 	c := r.claim(session)
 	r.update(func(tx *store.Tx) error {
 		return errors.Join(r.db.Sessions().Insert(tx, store.Session{ID: "s", User: "u", Agent: "a"}),
 			r.db.Sessions().Insert(tx, store.Session{ID: "t", User: "u", Agent: "a"}),
-			c.Keep(tx, idem.Answer{Session: "s", Status: 201, Body: []byte("secret")}))
+			c.Keep(tx, store.KeyRecord{Session: "s", Status: 201, Body: []byte("secret")}, nil))
 	})
 	c.Done()
 	c = r.claim(bound)
 	r.run("run-1", "s", func(tx *store.Tx) error {
-		return c.Keep(tx, idem.Answer{Bound: true, Run: "run-1", Status: 202, Body: []byte("secret")})
+		return c.Keep(tx, store.KeyRecord{Bound: true, Run: "run-1", Status: 202, Body: []byte("secret")}, nil)
 	})
 	c.Done()
-	save := func(q idem.Request, a idem.Answer) {
+	save := func(q store.KeyRecord, a store.KeyRecord) {
 		c := r.claim(q)
 		c.Save(t.Context(), a)
 		c.Done()
 	}
-	save(export, idem.Answer{Session: "s", Status: 200, Body: []byte("secret")})
-	save(other, idem.Answer{Session: "t", Status: 200, Body: []byte("kept")})
-	save(about, idem.Answer{Run: "run-1", Status: 200, Body: []byte("aborted")})
-	for _, q := range []idem.Request{session, export, other, bound, about} {
+	save(export, store.KeyRecord{Session: "s", Status: 200, Body: []byte("secret")})
+	save(other, store.KeyRecord{Session: "t", Status: 200, Body: []byte("kept")})
+	save(about, store.KeyRecord{Run: "run-1", Status: 200, Body: []byte("aborted")})
+	for _, q := range []store.KeyRecord{session, export, other, bound, about} {
 		if got := r.told(q); got == "free" { // and it is in memory now
 			t.Fatalf("%s is free, want it answered", q.Key)
 		}
 	}
 	late := r.claim(usual) // its answer comes too late
-	erase := r.claim(request("key-erase", "token:a", "DELETE /v1/sessions/s", ""))
+	erase := r.claim(keyed("key-erase", "token:a", "DELETE /v1/sessions/s", ""))
 	r.update(func(tx *store.Tx) error {
 		if _, err := r.db.Sessions().Erase(tx, "s"); err != nil {
 			return err
 		}
-		return erase.Keep(tx, idem.Answer{Status: 204})
+		return erase.Keep(tx, store.KeyRecord{Status: 204}, nil)
 	})
 	erase.Done()
 	r.keys.Forget()
-	late.Save(t.Context(), idem.Answer{Session: "s", Status: 200, Body: []byte("secret")})
+	late.Save(t.Context(), store.KeyRecord{Session: "s", Status: 200, Body: []byte("secret")})
 	late.Done()
-	for _, q := range []idem.Request{session, export, bound, about} {
+	for _, q := range []store.KeyRecord{session, export, bound, about} {
 		r.want(q, "idempotency-conflict")
 		v, err := r.db.Keys().Get(t.Context(), q.Key)
 		if err != nil || v.Target != "" || len(v.Fingerprint) != 0 || v.Run != "" || v.Session != "" || v.Body != nil || v.Headers != nil || v.Bound {
@@ -414,17 +414,17 @@ func TestErasure(t *testing.T) {
 		}
 	}
 	r.want(usual, "free")
-	r.want(other, "200 [] kept")
-	r.want(request("key-erase", "token:a", "DELETE /v1/sessions/s", ""), "204 [] ")
+	r.want(other, "200  kept")
+	r.want(keyed("key-erase", "token:a", "DELETE /v1/sessions/s", ""), "204  ")
 }
 
 // The memory holds the answers that were asked for last, and no large ones.
 func TestMemoryIsBounded(t *testing.T) {
-	r := newRig(t, idem.Options{CacheSize: 2})
-	q := func(i int) idem.Request { return request(fmt.Sprint("key-000", i), "token:a", "POST /v1/x", "") }
+	r := newKeyRig(t, gate.KeyOptions{CacheSize: 2})
+	q := func(i int) store.KeyRecord { return keyed(fmt.Sprint("key-000", i), "token:a", "POST /v1/x", "") }
 	for i := range 3 {
 		c := r.claim(q(i))
-		c.Save(t.Context(), idem.Answer{Status: 200 + i, Body: make([]byte, i*10<<10)})
+		c.Save(t.Context(), store.KeyRecord{Status: 200 + i, Body: make([]byte, i*10<<10)})
 		c.Done()
 	}
 	for _, i := range []int{0, 1, 0, 2} { // 2 is too large to be remembered

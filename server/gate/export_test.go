@@ -1,4 +1,4 @@
-package idem
+package gate
 
 // AppendCanonical is for tests of the form itself, which a fingerprint does not show.
 var AppendCanonical = appendCanonical

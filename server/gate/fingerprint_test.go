@@ -1,4 +1,4 @@
-package idem_test
+package gate_test
 
 import (
 	"bytes"
@@ -9,12 +9,11 @@ import (
 	"testing"
 
 	"agentd/server/fuzztest"
-	"agentd/server/idem"
+	"agentd/server/gate"
 )
 
 func fingerprint(method, target, body string) string {
-	sum := idem.Fingerprint(method, target, []byte(body))
-	return hex.EncodeToString(sum[:])
+	return hex.EncodeToString(gate.Fingerprint(method, target, []byte(body)))
 }
 
 // The vectors come from another program that speaks the same protocol.
@@ -82,7 +81,7 @@ func TestCanonical(t *testing.T) {
 		deep:             deep,
 		"[" + deep + "]": `"[` + deep + `]"`,
 	} {
-		if got := string(idem.AppendCanonical(nil, []byte(in))); got != want {
+		if got := string(gate.AppendCanonical(nil, []byte(in))); got != want {
 			t.Errorf("canonical form of %s = %s, want %s", in, got, want)
 		}
 	}
@@ -96,8 +95,8 @@ func FuzzFingerprint(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		formCost.Check(t, len(in), func() { idem.AppendCanonical(nil, in) })
-		out := idem.AppendCanonical(nil, in)
+		formCost.Check(t, len(in), func() { gate.AppendCanonical(nil, in) })
+		out := gate.AppendCanonical(nil, in)
 		if len(out) > 7*len(in)+25*bytes.Count(in, []byte("e"))+25*bytes.Count(in, []byte("E"))+2 {
 			t.Errorf("canonical form of %d bytes has %d", len(in), len(out))
 		}
@@ -105,13 +104,13 @@ func FuzzFingerprint(f *testing.F) {
 			if !json.Valid(out) {
 				t.Fatalf("canonical form of %q is no JSON: %q", in, out)
 			}
-			if again := idem.AppendCanonical(nil, out); !bytes.Equal(again, out) && out[0] != '"' {
+			if again := gate.AppendCanonical(nil, out); !bytes.Equal(again, out) && out[0] != '"' {
 				t.Errorf("canonical form of %q is %q, and of that %q", in, out, again)
 			}
 		}
 		var indented bytes.Buffer
 		if json.Indent(&indented, in, "", " \t") == nil && len(bytes.TrimSpace(in)) > 0 {
-			if again := idem.AppendCanonical(nil, indented.Bytes()); !bytes.Equal(again, out) && out[0] != '"' {
+			if again := gate.AppendCanonical(nil, indented.Bytes()); !bytes.Equal(again, out) && out[0] != '"' {
 				t.Errorf("canonical form of %q is %q, but with white space %q", in, out, again)
 			}
 		}
@@ -129,7 +128,7 @@ func BenchmarkFingerprint(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				idem.Fingerprint("POST", "/v1/agents/echo/run", []byte(body))
+				gate.Fingerprint("POST", "/v1/agents/echo/run", []byte(body))
 			}
 		})
 	}
@@ -142,7 +141,7 @@ func TestFingerprintCost(t *testing.T) {
 	texts := fuzztest.JSON()
 	texts["unsorted"] = fuzztest.Fill(strings.Repeat(`{"b":0,"a":`, 60)+"{", func(i int) string { return fmt.Sprintf(`"k%d":0,`, 1_000_000-i) }, `"":0}`+strings.Repeat("}", 60))
 	for name, text := range texts {
-		formCost.Check(t, len(text), func() { idem.AppendCanonical(nil, text) })
+		formCost.Check(t, len(text), func() { gate.AppendCanonical(nil, text) })
 		if t.Failed() {
 			t.Fatal(name)
 		}
