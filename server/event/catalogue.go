@@ -68,7 +68,7 @@ var catalogue = []Type{
 	{Name: SourceCited, Fields: "uri, title?", When: "The agent names a source."},
 	{Name: StepEnd, Fields: "stepNumber:int, usage:Usage", When: "A step is complete."},
 	{Name: AgentCancelling, Answer: true, Fields: "runId, drain:bool, onPendingApprovals", When: "Somebody requested an abort."},
-	{Name: AgentError, Child: true, Answer: true, Fields: "error:RunstateError", When: "The run failed. agent.end follows."},
+	{Name: AgentError, Child: true, Answer: true, Fields: "error:RunError", When: "The run failed. agent.end follows."},
 	{Name: AgentEnd, Answer: true, Fields: "runId, result:RunResult", When: "The run has ended or waits for approval. It is always the last event."},
 }
 
