@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	"agentd/server/fault"
 	"agentd/store"
 )
 
@@ -27,17 +28,15 @@ func (l *Log) add(ctx context.Context, write func(context.Context, func(*store.T
 	if l.keys == nil || l.opts.ReadOnly {
 		return unavailable(errors.New("it is open for reading only"))
 	}
-	now := time.Now()
-	all := make([]contents, len(records))
+	all, now := make([]pending, len(records)), time.Now()
 	for i := range records {
-		c, err := contentsOf(&records[i])
+		c, err := records[i].encode()
 		if err != nil {
 			return err
 		}
-		if c.ts = now.UnixMilli(); !records[i].At.IsZero() {
-			c.ts = records[i].At.UnixMilli()
+		if all[i] = (pending{c, now.UnixMilli()}); !records[i].At.IsZero() {
+			all[i].ts = records[i].At.UnixMilli()
 		}
-		all[i] = c
 	}
 	if len(all) == 0 {
 		return nil
@@ -46,6 +45,28 @@ func (l *Log) add(ctx context.Context, write func(context.Context, func(*store.T
 		l.batch.pending = append(l.batch.pending, all...)
 		return nil
 	}))
+}
+
+// encode encodes a record. A record that is too large, or has no canonical form, is refused.
+func (r *Record) encode() (contents, error) {
+	var metadata []byte
+	if r.Metadata != nil {
+		var err error
+		if metadata, err = form.AppendValue(make([]byte, 0, 160), r.Metadata); err != nil {
+			return nil, fault.New(fault.AuditPayload, "The record %s cannot be encoded: %v.", r.Action, err)
+		}
+	}
+	c := encode(string(r.Action), r.Actor, r.Context, r.Decision, metadata, r.Target[:min(len(r.Target), maxTarget)])
+	if n := len(c); n > maxContents {
+		return nil, fault.New(fault.AuditPayload, "The record %s has %d bytes, more than %d.", r.Action, n, maxContents)
+	}
+	return c, nil
+}
+
+// A pending entry has no place in the chain yet.
+type pending struct {
+	contents
+	ts int64 // milliseconds since 1970
 }
 
 // A tip is the end of the chain: the tree over all entries, whose size is the last sequence number, and the last hash.
@@ -61,7 +82,7 @@ type batch struct {
 	stale bool // it must be read again: a commit failed, or another process has appended
 
 	begun   time.Time // the transaction, as the fields below
-	pending []contents
+	pending []pending
 	rows    []store.AuditRow
 	next    tip // once it is committed
 }
@@ -85,10 +106,10 @@ func (b *batch) Flush(tx *store.Tx) error {
 	var text, bound []byte
 	for i := range b.pending {
 		c, seq := &b.pending[i], b.next.tree.size+1
-		text = c.appendEntry(text[:0], seq, c.ts, prev)
+		text = c.appendEntry(text[:0], seq, c.ts, prev, nil)
 		hash := sha256.Sum256(text)
 		bound = appendBound(bound[:0], seq, hash[:])
-		b.rows[i] = store.AuditRow{Seq: seq, TS: c.ts, Prev: prev, Hash: hash[:], Seal: seal(b.log.keys.contents, c.whole(), bound)}
+		b.rows[i] = store.AuditRow{Seq: seq, TS: c.ts, Prev: prev, Hash: hash[:], Seal: seal(b.log.keys.contents, c.contents, bound)}
 		b.next.tree.add(hash[:])
 		b.next.hash, prev = hash, b.rows[i].Hash
 	}
@@ -107,7 +128,8 @@ func (b *batch) End(err error) {
 	case n > 0:
 		for i := range b.rows {
 			if r := &b.rows[i]; l.opts.Committed != nil {
-				l.opts.Committed(r.Seq, b.pending[i].line(r.Seq, r.TS, r.Prev, r.Hash))
+				c := b.pending[i].contents
+				l.opts.Committed(r.Seq, c.appendEntry(make([]byte, 0, len(c)+208), r.Seq, r.TS, r.Prev, r.Hash))
 			}
 		}
 		b.tip = b.next

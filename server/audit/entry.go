@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"agentd/server/canonical"
-	"agentd/server/fault"
 	"agentd/store"
 )
 
@@ -93,121 +92,76 @@ const (
 	maxContents = 64 << 10
 )
 
-// contents is a record as canonical JSON, in the two parts between which the members that the chain adds belong:
-//
-//	{"action":...,"actor":...,"context":...,"decision":...,"metadata":... ,"target":"..."}
-//	                                                                     ^ prevHash, seq      ^ ts
-type contents struct {
-	head, tail []byte
-	decided    int   // length of head up to its decision, after which the hash belongs
-	ts         int64 // milliseconds since 1970
-}
-
 // form is the canonical form (RFC 8785) in which entries are hashed, sealed and signed.
 var form = canonical.Rules{Depth: 100}
 
-func appendString(b []byte, s string) []byte {
+// contents is the sealed part of an entry: its canonical JSON without the members that the chain adds at three places:
+//
+//	{"action":...,"actor":...,"context":...,"decision":... ,"metadata":... ,"target":"..." }
+//	                                                      ^ hash          ^ prevHash, seq  ^ ts
+type contents []byte
+
+// The members before which the chain adds some. No text can hold them, because it escapes its quotes.
+const (
+	metadataMember = `,"metadata":`
+	targetMember   = `,"target":"`
+)
+
+// encode writes contents. The metadata are in canonical form; nil: none.
+func encode(action string, by Actor, c Context, d Decision, metadata []byte, target string) contents {
+	b := appendText(append(make([]byte, 0, 320), `{"action":`...), action)
+	b = appendTexts(append(b, `,"actor":`...), 2, "id", by.ID, "kind", by.Kind, "label", by.Label)
+	if c != (Context{}) {
+		b = appendTexts(append(b, `,"context":`...), 0, "runId", c.RunID, "sessionId", c.SessionID, "toolName", c.ToolName)
+	}
+	b = appendText(append(b, `,"decision":`...), string(d))
+	if metadata != nil {
+		b = append(append(b, metadataMember...), metadata...)
+	}
+	return append(appendText(append(b, targetMember[:len(targetMember)-1]...), target), '}')
+}
+
+func appendText(b []byte, s string) []byte {
 	return canonical.AppendText(b, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-func contentsOf(r *Record) (contents, error) {
-	b := appendHead(make([]byte, 0, 320), string(r.Action), r.Actor, r.Context, r.Decision)
-	decided := len(b)
-	if r.Metadata != nil {
-		b = append(b, metadataMember...)
-		var err error
-		if b, err = form.AppendValue(b, r.Metadata); err != nil {
-			return contents{}, fault.New(fault.AuditPayload, "The record %s cannot be encoded: %v.", r.Action, err)
-		}
-	}
-	c := endContents(b, decided, r.Target[:min(len(r.Target), maxTarget)])
-	if n := len(c.whole()); n > maxContents {
-		return contents{}, fault.New(fault.AuditPayload, "The record %s has %d bytes, more than %d.", r.Action, n, maxContents)
-	}
-	return c, nil
-}
-
-// endContents adds the target to what comes before it.
-func endContents(b []byte, decided int, target string) contents {
-	n := len(b)
-	b = appendString(append(b, targetMember[:len(targetMember)-1]...), target)
-	b = append(b, '}')
-	return contents{head: b[:n], tail: b[n:], decided: decided}
-}
-
-// appendHead writes an entry up to its decision.
-func appendHead(b []byte, action string, by Actor, c Context, d Decision) []byte {
-	b = append(b, `{"action":`...)
-	b = appendString(b, action)
-	b = append(b, `,"actor":{"id":`...)
-	b = appendString(b, by.ID)
-	b = append(b, `,"kind":`...)
-	b = appendString(b, by.Kind)
-	if by.Label != "" {
-		b = append(b, `,"label":`...)
-		b = appendString(b, by.Label)
-	}
-	b = appendContext(append(b, '}'), c)
-	b = append(b, `,"decision":`...)
-	return appendString(b, string(d))
-}
-
-func appendContext(b []byte, c Context) []byte {
-	if c == (Context{}) {
-		return b
-	}
-	b = append(b, `,"context":`...)
+// appendTexts writes an object of names and texts. It leaves out those that are empty, except the first ones.
+func appendTexts(b []byte, always int, members ...string) []byte {
 	sep := byte('{')
-	for _, m := range [...][2]string{{"runId", c.RunID}, {"sessionId", c.SessionID}, {"toolName", c.ToolName}} {
-		if m[1] != "" {
-			b = append(append(b, sep, '"'), m[0]...)
-			b = appendString(append(b, '"', ':'), m[1])
-			sep = ','
+	for i := 0; i < len(members); i += 2 {
+		if i < 2*always || members[i+1] != "" {
+			b = append(append(append(b, sep, '"'), members[i]...), '"', ':')
+			b, sep = appendText(b, members[i+1]), ','
 		}
 	}
 	return append(b, '}')
 }
 
-// whole is both parts together: what is sealed. They lie next to each other.
-func (c contents) whole() []byte { return c.head[:len(c.head)+len(c.tail)] }
-
-const (
-	metadataMember = `,"metadata":`
-	targetMember   = `,"target":"` // of the last member of the sealed part; no string can hold it, since it escapes its quotes
-)
-
-// appendEntry writes what is hashed: the canonical form of the entry without its own hash.
-func (c contents) appendEntry(dst []byte, seq, ts int64, prev []byte) []byte {
-	dst = append(append(dst, c.head...), `,"prevHash":"`...)
-	dst = hex.AppendEncode(dst, prev)
-	dst = append(dst, `","seq":`...)
-	dst = strconv.AppendInt(dst, seq, 10)
-	dst = append(dst, c.tail[:len(c.tail)-1]...)
-	dst = append(dst, `,"ts":`...)
-	dst = strconv.AppendInt(dst, ts, 10)
-	return append(dst, '}')
-}
-
-// line is the entry with its hash, as an export has it.
-func (c contents) line(seq, ts int64, prev, hash []byte) []byte {
-	dst := make([]byte, 0, len(c.head)+len(c.tail)+208)
-	dst = append(append(dst, c.head[:c.decided]...), `,"hash":"`...)
-	dst = append(hex.AppendEncode(dst, hash), '"')
-	rest := contents{head: c.head[c.decided:], tail: c.tail}
-	return rest.appendEntry(dst, seq, ts, prev)
-}
-
-// splitSealed is the inverse of whole, but for decided.
-func splitSealed(plain []byte) (contents, bool) {
-	i := bytes.LastIndex(plain, []byte(targetMember))
-	if i < 0 {
-		return contents{}, false
+// appendEntry writes the canonical form of the entry; without its own hash, which may be nil, that is what is hashed. It
+// returns nil if there is no place for what the chain adds.
+func (c contents) appendEntry(dst []byte, seq, ts int64, prev, hash []byte) []byte {
+	t := bytes.LastIndex(c, []byte(targetMember))
+	if t < 0 {
+		return nil
 	}
-	return contents{head: plain[:i], tail: plain[i:]}, true
+	if hash != nil {
+		m := bytes.Index(c[:t], []byte(metadataMember))
+		if m < 0 {
+			m = t
+		}
+		dst = append(append(dst, c[:m]...), `,"hash":"`...)
+		dst = append(hex.AppendEncode(dst, hash), '"')
+		c, t = c[m:], t-m
+	}
+	dst = append(append(dst, c[:t]...), `,"prevHash":"`...)
+	dst = append(hex.AppendEncode(dst, prev), `","seq":`...)
+	dst = append(strconv.AppendInt(dst, seq, 10), c[t:len(c)-1]...)
+	dst = append(dst, `,"ts":`...)
+	return append(strconv.AppendInt(dst, ts, 10), '}')
 }
 
 // entryOf reads a row whose contents are opened.
-func entryOf(r *store.AuditRow, plain []byte) (e Entry, err error) {
+func entryOf(r *store.AuditRow, plain contents) (e Entry, err error) {
 	if err := json.Unmarshal(plain, &e); err != nil {
 		return e, unusable("entry %d is damaged", r.Seq)
 	}
@@ -215,27 +169,18 @@ func entryOf(r *store.AuditRow, plain []byte) (e Entry, err error) {
 	return e, nil
 }
 
-// contents is the inverse of entryOf.
-func (e *Entry) contents() contents {
-	b := appendHead(nil, e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision)
-	decided := len(b)
-	if len(e.Metadata) > 0 {
-		b = append(append(b, metadataMember...), e.Metadata...)
-	}
-	return endContents(b, decided, e.Target)
-}
-
 // Line is the entry as one line of canonical JSON, without the line's end: what an export has. Of hashes that are not
 // hexadecimal it has what can be read.
 func (e *Entry) Line(dst []byte) []byte {
-	prev, _ := hex.DecodeString(e.PrevHash)
 	hash, _ := hex.DecodeString(e.Hash)
-	return append(dst, e.contents().line(e.Seq, e.TS, prev, hash)...)
+	return e.appendTo(dst, hash)
 }
 
 // Sum is the hash that the entry must have, by what it says. Its metadata must be in canonical form, as they are in what
 // [Log.List] returns and in an export.
-func (e *Entry) Sum() [sha256.Size]byte {
+func (e *Entry) Sum() [sha256.Size]byte { return sha256.Sum256(e.appendTo(nil, nil)) }
+
+func (e *Entry) appendTo(dst, hash []byte) []byte {
 	prev, _ := hex.DecodeString(e.PrevHash)
-	return sha256.Sum256(e.contents().appendEntry(nil, e.Seq, e.TS, prev))
+	return encode(e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision, e.Metadata, e.Target).appendEntry(dst, e.Seq, e.TS, prev, hash)
 }

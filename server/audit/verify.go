@@ -321,14 +321,12 @@ func (w *verifier) contents(r *store.AuditRow) error {
 		return w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenContents}, r, "", hex.EncodeToString(r.Hash))
 	}
 	w.plain = plain
-	c, ok := splitSealed(plain)
-	if ok {
-		w.text = c.appendEntry(w.text[:0], r.Seq, r.TS, r.Prev)
-	}
-	sum := sha256.Sum256(w.text)
-	if !ok || !bytes.Equal(sum[:], r.Hash) {
+	text := contents(plain).appendEntry(w.text[:0], r.Seq, r.TS, r.Prev, nil)
+	sum := sha256.Sum256(text)
+	if text == nil || !bytes.Equal(sum[:], r.Hash) {
 		return w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenHash}, r, hex.EncodeToString(sum[:]), hex.EncodeToString(r.Hash))
 	}
+	w.text = text
 	return nil
 }
 
