@@ -214,7 +214,12 @@ func (a *Audit) Prune(tx *Tx, through int64) (int64, error) {
 	return tx.exec("DELETE FROM audit_log WHERE seq <= ?", through)
 }
 
-// SetValue sets a named value.
-func (a *Audit) SetValue(tx *Tx, name string, v []byte) error {
-	return tx.put(1, "INSERT INTO audit_meta (key, value) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", name, v)
+// Set sets named values.
+func (a *Audit) Set(tx *Tx, values map[string][]byte) error {
+	for name, v := range values {
+		if err := tx.put(1, "INSERT INTO audit_meta (key, value) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", name, v); err != nil {
+			return err
+		}
+	}
+	return nil
 }

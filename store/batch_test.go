@@ -29,7 +29,7 @@ func (b *lines) Flush(tx *store.Tx) error {
 		b.fail = b.fail[1:]
 		return err
 	}
-	return b.file.SetValue(tx, "lines", fmt.Append(nil, slices.Concat(b.kept, b.pending)))
+	return b.file.Set(tx, map[string][]byte{"lines": fmt.Append(nil, slices.Concat(b.kept, b.pending))})
 }
 
 func (b *lines) End(err error) {
@@ -69,7 +69,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("Update() after two conflicts = %v with the calls %s, want bfbfbfe", err, b.calls)
 	}
 	// A closure that fails after it has written takes nothing of the others with it.
-	failing := func(tx *store.Tx) error { return errors.Join(b.file.SetValue(tx, "x", nil), refused) }
+	failing := func(tx *store.Tx) error { return errors.Join(b.file.Set(tx, map[string][]byte{"x": nil}), refused) }
 	if err := b.file.Update(t.Context(), failing); !errors.Is(err, refused) {
 		t.Errorf("Update(failing) = %v, want its error", err)
 	}

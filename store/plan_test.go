@@ -178,8 +178,8 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			}
 			return nil
 		},
-		"Audit.Prune":    func(tx *store.Tx) error { _, err := a.Prune(tx, 2); return err },
-		"Audit.SetValue": func(tx *store.Tx) error { return a.SetValue(tx, "v", []byte{1}) },
+		"Audit.Prune": func(tx *store.Tx) error { _, err := a.Prune(tx, 2); return err },
+		"Audit.Set":   func(tx *store.Tx) error { return a.Set(tx, map[string][]byte{"v": {1}}) },
 	}
 }
 

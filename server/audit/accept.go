@@ -71,7 +71,10 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 	if a.Breaks, err = l.rebase(ctx); err != nil {
 		return a, err
 	}
-	if a.HeadBytes, a.HeadSHA256, err = l.heads.digest(); err != nil {
+	if a.HeadBytes, err = l.heads.file.Seek(0, io.SeekEnd); err == nil {
+		a.HeadSHA256, err = digest(l.heads.file, a.HeadBytes)
+	}
+	if err != nil {
 		return a, err
 	}
 	err = l.Append(ctx, Record{Actor: by, Action: AuditAccept, Target: "audit", Decision: Success,
@@ -173,14 +176,4 @@ func (w *verifier) fails(b AcceptedBreak, r *store.AuditRow, expected, actual st
 	}
 	w.breaks = append(w.breaks, b)
 	return nil
-}
-
-// digest is the size and the SHA-256 of the file.
-func (h *heads) digest() (n int64, digest string, err error) {
-	if _, err := h.file.Seek(0, io.SeekStart); err != nil {
-		return 0, "", err
-	}
-	sum := sha256.New()
-	n, err = io.Copy(sum, h.file)
-	return n, hex.EncodeToString(sum.Sum(nil)), err
 }

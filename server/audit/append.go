@@ -134,7 +134,7 @@ func (b *batch) End(err error) {
 		}
 		b.tip = b.next
 		l.see(b.tip.tree)
-		if l.heads.due(b.tip.tree.size) {
+		if h := l.heads; h != nil && h.entries > 0 && b.tip.tree.size-h.size() >= h.entries {
 			select {
 			case l.due <- struct{}{}:
 			default:

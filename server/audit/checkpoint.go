@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -46,47 +47,61 @@ const (
 	maxLine         = 16 << 10
 )
 
-// signed is what the signature is made over. A line that somebody wrote may have no canonical form.
-func (c *Checkpoint) signed() ([]byte, error) {
-	members := map[string]any{"v": c.V, "writerId": c.WriterID, "signedAt": c.SignedAt,
-		"head": map[string]any{"size": c.Head.Size, "rootHash": c.Head.RootHash, "lastSeq": c.Head.LastSeq}}
-	if c.Accepted != nil {
-		text, err := json.Marshal(c.Accepted)
-		if err != nil {
-			return nil, err
-		}
-		members["accepted"] = json.RawMessage(text)
+// Verify reports whether the holder of a key has signed the checkpoint.
+func (c *Checkpoint) Verify(key ed25519.PublicKey) bool {
+	return c.V == checkpointLabel && c.Head.Size == c.Head.LastSeq && signed(key, c.Signature, c, "signature", "publicKeyPem")
+}
+
+// sign makes a checkpoint. accepted may be nil.
+func sign(key ed25519.PrivateKey, head Head, at time.Time, accepted *Acceptance) *Checkpoint {
+	public := key.Public().(ed25519.PublicKey)
+	c := &Checkpoint{V: checkpointLabel, Head: head, WriterID: writerID(public), SignedAt: at.UnixMilli(), PublicKeyPEM: string(PEM(public)), Accepted: accepted}
+	c.Signature = signature(key, c, "signature", "publicKeyPem")
+	return c
+}
+
+// line is the checkpoint as a line of the file.
+func (c *Checkpoint) line() []byte {
+	line, err := signedForm(c)
+	if err != nil {
+		panic(err) // nothing in ours can fail
+	}
+	return append(line, '\n')
+}
+
+// signedForm is the canonical form of a document without some of its members.
+func signedForm(doc any, without ...string) ([]byte, error) {
+	var members map[string]json.RawMessage
+	text, err := json.Marshal(doc)
+	if err == nil {
+		err = json.Unmarshal(text, &members)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range without {
+		delete(members, name)
 	}
 	return form.AppendValue(nil, members)
 }
 
-// Verify reports whether the holder of a key has signed the checkpoint.
-func (c *Checkpoint) Verify(key ed25519.PublicKey) bool {
-	sig, err := base64.RawURLEncoding.DecodeString(c.Signature)
-	if err != nil || c.V != checkpointLabel || c.Head.Size != c.Head.LastSeq || len(key) != ed25519.PublicKeySize {
-		return false
-	}
-	text, err := c.signed()
-	return err == nil && ed25519.Verify(key, text, sig)
-}
-
-// sign makes the line of a checkpoint, with its end. Nothing need be accepted with it.
-func sign(key ed25519.PrivateKey, head Head, at time.Time, accepted *Acceptance) []byte {
-	public := key.Public().(ed25519.PublicKey)
-	c := Checkpoint{V: checkpointLabel, Head: head, WriterID: writerID(public), SignedAt: at.UnixMilli(), PublicKeyPEM: string(PEM(public)), Accepted: accepted}
-	text, err := c.signed()
+// signature signs the canonical form of a document of ours without some of its members. It is base64url.
+func signature(key ed25519.PrivateKey, doc any, without ...string) string {
+	text, err := signedForm(doc, without...)
 	if err != nil {
 		panic(err) // nothing in ours can fail
 	}
-	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, text))
-	line, err := json.Marshal(c)
-	if err == nil {
-		line, err = form.Append(nil, line)
+	return base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, text))
+}
+
+// signed reports whether the holder of a key has signed a document. One that somebody wrote may have no canonical form.
+func signed(key ed25519.PublicKey, signature string, doc any, without ...string) bool {
+	sig, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return false
 	}
-	if err != nil {
-		panic(err)
-	}
-	return append(line, '\n')
+	text, err := signedForm(doc, without...)
+	return err == nil && ed25519.Verify(key, text, sig)
 }
 
 func writerID(public ed25519.PublicKey) string {
@@ -153,10 +168,8 @@ func ParseCheckpoint(line []byte) (c Checkpoint, err error) {
 type heads struct {
 	file    *os.File
 	entries int64
-	latest  *Checkpoint  // when it was opened; nil: none that the chain's key has signed
-	damaged bool         // the last line was not signed by the chain's key
-	last    atomic.Int64 // size of the latest head
-	signed  atomic.Int64 // when it was signed; 0: there is none
+	latest  atomic.Pointer[Checkpoint] // nil: none that the chain's key has signed
+	damaged bool                       // when it was opened, the last line was not signed by the chain's key
 }
 
 // openHeads opens the file, and takes away a last line that a crash has cut. What a line says counts only when the chain's
@@ -180,34 +193,26 @@ func openHeads(o Checkpoints, key ed25519.PublicKey) (*heads, error) {
 func (h *heads) load(key ed25519.PublicKey) error {
 	whole := int64(0)
 	var last []byte
-	err := eachLine(h.file, func(line []byte) {
+	err := h.each(func(line []byte) {
 		whole += int64(len(line))
 		last = append(last[:0], line...)
 	})
 	if err == nil {
 		err = h.file.Truncate(whole)
 	}
-	if err != nil || whole == 0 {
+	if err != nil || whole == 0 || h.take(last, key) { // so nearly always one signature is checked, and not that of each line
 		return err
-	}
-	if h.take(last, key) { // so nearly always one signature is checked, and not that of each line
-		return nil
 	}
 	h.damaged = true
-	if _, err := h.file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	return eachLine(h.file, func(line []byte) { h.take(line, key) })
+	return h.each(func(line []byte) { h.take(line, key) })
 }
 
-// eachLine calls fn for each line that has its end.
-func eachLine(r io.Reader, fn func([]byte)) error {
-	for b := bufio.NewReaderSize(r, maxLine); ; {
-		line, err := b.ReadSlice('\n')
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
+// each calls fn for each line that has its end.
+func (h *heads) each(fn func([]byte)) error {
+	r := headsOf(h.file, 0, math.MaxInt64)
+	for {
+		line, err := r.line()
+		if line == nil || err != nil {
 			return err
 		}
 		fn(line)
@@ -220,10 +225,16 @@ func (h *heads) take(line []byte, key ed25519.PublicKey) bool {
 	if err != nil || !c.Verify(key) {
 		return false
 	}
-	h.latest = &c
-	h.last.Store(c.Head.Size)
-	h.signed.Store(c.SignedAt)
+	h.latest.Store(&c)
 	return true
+}
+
+// size is that of the latest head.
+func (h *heads) size() int64 {
+	if c := h.latest.Load(); c != nil {
+		return c.Head.Size
+	}
+	return 0
 }
 
 // syncFolder makes durable which files a folder has.
@@ -235,15 +246,10 @@ func syncFolder(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// due reports whether enough entries have come since the latest head.
-func (h *heads) due(size int64) bool {
-	return h != nil && h.entries > 0 && size-h.last.Load() >= h.entries
-}
-
-func (h *heads) write(line []byte, size int64, signed time.Time) error {
+func (h *heads) write(c *Checkpoint) error {
 	at, err := h.file.Seek(0, io.SeekEnd)
 	if err == nil {
-		_, err = h.file.Write(line)
+		_, err = h.file.Write(c.line())
 	}
 	if err == nil {
 		err = h.file.Sync()
@@ -252,19 +258,16 @@ func (h *heads) write(line []byte, size int64, signed time.Time) error {
 		h.file.Truncate(at) //nolint:errcheck // the next start cuts a torn line off
 		return err
 	}
-	h.last.Store(size)
-	h.signed.Store(signed.UnixMilli())
+	h.latest.Store(c)
 	return nil
 }
-
-func (h *heads) close() error { return h.file.Close() }
 
 // checkpoint signs the head of the chain, unless the latest checkpoint has it or the chain is broken. The entries are
 // made durable before the file has it, and the file has it before the chain: so after a power cut neither a head without
 // its entries is left, nor a file that lacks the chain's latest.
 func (l *Log) checkpoint(ctx context.Context) error {
 	tree := l.tree()
-	if l.heads == nil || l.Broken() != nil || tree.size <= l.heads.last.Load() {
+	if l.heads == nil || l.Broken() != nil || tree.size <= l.heads.size() {
 		return nil
 	}
 	return l.cover(ctx, tree, nil)
@@ -276,58 +279,48 @@ func (l *Log) cover(ctx context.Context, tree edge, accepted *Acceptance) error 
 		return err
 	}
 	now := time.Now()
-	line := sign(l.keys.private, tree.head(), now, accepted)
-	if err := l.heads.write(line, tree.size, now); err != nil {
+	c := sign(l.keys.private, tree.head(), now, accepted)
+	if err := l.heads.write(c); err != nil {
 		return err
 	}
 	l.meter.uncovered.Store(now.UnixMilli()) // what comes from now on
 	return l.file.Update(ctx, func(tx *store.Tx) error {
-		err := l.file.SetValue(tx, valueEdge, tree.bytes())
-		if err == nil {
-			err = l.file.SetValue(tx, valueHead, line)
+		values := map[string][]byte{valueEdge: tree.bytes(), valueHead: c.line()}
+		if accepted != nil {
+			s, err := l.file.StateIn(tx)
+			if err != nil {
+				return err
+			}
+			values[valueAccepts], values[valueBroken] = append(s.Values[valueAccepts], c.line()...), []byte{}
 		}
-		if err != nil || accepted == nil {
-			return err
-		}
-		s, err := l.file.StateIn(tx)
-		if err == nil {
-			err = l.file.SetValue(tx, valueAccepts, append(s.Values[valueAccepts], line...))
-		}
-		if err == nil {
-			err = l.file.SetValue(tx, valueBroken, []byte{})
-		}
-		return err
+		return l.file.Set(tx, values)
 	})
 }
 
 // mend gives a checkpoint file that is new the chain's latest checkpoint.
 func (l *Log) mend(line []byte) error {
-	if l.heads.latest != nil || l.heads.damaged || !l.heads.take(line, l.public) {
+	if l.heads.latest.Load() != nil || l.heads.damaged || !l.heads.take(line, l.public) {
 		return nil
 	}
-	c := l.heads.latest
-	return l.heads.write(line, c.Head.Size, time.UnixMilli(c.SignedAt))
+	return l.heads.write(l.heads.latest.Load())
 }
 
 // Covering is the first checkpoint of the chain's checkpoint file whose tree has an entry; ok is false when none has.
 // Only those that the chain's key has signed count.
 func (l *Log) Covering(seq int64) (c Checkpoint, ok bool, err error) {
-	h, err := readHeads(l.opts.Checkpoints.Path)
-	if err != nil {
-		return c, false, err
-	}
-	defer h.close()
 	k, err := l.read(context.Background(), l.public)
 	if err != nil {
 		return c, false, err
 	}
-	if err := h.skip(k.accepted); err != nil {
+	h, err := readHeads(l.opts.Checkpoints.Path, k.accepted)
+	if err != nil {
 		return c, false, err
 	}
+	defer h.file.Close()
 	for {
-		c, some, err := h.next()
+		c, ok, err := h.next()
 		switch {
-		case !some:
+		case !ok:
 			return Checkpoint{}, false, err
 		case err == nil && c.Head.Size >= seq && c.Verify(l.public):
 			return c, true, nil
@@ -337,59 +330,61 @@ func (l *Log) Covering(seq int64) (c Checkpoint, ok bool, err error) {
 
 // headReader reads a checkpoint file as it was when it was opened.
 type headReader struct {
-	file *os.File
-	size int64
+	file *os.File // nil: there is none
 	r    *bufio.Reader
 }
 
-// readHeads opens a checkpoint file; one that does not exist has no lines.
-func readHeads(path string) (*headReader, error) {
+func headsOf(f *os.File, from, to int64) *headReader {
+	return &headReader{f, bufio.NewReaderSize(io.NewSectionReader(f, from, to-from), maxLine)}
+}
+
+// readHeads opens a checkpoint file; one that does not exist has no lines. It passes over the lines before the latest
+// acceptance, if they are those that stood there then: the entries that they were signed for may be gone.
+func readHeads(path string, accepted []Acceptance) (*headReader, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) || path == "" {
-		return &headReader{r: bufio.NewReader(bytes.NewReader(nil))}, nil
+		return headsOf(nil, 0, 0), nil
+	}
+	var from, size int64
+	if err == nil {
+		size, err = f.Seek(0, io.SeekEnd)
+	}
+	if n := len(accepted); err == nil && n > 0 && accepted[n-1].HeadBytes <= size {
+		a, sum := &accepted[n-1], ""
+		if sum, err = digest(f, a.HeadBytes); sum == a.HeadSHA256 {
+			from = a.HeadBytes
+		}
 	}
 	if err != nil {
+		f.Close()
 		return nil, unusable("its checkpoints: %v", err)
 	}
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
-	}
-	return &headReader{f, fi.Size(), bufio.NewReaderSize(io.LimitReader(f, fi.Size()), maxLine)}, nil
+	return headsOf(f, from, size), nil
 }
 
-// skip passes over the lines before the latest acceptance, if they are those that stood there then: the entries that they
-// were signed for may be gone.
-func (h *headReader) skip(accepted []Acceptance) error {
-	if len(accepted) == 0 || h.file == nil {
-		return nil
-	}
-	a, sum := &accepted[len(accepted)-1], sha256.New()
-	if n, err := io.CopyN(sum, h.r, a.HeadBytes); n == a.HeadBytes && hex.EncodeToString(sum.Sum(nil)) == a.HeadSHA256 {
-		return nil
-	} else if err != nil && err != io.EOF {
-		return err
-	}
-	_, err := h.file.Seek(0, io.SeekStart)
-	h.r.Reset(io.LimitReader(h.file, h.size))
-	return err
+// digest is the SHA-256 of the beginning of a file.
+func digest(f *os.File, n int64) (string, error) {
+	sum := sha256.New()
+	_, err := io.Copy(sum, io.NewSectionReader(f, 0, n))
+	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// next is the next checkpoint; ok is false at the end. A line without its end is one that was being written.
-func (h *headReader) next() (c Checkpoint, ok bool, err error) {
+// line is the next line, which is valid until the next call; nil at the end. A line without its end is one that was being
+// written.
+func (h *headReader) line() ([]byte, error) {
 	line, err := h.r.ReadSlice('\n')
 	if err == io.EOF {
-		return c, false, nil
+		return nil, nil
 	}
-	if err != nil {
+	return line, err
+}
+
+// next is the next checkpoint; ok is false at the end, and when the file cannot be read.
+func (h *headReader) next() (c Checkpoint, ok bool, err error) {
+	line, err := h.line()
+	if line == nil || err != nil {
 		return c, false, err
 	}
 	c, err = ParseCheckpoint(line)
 	return c, true, err
-}
-
-func (h *headReader) close() {
-	if h.file != nil {
-		h.file.Close()
-	}
 }

@@ -102,7 +102,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	}
 	if err = l.open(ctx, guest); err != nil {
 		if l.heads != nil {
-			l.heads.close()
+			l.heads.file.Close()
 		}
 		return nil, errors.Join(err, l.file.Close())
 	}
@@ -238,7 +238,7 @@ func (l *Log) Close() error {
 		errs = append(errs, unavailable(l.file.Update(context.Background(), func(*store.Tx) error { return nil }))) // after all that waits
 	}
 	if l.heads != nil {
-		errs = append(errs, l.checkpoint(context.Background()), l.heads.close())
+		errs = append(errs, l.checkpoint(context.Background()), l.heads.file.Close())
 	}
 	return errors.Join(append(errs, l.file.Close())...)
 }

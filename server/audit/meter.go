@@ -25,10 +25,10 @@ func (m *meter) init(l *Log) {
 	if h == nil {
 		return
 	}
-	m.in.AuditCheckpoint.Sample(func() (float64, error) { return float64(h.last.Load()), nil })
+	m.in.AuditCheckpoint.Sample(func() (float64, error) { return float64(h.size()), nil })
 	m.in.AuditCheckpointAge.Sample(func() (float64, error) {
-		if at := h.signed.Load(); at != 0 {
-			return since(at).Seconds(), nil
+		if c := h.latest.Load(); c != nil {
+			return since(c.SignedAt).Seconds(), nil
 		}
 		return 0, errNoHead
 	})
@@ -45,7 +45,7 @@ func oneIf(yes bool) float64 {
 // Uncovered is for how long there has been an entry that no checkpoint covers; 0: there is none, or no checkpoints are
 // written. What a process before this one has left uncovered counts from the opening.
 func (l *Log) Uncovered() time.Duration {
-	if l.heads == nil || l.tree().size <= l.heads.last.Load() {
+	if l.heads == nil || l.tree().size <= l.heads.size() {
 		return 0
 	}
 	return since(l.meter.uncovered.Load())
@@ -57,7 +57,7 @@ func since(ms int64) time.Duration { return max(time.Since(time.UnixMilli(ms)), 
 
 // appended counts an append of so many entries, or one that failed.
 func (m *meter) appended(n int, begun time.Time, err error) {
-	if h := m.log.heads; err == nil && h != nil && m.log.tree().size-int64(n) <= h.last.Load() {
+	if h := m.log.heads; err == nil && h != nil && m.log.tree().size-int64(n) <= h.size() {
 		m.uncovered.Store(begun.UnixMilli())
 	}
 	m.in.AuditDuration.Observe(time.Since(begun).Seconds())

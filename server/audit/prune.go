@@ -3,9 +3,7 @@ package audit
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -31,20 +29,6 @@ type stub struct {
 
 	node node
 	edge edge
-}
-
-func (s *stub) signed() []byte {
-	b, err := form.AppendValue(nil, map[string]any{"v": s.V, "through": s.Through, "hash": s.Hash, "tree": base64.StdEncoding.EncodeToString(s.Tree),
-		"count": s.Count, "prunedAt": s.At, "by": s.By})
-	if err != nil {
-		panic(err) // nothing in it can fail
-	}
-	return b
-}
-
-func (s *stub) verify(key ed25519.PublicKey) bool {
-	sig, err := base64.RawURLEncoding.DecodeString(s.Signature)
-	return err == nil && ed25519.Verify(key, s.signed(), sig)
 }
 
 // parseStub reads what pruneTo wrote. The signature is not checked.
@@ -150,7 +134,7 @@ func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor, gaps bo
 		return err
 	}
 	next.Hash, next.Tree = hex.EncodeToString(next.node[:]), next.edge.bytes()
-	next.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(l.keys.private, next.signed()))
+	next.Signature = signature(l.keys.private, &next, "signature")
 	text, err := json.Marshal(next)
 	if err != nil {
 		return err
@@ -166,7 +150,7 @@ func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor, gaps bo
 		if n, err := l.file.Prune(tx, to); err != nil || n != rows {
 			return errors.Join(errPruned, err)
 		}
-		return l.file.SetValue(tx, valueStub, text)
+		return l.file.Set(tx, map[string][]byte{valueStub: text})
 	})
 	if err == nil {
 		*st = next

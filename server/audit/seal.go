@@ -127,15 +127,7 @@ func found(tx *store.Tx, file *store.Audit, s sealing, passphrase []byte) error 
 	if err != nil {
 		return err
 	}
-	for _, v := range []struct {
-		name  string
-		value []byte
-	}{{valueSealing, text}, {valuePublic, public}, {valuePrivate, seal(k.values, private.Seed(), []byte(valuePrivate))}} {
-		if err := file.SetValue(tx, v.name, v.value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return file.Set(tx, map[string][]byte{valueSealing: text, valuePublic: public, valuePrivate: seal(k.values, private.Seed(), []byte(valuePrivate))})
 }
 
 // unlock checks a passphrase against the values of a chain. A public key that is not that of the private one was put

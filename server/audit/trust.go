@@ -47,18 +47,15 @@ func (l *Log) distrust(tx *store.Tx, b Break) {
 	l.log.Error("the audit chain is broken; the server signs no checkpoint until somebody accepts that with agentd audit accept",
 		"seq", b.Seq, "reason", b.Reason, "expected", b.Expected, "actual", b.Actual)
 	text, err := json.Marshal(b)
+	record := func(tx *store.Tx) error { return l.file.Set(tx, map[string][]byte{valueBroken: text}) }
 	if err == nil && tx != nil {
-		err = l.file.SetValue(tx, valueBroken, text)
+		err = record(tx)
 	} else if err == nil {
-		err = l.setValue(valueBroken, text)
+		err = l.file.Update(context.Background(), record)
 	}
 	if err != nil {
 		l.log.Error("the break of the audit chain could not be recorded", "error", err)
 	}
-}
-
-func (l *Log) setValue(name string, value []byte) error {
-	return l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.SetValue(tx, name, value) })
 }
 
 // judge draws the consequences of a verification of the chain itself.
@@ -75,7 +72,8 @@ func (l *Log) judge(v *Verification, found *Verdict) error {
 		return nil
 	}
 	// Somebody has put back what was missing.
-	if err := l.setValue(valueBroken, []byte{}); err != nil {
+	err := l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.Set(tx, map[string][]byte{valueBroken: {}}) })
+	if err != nil {
 		return err
 	}
 	l.log.Warn("the audit chain is whole again")
@@ -200,13 +198,13 @@ func (w *verifier) resume(ctx context.Context, k *known) error {
 	}
 	if h := w.l.heads; h != nil {
 		if h.damaged {
-			return w.broken(h.last.Load()+1, BrokenSignature, "", "")
+			return w.broken(h.size()+1, BrokenSignature, "", "")
 		}
-		if k.head != nil && (h.latest == nil || h.latest.Head.Size < k.head.Head.Size) {
+		if k.head != nil && h.size() < k.head.Head.Size {
 			return w.broken(k.head.Head.Size, BrokenCheckpoints, k.head.Head.RootHash, "")
 		}
-		if h.latest != nil {
-			w.must(h.latest.Head)
+		if c := h.latest.Load(); c != nil {
+			w.must(c.Head)
 		}
 	}
 	return w.compare()

@@ -126,7 +126,7 @@ func (w *verifier) begin(st *stub) error {
 		return nil
 	}
 	w.verdict.PrunedThrough = st.Through
-	if !st.verify(w.key) {
+	if !signed(w.key, st.Signature, st, "signature") {
 		return w.broken(st.Through, BrokenSignature, "", st.Signature)
 	}
 	w.next, w.prev, w.tree, w.good = st.Through+1, st.node[:], st.edge.clone(), st.Through
@@ -147,7 +147,7 @@ func (l *Log) verifyOnce(ctx context.Context, v Verification) (Verdict, error) {
 		err = w.expect(&v, &k)
 	}
 	if w.heads != nil {
-		defer w.heads.close()
+		defer w.heads.file.Close()
 	}
 	if err == nil {
 		err = w.walk(ctx)
@@ -171,10 +171,7 @@ func (w *verifier) broken(seq int64, reason, expected, actual string) error {
 func (w *verifier) expect(v *Verification, k *known) (err error) {
 	seen := w.l.Head()
 	w.ours = v.Checkpoints != "" && v.Checkpoints == w.l.opts.Checkpoints.Path
-	if w.heads, err = readHeads(v.Checkpoints); err != nil {
-		return err
-	}
-	if err := w.heads.skip(k.accepted); err != nil {
+	if w.heads, err = readHeads(v.Checkpoints, k.accepted); err != nil {
 		return err
 	}
 	if err := w.begin(k.stub); err != nil {
