@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/server/agent"
@@ -196,27 +197,29 @@ func TestConcurrentResumesOneWins(t *testing.T) {
 }
 
 func TestUnknownOutcomeIsDecidedByAPerson(t *testing.T) {
-	for _, granted := range []bool{true, false} {
-		c := &counter{spec: tool.Spec{Name: "t", Description: "d"}}
-		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"t","args":{}}]},{"text":"end: {{lastTool}}"}]}`, c)))
-		hang(c)
-		h := r.start(run.StartRequest{Owner: "a"})
-		waitFor(t, func() bool { return c.count() == 1 })
-		r.close()
-		c.succeed()
-		r.open()
-		if _, err := r.engine.Recover(t.Context()); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		for _, granted := range []bool{true, false} {
+			c := &counter{spec: tool.Spec{Name: "t", Description: "d"}}
+			r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"t","args":{}}]},{"text":"end: {{lastTool}}"}]}`, c)))
+			hang(c)
+			h := r.start(run.StartRequest{Owner: "a"})
+			waitFor(t, func() bool { return c.count() == 1 })
+			r.close()
+			c.succeed()
+			r.open()
+			if _, err := r.engine.Recover(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s := r.settled(h.ID)
+			res := resume(t, r, h.ID, run.Decision{ToolCallID: s.PendingApprovals[0].ToolCallID, Granted: granted, Again: granted})
+			if res.Status != store.Completed {
+				t.Errorf("granted %v: %s %+v", granted, res.Status, res.Error)
+			}
+			if granted && (c.count() != 2 || c.keys[0] != c.keys[1]) || !granted && (c.count() != 1 || !strings.Contains(string(res.Output), "unknown")) {
+				t.Errorf("granted %v: keys %q, output %s", granted, c.keys, res.Output)
+			}
 		}
-		s := r.settled(h.ID)
-		res := resume(t, r, h.ID, run.Decision{ToolCallID: s.PendingApprovals[0].ToolCallID, Granted: granted, Again: granted})
-		if res.Status != store.Completed {
-			t.Errorf("granted %v: %s %+v", granted, res.Status, res.Error)
-		}
-		if granted && (c.count() != 2 || c.keys[0] != c.keys[1]) || !granted && (c.count() != 1 || !strings.Contains(string(res.Output), "unknown")) {
-			t.Errorf("granted %v: keys %q, output %s", granted, c.keys, res.Output)
-		}
-	}
+	})
 }
 
 func TestPolicyOrder(t *testing.T) {
@@ -251,32 +254,34 @@ func TestPolicyOrder(t *testing.T) {
 
 // TestExpiry: what nobody decides in time is denied, also when the server was down meanwhile.
 func TestExpiry(t *testing.T) {
-	for _, restart := range []bool{false, true} {
-		register, count := gatedAgent(t, `{"name":"a","args":{}}`)
-		expires := 100 * time.Millisecond
-		r := newRig(t, func(r *rig) []agent.Registration {
-			regs := register(r)
-			regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Expires: expires}}
-			return regs
-		})
-		res, _ := r.run("a", "go")
-		id := res.State.ID
-		if p := res.State.PendingApprovals; res.Status != store.Awaiting || len(p) != 1 || p[0].ExpiresAt == "" {
-			t.Fatalf("parked: %s %+v", res.Status, p)
+	synctest.Test(t, func(t *testing.T) {
+		for _, restart := range []bool{false, true} {
+			register, count := gatedAgent(t, `{"name":"a","args":{}}`)
+			expires := 100 * time.Millisecond
+			r := newRig(t, func(r *rig) []agent.Registration {
+				regs := register(r)
+				regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Expires: expires}}
+				return regs
+			})
+			res, _ := r.run("a", "go")
+			id := res.State.ID
+			if p := res.State.PendingApprovals; res.Status != store.Awaiting || len(p) != 1 || p[0].ExpiresAt == "" {
+				t.Fatalf("parked: %s %+v", res.Status, p)
+			}
+			if restart {
+				r.restart()
+			}
+			waitFor(t, func() bool { s, err := r.engine.Find(t.Context(), id); return err == nil && s.Status.Terminal() })
+			snap, err := r.engine.Snapshot(t.Context(), id)
+			r.events("a", id)
+			var stored []event.Event                                                      // on a slow machine, it expires before the restart
+			r.engine.Replay(t.Context(), id, event.RunView, 0, func(e *hub.Entry) error { //nolint:errcheck // then it is not there
+				stored = append(stored, event.Event{Type: e.Type, Payload: e.Payload})
+				return nil
+			})
+			if err != nil || snap.Status != store.Completed || count["a"].count() != 0 || !contains(stored, event.ApprovalDenied, "nobody decided before") {
+				t.Errorf("after its time: %s with %d executions, %v", snap.Status, count["a"].count(), err)
+			}
 		}
-		if restart {
-			r.restart()
-		}
-		waitFor(t, func() bool { s, err := r.engine.Find(t.Context(), id); return err == nil && s.Status.Terminal() })
-		snap, err := r.engine.Snapshot(t.Context(), id)
-		r.events("a", id)
-		var stored []event.Event                                                      // on a slow machine, it expires before the restart
-		r.engine.Replay(t.Context(), id, event.RunView, 0, func(e *hub.Entry) error { //nolint:errcheck // then it is not there
-			stored = append(stored, event.Event{Type: e.Type, Payload: e.Payload})
-			return nil
-		})
-		if err != nil || snap.Status != store.Completed || count["a"].count() != 0 || !contains(stored, event.ApprovalDenied, "nobody decided before") {
-			t.Errorf("after its time: %s with %d executions, %v", snap.Status, count["a"].count(), err)
-		}
-	}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"agentd/server/agent"
 	"agentd/server/event"
@@ -120,17 +121,19 @@ func TestEditedSpelling(t *testing.T) {
 
 // TestEditedCallIsNotMade edits a call that an earlier process had begun, and that recovery may make again.
 func TestEditedCallIsNotMade(t *testing.T) {
-	c := &counter{spec: tool.Spec{Name: "a", Description: "d", Idempotent: true}}
-	hang(c)
-	r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"a","args":{"x":1}}]},{"text":"end: {{lastTool}}"}]}`, c)))
-	h := r.start(run.StartRequest{Owner: "a"})
-	waitFor(t, func() bool { return c.count() == 1 })
-	r.edit(edits["the message"])
-	r.settled(h.ID)
-	res, err := r.engine.Result(t.Context(), h.ID)
-	if err != nil || res.Status != store.Completed || !strings.Contains(string(res.Output), "was changed") || c.count() != 1 || r.engine.Altered() != 1 {
-		t.Errorf("%s %s, %v after %d calls with %d alarms, want completed, told of the change, with the call of before alone", res.Status, res.Output, err, c.count(), r.engine.Altered())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{spec: tool.Spec{Name: "a", Description: "d", Idempotent: true}}
+		hang(c)
+		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"a","args":{"x":1}}]},{"text":"end: {{lastTool}}"}]}`, c)))
+		h := r.start(run.StartRequest{Owner: "a"})
+		waitFor(t, func() bool { return c.count() == 1 })
+		r.edit(edits["the message"])
+		r.settled(h.ID)
+		res, err := r.engine.Result(t.Context(), h.ID)
+		if err != nil || res.Status != store.Completed || !strings.Contains(string(res.Output), "was changed") || c.count() != 1 || r.engine.Altered() != 1 {
+			t.Errorf("%s %s, %v after %d calls with %d alarms, want completed, told of the change, with the call of before alone", res.Status, res.Output, err, c.count(), r.engine.Altered())
+		}
+	})
 }
 
 // TestEditedChildCall edits the copy of a child's approval that its parent shows, and the call of the child itself.
@@ -246,26 +249,28 @@ func TestChangesAreRefused(t *testing.T) {
 
 // TestChangedCallAfterACrash: a call that was changed and of unknown outcome is shown, and made again, as it was changed.
 func TestChangedCallAfterACrash(t *testing.T) {
-	make, c, made := editable(t, agent.Gate{Always: true, Edit: true})
-	record := c.execute
-	hang(c)
-	r := newRig(t, make)
-	res, _ := r.run("a", "go")
-	id, call := res.State.ID, res.State.PendingApprovals[0].ToolCallID
-	if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call, Granted: true, Args: []byte(`{"x":2}`)}}, "tester", nil); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, func() bool { return c.count() == 1 })
-	r.crash()
-	c.execute = record
-	if st := r.settled(id); st.Status != store.Awaiting || string(st.PendingApprovals[0].Args) != `{"x":2}` {
-		t.Fatalf("after the crash: %s %+v, want it to wait with {\"x\":2}", st.Status, st.PendingApprovals)
-	}
-	if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call, Granted: true, Again: true, Args: []byte(`{"x":3}`)}}, "tester", nil); !fault.Is(err, fault.EditRefused) {
-		t.Errorf("another change = %v, want edit-refused", err)
-	}
-	res = resume(t, r, id, run.Decision{ToolCallID: call, Granted: true, Again: true})
-	if res.Status != store.Completed || len(*made) != 1 || (*made)[0] != `{"x":2}` {
-		t.Errorf("%s %+v with the calls %v, want one with {\"x\":2}", res.Status, res.Error, *made)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		make, c, made := editable(t, agent.Gate{Always: true, Edit: true})
+		record := c.execute
+		hang(c)
+		r := newRig(t, make)
+		res, _ := r.run("a", "go")
+		id, call := res.State.ID, res.State.PendingApprovals[0].ToolCallID
+		if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call, Granted: true, Args: []byte(`{"x":2}`)}}, "tester", nil); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, func() bool { return c.count() == 1 })
+		r.crash()
+		c.execute = record
+		if st := r.settled(id); st.Status != store.Awaiting || string(st.PendingApprovals[0].Args) != `{"x":2}` {
+			t.Fatalf("after the crash: %s %+v, want it to wait with {\"x\":2}", st.Status, st.PendingApprovals)
+		}
+		if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{{ToolCallID: call, Granted: true, Again: true, Args: []byte(`{"x":3}`)}}, "tester", nil); !fault.Is(err, fault.EditRefused) {
+			t.Errorf("another change = %v, want edit-refused", err)
+		}
+		res = resume(t, r, id, run.Decision{ToolCallID: call, Granted: true, Again: true})
+		if res.Status != store.Completed || len(*made) != 1 || (*made)[0] != `{"x":2}` {
+			t.Errorf("%s %+v with the calls %v, want one with {\"x\":2}", res.Status, res.Error, *made)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/server/agent"
@@ -272,48 +273,50 @@ func TestAgentThatChangesUnderARunningRun(t *testing.T) {
 			for _, family := range []string{"", ", of a child", ", of a child that its parent does not know any more"} {
 				t.Run(maker+" to "+next+family, func(t *testing.T) {
 					t.Parallel()
-					reached := make(chan struct{}, 1)
-					now := interrupted(t, func() { reached <- struct{}{} })[maker]
-					then := kinds(t, "a", &counter{spec: tool.Spec{Name: "pay", Description: "d"}})[next]
-					root := "a"
-					if family != "" {
-						root, now, then = "desk", subAgent(t, true, now...), subAgent(t, !strings.HasSuffix(family, "any more"), then...)
-					}
-					r := changing(t, &now)
-					h := r.start(run.StartRequest{Owner: root})
-					<-reached
-					id := h.ID
-					if family != "" {
-						kids, _, err := r.engine.List(t.Context(), store.RunFilter{Parent: h.Number, Limit: 1})
-						if err != nil || len(kids) != 1 {
-							t.Fatalf("List = %v, %v; want the child", kids, err)
+					synctest.Test(t, func(t *testing.T) {
+						reached := make(chan struct{}, 1)
+						now := interrupted(t, func() { reached <- struct{}{} })[maker]
+						then := kinds(t, "a", &counter{spec: tool.Spec{Name: "pay", Description: "d"}})[next]
+						root := "a"
+						if family != "" {
+							root, now, then = "desk", subAgent(t, true, now...), subAgent(t, !strings.HasSuffix(family, "any more"), then...)
 						}
-						id = kids[0].RunID
-					}
-					now = then
-					r.crash()
-					rootSaid := r.settled(h.ID)
-					s, err := r.engine.Snapshot(t.Context(), id)
-					if err != nil {
-						t.Fatal(err)
-					}
-					on := slices.Contains(goesOn[maker], next) && !strings.HasSuffix(family, "any more")
-					if maker == "llm in a tool" && !on { // the call may have had its effect, so a person settles it first
-						if rootSaid.Status != store.Awaiting || s.Status != store.Awaiting || s.Error == nil || rootSaid.PendingApprovals[0].Reason != "outcome-unknown" {
-							t.Errorf("the run is %s %+v and its root %s, want both to wait for a person", s.Status, s.Error, rootSaid.Status)
+						r := changing(t, &now)
+						h := r.start(run.StartRequest{Owner: root})
+						<-reached
+						id := h.ID
+						if family != "" {
+							kids, _, err := r.engine.List(t.Context(), store.RunFilter{Parent: h.Number, Limit: 1})
+							if err != nil || len(kids) != 1 {
+								t.Fatalf("List = %v, %v; want the child", kids, err)
+							}
+							id = kids[0].RunID
 						}
-						resume(t, r, h.ID, decisions(r, h.ID, false)...)
-						rootSaid = r.settled(h.ID)
-						s, _ = r.engine.Snapshot(t.Context(), id)
-					}
-					switch {
-					case on && s.Status != store.Completed && s.Status != store.Awaiting:
-						t.Errorf("the run is %s %+v, want it to go on", s.Status, s.Error)
-					case !on && (s.Status != store.Failed || s.Error.Code != "server-restarted"):
-						t.Errorf("the run is %s %+v, want failed: server-restarted", s.Status, s.Error)
-					case family != "" && rootSaid.Status != store.Completed && rootSaid.Status != s.Status:
-						t.Errorf("its parent is %s %+v, want it to have gone on", rootSaid.Status, rootSaid.Error)
-					}
+						now = then
+						r.crash()
+						rootSaid := r.settled(h.ID)
+						s, err := r.engine.Snapshot(t.Context(), id)
+						if err != nil {
+							t.Fatal(err)
+						}
+						on := slices.Contains(goesOn[maker], next) && !strings.HasSuffix(family, "any more")
+						if maker == "llm in a tool" && !on { // the call may have had its effect, so a person settles it first
+							if rootSaid.Status != store.Awaiting || s.Status != store.Awaiting || s.Error == nil || rootSaid.PendingApprovals[0].Reason != "outcome-unknown" {
+								t.Errorf("the run is %s %+v and its root %s, want both to wait for a person", s.Status, s.Error, rootSaid.Status)
+							}
+							resume(t, r, h.ID, decisions(r, h.ID, false)...)
+							rootSaid = r.settled(h.ID)
+							s, _ = r.engine.Snapshot(t.Context(), id)
+						}
+						switch {
+						case on && s.Status != store.Completed && s.Status != store.Awaiting:
+							t.Errorf("the run is %s %+v, want it to go on", s.Status, s.Error)
+						case !on && (s.Status != store.Failed || s.Error.Code != "server-restarted"):
+							t.Errorf("the run is %s %+v, want failed: server-restarted", s.Status, s.Error)
+						case family != "" && rootSaid.Status != store.Completed && rootSaid.Status != s.Status:
+							t.Errorf("its parent is %s %+v, want it to have gone on", rootSaid.Status, rootSaid.Error)
+						}
+					})
 				})
 			}
 		}

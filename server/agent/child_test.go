@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"agentd/server/agent"
 	"agentd/server/event"
@@ -292,28 +293,30 @@ func TestAbortOfAParkedChain(t *testing.T) {
 // TestAbortReachesARunningChild: the grandchild's own tool aborts the root, hard or with a drain. A hard abort cancels
 // the tool; a drain lets it finish, and nobody begins a further step.
 func TestAbortReachesARunningChild(t *testing.T) {
-	for _, drain := range []bool{false, true} {
-		register, pay := chain(t, func(_, _, payer *agent.LLM) { payer.Policy = agent.Policy{} })
-		r := newRig(t, register)
-		root := make(chan string, 1)
-		var cancelled bool
-		pay.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
-			r.engine.Abort(ended(), <-root, run.AbortOptions{Drain: drain})
-			cancelled = ctx.Err() != nil
-			return tool.JSON("paid")
-		}
-		h := r.start(run.StartRequest{Owner: "desk", Input: json.RawMessage(`"pay"`)})
-		root <- h.ID
-		res := r.wait(h)
-		waitFor(t, func() bool { return r.engine.Moving() == 0 })
-		if res.Status != store.Aborted || cancelled == drain || len(res.State.Steps) != 1 {
-			t.Errorf("drain %v: %s after %d steps, the tool cancelled: %v", drain, res.Status, len(res.State.Steps), cancelled)
-		}
-		r.events("desk", h.ID)
-		for _, m := range res.State.Messages {
-			if m.Role == message.Tool && !strings.Contains(m.Content.Text, "was aborted") {
-				t.Errorf("drain %v: the root's model would be told %q", drain, m.Content.Text)
+	synctest.Test(t, func(t *testing.T) {
+		for _, drain := range []bool{false, true} {
+			register, pay := chain(t, func(_, _, payer *agent.LLM) { payer.Policy = agent.Policy{} })
+			r := newRig(t, register)
+			root := make(chan string, 1)
+			var cancelled bool
+			pay.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+				r.engine.Abort(ended(), <-root, run.AbortOptions{Drain: drain})
+				cancelled = ctx.Err() != nil
+				return tool.JSON("paid")
+			}
+			h := r.start(run.StartRequest{Owner: "desk", Input: json.RawMessage(`"pay"`)})
+			root <- h.ID
+			res := r.wait(h)
+			waitFor(t, func() bool { return r.engine.Moving() == 0 })
+			if res.Status != store.Aborted || cancelled == drain || len(res.State.Steps) != 1 {
+				t.Errorf("drain %v: %s after %d steps, the tool cancelled: %v", drain, res.Status, len(res.State.Steps), cancelled)
+			}
+			r.events("desk", h.ID)
+			for _, m := range res.State.Messages {
+				if m.Role == message.Tool && !strings.Contains(m.Content.Text, "was aborted") {
+					t.Errorf("drain %v: the root's model would be told %q", drain, m.Content.Text)
+				}
 			}
 		}
-	}
+	})
 }

@@ -40,7 +40,7 @@ func TestAbort(t *testing.T) {
 		{"model call", `{"turns":[{"text":"x","chunkSize":1,"delayMs":60000}]}`},
 		{"tool", `{"turns":[{"toolCalls":[{"name":"stuck","args":{}}]}]}`},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.name, bubble(func(t *testing.T) {
 			r := newRig(t, single(llm(t, tc.script, stuck)))
 			before := stuck.count()
 			h := r.start(run.StartRequest{Owner: "a"})
@@ -62,7 +62,7 @@ func TestAbort(t *testing.T) {
 			if again, err := r.engine.Abort(t.Context(), h.ID, run.AbortOptions{}); again != store.Aborted || err != nil {
 				t.Errorf("second Abort = %s, %v", again, err)
 			}
-		})
+		}))
 	}
 	r := newRig(t, single(llm(t, `{"turns":[{"text":"x"}]}`)))
 	if _, err := r.engine.Abort(t.Context(), "none", run.AbortOptions{}); !fault.Is(err, fault.RunNotFound) {
@@ -157,7 +157,7 @@ func TestRecovery(t *testing.T) {
 		{"side effect told as unknown", tool.Spec{OnUnknownOutcome: tool.ReportError}, false, 1, store.Completed, `outcome of this call is unknown`},
 		{"agent that must not go on", tool.Spec{SideEffect: tool.ReadOnly}, true, 1, store.Failed, `server-restarted`},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.name, bubble(func(t *testing.T) {
 			tc.spec.Name, tc.spec.Description = "t", "d"
 			c := &counter{spec: tc.spec}
 			var hang atomic.Bool
@@ -196,7 +196,7 @@ func TestRecovery(t *testing.T) {
 			if n := r.restart(); n != 0 {
 				t.Errorf("a second restart took up %d runs", n)
 			}
-		})
+		}))
 	}
 }
 
@@ -255,26 +255,28 @@ func TestHeldRunOfASessionThatHasGoneOn(t *testing.T) {
 }
 
 func TestCrashLoopEnds(t *testing.T) {
-	r := newRig(t, single(llm(t, `{"turns":[{"text":"x","delayMs":60000}]}`)))
-	h := r.start(run.StartRequest{Owner: "a"})
-	going := func() bool { return len(r.events("a", h.ID)) > 0 }
-	for range 5 { // stops in good order are not its fault
-		if n := r.restart(); n != 1 {
-			t.Fatalf("restart took up %d runs, want 1", n)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, single(llm(t, `{"turns":[{"text":"x","delayMs":60000}]}`)))
+		h := r.start(run.StartRequest{Owner: "a"})
+		going := func() bool { return len(r.events("a", h.ID)) > 0 }
+		for range 5 { // stops in good order are not its fault
+			if n := r.restart(); n != 1 {
+				t.Fatalf("restart took up %d runs, want 1", n)
+			}
+			waitFor(t, going)
 		}
-		waitFor(t, going)
-	}
-	for range 3 {
-		if n := r.crash(); n != 1 {
-			t.Fatalf("the start after a crash took up %d runs, want 1", n)
+		for range 3 {
+			if n := r.crash(); n != 1 {
+				t.Fatalf("the start after a crash took up %d runs, want 1", n)
+			}
+			waitFor(t, going)
 		}
-		waitFor(t, going)
-	}
-	r.crash()
-	if s := r.settled(h.ID); s.Status != store.Failed || s.Error.Code != "crash-loop" {
-		t.Errorf("after the fourth crash: %s %+v, want failed with crash-loop", s.Status, s.Error)
-	}
-	r.checkNumbers(h.ID)
+		r.crash()
+		if s := r.settled(h.ID); s.Status != store.Failed || s.Error.Code != "crash-loop" {
+			t.Errorf("after the fourth crash: %s %+v, want failed with crash-loop", s.Status, s.Error)
+		}
+		r.checkNumbers(h.ID)
+	})
 }
 
 func TestOpaqueAgents(t *testing.T) {

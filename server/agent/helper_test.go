@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/server/agent"
@@ -156,13 +157,17 @@ func (r *rig) events(agentID, runID string) []event.Event {
 		stored = e.Pos.Seq
 		return nil
 	})
-	var ring []*hub.Entry
-	waitFor(r.t, func() bool { // what is stored is published a moment later
-		var sub *hub.Sub
-		sub, ring = r.hub.Subscribe(event.OfAgentRun(agentID, runID).String(), 1)
-		sub.Close()
-		return len(ring) == 0 || ring[len(ring)-1].Pos.Seq >= stored
-	})
+	sub, ring := r.hub.Subscribe(event.OfAgentRun(agentID, runID).String(), 1<<20)
+	defer sub.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+	defer cancel()
+	for len(ring) > 0 && ring[len(ring)-1].Pos.Seq < stored { // what is stored is published a moment later
+		more, err := sub.Next(ctx)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		ring = append(ring, more...)
+	}
 	var durable []*hub.Entry
 	var all []event.Event
 	for _, e := range ring {
@@ -317,11 +322,19 @@ func (c *counter) succeed() {
 	c.execute = nil
 }
 
+// waitFor lets a bubble come to rest, again after each moment of its time, until ok is true.
 func waitFor(t testing.TB, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen")
+	for range 1000 {
+		if synctest.Wait(); ok() {
+			return
 		}
+		<-time.After(10 * time.Millisecond)
 	}
+	t.Fatal("it did not happen")
+}
+
+// bubble runs a test in a bubble of its own.
+func bubble(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
 }

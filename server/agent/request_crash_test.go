@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"agentd/server/agent"
 	"agentd/server/run"
@@ -44,7 +45,7 @@ func TestInterruptedAsker(t *testing.T) {
 		{"requests after the last checkpoint are made again", []turn{stuck(asks("1", "c")), asks("", "c"), answers("x")}, nil,
 			`c pay {"to":"c<"} why c`, []run.Decision{grant("c")}, "from 1 c=true"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.name, bubble(func(t *testing.T) {
 			r, a := newAsker(t, tc.turns...)
 			h := r.start(run.StartRequest{Owner: "a"})
 			calls := 1
@@ -75,37 +76,39 @@ func TestInterruptedAsker(t *testing.T) {
 			if n := r.restart(); n != 0 {
 				t.Errorf("a last restart took up %d runs", n)
 			}
-		})
+		}))
 	}
 }
 
 // TestUnknownTwice: a grant of several that is repeated after a crash, and interrupted again.
 func TestUnknownTwice(t *testing.T) {
-	r, a := newAsker(t, asks("1", "c", "d"), stuck(nil), stuck(nil), answers("x"))
-	res, _ := r.run("a", "")
-	id := res.State.ID
-	for n := range 2 {
-		for _, c := range []string{"c", "d"} { // one by one, so the first is undelivered while the other waits
-			if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{again(c)}, "tester", nil); err != nil {
-				t.Fatal(err)
-			}
-			if c == "c" {
-				if s := r.settled(id); len(s.PendingApprovals) != 1 {
-					t.Fatalf("after one grant, the run waits for %s", waitingFor(s.PendingApprovals))
+	synctest.Test(t, func(t *testing.T) {
+		r, a := newAsker(t, asks("1", "c", "d"), stuck(nil), stuck(nil), answers("x"))
+		res, _ := r.run("a", "")
+		id := res.State.ID
+		for n := range 2 {
+			for _, c := range []string{"c", "d"} { // one by one, so the first is undelivered while the other waits
+				if _, _, err := r.engine.Resume(t.Context(), id, []run.Decision{again(c)}, "tester", nil); err != nil {
+					t.Fatal(err)
 				}
-				r.restart()
+				if c == "c" {
+					if s := r.settled(id); len(s.PendingApprovals) != 1 {
+						t.Fatalf("after one grant, the run waits for %s", waitingFor(s.PendingApprovals))
+					}
+					r.restart()
+				}
+			}
+			waitFor(t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.told) == n+2 })
+			r.restart()
+			if s := r.settled(id); s.Status != store.Awaiting || waitingFor(s.PendingApprovals) != `c pay {"to":"c<"} outcome-unknown, d pay {"to":"d<"} outcome-unknown` {
+				t.Fatalf("after %d interruptions: %s, %s", n+1, s.Status, waitingFor(s.PendingApprovals))
 			}
 		}
-		waitFor(t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.told) == n+2 })
-		r.restart()
-		if s := r.settled(id); s.Status != store.Awaiting || waitingFor(s.PendingApprovals) != `c pay {"to":"c<"} outcome-unknown, d pay {"to":"d<"} outcome-unknown` {
-			t.Fatalf("after %d interruptions: %s, %s", n+1, s.Status, waitingFor(s.PendingApprovals))
+		res = resume(t, r, id, deny("d", "enough"), again("c"))
+		if res.Status != store.Completed || !strings.HasPrefix(a.last(), "from 1 c=true d=false (The outcome of this call is unknown") {
+			t.Errorf("in the end: %s %+v, told %q", res.Status, res.Error, a.last())
 		}
-	}
-	res = resume(t, r, id, deny("d", "enough"), again("c"))
-	if res.Status != store.Completed || !strings.HasPrefix(a.last(), "from 1 c=true d=false (The outcome of this call is unknown") {
-		t.Errorf("in the end: %s %+v, told %q", res.Status, res.Error, a.last())
-	}
+	})
 }
 
 // TestCrashAtEveryStepOfARequest is the fault table of a run whose agent asks: see TestCrashAtEveryStep. The effects

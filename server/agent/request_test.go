@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"agentd/server/agent"
 	"agentd/server/event"
@@ -312,48 +313,50 @@ func TestAbortOfARunThatAsked(t *testing.T) {
 
 // TestSubAgentAsks: the approvals of an opaque child show up at its parent.
 func TestSubAgentAsks(t *testing.T) {
-	for _, interrupted := range []bool{false, true} {
-		a := &asker{turns: []turn{asks("1", "c", "d"), answers("paid")}}
-		if interrupted {
-			a.turns = []turn{a.turns[0], stuck(nil), a.turns[1]}
-		}
-		l := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"subagent_a","args":{"input":"pay"}}]},{"text":"end: {{lastTool}}"}]}`, agent.SubAgentTool("a", ""))
-		r := newRig(t, func(*rig) []agent.Registration {
-			return []agent.Registration{{ID: "boss", LLM: l}, {ID: "a", Agent: a.agent("a")}}
-		})
-		res, _ := r.run("boss", "go")
-		id := res.State.ID
-		decide := func(on ...string) {
-			t.Helper()
-			s := r.settled(id)
-			if s.Status != store.Awaiting {
-				t.Fatalf("the run is %s %+v, want it to wait", s.Status, s.Error)
+	synctest.Test(t, func(t *testing.T) {
+		for _, interrupted := range []bool{false, true} {
+			a := &asker{turns: []turn{asks("1", "c", "d"), answers("paid")}}
+			if interrupted {
+				a.turns = []turn{a.turns[0], stuck(nil), a.turns[1]}
 			}
-			var words []run.Decision
-			for _, p := range s.PendingApprovals {
-				for _, c := range on {
-					if p.ToolCallID == c && p.SubRunToolCallID != "" {
-						words = append(words, run.Decision{ToolCallID: c, SubRunToolCallID: p.SubRunToolCallID, Granted: true, Again: p.MayHaveHappened()})
+			l := llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"subagent_a","args":{"input":"pay"}}]},{"text":"end: {{lastTool}}"}]}`, agent.SubAgentTool("a", ""))
+			r := newRig(t, func(*rig) []agent.Registration {
+				return []agent.Registration{{ID: "boss", LLM: l}, {ID: "a", Agent: a.agent("a")}}
+			})
+			res, _ := r.run("boss", "go")
+			id := res.State.ID
+			decide := func(on ...string) {
+				t.Helper()
+				s := r.settled(id)
+				if s.Status != store.Awaiting {
+					t.Fatalf("the run is %s %+v, want it to wait", s.Status, s.Error)
+				}
+				var words []run.Decision
+				for _, p := range s.PendingApprovals {
+					for _, c := range on {
+						if p.ToolCallID == c && p.SubRunToolCallID != "" {
+							words = append(words, run.Decision{ToolCallID: c, SubRunToolCallID: p.SubRunToolCallID, Granted: true, Again: p.MayHaveHappened()})
+						}
 					}
 				}
+				if _, unmatched, err := r.engine.Resume(t.Context(), id, words, "tester", nil); err != nil || len(unmatched) > 0 || len(words) != len(on) {
+					t.Fatalf("Resume(%v) = %v unmatched, %v; pending %+v", words, unmatched, err, s.PendingApprovals)
+				}
 			}
-			if _, unmatched, err := r.engine.Resume(t.Context(), id, words, "tester", nil); err != nil || len(unmatched) > 0 || len(words) != len(on) {
-				t.Fatalf("Resume(%v) = %v unmatched, %v; pending %+v", words, unmatched, err, s.PendingApprovals)
+			decide("d")
+			decide("c")
+			if interrupted {
+				waitFor(t, func() bool { return a.last() == "from 1 c=true d=true" })
+				r.restart()
+				decide("c", "d")
 			}
+			s := r.settled(id)
+			if last := s.State.Messages[len(s.State.Messages)-1]; s.Status != store.Completed || last.Content.String() != "end: paid" || a.last() != "from 1 c=true d=true" {
+				t.Errorf("interrupted %v: %s %+v %+v, told %q", interrupted, s.Status, s.Error, last, a.told)
+			}
+			r.checkNumbers(id)
 		}
-		decide("d")
-		decide("c")
-		if interrupted {
-			waitFor(t, func() bool { return a.last() == "from 1 c=true d=true" })
-			r.restart()
-			decide("c", "d")
-		}
-		s := r.settled(id)
-		if last := s.State.Messages[len(s.State.Messages)-1]; s.Status != store.Completed || last.Content.String() != "end: paid" || a.last() != "from 1 c=true d=true" {
-			t.Errorf("interrupted %v: %s %+v %+v, told %q", interrupted, s.Status, s.Error, last, a.told)
-		}
-		r.checkNumbers(id)
-	}
+	})
 }
 
 func TestAskingAfterTheRunHasGoneOn(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/server/agent"
@@ -93,40 +94,42 @@ func TestProgressIsNoCrashLoop(t *testing.T) {
 
 // Runs that a crash has interrupted twice go on one by one, so that the one that is to blame can be told from the others.
 func TestSuspectsAreTriedOneByOne(t *testing.T) {
-	var moving, most atomic.Int32
-	var free atomic.Bool
-	look := tool.Func(tool.Spec{Name: "look", Description: "d", SideEffect: tool.ReadOnly}, func(ctx context.Context, _ tool.Call) (tool.Result, error) {
-		if !free.Load() {
-			moving.Add(1)
-			<-ctx.Done()
-			return tool.Result{}, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		var moving, most atomic.Int32
+		var free atomic.Bool
+		look := tool.Func(tool.Spec{Name: "look", Description: "d", SideEffect: tool.ReadOnly}, func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+			if !free.Load() {
+				moving.Add(1)
+				<-ctx.Done()
+				return tool.Result{}, ctx.Err()
+			}
+			most.Store(max(most.Load(), moving.Add(1)))
+			defer moving.Add(-1)
+			<-time.After(5 * time.Millisecond)
+			return tool.JSON("seen")
+		})
+		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"look","args":{}}]},{"text":"done"}]}`, look)))
+		var ids []string
+		for range 10 {
+			ids = append(ids, r.start(run.StartRequest{Owner: "a"}).ID)
 		}
-		most.Store(max(most.Load(), moving.Add(1)))
-		defer moving.Add(-1)
-		<-time.After(5 * time.Millisecond)
-		return tool.JSON("seen")
+		waitFor(t, func() bool { return moving.Load() == 10 })
+		r.crash()
+		waitFor(t, func() bool { return moving.Load() == 20 })
+		free.Store(true)
+		moving.Store(0)
+		if n := r.crash(); n != 10 {
+			t.Fatalf("the second crash left %d runs", n)
+		}
+		for _, id := range ids {
+			if s := r.settled(id); s.Status != store.Completed {
+				t.Errorf("a run is %s %+v", s.Status, s.Error)
+			}
+		}
+		if most.Load() != 1 {
+			t.Errorf("%d suspects moved at once, want 1", most.Load())
+		}
 	})
-	r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"look","args":{}}]},{"text":"done"}]}`, look)))
-	var ids []string
-	for range 10 {
-		ids = append(ids, r.start(run.StartRequest{Owner: "a"}).ID)
-	}
-	waitFor(t, func() bool { return moving.Load() == 10 })
-	r.crash()
-	waitFor(t, func() bool { return moving.Load() == 20 })
-	free.Store(true)
-	moving.Store(0)
-	if n := r.crash(); n != 10 {
-		t.Fatalf("the second crash left %d runs", n)
-	}
-	for _, id := range ids {
-		if s := r.settled(id); s.Status != store.Completed {
-			t.Errorf("a run is %s %+v", s.Status, s.Error)
-		}
-	}
-	if most.Load() != 1 {
-		t.Errorf("%d suspects moved at once, want 1", most.Load())
-	}
 }
 
 // A suspect that waits for its trial can be aborted, and does not count its own interruptions while it waits.

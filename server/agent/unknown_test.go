@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentd/server/agent"
@@ -33,7 +34,7 @@ func TestUnknownOutcomeNeedsLeave(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.name, bubble(func(t *testing.T) {
 			pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
 			hang(pay)
 			r := newRig(t, tc.make(pay))
@@ -61,7 +62,7 @@ func TestUnknownOutcomeNeedsLeave(t *testing.T) {
 			if res := resume(t, r, h.ID, leave); res.Status != store.Completed || pay.count() != 2 {
 				t.Errorf("after leave was given: %s %+v with %d calls, want completed with two", res.Status, res.Error, pay.count())
 			}
-		})
+		}))
 	}
 }
 
@@ -129,29 +130,31 @@ func TestTimeOutOfATool(t *testing.T) {
 // TestAbortWithACallInFlight: what the call has done stays a question, however the run was aborted, and the run ends when
 // that is answered.
 func TestAbortWithACallInFlight(t *testing.T) {
-	for _, opts := range []run.AbortOptions{{}, {NoWait: true}, {OnPending: "hold"}, {OnPending: "fail", NoWait: true}} {
-		pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
-		hang(pay)
-		r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"pay","args":{}}]},{"text":"never"}]}`, pay)))
-		h := r.start(run.StartRequest{Owner: "a"})
-		waitFor(t, func() bool { return pay.count() == 1 })
-		if _, err := r.engine.Abort(t.Context(), h.ID, opts); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		for _, opts := range []run.AbortOptions{{}, {NoWait: true}, {OnPending: "hold"}, {OnPending: "fail", NoWait: true}} {
+			pay := &counter{spec: tool.Spec{Name: "pay", Description: "d"}}
+			hang(pay)
+			r := newRig(t, single(llm(t, `{"turns":[{"when":{"step":0},"toolCalls":[{"name":"pay","args":{}}]},{"text":"never"}]}`, pay)))
+			h := r.start(run.StartRequest{Owner: "a"})
+			waitFor(t, func() bool { return pay.count() == 1 })
+			if _, err := r.engine.Abort(t.Context(), h.ID, opts); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, func() bool { s := r.settled(h.ID); return s.Status == store.Awaiting && s.Error != nil })
+			s := r.settled(h.ID)
+			waiting, err := r.engine.Approvals(t.Context(), nil)
+			if len(s.PendingApprovals) != 1 || !s.PendingApprovals[0].MayHaveHappened() || s.Error.Code != "run-aborted" || len(waiting) != 1 || err != nil {
+				t.Fatalf("%+v: %s %+v waits for %+v", opts, s.Status, s.Error, s.PendingApprovals)
+			}
+			if _, _, err := r.engine.Resume(t.Context(), h.ID, []run.Decision{{ToolCallID: s.PendingApprovals[0].ToolCallID, Reason: "seen"}}, "ann", nil); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, func() bool { return r.settled(h.ID).Status.Terminal() })
+			text, _ := json.Marshal(r.settled(h.ID).State.Messages)
+			if !strings.Contains(string(text), "The outcome of this call is unknown") || pay.count() != 1 {
+				t.Errorf("%+v: %d calls, and the transcript is %s", opts, pay.count(), text)
+			}
+			r.checkNumbers(h.ID)
 		}
-		waitFor(t, func() bool { s := r.settled(h.ID); return s.Status == store.Awaiting && s.Error != nil })
-		s := r.settled(h.ID)
-		waiting, err := r.engine.Approvals(t.Context(), nil)
-		if len(s.PendingApprovals) != 1 || !s.PendingApprovals[0].MayHaveHappened() || s.Error.Code != "run-aborted" || len(waiting) != 1 || err != nil {
-			t.Fatalf("%+v: %s %+v waits for %+v", opts, s.Status, s.Error, s.PendingApprovals)
-		}
-		if _, _, err := r.engine.Resume(t.Context(), h.ID, []run.Decision{{ToolCallID: s.PendingApprovals[0].ToolCallID, Reason: "seen"}}, "ann", nil); err != nil {
-			t.Fatal(err)
-		}
-		waitFor(t, func() bool { return r.settled(h.ID).Status.Terminal() })
-		text, _ := json.Marshal(r.settled(h.ID).State.Messages)
-		if !strings.Contains(string(text), "The outcome of this call is unknown") || pay.count() != 1 {
-			t.Errorf("%+v: %d calls, and the transcript is %s", opts, pay.count(), text)
-		}
-		r.checkNumbers(h.ID)
-	}
+	})
 }
