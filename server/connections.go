@@ -2,9 +2,8 @@ package server
 
 import (
 	"container/list"
+	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,16 +15,16 @@ import (
 	"agentd/auth"
 	"agentd/metrics"
 	"agentd/server/fault"
-	"agentd/server/message"
+	"agentd/server/gate"
 )
 
 const (
 	// mostConnections is the limit where the process may have more files open than twice that.
 	mostConnections = 10_000
-	// maxRefusing is how many refused connections may be open besides, so that their clients read the answer; fewer where
+	// maxRefusing is how many connections too many may be open besides, so that their clients read the refusal; fewer where
 	// the limit is low.
 	maxRefusing = 32
-	// refusalTime is how long one of them may be.
+	// refusalTime is how long one of them stays open.
 	refusalTime = time.Second
 	// shortOfFiles is how long to wait for a file that is closed elsewhere before the next attempt to accept.
 	shortOfFiles = 250 * time.Millisecond
@@ -50,23 +49,22 @@ func connectionLimit(configured int) int {
 }
 
 // connections is a limit on what listeners accept. Beyond it, and beyond the share that one address may have of it, the
-// connection that has been idle longest makes room. Where none is idle, the new one is refused: with 503 or, where the
-// client waits for a TLS handshake, by closing it. A connection counts until it is closed, whatever its protocol.
+// connection that has been idle longest makes room. Where none is idle, the new one is refused: its request is answered
+// with 503 or, where the client waits for a TLS handshake, it is closed. A connection counts until it is closed, whatever
+// its protocol.
 type connections struct {
 	max     int
 	share   int // of one network; max where all may come from a proxy
+	surplus int // how many of those that are refused may be open
 	log     *slog.Logger
-	answer  []byte // to a request of a connection that is refused
 	refused *metrics.Counter
 	freed   chan struct{} // holds a token when one was closed lately
 
-	mu   sync.Mutex // guards the fields below and those of the connections
-	open int
-	of   map[netip.Prefix]int // how many a network has
-	idle list.List            // of *counted; the one that has been idle longest is in front
-
-	places chan struct{}  // one token per refused connection that is answered
-	work   sync.WaitGroup // of those
+	mu       sync.Mutex // guards the fields below and those of the connections
+	open     int
+	refusing int                  // of those that are refused
+	of       map[netip.Prefix]int // how many a network has
+	idle     list.List            // of *counted; the one that has been idle longest is in front
 }
 
 // newConnections makes a limit. Where all connections may be those of a proxy, an address has no share.
@@ -75,18 +73,20 @@ func newConnections(limit int, proxied bool, refused *metrics.Counter, log *slog
 	if !proxied {
 		share = max(1, limit*3/4)
 	}
-	return &connections{max: limit, share: share, log: log, answer: refusal(limit), refused: refused, freed: make(chan struct{}, 1),
-		places: make(chan struct{}, min(maxRefusing, max(4, limit/4))), of: map[netip.Prefix]int{}}
+	return &connections{max: limit, share: share, surplus: min(maxRefusing, max(4, limit/4)), log: log, refused: refused,
+		freed: make(chan struct{}, 1), of: map[netip.Prefix]int{}}
 }
 
-// admit counts a new connection, unless there is no room for it.
-func (c *connections) admit(conn net.Conn) (*counted, bool) {
+// admit counts a new connection. Where there is no room for it, it is nil or, if the client can be answered, one that
+// is going to be refused.
+func (c *connections) admit(conn net.Conn, silent bool) *counted {
 	var from netip.Prefix // that of a Unix socket is the zero one, which has no share
 	if addr, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		from = auth.Network(addr.AddrPort().Addr())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	k := &counted{Conn: conn, all: c, from: from}
 	greedy := from.IsValid() && c.of[from] >= c.share
 	if greedy || c.open >= c.max {
 		room := c.idle.Front()
@@ -94,7 +94,14 @@ func (c *connections) admit(conn net.Conn) (*counted, bool) {
 			room = room.Next()
 		}
 		if room == nil {
-			return nil, false
+			c.refused.Inc()
+			if silent || c.refusing >= c.surplus {
+				return nil
+			}
+			c.refusing++
+			k.refused = true
+			time.AfterFunc(refusalTime, func() { k.Close() }) //nolint:errcheck // it is over either way
+			return k
 		}
 		old := room.Value.(*counted)
 		old.leaveLocked()
@@ -102,7 +109,7 @@ func (c *connections) admit(conn net.Conn) (*counted, bool) {
 	}
 	c.open++
 	c.of[from]++
-	return &counted{Conn: conn, all: c, from: from}, true
+	return k
 }
 
 // count is how many connections are open.
@@ -124,16 +131,31 @@ func (c *connections) state(conn net.Conn, now http.ConnState) {
 	}
 }
 
-// refusal is the whole answer to a request of a connection too many, in the form of all others.
-func refusal(limit int) []byte {
-	f := fault.New(fault.Overloaded, "%d connections are open, or this address has as many as one address may have.", limit).After(time.Second)
-	body, err := message.Encode(map[string]any{"error": f.Kind.Code, "message": f.Message, "hint": f.NextStep()})
-	if err != nil {
-		panic(err) // nothing in it can fail
+type refusedKey struct{}
+
+// context is for [http.Server.ConnContext]: it marks the requests of a connection that is refused.
+func (c *connections) context(ctx context.Context, conn net.Conn) context.Context {
+	if k, ok := conn.(*counted); ok && k.refused {
+		return context.WithValue(ctx, refusedKey{}, true)
 	}
-	return fmt.Appendf(nil, "HTTP/1.1 %d Service Unavailable\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n"+
-		"Content-Type: application/json\r\nRetry-After: %d\r\nX-Content-Type-Options: nosniff\r\n\r\n%s\n",
-		f.Kind.Status, len(body)+1, f.RetryAfter/time.Second, body)
+	return ctx
+}
+
+// handler refuses the requests of a connection too many. The others are next's.
+func (c *connections) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Context().Value(refusedKey{}) == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		f := fault.New(fault.Overloaded, "%d connections are open, or this address has as many as one address may have.", c.max)
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("Connection", "close")
+		h.Set("Retry-After", "1")
+		h.Set("X-Content-Type-Options", "nosniff")
+		gate.JSON(w, f.Kind.Status, map[string]any{"error": f.Kind.Code, "message": f.Message, "hint": f.NextStep()})
+	})
 }
 
 // limit puts the limit before a listener. Silent says that its clients speak TLS, so that the answer would mean nothing
@@ -180,10 +202,10 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		l.short = false
-		if k, ok := l.all.admit(conn); ok {
+		if k := l.all.admit(conn, l.silent); k != nil {
 			return k, nil
 		}
-		l.refuse(conn)
+		conn.Close()
 	}
 }
 
@@ -192,54 +214,12 @@ func (l *limited) Close() error {
 	return l.Listener.Close()
 }
 
-func (l *limited) refuse(conn net.Conn) {
-	c := l.all
-	c.refused.Inc()
-	if l.silent {
-		conn.Close()
-		return
-	}
-	select {
-	case c.places <- struct{}{}:
-		c.work.Go(func() {
-			defer func() { <-c.places }()
-			c.explain(conn)
-		})
-	default: // so many wait for their answer that this one may miss it
-		conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) //nolint:errcheck // it is gone then
-		conn.Write(c.answer)                                         //nolint:errcheck // it is closed either way
-		conn.Close()
-	}
-}
-
-// explain answers the first request, or what has come of it, and closes the connection. An answer before the request would
-// be none, and a client that is still sending when the connection is closed would not get it.
-func (c *connections) explain(conn net.Conn) {
-	defer conn.Close()
-	end := time.Now().Add(refusalTime)
-	conn.SetDeadline(end)                                 //nolint:errcheck // the reads and writes fail
-	conn.SetReadDeadline(time.Now().Add(refusalTime / 2)) //nolint:errcheck // likewise
-	conn.Read(make([]byte, 512))                          //nolint:errcheck // a client that is silent gets the answer too
-	if _, err := conn.Write(c.answer); err != nil || closeWrite(conn) != nil {
-		return
-	}
-	conn.SetReadDeadline(end)                         //nolint:errcheck // the read fails
-	io.Copy(io.Discard, io.LimitReader(conn, 64<<10)) //nolint:errcheck // it is over either way
-}
-
-// closeWrite closes the half of a connection that the server writes.
-func closeWrite(conn net.Conn) error {
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
-
 // counted is a connection within the limit.
 type counted struct {
 	net.Conn
-	all  *connections
-	from netip.Prefix
+	all     *connections
+	from    netip.Prefix
+	refused bool // beyond the limit
 
 	// guarded by all.mu
 	idle *list.Element // in the list of all; nil while it is not idle
@@ -255,7 +235,12 @@ func (c *counted) Close() error {
 }
 
 // CloseWrite is for net/http, which closes the half that it has written when the client may still be sending.
-func (c *counted) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *counted) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
 
 // leaveLocked counts the connection no more.
 func (c *counted) leaveLocked() {
@@ -264,9 +249,13 @@ func (c *counted) leaveLocked() {
 	}
 	c.idleLocked(false)
 	c.gone = true
-	c.all.open--
-	if c.all.of[c.from]--; c.all.of[c.from] == 0 {
-		delete(c.all.of, c.from)
+	if c.refused {
+		c.all.refusing--
+	} else {
+		c.all.open--
+		if c.all.of[c.from]--; c.all.of[c.from] == 0 {
+			delete(c.all.of, c.from)
+		}
 	}
 	select {
 	case c.all.freed <- struct{}{}:

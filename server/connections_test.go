@@ -125,7 +125,6 @@ func TestMaxConnections(t *testing.T) {
 	for name, request := range map[string]string{
 		"asks":          askHealth,
 		"asks at large": "POST /v1/agents/echo/run HTTP/1.1\nHost: localhost\nContent-Length: 30000\n\n" + strings.Repeat("x", 30_000),
-		"says nothing":  "",
 		"upgrades":      "GET /v1/ws HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\n\n",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -283,9 +283,6 @@ func (s *Server) unwind(p *parts) error {
 		p.listener.Close()
 	}
 	p.background.Wait()
-	if p.connections != nil {
-		p.connections.work.Wait()
-	}
 	for _, c := range p.closers {
 		c()
 	}

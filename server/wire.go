@@ -149,8 +149,8 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	api.Add(system)
 	api.Mount(p.gate)
-	p.http = &http.Server{Handler: p.gate, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ConnState: p.connections.state,
-		ErrorLog: errorLog(s.log)}
+	p.http = &http.Server{Handler: p.connections.handler(p.gate), ConnState: p.connections.state, ConnContext: p.connections.context,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: errorLog(s.log)}
 	return nil
 }
 
