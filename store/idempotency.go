@@ -31,41 +31,30 @@ func (r *KeyRecord) Live(now int64) bool { return r.Bound || r.Expires > now }
 func (r *KeyRecord) Erased() bool { return r.Status == 0 && r.Run == "" }
 
 // Keys is the repository of requests that carried a key.
-type Keys struct{ db *DB }
+type Keys struct{ access }
 
 // Keys gives access to requests that carried a key.
-func (db *DB) Keys() *Keys { return &Keys{db} }
+func (db *DB) Keys() *Keys { return &Keys{access{db}} }
 
-// Update is [DB.Update].
-func (k *Keys) Update(ctx context.Context, fn func(*Tx) error) error { return k.db.Update(ctx, fn) }
+var keys = declare("idempotency_records", "key, principal, target, fingerprint, bound, run_id, session_id, status, headers_json, body, expires_at", "created_at",
+	func(r *KeyRecord) []any {
+		return []any{&r.Key, &r.Principal, &r.Target, &r.Fingerprint, &r.Bound, opt(&r.Run), opt(&r.Session), opt(&r.Status), text{&r.Headers}, &r.Body, &r.Expires}
+	})
 
 // Get returns the record of a key, also one that has expired, or ErrNotFound.
 func (k *Keys) Get(ctx context.Context, key string) (*KeyRecord, error) {
-	r := &KeyRecord{Key: key}
-	var headers *string
-	err := k.db.View(ctx, func(tx *Tx) error {
-		return tx.row(`SELECT principal, target, fingerprint, bound, coalesce(run_id, ''), coalesce(session_id, ''), coalesce(status, 0),
-			headers_json, body, expires_at FROM idempotency_records WHERE key = ?`, key).
-			Scan(&r.Principal, &r.Target, &r.Fingerprint, &r.Bound, &r.Run, &r.Session, &r.Status, &headers, &r.Body, &r.Expires)
+	return view(ctx, k.db, func(tx *Tx) (*KeyRecord, error) {
+		r, err := keys.one(tx, "WHERE key = ?", key)
+		return &r, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if headers != nil {
-		r.Headers = json.RawMessage(*headers)
-	}
-	return r, nil
 }
+
+var putKey = keys.into + onConflict("key", "principal, target, fingerprint, bound, run_id, session_id, status, headers_json, body, created_at, expires_at") +
+	" WHERE bound = 0 AND expires_at <= excluded.created_at"
 
 // Put writes a record in the place of one that has expired. ErrConflict when the key has one that has not.
 func (k *Keys) Put(tx *Tx, r *KeyRecord) error {
-	changed, err := tx.exec(`INSERT INTO idempotency_records (key, principal, target, fingerprint, bound, run_id, session_id, status, headers_json,
-		body, created_at, expires_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET principal = excluded.principal,
-		target = excluded.target, fingerprint = excluded.fingerprint, bound = excluded.bound, run_id = excluded.run_id,
-		session_id = excluded.session_id, status = excluded.status, headers_json = excluded.headers_json, body = excluded.body,
-		created_at = excluded.created_at, expires_at = excluded.expires_at WHERE bound = 0 AND expires_at <= excluded.created_at`,
-		r.Key, r.Principal, r.Target, r.Fingerprint, r.Bound, null(r.Run), null(r.Session), null(int64(r.Status)), null(string(r.Headers)),
-		r.Body, tx.Now(), r.Expires)
+	changed, err := tx.exec(putKey, keys.values(r, []any{tx.Now()})...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
 	}

@@ -111,7 +111,6 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			return err
 		},
 		"Runs.Handoffs":  func(tx *store.Tx) error { _, err := runs.Handoffs(tx, 1); return err },
-		"Runs.Spans":     func(tx *store.Tx) error { _, err := runs.Spans(tx, 1); return err },
 		"Runs.Exchanges": func(tx *store.Tx) error { _, err := runs.Exchanges(tx, 1); return err },
 		"Runs.EachOfType": func(tx *store.Tx) error {
 			return runs.EachOfType(tx, 1, "a", func(json.RawMessage) error { return nil })

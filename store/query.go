@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -14,48 +13,32 @@ import (
 // open selects the runs that have not ended and are nobody's child, as the partial index runs_open spells it.
 const open = "status IN ('pending', 'running', 'awaiting_approval', 'suspended') AND parent IS NULL"
 
-const runColumns = `n, id, kind, owner_id, current_id, coalesce(session_id, ''), coalesce(user_id, ''), status, version, attempt, step,
-	events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-	coalesce(started_at, 0), coalesce(finished_at, 0), spans, coalesce(parent, 0), coalesce(parent_call, 0), coalesce(started_by, ''), coalesce(origin, '')`
-
-func scanRun(s scanner) (*Run, error) {
-	var r Run
-	var usage, models string
-	var failure *string
-	err := s.Scan(&r.N, &r.ID, &r.Kind, &r.Owner, &r.Current, &r.Session, &r.User, &r.Status, &r.Version, &r.Attempt, &r.Step,
-		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, &usage, &models, &failure, &r.Created,
-		&r.Started, &r.Finished, &r.Spans, &r.Parent, &r.ParentCall, &r.StartedBy, &r.Origin)
-	err = translate(err)
-	r.Usage, r.Models = json.RawMessage(usage), json.RawMessage(models)
-	if failure != nil {
-		r.Error = json.RawMessage(*failure)
-	}
-	return &r, err
-}
-
 // Find returns the run with the id, or ErrNotFound.
 func (r *Runs) Find(tx *Tx, id string) (*Run, error) {
-	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE id = ?", id))
+	return tx.run("WHERE id = ?", id)
 }
 
 // ByOrigin returns the run that was started for an origin, or ErrNotFound.
 func (r *Runs) ByOrigin(tx *Tx, origin string) (*Run, error) {
-	return scanRun(tx.row("SELECT "+runColumns+" FROM runs INDEXED BY runs_by_origin WHERE origin = ?", origin))
+	return tx.run("INDEXED BY runs_by_origin WHERE origin = ?", origin)
 }
 
 // Number returns the run with the number, or ErrNotFound.
 func (r *Runs) Number(tx *Tx, n int64) (*Run, error) {
-	return scanRun(tx.row("SELECT "+runColumns+" FROM runs WHERE n = ?", n))
+	return tx.run("WHERE n = ?", n)
 }
 
-func (tx *Tx) runs(query string, args ...any) ([]*Run, error) {
-	var runs []*Run
-	err := tx.collect(func(s scanner) error {
-		run, err := scanRun(s)
-		runs = append(runs, run)
-		return err
-	}, "SELECT "+runColumns+" FROM runs "+query, args...)
-	return runs, err
+func (tx *Tx) run(rest string, args ...any) (*Run, error) {
+	r, err := runs.one(tx, rest, args...)
+	return &r, err
+}
+
+func (tx *Tx) runs(rest string, args ...any) (list []*Run, err error) {
+	rows, err := runs.all(tx, rest, args...)
+	for i := range rows {
+		list = append(list, &rows[i])
+	}
+	return list, err
 }
 
 // Children returns the runs that run n called as tools, in the order in which they were made.
@@ -64,12 +47,8 @@ func (r *Runs) Children(tx *Tx, n int64) ([]*Run, error) {
 }
 
 // Get is Find in a view of its own.
-func (r *Runs) Get(ctx context.Context, id string) (run *Run, err error) {
-	err = r.db.View(ctx, func(tx *Tx) error {
-		run, err = r.Find(tx, id)
-		return err
-	})
-	return run, err
+func (r *Runs) Get(ctx context.Context, id string) (*Run, error) {
+	return view(ctx, r.db, func(tx *Tx) (*Run, error) { return r.Find(tx, id) })
 }
 
 // RunFilter selects runs; an empty field selects all.

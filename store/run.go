@@ -1,8 +1,8 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
+	"slices"
 )
 
 // Status is where a run stands.
@@ -73,12 +73,11 @@ type Event struct {
 	Transient int
 }
 
-// Message is an entry of a run's transcript. A tool message's Body is the outcome of its call; every other Body is
+// Message is an entry of a run's transcript, and of its session's unless it is a system message. A tool message's Body is the outcome of its call; every other Body is
 // the message itself.
 type Message struct {
 	Index    int
 	Sequence int64 // within its session; given by Apply; 0 for a message that is not part of a session
-	Private  bool  // not part of the session: a system prompt
 	Role     string
 	Tokens   int // an estimate
 	At       int64
@@ -86,6 +85,8 @@ type Message struct {
 	Run      int64  // on reading only
 	LeftOut  Status // how its run ended, failed or aborted, which later runs' histories leave out; empty: they do not
 }
+
+func (m Message) private() bool { return m.Role == "system" }
 
 // Step is one step of a run.
 type Step struct {
@@ -190,19 +191,62 @@ type Change struct {
 }
 
 // Runs is the repository of runs and all that belongs to them.
-type Runs struct{ db *DB }
+type Runs struct{ access }
 
 // Runs gives access to runs.
-func (db *DB) Runs() *Runs { return &Runs{db} }
+func (db *DB) Runs() *Runs { return &Runs{access{db}} }
 
-// Update is [DB.Update].
-func (r *Runs) Update(ctx context.Context, fn func(*Tx) error) error { return r.db.Update(ctx, fn) }
+var runs = declare("runs", `n, version, id, kind, owner_id, current_id, session_id, user_id, status, attempt, step, events, messages, calls, slots,
+	history_after, history_to, input_form, usage_json, models_json, error_json, created_at, started_at, finished_at, spans, parent, parent_call,
+	started_by, origin`, "", func(r *Run) []any {
+	return []any{&r.N, &r.Version, &r.ID, &r.Kind, &r.Owner, &r.Current, opt(&r.Session), opt(&r.User), &r.Status, &r.Attempt, &r.Step,
+		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, text{&r.Usage}, text{&r.Models}, text{&r.Error},
+		&r.Created, opt(&r.Started), opt(&r.Finished), &r.Spans, opt(&r.Parent), opt(&r.ParentCall), opt(&r.StartedBy), opt(&r.Origin)}
+})
 
-// View is [DB.View].
-func (r *Runs) View(ctx context.Context, fn func(*Tx) error) error { return r.db.View(ctx, fn) }
+var events = declare("run_events", "key, type, at, message, payload, transient", "", func(e *Event) []any {
+	return []any{rowKey{nil, &e.Seq}, &e.Type, &e.At, optIndex{&e.Message}, text{&e.Payload}, &e.Transient}
+})
 
-// Snapshot is [DB.Snapshot].
-func (r *Runs) Snapshot(ctx context.Context, fn func(*Tx) error) error { return r.db.Snapshot(ctx, fn) }
+var messages = declare("run_messages", "key, sequence, role, tokens, at, body, left_out", "session_id", func(m *Message) []any {
+	return []any{rowKey{&m.Run, &m.Index}, opt(&m.Sequence), &m.Role, &m.Tokens, &m.At, text{&m.Body}, opt(&m.LeftOut)}
+})
+
+var steps = declare("run_steps", "key, agent_id, model, usage_json, started_at, ended_at, resumed", "", func(s *Step) []any {
+	return []any{rowKey{nil, &s.Number}, &s.Agent, opt(&s.Model), text{&s.Usage}, &s.Started, opt(&s.Ended), &s.Resumed}
+}).replacing("key", "agent_id, model, usage_json, started_at, ended_at")
+
+var calls = declare("tool_calls", `key, step, origin, call_id, name, phase, reason, args_sha256, args_canonical, asked, answered, attempts, claimed_at,
+	settled_at, decision_json, reported, child`, "", func(c *Call) []any {
+	return []any{rowKey{nil, &c.Index}, &c.Step, &c.Origin, &c.ID, &c.Name, &c.Phase, opt(&c.Reason), &c.ArgsHash, &c.Canonical, &c.Asked,
+		optIndex{&c.Answered}, &c.Attempts, &c.Claimed, opt(&c.Settled), text{&c.Decision}, &c.Reported, opt(&c.Child)}
+}).replacing("key", "step, phase, reason, args_sha256, args_canonical, answered, attempts, settled_at, decision_json, reported")
+
+var handoffs = declare("handoffs", "key, at, body", "session_id", func(h *Handoff) []any {
+	return []any{rowKey{&h.Run, &h.Index}, &h.At, text{&h.Body}}
+})
+
+var spans = declare("spans", "key, at, body", "session_id", func(b *SpanBatch) []any {
+	return []any{rowKey{&b.Run, &b.First}, &b.At, text{&b.Body}}
+})
+
+var exchanges = declare("run_exchanges", "key, body", "", func(x *Exchange) []any {
+	return []any{rowKey{nil, &x.Step}, text{&x.Body}}
+}).replacing("key", "body")
+
+// slotted is a row of what a run keeps once.
+type slotted struct {
+	slot int
+	json json.RawMessage
+}
+
+var slots = declare("run_slots", "key, json", "", func(s *slotted) []any {
+	return []any{rowKey{nil, &s.slot}, text{&s.json}}
+}).replacing("key", "json")
+
+var spills = declare("run_spills", "name, media_type, data", "run", func(s *Spill) []any {
+	return []any{&s.Name, &s.MediaType, &s.Data}
+}).replacing("run, name", "media_type, data")
 
 // Apply writes a change and returns the run's number. When the run has another version than the change expects, or
 // a new run's id is taken, nothing is written and the error is ErrConflict. It leaves c as it is.
@@ -211,90 +255,45 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for i := range c.Events {
-		e := &c.Events[i]
-		if err := tx.put(1, "INSERT INTO run_events (key, type, at, message, payload, transient) VALUES (?,?,?,?,?,?)",
-			key(n, e.Seq), e.Type, e.At, nullIndex(e.Message), string(e.Payload), e.Transient); err != nil {
-			return 0, err
-		}
-	}
 	session := c.Run.Session
-	if c.Run.Parent != 0 { // what a child says is its parent's business; the session hears the parent
+	if c.Run.Parent != 0 { // the messages of a child are not part of its session
 		session = ""
 	}
-	if err := putMessages(tx, n, session, c.Messages); err != nil {
-		return 0, err
-	}
-	if err := leaveOut(tx, n, session, &c.Run); err != nil {
-		return 0, err
-	}
-	for _, s := range c.Steps {
-		if err := tx.put(1, `INSERT INTO run_steps (key, agent_id, model, usage_json, started_at, ended_at, resumed) VALUES (?,?,?,?,?,?,?)
-			ON CONFLICT (key) DO UPDATE SET agent_id = excluded.agent_id, model = excluded.model,
-			usage_json = excluded.usage_json, started_at = excluded.started_at, ended_at = excluded.ended_at`,
-			key(n, s.Number), s.Agent, null(s.Model), null(string(s.Usage)), s.Started, null(s.Ended), s.Resumed); err != nil {
-			return 0, err
-		}
-	}
-	for _, k := range c.Calls {
-		if err := tx.put(1, `INSERT INTO tool_calls (key, step, origin, call_id, name, phase, reason, args_sha256, asked, answered, attempts,
-			claimed_at, settled_at, decision_json, reported, child, args_canonical) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
-			args_sha256 = excluded.args_sha256, args_canonical = excluded.args_canonical, step = excluded.step, decision_json = excluded.decision_json, phase = excluded.phase, reason = excluded.reason, answered = excluded.answered, attempts = excluded.attempts,
-			settled_at = excluded.settled_at, reported = excluded.reported`,
-			key(n, k.Index), k.Step, k.Origin, k.ID, k.Name, string(k.Phase), null(k.Reason), k.ArgsHash, k.Asked,
-			nullIndex(k.Answered), k.Attempts, k.Claimed, null(k.Settled), null(string(k.Decision)), k.Reported, null(k.Child), k.Canonical); err != nil {
+	for _, write := range []func() error{
+		func() error { return events.add(tx, n, c.Events) },
+		func() error { return putMessages(tx, n, session, c.Messages) },
+		func() error { return leaveOut(tx, n, session, &c.Run) },
+		func() error { return steps.add(tx, n, c.Steps) },
+		func() error { return calls.add(tx, n, c.Calls) },
+		func() error { return handoffs.add(tx, n, c.Handoffs, null(c.Run.Session)) },
+		func() error { return spans.add(tx, n, c.Spans, null(c.Run.Session)) },
+		func() error { return exchanges.add(tx, n, c.Exchanges) },
+	} {
+		if err := write(); err != nil {
 			return 0, err
 		}
 	}
 	for slot, value := range c.Slots {
-		if err := tx.put(1, "INSERT INTO run_slots (key, json) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET json = excluded.json",
-			key(n, int(slot)), string(value)); err != nil {
+		if err := slots.add(tx, n, []slotted{{int(slot), value}}); err != nil {
 			return 0, err
 		}
 	}
-	for _, s := range c.Spills {
-		if err := tx.put(1, "INSERT OR REPLACE INTO run_spills (run, name, media_type, data) VALUES (?,?,?,?)",
-			n, s.Name, s.MediaType, s.Data); err != nil {
+	for i := range c.Spills {
+		if _, err := spills.insert(tx, &c.Spills[i], n); err != nil {
 			return 0, err
 		}
 	}
 	if c.Due != nil {
-		if err := r.SetTimer(tx, n, *c.Due); err != nil {
-			return 0, err
-		}
+		return n, r.SetTimer(tx, n, *c.Due)
 	}
-	return n, putTraces(tx, n, c)
-}
-
-// putTraces writes what tells of a run but is no part of its state.
-func putTraces(tx *Tx, n int64, c *Change) error {
-	session := null(c.Run.Session)
-	for _, h := range c.Handoffs {
-		if err := tx.put(1, "INSERT INTO handoffs (key, session_id, at, body) VALUES (?,?,?,?)", key(n, h.Index), session, h.At, string(h.Body)); err != nil {
-			return err
-		}
-	}
-	for _, b := range c.Spans {
-		if err := tx.put(1, "INSERT INTO spans (key, session_id, at, body) VALUES (?,?,?,?)", key(n, b.First), session, b.At, string(b.Body)); err != nil {
-			return err
-		}
-	}
-	for _, x := range c.Exchanges {
-		if err := tx.put(1, "INSERT OR REPLACE INTO run_exchanges (key, body) VALUES (?,?)", key(n, x.Step), string(x.Body)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return n, nil
 }
 
 func putRun(tx *Tx, r *Run) (int64, error) {
 	if r.Version == 0 {
-		return tx.insert(1, `INSERT INTO runs (id, kind, owner_id, current_id, session_id, user_id, status, version, attempt, step,
-			events, messages, calls, slots, history_after, history_to, input_form, usage_json, models_json, error_json, created_at,
-			started_at, finished_at, spans, parent, parent_call, started_by, origin) VALUES (?,?,?,?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
-			r.ID, r.Kind, r.Owner, r.Current, null(r.Session), null(r.User), string(r.Status), r.Attempt, r.Step,
-			r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo, r.InputForm, string(r.Usage), string(r.Models),
-			null(string(r.Error)), r.Created, null(r.Started), null(r.Finished), r.Spans, null(r.Parent), r.ParentCall, null(r.StartedBy), null(r.Origin))
+		args := runs.values(r, nil)
+		args[0], args[1] = nil, 1 // SQLite gives it the next number
+		return tx.insert(1, runs.into, args...)
 	}
 	// The status is set only when it changes: it is part of an index, which would be written with every step.
 	set, args := "", []any{}
@@ -312,40 +311,33 @@ func putRun(tx *Tx, r *Run) (int64, error) {
 	return r.N, err
 }
 
-func putMessages(tx *Tx, n int64, session string, messages []Message) error {
+// putMessages writes messages of run n, which become part of the session unless they are private.
+func putMessages(tx *Tx, n int64, session string, all []Message) error {
+	shared := slices.DeleteFunc(slices.Clone(all), Message.private)
 	var sequence int64
-	if session != "" {
-		shared := int64(0)
-		for i := range messages {
-			if !messages[i].Private {
-				shared++
-			}
+	if session != "" && len(shared) > 0 {
+		err := tx.row("UPDATE sessions SET sequence = sequence + ?, updated_at = ? WHERE id = ? RETURNING sequence",
+			len(shared), tx.Now(), session).Scan(&sequence)
+		if err != nil {
+			return err
 		}
-		if shared > 0 {
-			err := tx.row("UPDATE sessions SET sequence = sequence + ?, updated_at = ? WHERE id = ? RETURNING sequence",
-				shared, tx.Now(), session).Scan(&sequence)
-			if err != nil {
-				return err
-			}
-			tx.wrote = true
-			sequence -= shared
-		}
+		tx.wrote = true
+		sequence -= int64(len(shared))
 	}
-	for i := range messages {
-		m := &messages[i]
-		var owner, seq any
-		if session != "" && !m.Private {
+	for _, m := range all {
+		var owner any
+		if m.Sequence = 0; session != "" && !m.private() {
 			sequence++
-			owner, seq = session, sequence
+			m.Sequence, owner = sequence, session
 		}
-		if err := putMessage(tx, n, m, owner, seq); err != nil {
+		if err := messages.add(tx, n, []Message{m}, owner); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// leaveOut marks the messages of a run that has failed or was aborted, and takes the mark off one that goes on after all.
+// leaveOut marks the messages of a run that failed or was aborted, and removes the mark when an aborted run continues.
 func leaveOut(tx *Tx, n int64, session string, r *Run) error {
 	var mark any
 	switch {
@@ -358,27 +350,4 @@ func leaveOut(tx *Tx, n int64, session string, r *Run) error {
 	}
 	_, err := tx.exec("UPDATE run_messages SET left_out = ? WHERE key BETWEEN ? AND ?", mark, key(n, 0), key(n, maxIndex))
 	return err
-}
-
-// putMessage writes a message of run n; session and sequence are nil when it is not part of one.
-func putMessage(tx *Tx, n int64, m *Message, session, sequence any) error {
-	err := tx.put(1, "INSERT INTO run_messages (key, session_id, sequence, role, tokens, at, body, left_out) VALUES (?,?,?,?,?,?,?,?)",
-		key(n, m.Index), session, sequence, m.Role, m.Tokens, m.At, string(m.Body), null(m.LeftOut))
-	return err
-}
-
-// null is v, or NULL for a zero value.
-func null[T comparable](v T) any {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return v
-}
-
-func nullIndex(i int) any {
-	if i < 0 {
-		return nil
-	}
-	return i
 }

@@ -22,51 +22,27 @@ type Session struct {
 }
 
 // Sessions is the repository of sessions.
-type Sessions struct{ db *DB }
+type Sessions struct{ access }
 
 // Sessions gives access to sessions.
-func (db *DB) Sessions() *Sessions { return &Sessions{db} }
-
-// Update is [DB.Update].
-func (s *Sessions) Update(ctx context.Context, fn func(*Tx) error) error { return s.db.Update(ctx, fn) }
-
-// View is [DB.View].
-func (s *Sessions) View(ctx context.Context, fn func(*Tx) error) error { return s.db.View(ctx, fn) }
+func (db *DB) Sessions() *Sessions { return &Sessions{access{db}} }
 
 // Checkpoint is [DB.Checkpoint].
 func (s *Sessions) Checkpoint(ctx context.Context) (bool, error) { return s.db.Checkpoint(ctx) }
 
+var sessions = declare("sessions", "id, user_id, agent_id, title, tags_json, created_at, updated_at, closed_at, made_by", "sequence", func(s *Session) []any {
+	return []any{&s.ID, &s.User, &s.Agent, opt(&s.Title), list{&s.Tags}, &s.Created, opt(&s.Updated), opt(&s.Closed), opt(&s.Maker)}
+})
+
 // Insert adds a session; ErrConflict when its id is taken.
 func (s *Sessions) Insert(tx *Tx, v Session) error {
-	var tags any
-	if v.Tags != nil {
-		b, err := json.Marshal(v.Tags)
-		if err != nil {
-			return err
-		}
-		tags = string(b)
-	}
-	err := tx.put(1, "INSERT INTO sessions (id, user_id, agent_id, title, tags_json, created_at, made_by) VALUES (?,?,?,?,?,?,?)",
-		v.ID, v.User, v.Agent, null(v.Title), tags, v.Created, null(v.Maker))
-	return translate(err)
-}
-
-const sessionColumns = "id, user_id, agent_id, coalesce(title, ''), tags_json, created_at, coalesce(updated_at, 0), coalesce(closed_at, 0), coalesce(made_by, '')"
-
-func scanSession(s scanner) (Session, error) {
-	var v Session
-	var tags *string
-	err := s.Scan(&v.ID, &v.User, &v.Agent, &v.Title, &tags, &v.Created, &v.Updated, &v.Closed, &v.Maker)
-	if err == nil && tags != nil {
-		err = json.Unmarshal([]byte(*tags), &v.Tags)
-	}
-	return v, err
+	_, err := sessions.insert(tx, &v, 0)
+	return err
 }
 
 // Find returns the session with the id, or ErrNotFound.
 func (s *Sessions) Find(tx *Tx, id string) (Session, error) {
-	v, err := scanSession(tx.row("SELECT "+sessionColumns+" FROM sessions WHERE id = ?", id))
-	return v, translate(err)
+	return sessions.one(tx, "WHERE id = ?", id)
 }
 
 // A Mark tells whether anything was added to a session's transcript, or a run of it made or changed. It is zero for a
@@ -114,9 +90,9 @@ func (s *Sessions) Hold(tx *Tx, session, agent string, path []string) error {
 
 // Mark returns a session's mark, or ErrNotFound.
 func (s *Sessions) Mark(tx *Tx, id string) (m Mark, err error) {
-	err = translate(tx.row(`SELECT s.sequence, coalesce(r.n, 0), coalesce(r.version, 0), coalesce(s.holders, '') FROM sessions s
+	err = tx.row(`SELECT s.sequence, coalesce(r.n, 0), coalesce(r.version, 0), coalesce(s.holders, '') FROM sessions s
 		LEFT JOIN runs r ON r.n = (SELECT n FROM runs INDEXED BY runs_by_session WHERE session_id = s.id AND parent IS NULL ORDER BY n DESC LIMIT 1)
-		WHERE s.id = ?`, id).Scan(&m.Sequence, &m.Run, &m.Version, &m.holders))
+		WHERE s.id = ?`, id).Scan(&m.Sequence, &m.Run, &m.Version, &m.holders)
 	return m, err
 }
 
@@ -130,25 +106,18 @@ func (s *Sessions) List(tx *Tx, user, agent string) ([]Session, error) {
 	if user != "" {
 		index, where, args = "sessions_by_user", append(where, "user_id = ?"), append(args, user)
 	}
-	var out []Session
-	err := tx.collect(func(sc scanner) error {
-		v, err := scanSession(sc)
-		out = append(out, v)
-		return err
-	}, "SELECT "+sessionColumns+" FROM sessions INDEXED BY "+index+" WHERE "+strings.Join(where, " AND ")+" ORDER BY created_at DESC, id DESC LIMIT 1000", args...)
-	return out, err
+	return sessions.all(tx, "INDEXED BY "+index+" WHERE "+strings.Join(where, " AND ")+" ORDER BY created_at DESC, id DESC LIMIT 1000", args...)
 }
 
 // Messages returns the newest messages of a session, in order; limit 0 means 1000, which is the most.
 func (s *Sessions) Messages(tx *Tx, session string, limit int) ([]Message, error) {
 	limit = min(cmp.Or(limit, 1000), 1000)
-	return tx.messages(`key IN (SELECT key FROM run_messages INDEXED BY run_messages_by_session WHERE session_id = ? ORDER BY sequence DESC LIMIT ?) ORDER BY sequence`,
-		session, limit)
+	return messages.all(tx, "WHERE key IN (SELECT key FROM run_messages "+bySession+"ORDER BY sequence DESC LIMIT ?) ORDER BY sequence", session, limit)
 }
 
 // Handoffs returns the newest hand-offs of a session, in order, at most 1000.
 func (s *Sessions) Handoffs(tx *Tx, session string) ([]Handoff, error) {
-	return tx.handoffs("key IN (SELECT key FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)
+	return handoffs.all(tx, "WHERE key IN (SELECT key FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)
 }
 
 // Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results. It

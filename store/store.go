@@ -22,7 +22,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -287,6 +286,20 @@ func (db *DB) Ping(ctx context.Context) error {
 	return last
 }
 
+// access is what a repository passes on to its callers of the database.
+type access struct{ db *DB }
+
+// Update is [DB.Update].
+func (a access) Update(ctx context.Context, fn func(*Tx) error) error { return a.db.Update(ctx, fn) }
+
+// View is [DB.View].
+func (a access) View(ctx context.Context, fn func(*Tx) error) error { return a.db.View(ctx, fn) }
+
+// Snapshot is [DB.Snapshot].
+func (a access) Snapshot(ctx context.Context, fn func(*Tx) error) error {
+	return a.db.Snapshot(ctx, fn)
+}
+
 // View runs fn on a read connection, waiting for one until ctx is done. Each statement of fn sees the latest
 // commit; statements do not share a snapshot. fn decodes nothing but what it reads: an error of decoding that it returns
 // becomes storage-corrupt.
@@ -364,7 +377,8 @@ func (tx *Tx) change(query string, args []any) (sql.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return st.ExecContext(context.Background(), args...)
+	res, err := st.ExecContext(context.Background(), args...)
+	return res, translate(err)
 }
 
 func (tx *Tx) query(query string, args ...any) (*sql.Rows, error) {
@@ -384,7 +398,7 @@ type checked struct{ scanner }
 func (c checked) Scan(to ...any) error {
 	err := c.scanner.Scan(to...)
 	if _, own := errors.AsType[*sqlite.Error](err); err == nil || own || errors.Is(err, sql.ErrNoRows) {
-		return err
+		return translate(err)
 	}
 	return Damaged(err)
 }
@@ -401,6 +415,9 @@ func (tx *Tx) row(query string, args ...any) scanner {
 	return checked{st.QueryRowContext(context.Background(), args...)}
 }
 
+// errEnough ends [Tx.collect] without an error.
+var errEnough = errors.New("no more rows are needed")
+
 // collect runs a query and calls scan for each row.
 func (tx *Tx) collect(scan func(scanner) error, query string, args ...any) error {
 	rows, err := tx.query(query, args...)
@@ -409,7 +426,9 @@ func (tx *Tx) collect(scan func(scanner) error, query string, args ...any) error
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := scan(checked{rows}); err != nil {
+		if err := scan(checked{rows}); err == errEnough {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
@@ -473,14 +492,3 @@ var ErrNotFound = errors.New("store: no such row")
 
 // ErrConflict is returned when a compare-and-set found another version, or a unique id is taken.
 var ErrConflict = errors.New("store: conflict")
-
-// key is the integer key of a run's row.
-func key(run int64, index int) int64 { return run<<24 | int64(index) }
-
-// index is the low part of a key.
-func index(key int64) int { return int(key & maxIndex) }
-
-const maxIndex = 1<<24 - 1
-
-// placeholders is "?,?,?" for n values.
-func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }

@@ -127,10 +127,10 @@ func TestRunRoundTrip(t *testing.T) {
 	}
 	c := newRun("r")
 	c.Run.Session, c.Run.Messages, c.Run.Events, c.Run.Calls, c.Run.Step = "s", 3, 2, 1, 1
-	msg := func(i int, role, body string, private bool) store.Message {
-		return store.Message{Index: i, Role: role, Tokens: 10, At: int64(i), Body: json.RawMessage(body), Private: private}
+	msg := func(i int, role, body string) store.Message {
+		return store.Message{Index: i, Role: role, Tokens: 10, At: int64(i), Body: json.RawMessage(body)}
 	}
-	c.Messages = []store.Message{msg(0, "system", `{"s":1}`, true), msg(1, "user", `{"u":"50% _x"}`, false), msg(2, "assistant", `{"a":1}`, false)}
+	c.Messages = []store.Message{msg(0, "system", `{"s":1}`), msg(1, "user", `{"u":"50% _x"}`), msg(2, "assistant", `{"a":1}`)}
 	c.Events = []store.Event{{Seq: 1, Type: "agent.start", At: 1, Message: -1, Payload: json.RawMessage(`{}`)},
 		{Seq: 2, Type: "text.complete", At: 2, Message: 2, Payload: json.RawMessage(`{}`)}}
 	c.Steps = []store.Step{{Number: 1, Agent: "a", Model: "m", Started: 1}}
@@ -152,7 +152,7 @@ func TestRunRoundTrip(t *testing.T) {
 			t.Errorf("Events(after 1) = %+v, %v", events, err1)
 		}
 		msgs, err2 := runs.Messages(tx, n)
-		if err2 != nil || len(msgs) != 3 || msgs[0].Sequence != 0 || !msgs[0].Private || msgs[2].Sequence != 2 || msgs[2].Run != n {
+		if err2 != nil || len(msgs) != 3 || msgs[0].Sequence != 0 || msgs[2].Sequence != 2 || msgs[2].Run != n {
 			t.Errorf("Messages = %+v, %v", msgs, err2)
 		}
 		steps, err3 := runs.Steps(tx, n)

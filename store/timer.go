@@ -14,26 +14,26 @@ func (r *Runs) SetTimer(tx *Tx, run, due int64) error {
 // Due returns the ids of runs whose timers are due at a time, the earliest first, at most limit, and when the first of the
 // others is due; 0: there is none.
 func (r *Runs) Due(ctx context.Context, at int64, limit int) (ids []string, next int64, err error) {
-	err = r.db.View(ctx, func(tx *Tx) error {
-		return tx.collect(func(s scanner) error {
-			var id string
-			var due int64
-			err := s.Scan(&id, &due)
-			if due <= at && len(ids) < limit {
-				ids = append(ids, id)
-			} else if next == 0 {
-				next = due
-			}
-			return err
-		}, "SELECT r.id, t.due FROM timers t INDEXED BY timers_by_due JOIN runs r ON r.n = t.run ORDER BY t.due LIMIT ?", limit+1)
+	type timer struct {
+		run string
+		due int64
+	}
+	timers, err := view(ctx, r.db, func(tx *Tx) ([]timer, error) {
+		return all(tx, func(t *timer) []any { return []any{&t.run, &t.due} },
+			"SELECT r.id, t.due FROM timers t INDEXED BY timers_by_due JOIN runs r ON r.n = t.run ORDER BY t.due LIMIT ?", limit+1)
 	})
-	return ids, next, err
+	for _, t := range timers {
+		if t.due > at || len(ids) == limit {
+			return ids, t.due, err
+		}
+		ids = append(ids, t.run)
+	}
+	return ids, 0, err
 }
 
 // NextDue returns when the first timer is due; 0: there is none.
 func (r *Runs) NextDue(ctx context.Context) (due int64, err error) {
-	err = r.db.View(ctx, func(tx *Tx) error {
-		return tx.row("SELECT coalesce((SELECT due FROM timers INDEXED BY timers_by_due ORDER BY due LIMIT 1), 0)").Scan(&due)
+	return view(ctx, r.db, func(tx *Tx) (due int64, err error) {
+		return due, tx.row("SELECT coalesce((SELECT due FROM timers INDEXED BY timers_by_due ORDER BY due LIMIT 1), 0)").Scan(&due)
 	})
-	return due, err
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -27,7 +28,7 @@ type Token struct {
 
 // tokenOf is the wire form of a token's record.
 func tokenOf(v store.Token) Token {
-	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, MintedBy: v.Minter, Lineage: v.Root, CreatedAt: message.Millis(v.Created)}
+	t := Token{ID: v.ID, Label: v.Label, Scopes: v.Scopes, MintedBy: v.Minter, Lineage: cmp.Or(v.Root, v.ID), CreatedAt: message.Millis(v.Created)}
 	if v.LastUsed != 0 {
 		t.LastUsedAt = message.Millis(v.LastUsed)
 	}

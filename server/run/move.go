@@ -134,8 +134,7 @@ func (m *Move) put(index int, msg message.Message, o *message.Outcome, body []by
 	if err != nil {
 		panic(fmt.Sprintf("run: message does not encode: %v", err))
 	}
-	m.Messages = append(m.Messages, store.Message{Index: index, Role: string(msg.Role), Tokens: transcript.Tokens(msg), At: m.At, Body: body,
-		Private: msg.Role == message.System})
+	m.Messages = append(m.Messages, store.Message{Index: index, Role: string(msg.Role), Tokens: transcript.Tokens(msg), At: m.At, Body: body})
 	m.entries = append(m.entries, journal.Entry{Index: index, At: m.At, Message: msg, Outcome: o})
 }
 

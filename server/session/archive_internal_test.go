@@ -41,7 +41,7 @@ func FuzzArchive(f *testing.F) {
 		}
 		var sequence int64
 		for i, m := range a.messages {
-			if m.Index != i || m.Sequence <= sequence || m.Role == "system" || m.Private {
+			if m.Index != i || m.Sequence <= sequence || m.Role == "system" {
 				t.Errorf("message %d = %+v after sequence %d", i, m, sequence)
 			}
 			sequence = m.Sequence

@@ -66,7 +66,7 @@ func said(role message.Role, body any) store.Message {
 	if err != nil {
 		panic(err)
 	}
-	return store.Message{Role: string(role), At: 1_750_000_000_123, Body: b, Private: role == message.System}
+	return store.Message{Role: string(role), At: 1_750_000_000_123, Body: b}
 }
 
 func text(role message.Role, s string) store.Message {

@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// A table is where rows of one type are kept. Its columns are declared once, for reading and for writing.
+type table[T any] struct {
+	fields func(*T) []any // where a row has the value of each column; for what is not a pointer see stored
+	from   string         // SELECT columns FROM table
+	into   string         // INSERT INTO table (columns and extra) VALUES (?,...)
+}
+
+// declare declares a table. The extra columns are only written.
+func declare[T any](name, columns, extra string, fields func(*T) []any) table[T] {
+	written := strings.TrimSuffix(columns+", "+extra, ", ")
+	return table[T]{fields, "SELECT " + columns + " FROM " + name + " ",
+		"INSERT INTO " + name + " (" + written + ") VALUES (" + placeholders(1+strings.Count(written, ",")) + ")"}
+}
+
+// placeholders is "?,?,?" for n values.
+func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
+
+// onConflict has an insert replace columns of the row that has its key already.
+func onConflict(key, columns string) string {
+	var set []string
+	for c := range strings.SplitSeq(columns, ", ") {
+		set = append(set, c+" = excluded."+c)
+	}
+	return " ON CONFLICT (" + key + ") DO UPDATE SET " + strings.Join(set, ", ")
+}
+
+// replacing makes every insert replace columns of the row that has its key already.
+func (t table[T]) replacing(key, columns string) table[T] {
+	t.into += onConflict(key, columns)
+	return t
+}
+
+// all returns the rows that the rest of a SELECT statement selects.
+func (t *table[T]) all(tx *Tx, rest string, args ...any) ([]T, error) {
+	return all(tx, t.fields, t.from+rest, args...)
+}
+
+// one returns the row that the rest of a SELECT statement selects, or ErrNotFound.
+func (t *table[T]) one(tx *Tx, rest string, args ...any) (v T, err error) {
+	return v, tx.row(t.from+rest, args...).Scan(t.fields(&v)...)
+}
+
+// insert writes a row, and returns its integer key if it has one.
+func (t *table[T]) insert(tx *Tx, v *T, extra ...any) (int64, error) {
+	return tx.insert(1, t.into, t.values(v, extra)...)
+}
+
+// values are the arguments of an insert. Package database/sql follows other pointers, at a higher cost.
+func (t *table[T]) values(v *T, extra []any) []any {
+	args := append(t.fields(v), extra...)
+	for i, arg := range args {
+		switch p := arg.(type) {
+		case *string:
+			args[i] = *p
+		case *int64:
+			args[i] = *p
+		case *int:
+			args[i] = *p
+		case interface{ stored() any }:
+			args[i] = p.stored()
+		}
+	}
+	return args
+}
+
+// of returns the rows of run n in order. Here and in add, the first column of the table is a rowKey.
+func (t *table[T]) of(tx *Tx, n int64) ([]T, error) {
+	return t.all(tx, "WHERE key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
+}
+
+// add writes rows of run n.
+func (t *table[T]) add(tx *Tx, n int64, rows []T, extra ...any) error {
+	for i := range rows {
+		args := t.values(&rows[i], extra)
+		args[0] = key(n, *args[0].(rowKey).index)
+		if err := tx.put(1, t.into, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all runs a query and returns its rows.
+func all[T any](tx *Tx, fields func(*T) []any, query string, args ...any) (list []T, err error) {
+	err = tx.collect(func(s scanner) error {
+		var v T
+		err := s.Scan(fields(&v)...)
+		list = append(list, v)
+		return err
+	}, query, args...)
+	return list, err
+}
+
+// column runs a query that has one column, and returns its values.
+func column[T any](tx *Tx, query string, args ...any) ([]T, error) {
+	return all(tx, func(v *T) []any { return []any{v} }, query, args...)
+}
+
+// view is [DB.View] for a function with a result.
+func view[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (v T, err error) {
+	err = db.View(ctx, func(tx *Tx) error {
+		v, err = fn(tx)
+		return err
+	})
+	return v, err
+}
+
+// opt is a value that is NULL in the file when it is zero.
+func opt[T ~string | ~int | ~int64](value *T) optional[T] { return optional[T]{value} }
+
+type optional[T ~string | ~int | ~int64] struct{ value *T }
+
+func (o optional[T]) Scan(src any) error {
+	v, kind := reflect.ValueOf(o.value).Elem(), reflect.TypeOf(src)
+	switch {
+	case src == nil:
+		v.SetZero()
+	case v.CanInt() && kind.Kind() == reflect.Int64:
+		v.SetInt(src.(int64))
+	case v.Kind() == kind.Kind():
+		v.SetString(src.(string))
+	default:
+		return fmt.Errorf("it is %s instead of %s", kind, v.Kind())
+	}
+	return nil
+}
+
+func (o optional[T]) stored() any { return null(*o.value) }
+
+// null is v, or NULL for a zero value.
+func null[T comparable](v T) any {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return v
+}
+
+// optIndex is an index that is NULL in the file when it is -1.
+type optIndex struct{ value *int }
+
+func (o optIndex) Scan(src any) error {
+	n, ok := src.(int64)
+	if *o.value = int(n); !ok {
+		*o.value = -1
+	}
+	return nil
+}
+
+func (o optIndex) stored() any {
+	if *o.value < 0 {
+		return nil
+	}
+	return *o.value
+}
+
+// text is JSON that the file holds as text; an empty one is NULL.
+type text struct{ json *json.RawMessage }
+
+func (t text) Scan(src any) error {
+	switch src := src.(type) {
+	case nil:
+		*t.json = nil
+	case string:
+		*t.json = json.RawMessage(src)
+	default:
+		return fmt.Errorf("it is %T instead of text", src)
+	}
+	return nil
+}
+
+func (t text) stored() any { return null(string(*t.json)) }
+
+// list is texts that the file holds as a JSON array.
+type list struct{ of *[]string }
+
+func (l list) Scan(src any) error {
+	var raw json.RawMessage
+	if err := (text{&raw}).Scan(src); err != nil || raw == nil {
+		return err
+	}
+	return json.Unmarshal(raw, l.of)
+}
+
+func (l list) stored() any {
+	b, _ := json.Marshal(*l.of) // of texts, which always encode
+	return string(b)
+}
+
+// rowKey is the key of a row of a run. Its run may be nil.
+type rowKey struct {
+	run   *int64
+	index *int
+}
+
+func (k rowKey) Scan(src any) error {
+	n, ok := src.(int64)
+	if !ok {
+		return fmt.Errorf("it is %T instead of a key", src)
+	}
+	if *k.index = int(n & maxIndex); k.run != nil {
+		*k.run = n >> 24
+	}
+	return nil
+}
+
+// key is the integer key of a run's row.
+func key(run int64, index int) int64 { return run<<24 | int64(index) }
+
+const maxIndex = 1<<24 - 1
