@@ -87,6 +87,7 @@ func (l *Log) judge(v *Verification, found *Verdict) error {
 type known struct {
 	tail   *store.AuditRow
 	stub   *stub       // nil: the chain was never pruned
+	pruned []byte      // the stub as it is stored
 	line   []byte      // of the latest checkpoint; nil: none
 	head   *Checkpoint // that line, when the chain's key has signed it
 	tree   []byte      // of that checkpoint, as it is stored
@@ -103,8 +104,8 @@ func (l *Log) read(ctx context.Context, key ed25519.PublicKey) (k known, err err
 		return k, err
 	}
 	k.tail, k.line, k.tree, k.accepted = s.Tail, s.Values[valueHead], s.Values[valueEdge], acceptances(s.Values[valueAccepts], key)
-	if text := s.Values[valueStub]; text != nil {
-		if k.stub, err = parseStub(text); err != nil {
+	if k.pruned = s.Values[valueStub]; k.pruned != nil {
+		if k.stub, err = parseStub(k.pruned); err != nil {
 			return k, err
 		}
 	}
@@ -160,17 +161,13 @@ func (l *Log) examine(ctx context.Context) error {
 	}
 	w := l.verifier(l.public, &k)
 	w.tree = k.edge()
-	if err = w.resume(ctx, &k); err == nil {
-		err = w.walk(ctx)
+	if err := w.finish(ctx, w.resume(ctx, &k)); err != nil {
+		return err
 	}
-	if err == nil {
-		err = w.end()
-	}
-	if errors.Is(err, errBroken) {
+	if !w.verdict.OK {
 		l.distrust(nil, w.verdict.breach())
-		return nil
 	}
-	return err
+	return nil
 }
 
 // resume prepares a walk that begins after the verifier's tree, and collects the heads that it must lead to.
@@ -194,7 +191,7 @@ func (w *verifier) resume(ctx context.Context, k *known) error {
 		return w.broken(1, BrokenSignature, "", "")
 	}
 	if k.head != nil {
-		w.must(k.head.Head)
+		w.must(k.head.Head, false)
 	}
 	if h := w.l.heads; h != nil {
 		if h.damaged {
@@ -204,7 +201,7 @@ func (w *verifier) resume(ctx context.Context, k *known) error {
 			return w.broken(k.head.Head.Size, BrokenCheckpoints, k.head.Head.RootHash, "")
 		}
 		if c := h.latest.Load(); c != nil {
-			w.must(c.Head)
+			w.must(c.Head, false)
 		}
 	}
 	return w.compare()

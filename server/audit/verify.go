@@ -70,17 +70,13 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 		return Verdict{}, context.Cause(ctx)
 	}
 	for {
-		before, err := l.file.State(ctx)
-		if err != nil {
-			return Verdict{}, err
-		}
-		verdict, err := l.verifyOnce(ctx, v)
-		if err != nil || verdict.OK {
-			return verdict, err
+		w, err := l.verifyOnce(ctx, v)
+		if err != nil || w.verdict.OK {
+			return w.verdict, err
 		}
 		// Rows that were being pruned look as if they were missing.
-		if after, err := l.file.State(ctx); err != nil || bytes.Equal(before.Values[valueStub], after.Values[valueStub]) {
-			return verdict, err
+		if after, err := l.file.State(ctx); err != nil || bytes.Equal(w.stub, after.Values[valueStub]) {
+			return w.verdict, err
 		}
 	}
 }
@@ -89,19 +85,19 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 type verifier struct {
 	l       *Log
 	key     ed25519.PublicKey
-	whole   bool // from the beginning, so that the tree is known
+	stub    []byte // as it was stored when the walk began
+	whole   bool   // from the beginning, so that the tree is known
 	to      int64
 	next    int64 // the sequence number that must come
 	prev    []byte
 	tree    edge
 	verdict Verdict
 
-	heads  *headReader // nil: none are read
-	head   *Checkpoint // the next of the file
-	listed int64       // size of the largest head of the file so far
+	points []point     // heads that the tree must still lead to, the smallest first
+	heads  *headReader // of the checkpoint file; nil: none are read
+	listed Head        // the latest of the file so far
 	ours   bool        // the file is the one that belongs to the chain
 	kept   *Checkpoint // the latest that was made, as the chain itself holds it
-	points []Head      // further heads that must fit
 	good   int64       // size of the latest head that fitted
 
 	accepted   map[AcceptedBreak]bool
@@ -111,11 +107,17 @@ type verifier struct {
 	text, ad, plain []byte
 }
 
+// A point is a head that the tree must have.
+type point struct {
+	Head
+	listed bool // it is of the checkpoint file; the next line follows it
+}
+
 var errBroken = errors.New("audit: the chain is broken")
 
 // verifier makes a walk over all entries. begin, expect or resume say where it begins and what the entries must lead to.
 func (l *Log) verifier(key ed25519.PublicKey, k *known) *verifier {
-	w := &verifier{l: l, key: key, whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
+	w := &verifier{l: l, key: key, stub: k.pruned, whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
 	w.accept(k.accepted)
 	return w
 }
@@ -133,7 +135,7 @@ func (w *verifier) begin(st *stub) error {
 	return nil
 }
 
-func (l *Log) verifyOnce(ctx context.Context, v Verification) (Verdict, error) {
+func (l *Log) verifyOnce(ctx context.Context, v Verification) (*verifier, error) {
 	if v.PublicKey == nil {
 		v.PublicKey = l.public
 	}
@@ -149,6 +151,11 @@ func (l *Log) verifyOnce(ctx context.Context, v Verification) (Verdict, error) {
 	if w.heads != nil {
 		defer w.heads.file.Close()
 	}
+	return w, w.finish(ctx, err)
+}
+
+// finish makes the walk, unless its beginning has failed. What is broken is in the verdict.
+func (w *verifier) finish(ctx context.Context, err error) error {
 	if err == nil {
 		err = w.walk(ctx)
 	}
@@ -156,9 +163,9 @@ func (l *Log) verifyOnce(ctx context.Context, v Verification) (Verdict, error) {
 		err = w.end()
 	}
 	if errors.Is(err, errBroken) {
-		err = nil
+		return nil
 	}
-	return w.verdict, err
+	return err
 }
 
 // broken notes what is wrong.
@@ -185,79 +192,62 @@ func (w *verifier) expect(v *Verification, k *known) (err error) {
 		return err
 	}
 	if seen.Size > 0 {
-		w.must(seen)
+		w.must(seen, false)
 	}
 	if k.line != nil {
 		if w.kept = k.head; w.kept == nil {
 			c, _ := ParseCheckpoint(k.line)
 			return w.broken(max(c.Head.Size, 1), BrokenSignature, "", c.Signature)
 		}
-		w.must(w.kept.Head)
+		w.must(w.kept.Head, false)
 	}
 	if k.tree != nil {
 		e, ok := parseEdge(k.tree)
 		if !ok {
 			return w.broken(max(w.good, 1), BrokenLog, "", hex.EncodeToString(k.tree))
 		}
-		w.must(e.head())
+		w.must(e.head(), false)
 	}
 	return w.compare()
 }
 
-// must adds a head that the tree must have, unless it is of entries before the walk.
-func (w *verifier) must(h Head) {
-	if h.Size >= w.tree.size {
-		w.points = append(w.points, h)
-		slices.SortFunc(w.points, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })
-	}
+// must adds a head that the tree must have.
+func (w *verifier) must(h Head, listed bool) {
+	w.points = append(w.points, point{h, listed})
+	slices.SortStableFunc(w.points, func(a, b point) int { return cmp.Compare(a.Size, b.Size) })
 }
 
 // load takes the next line of the checkpoint file.
 func (w *verifier) load() error {
-	if w.heads == nil {
-		return nil
-	}
-	before := w.head
 	c, ok, err := w.heads.next()
-	if w.head = nil; !ok && err == nil {
+	switch {
+	case !ok && err == nil:
 		return nil
-	}
-	if err != nil || !c.Verify(w.key) {
+	case err != nil || !c.Verify(w.key):
 		return w.broken(max(c.Head.Size, w.good+1), BrokenSignature, "", c.Signature)
+	case c.Head.Size < w.listed.Size:
+		return w.broken(c.Head.Size, BrokenLog, w.listed.RootHash, c.Head.RootHash)
 	}
-	if before != nil && c.Head.Size < before.Head.Size {
-		return w.broken(c.Head.Size, BrokenLog, before.Head.RootHash, c.Head.RootHash)
-	}
-	w.head, w.listed = &c, c.Head.Size
+	w.listed = c.Head
+	w.must(c.Head, true)
 	return nil
 }
 
 // compare holds the tree, as large as it is now, to the heads of that size. Heads of entries that were pruned are not checked.
 func (w *verifier) compare() error {
-	var root string
-	fits := func(h *Head) error {
-		if h.Size < w.tree.size {
-			return nil
+	for len(w.points) > 0 && w.points[0].Size <= w.tree.size {
+		p := w.points[0]
+		w.points = w.points[1:]
+		if p.Size == w.tree.size {
+			if root := w.tree.head().RootHash; root != p.RootHash {
+				return w.broken(w.good+1, BrokenLog, p.RootHash, root)
+			}
 		}
-		if root == "" {
-			root = w.tree.head().RootHash
-		}
-		if root != h.RootHash {
-			return w.broken(w.good+1, BrokenLog, h.RootHash, root)
-		}
-		return nil
-	}
-	for ; len(w.points) > 0 && w.points[0].Size <= w.tree.size; w.points = w.points[1:] {
-		if err := fits(&w.points[0]); err != nil {
-			return err
-		}
-	}
-	for w.head != nil && w.head.Head.Size <= w.tree.size {
-		if err := fits(&w.head.Head); err != nil {
-			return err
+		if !p.listed {
+			continue
 		}
 		w.verdict.Checkpoints++
-		w.good = max(w.good, w.head.Head.Size)
+		w.good = max(w.good, p.Size)
 		if err := w.load(); err != nil {
 			return err
 		}
@@ -303,9 +293,7 @@ func (w *verifier) row(r *store.AuditRow) error {
 	w.verdict.Count++
 	if w.whole {
 		w.tree.add(r.Hash)
-		if w.head != nil && w.head.Head.Size <= w.tree.size || len(w.points) > 0 && w.points[0].Size <= w.tree.size {
-			return w.compare()
-		}
+		return w.compare()
 	}
 	return nil
 }
@@ -332,12 +320,10 @@ func (w *verifier) end() error {
 	if w.whole {
 		head := w.tree.head()
 		switch {
-		case w.head != nil && w.head.Head.Size <= w.to:
-			return w.broken(w.next, BrokenTruncated, w.head.Head.RootHash, head.RootHash)
 		case len(w.points) > 0 && w.points[0].Size <= w.to:
 			return w.broken(w.next, BrokenTruncated, w.points[0].RootHash, head.RootHash)
 		case w.to < math.MaxInt64:
-		case w.kept != nil && w.kept.Head.Size > w.listed && w.ours:
+		case w.kept != nil && w.kept.Head.Size > w.listed.Size && w.ours:
 			return w.broken(w.kept.Head.Size, BrokenCheckpoints, w.kept.Head.RootHash, "")
 		default:
 			w.verdict.Head = &head
