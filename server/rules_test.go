@@ -52,12 +52,13 @@ var rulesRooms = map[string]string{
 	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret",
 
 	// Policy. None of it knows HTTP routes.
-	"auth":              "store server/fault server/id",
-	"server/audit":      "metrics store server/canonical server/fault",
-	"server/transcript": "store server/message",
-	"server/trace":      "store server/fault server/message server/span server/transcript",
-	"server/journal":    "store server/event server/fault server/hub server/message server/transcript",
-	"server/span":       "store server/journal server/message",
+	"auth":                "store server/fault server/id",
+	"server/audit":        "metrics store server/canonical server/fault",
+	"server/transcript":   "store server/message",
+	"server/audit/export": "server/audit",
+	"server/trace":        "store server/fault server/message server/span server/transcript",
+	"server/journal":      "store server/event server/fault server/hub server/message server/transcript",
+	"server/span":         "store server/journal server/message",
 	// The kernel knows nothing of what drives runs; drivers know nothing of each other.
 	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/span server/transcript",
 	"server/agent": "metrics store server/canonical server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
@@ -71,7 +72,7 @@ var rulesRooms = map[string]string{
 	// Transport.
 	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
-	"server/rest": "auth metrics store server/agent server/audit server/event server/fault server/gate server/health server/hub server/journal server/message " +
+	"server/rest": "auth metrics store server/agent server/audit server/audit/export server/event server/fault server/gate server/health server/hub server/journal server/message " +
 		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace",
 
 	// The other end of server/rest.
@@ -82,7 +83,7 @@ var rulesRooms = map[string]string{
 		"server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
 		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/client server/config server/event server/evidence server/fault server/journal " +
+	"server/cli": "auth store server server/agent server/audit server/audit/export server/client server/config server/event server/evidence server/fault server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
 	"main": "server/cli",
 

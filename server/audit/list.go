@@ -1,14 +1,10 @@
 package audit
 
 import (
-	"bufio"
 	"context"
-	"encoding/csv"
 	"errors"
-	"io"
+	"iter"
 	"slices"
-	"strconv"
-	"strings"
 
 	"agentd/server/fault"
 	"agentd/store"
@@ -84,96 +80,27 @@ func sealed() error {
 		Advise("Set `audit.passphraseRef` in the configuration. Verifying the links needs no passphrase.")
 }
 
-// Exported is what an export has written.
-type Exported struct {
-	Bytes  int64  `json:"bytes"`
-	Rows   int64  `json:"rows"`
-	Format string `json:"format"`
-}
-
-// Formats of an export.
-const (
-	JSONL = "jsonl" // the canonical form of each entry on a line
-	CSV   = "csv"   // RFC 4180 with a head, but lines end in LF; see inert
-)
-
-// exportPage is how many entries are read at once: no statement is open while they are written.
-const exportPage = 1000
-
-// Export writes the entries from one sequence number to another, both included, 0 being no bound. It ends with the
-// entry that is the last one when it begins.
-func (l *Log) Export(ctx context.Context, out io.Writer, format string, from, to int64) (Exported, error) {
-	x := Exported{Format: format}
-	if last := l.tree().size; to == 0 && last > 0 {
-		to = last
-	}
-	w := bufio.NewWriterSize(counting{out, &x.Bytes}, 64<<10)
-	put := func(e *Entry) error {
-		_, err := w.Write(append(e.Line(w.AvailableBuffer()), '\n'))
-		return err
-	}
-	flush := w.Flush
-	if format == CSV {
-		c := csv.NewWriter(w)
-		if err := c.Write(csvHead); err != nil {
-			return x, err
-		}
-		put = func(e *Entry) error { return c.Write(csvLine(e)) }
-		flush = func() error {
-			c.Flush()
-			return errors.Join(c.Error(), w.Flush())
-		}
-	}
-	for more := from; ; {
-		var page []Entry
-		var err error
-		page, more, err = l.List(ctx, Query{From: more, To: to, Limit: exportPage})
-		if err != nil {
-			return x, err
-		}
-		for i := range page {
-			if err := put(&page[i]); err != nil {
-				return x, err
+// Entries yields what a query selects; the query's limit is that of a page. It reads page by page: no statement is open
+// while it yields. After an error it ends.
+func (l *Log) Entries(ctx context.Context, q Query) iter.Seq2[*Entry, error] {
+	return func(yield func(*Entry, error) bool) {
+		for more := int64(1); more != 0; {
+			var page []Entry
+			var err error
+			if page, more, err = l.List(ctx, q); err != nil {
+				yield(nil, err)
+				return
 			}
-			x.Rows++
+			for i := range page {
+				if !yield(&page[i], nil) {
+					return
+				}
+			}
+			if q.Newest {
+				q.To = more
+			} else {
+				q.From = more
+			}
 		}
-		if more == 0 {
-			return x, flush()
-		}
 	}
-}
-
-var csvHead = []string{"seq", "ts", "actorKind", "actorId", "actorLabel", "action", "target", "decision", "runId", "sessionId", "toolName", "metadata", "prevHash", "hash"}
-
-func csvLine(e *Entry) []string {
-	c := e.Context
-	if c == nil {
-		c = &Context{}
-	}
-	line := []string{strconv.FormatInt(e.Seq, 10), strconv.FormatInt(e.TS, 10), e.Actor.Kind, e.Actor.ID, e.Actor.Label, e.Action, e.Target,
-		string(e.Decision), c.RunID, c.SessionID, c.ToolName, string(e.Metadata), e.PrevHash, e.Hash}
-	for i := range line {
-		line[i] = inert(line[i])
-	}
-	return line
-}
-
-// inert puts an apostrophe before a text that a spreadsheet would take for a formula, and before one that begins with an
-// apostrophe, so that taking one away gives the text back. Clients choose some of the texts.
-func inert(text string) string {
-	if text != "" && strings.Contains("=+-@\t\r'", text[:1]) {
-		return "'" + text
-	}
-	return text
-}
-
-type counting struct {
-	w io.Writer
-	n *int64
-}
-
-func (c counting) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	*c.n += int64(n)
-	return n, err
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"agentd/server/audit"
+	"agentd/server/audit/export"
 	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/store/storetest"
@@ -258,7 +259,7 @@ func TestListAndExport(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	x, err := l.Export(t.Context(), &out, audit.JSONL, 0, 0)
+	x, err := export.Write(t.Context(), l, &out, export.JSONL, 0, 0)
 	if err != nil || x.Rows != 26 || x.Bytes != int64(out.Len()) || strings.Count(out.String(), "\n") != 26 {
 		t.Errorf("Export(jsonl) = %+v, %v; %d bytes", x, err, out.Len())
 	}
@@ -269,7 +270,7 @@ func TestListAndExport(t *testing.T) {
 		}
 	}
 	out.Reset()
-	if x, err = l.Export(t.Context(), &out, audit.CSV, 25, 26); err != nil || x.Rows != 2 || x.Bytes != int64(out.Len()) {
+	if x, err = export.Write(t.Context(), l, &out, export.CSV, 25, 26); err != nil || x.Rows != 2 || x.Bytes != int64(out.Len()) {
 		t.Errorf("Export(csv) = %+v, %v; %d bytes", x, err, out.Len())
 	}
 	if rows, err := csv.NewReader(&out).ReadAll(); err != nil || len(rows) != 3 || rows[2][6] != `a,"b"` || rows[2][0] != "26" {

@@ -14,6 +14,7 @@ import (
 
 	"agentd/metrics"
 	"agentd/server/audit"
+	"agentd/server/audit/export"
 	"agentd/store/storetest"
 )
 
@@ -113,7 +114,7 @@ func TestFormulas(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if _, err := l.Export(t.Context(), &out, audit.CSV, 0, 0); err != nil {
+	if _, err := export.Write(t.Context(), l, &out, export.CSV, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	rows := rowsOf(t, out.String())[1:]

@@ -14,6 +14,7 @@ import (
 
 	"agentd/server"
 	"agentd/server/audit"
+	"agentd/server/audit/export"
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
@@ -171,20 +172,14 @@ func (v *auditVerdict) say(w sheet) {
 func (c *call) listAudit(ctx context.Context) error {
 	return c.chain(ctx, func(l *audit.Log) error {
 		q := audit.Query{From: c.flags.fromSeq, To: c.flags.toSeq, Action: c.flags.action, ActorID: c.flags.actor, Newest: c.flags.fromSeq == 0, Limit: int(c.flags.limit)}
-		page, more, err := l.List(ctx, q)
-		for more != 0 && len(page) < int(c.flags.limit) && err == nil { // few of many match
-			if q.Newest {
-				q.To = more
-			} else {
-				q.From = more
+		page := []*audit.Entry{}
+		for e, err := range l.Entries(ctx, q) {
+			if err != nil {
+				return err
 			}
-			q.Limit = int(c.flags.limit) - len(page)
-			var next []audit.Entry
-			next, more, err = l.List(ctx, q)
-			page = append(page, next...)
-		}
-		if err != nil {
-			return err
+			if page = append(page, e); len(page) == int(c.flags.limit) {
+				break
+			}
 		}
 		return c.show(true, map[string]any{"entries": page}, func(w sheet) {
 			w.row("SEQ", "TIME", "ACTOR", "ACTION", "DECISION", "TARGET")
@@ -199,7 +194,7 @@ func (c *call) listAudit(ctx context.Context) error {
 func (c *call) exportAudit(ctx context.Context) error {
 	_, err := c.output(ctx, func(ctx context.Context, w io.Writer) error {
 		return c.chain(ctx, func(l *audit.Log) error {
-			_, err := l.Export(ctx, w, c.flags.format, c.flags.fromSeq, c.flags.toSeq)
+			_, err := export.Write(ctx, l, w, c.flags.format, c.flags.fromSeq, c.flags.toSeq)
 			return err
 		})
 	})

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"agentd/server/audit"
+	"agentd/server/audit/export"
 	"agentd/server/fault"
 )
 
@@ -64,7 +64,7 @@ type options struct {
 }
 
 // defaults are the values of flags that are not given.
-var defaults = options{limit: 20, messages: 1000, retain: 1, onPending: "deny", format: audit.JSONL}
+var defaults = options{limit: 20, messages: 1000, retain: 1, onPending: "deny", format: export.JSONL}
 
 // A flagRow declares a flag: its name, of which what follows a dot only tells apart flags with one name; where its value
 // goes, which may be a *string, *bool, *int64 or flag.Value; and its text, with the name of the value in back quotes.
@@ -119,7 +119,7 @@ func (o *options) table() []flagRow {
 		{"public-key.bundle", &o.publicKey, "the `FILE` with the expected key, as `agentd audit key` wrote it; default: the key in the bundle"},
 		{"action", &o.action, "only entries with this `ACTION`, such as http:request"},
 		{"actor", &o.actor, "only entries of the actor with this `ID`"},
-		{"format", choice{&o.format, []string{audit.JSONL, audit.CSV}}, "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv"},
+		{"format", choice{&o.format, []string{export.JSONL, export.CSV}}, "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv"},
 		{"before", &o.before, "delete entries older than this `TIME`: a date such as 2026-01-31, or an age such as 90d"},
 		{"retain", &o.retain, "keep at least this `NUMBER` of entries"},
 		{"raw", &o.raw, "also show the operator's system messages"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentd/server/audit"
+	"agentd/server/audit/export"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/message"
@@ -64,7 +65,7 @@ type AuditVerdict struct {
 
 // AuditExport is the answer of POST /audit/export.
 type AuditExport struct {
-	Export audit.Exported `json:"export"`
+	Export export.Exported `json:"export"`
 }
 
 // AuditKey is the answer of GET /audit/key.
@@ -111,7 +112,7 @@ func (a *Audit) Routes() []Route {
 				Format string `query:"format" enum:"jsonl|csv" doc:"As in the body, which takes precedence."`
 				Body   AuditRange
 			}) (AuditExport, error) {
-				x, err := a.Log.Export(ctx, io.Discard, cmp.Or(in.Body.Format, in.Format, audit.JSONL), in.Body.FromSeq, in.Body.to())
+				x, err := export.Write(ctx, a.Log, io.Discard, cmp.Or(in.Body.Format, in.Format, export.JSONL), in.Body.FromSeq, in.Body.to())
 				return AuditExport{x}, err
 			})},
 		{Method: "GET", Path: "/audit/export", Access: "audit:export", Summary: "Export the entries of the audit chain at the time of the request, as a file.",
@@ -122,12 +123,12 @@ func (a *Audit) Routes() []Route {
 				FromSeq int64  `query:"fromSeq" check:"0.."`
 				ToSeq   int64  `query:"toSeq" check:"1.."`
 			}) error {
-				format, as := cmp.Or(in.Format, audit.JSONL), ndjson
-				if format == audit.CSV {
+				format, as := cmp.Or(in.Format, export.JSONL), ndjson
+				if format == export.CSV {
 					as = csvType
 				}
 				out := newDownload(w, as)
-				_, err := a.Log.Export(r.Context(), out, format, in.FromSeq, in.ToSeq)
+				_, err := export.Write(r.Context(), a.Log, out, format, in.FromSeq, in.ToSeq)
 				if err == nil && !out.begun {
 					_, err = out.Write(nil)
 				}

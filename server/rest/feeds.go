@@ -123,17 +123,13 @@ func (f *Feeds) audit() stream.Feed {
 			if after == (hub.Position{}) {
 				return nil
 			}
-			for next := int64(after.Seq) + 1; next > 0; {
-				page, more, err := f.Audit.List(ctx, audit.Query{From: next})
+			for e, err := range f.Audit.Entries(ctx, audit.Query{From: int64(after.Seq) + 1}) {
+				if err == nil {
+					err = yield(AuditEntry(e.Seq, e.Line(nil)))
+				}
 				if err != nil {
 					return err
 				}
-				for i := range page {
-					if err := yield(AuditEntry(page[i].Seq, page[i].Line(nil))); err != nil {
-						return err
-					}
-				}
-				next = more
 			}
 			return nil
 		},
