@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"agentd/server/agent"
 	"agentd/server/fault"
@@ -217,7 +218,7 @@ func TestFallbackAfterTooManyRequests(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	defer srv.Close()
-	primary, err := provider.NewOpenAI(provider.OpenAIOptions{Name: "busy", BaseURL: srv.URL, Retries: new(0)})
+	primary, err := provider.NewOpenAI(provider.OpenAIOptions{Name: "busy", BaseURL: srv.URL, Timeout: time.Minute, IdleTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func (b *builder) providers() {
 		c := b.Config.Providers[id]
 		prices := provider.Prices{}
 		for model, p := range c.Prices {
-			prices[model] = provider.Price{Input: p.Input, Output: p.Output, CachedRead: p.CachedRead, CacheWrite: p.CacheWrite, Reasoning: p.Reasoning}
+			prices[model] = provider.Price(p)
 		}
 		var p provider.Provider
 		var err error
@@ -151,7 +151,7 @@ func (b *builder) providers() {
 			p, err = provider.NewScripted(id, c.Script.Data)
 		case "openai-compatible":
 			o := provider.OpenAIOptions{Name: id, BaseURL: c.BaseURL, APIKey: b.refs[c.APIKeyRef], Headers: b.values(c.Headers), Timeout: c.Timeout.Duration(),
-				IdleTimeout: c.IdleTimeout.Duration(), Retries: &c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Known: b.Known,
+				IdleTimeout: c.IdleTimeout.Duration(), Retries: c.Retries, Whole: !c.Stream, Prices: prices, Logger: b.Logger, Known: b.Known,
 				Outbound: b.Outbound}
 			p, err = provider.NewOpenAI(o)
 		}

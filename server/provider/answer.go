@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"regexp"
 	"strings"
 
@@ -165,6 +166,15 @@ func newCallID() string {
 	var b [12]byte
 	rand.Read(b[:])
 	return "call_" + hex.EncodeToString(b[:])
+}
+
+// stop ends an answer in which the model may not have said that it finished. It is an error that it said nothing.
+func (a *answer) stop() error {
+	if a.finish == "" && !a.spoke {
+		return io.ErrUnexpectedEOF
+	}
+	a.finish = cmp.Or(a.finish, FinishStop)
+	return nil
 }
 
 // response is the finished answer.

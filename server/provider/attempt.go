@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -39,7 +38,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	if err != nil {
 		return nil, 0, fault.New(fault.InvalidRequest, "the request to %s cannot be made", p.o.Name).Because(err)
 	}
-	resp, err := p.client.Do(hr)
+	resp, err := p.o.Transport.RoundTrip(hr) // which follows no redirect: that would carry the transcript and the key elsewhere
 	silence.Stop()
 	if err != nil {
 		if context.Cause(ctx) == errSilent {
@@ -48,7 +47,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 		if refused, ok := errors.AsType[*fault.Error](err); ok {
 			return nil, 0, fault.New(fault.OutboundDenied, "%s was not contacted. %s", p.o.Name, refused.Message).Advise(refused.Hint).Because(refused)
 		}
-		return nil, 0, fault.New(fault.Transient, "%s could not be reached%s", p.o.Name, outbound.Reason(err)).Because(withoutURL(err))
+		return nil, 0, fault.New(fault.Transient, "%s could not be reached%s", p.o.Name, outbound.Reason(err)).Because(err)
 	}
 	defer resp.Body.Close()
 	in := &meter{body: resp.Body, left: maxAnswer, silence: silence, wait: p.o.IdleTimeout}
@@ -133,12 +132,4 @@ func (p *OpenAI) secrets() []string {
 		}
 	}
 	return secrets
-}
-
-// withoutURL takes the URL, whose query may hold a key, off an error.
-func withoutURL(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strings"
@@ -59,12 +60,7 @@ func (c *chunk) failed() bool {
 }
 
 // thought is the reasoning of a delta. Servers name it in one way or the other; those that do both repeat it.
-func (d *delta) thought() string {
-	if d.ReasoningContent != "" {
-		return string(d.ReasoningContent)
-	}
-	return string(d.Reasoning)
-}
+func (d *delta) thought() string { return string(cmp.Or(d.ReasoningContent, d.Reasoning)) }
 
 // usage takes the reasoning out of the completion, of which the protocol makes it a part. It is left in where the
 // numbers show that the server counts it beside the completion already.
@@ -99,27 +95,17 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	case c == '-' || c >= '0' && c <= '9':
 		*t = text(b)
 	case c == '[':
-		var parts []struct{ Type, Text letters } // not text: lists in lists would be read again at each level
+		var parts []struct{ Type, Text any } // not text: lists in lists would be read again at each level
 		if json.Unmarshal(b, &parts) != nil {
 			return nil
 		}
 		var all strings.Builder
 		for _, p := range parts {
-			if p.Type == "text" {
-				all.WriteString(string(p.Text))
+			if s, ok := p.Text.(string); ok && p.Type == "text" {
+				all.WriteString(s)
 			}
 		}
 		*t = text(all.String())
-	}
-	return nil
-}
-
-// letters is a JSON string. Anything else in its place is empty.
-type letters string
-
-func (l *letters) UnmarshalJSON(b []byte) error {
-	if *l = ""; b[0] == '"' {
-		return json.Unmarshal(b, (*string)(l))
 	}
 	return nil
 }

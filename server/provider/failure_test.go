@@ -17,7 +17,7 @@ import (
 	"agentd/server/provider"
 )
 
-func none(o *provider.OpenAIOptions) { o.Retries = new(0) }
+func none(o *provider.OpenAIOptions) { o.Retries = 0 }
 
 func TestRefusals(t *testing.T) {
 	const page = "<html><body>secret page</body></html>"
@@ -50,7 +50,6 @@ func TestRefusals(t *testing.T) {
 		{500, strings.Repeat("é", 5000), fault.Transient, "local answered 500: " + strings.Repeat("é", 299) + "…"},
 	} {
 		p := mustOpenAI(t, provider.OpenAIOptions{
-			Retries: new(0),
 			APIKey:  "k-very-secret",
 			Headers: map[string]string{"X-Gate": "Token gate-secret", "X-Team": "ops"},
 			Transport: exchange(func(r *http.Request) (*http.Response, error) {
@@ -80,7 +79,7 @@ func TestErrorsInsideTheStream(t *testing.T) {
 		{sse(`{"error":{"message":"x","code":"content_filter"}}`), "content-filter: local reported an error: x"},
 		{sse(`{"error":"CUDA error"}`), "transient: local reported an error: CUDA error"},
 		{`{"object":"error","message":"x","code":400}`, "invalid-request: local answered 400: x"},
-		{`{"status":"ok"}`, "transient: the answer of local broke off or cannot be read: the object is not an answer of a model"},
+		{`{"status":"ok"}`, "transient: the answer of local broke off or cannot be read: unexpected EOF"},
 		{sse(say("he"), `{"choices`), "transient: the answer of local broke off or cannot be read: unexpected end of JSON input"},
 		{"data: " + say("he") + "\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},
 		{"data: [DONE]\n\n", "transient: the answer of local broke off or cannot be read: unexpected EOF"},
@@ -89,7 +88,7 @@ func TestErrorsInsideTheStream(t *testing.T) {
 		{strings.Repeat("data: "+strings.Repeat("x", 1<<18)+"\n", 8), "unknown: the answer of local is too large: sse: event too long"},
 		{strings.Repeat(": ping\n", 3<<20), "unknown: the answer of local is too large: the answer is larger than 16 MiB"},
 	} {
-		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: answering(strings.NewReader(tc.body))})
+		p := mustOpenAI(t, provider.OpenAIOptions{Transport: answering(strings.NewReader(tc.body))})
 		res, err := p.Stream(t.Context(), hello(), ignore)
 		if err == nil || err.Error() != tc.want || res != nil {
 			t.Errorf("Stream() with %.80s = %v, %v\nwant %s", tc.body, res, err, tc.want)
@@ -106,7 +105,7 @@ func TestUnreachable(t *testing.T) {
 		{&net.DNSError{Name: "model.test"}, "local could not be reached: its name cannot be resolved"},
 		{errors.New("strange"), "local could not be reached"},
 	} {
-		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), BaseURL: "http://model.test/v1?key=k-secret",
+		p := mustOpenAI(t, provider.OpenAIOptions{BaseURL: "http://model.test/v1?key=k-secret",
 			Transport: exchange(func(*http.Request) (*http.Response, error) { return nil, tc.cause })})
 		_, err := p.Stream(t.Context(), hello(), ignore)
 		e := asError(t, err)

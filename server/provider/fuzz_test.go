@@ -30,7 +30,7 @@ func FuzzStream(f *testing.F) {
 		f.Add(400, s)
 	}
 	f.Fuzz(func(t *testing.T, status int, body string) {
-		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: exchange(func(r *http.Request) (*http.Response, error) {
+		p := mustOpenAI(t, provider.OpenAIOptions{Transport: exchange(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 		})})
 		req := hello()
@@ -135,7 +135,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add("1", s)
 	}
 	f.Fuzz(func(t *testing.T, after, ms string) {
-		p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: exchange(func(r *http.Request) (*http.Response, error) {
+		p := mustOpenAI(t, provider.OpenAIOptions{Transport: exchange(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 429, Body: http.NoBody, Header: http.Header{"Retry-After": {after}, "Retry-After-Ms": {ms}}, Request: r}, nil
 		})})
 		_, err := p.Stream(t.Context(), hello(), ignore)
@@ -166,7 +166,7 @@ func TestStreamCost(t *testing.T) {
 			chunk := fmt.Sprintf(form, text)
 			for _, body := range []string{sse(chunk), chunk} {
 				streamCost.Check(t, len(body), func() {
-					p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Transport: answering(strings.NewReader(body))})
+					p := mustOpenAI(t, provider.OpenAIOptions{Transport: answering(strings.NewReader(body))})
 					p.Stream(t.Context(), hello(), ignore) //nolint:errcheck // only what it costs counts
 				})
 				if t.Failed() {

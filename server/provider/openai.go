@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,32 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/outbound"
+	"agentd/server/secret"
 )
+
+// OpenAIOptions describe a server that speaks the chat completions protocol. Name, BaseURL, Timeout and IdleTimeout are required.
+type OpenAIOptions struct {
+	Name string
+	// BaseURL is where the protocol begins: a path that ends in /v1 gets /chat/completions, one that ends in
+	// /chat/completions stays, any other gets /v1/chat/completions. A query is kept.
+	BaseURL     string
+	APIKey      string            // without it, no Authorization header is sent
+	Headers     map[string]string // sent with every request; they win over the provider's own
+	Timeout     time.Duration     // until the answer's headers
+	IdleTimeout time.Duration     // between bytes of the answer
+	Retries     int               // further attempts after one that failed in passing
+	Prices      Prices            // nil = nothing is priced
+	// Whole asks for each answer in one piece, for servers whose streams lack something, such as tool calls. Timeout is then
+	// the limit for the complete answer.
+	Whole bool
+	// Transport makes the connections; nil = the provider makes one, which dials what BaseURL names and uses no proxy.
+	Transport http.RoundTripper
+	Outbound  *outbound.Guard // of the provider's own transport; nil = one without options
+	Logger    *slog.Logger    // nil = silence
+	// Known are secrets that are taken out of what is quoted of the server's answers, besides the key and the headers of this
+	// provider; nil: there are none.
+	Known *secret.Redactor
+}
 
 // OpenAI is a [Provider] that talks to a server with the chat completions protocol.
 //
@@ -25,7 +51,6 @@ type OpenAI struct {
 	o       OpenAIOptions // with defaults
 	url     string
 	headers http.Header
-	client  http.Client
 
 	mu      sync.Mutex          // guards refused
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
@@ -40,9 +65,9 @@ const maxModels = 1000
 // Reading an event takes up to 450 bytes of memory for each byte, which is for choices and parts that hold nothing.
 func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	headers, issues := outbound.Headers(o.Headers)
-	endpoint, err := endpointOf(o.BaseURL)
-	if err != nil {
-		issues = append(issues, fault.At(err.Error(), "baseUrl"))
+	base, err := url.Parse(o.BaseURL)
+	if err != nil || base.Host == "" {
+		issues = append(issues, fault.At("is not a URL", "baseUrl"))
 	}
 	if o.APIKey = strings.TrimSpace(o.APIKey); !outbound.HeaderValue(o.APIKey) {
 		issues = append(issues, fault.At("leads to a key with control characters", "apiKeyRef"))
@@ -50,30 +75,35 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	if issues != nil {
 		return nil, fault.Invalid("The provider's options are not valid.", issues...)
 	}
-	o.Timeout, o.IdleTimeout = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
-	o.Retries = cmp.Or(o.Retries, new(DefaultRetries))
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	p := &OpenAI{o: o, url: endpoint.String(), headers: headers, refused: map[string]omission{}}
-	p.client = http.Client{
-		Transport: o.Transport,
-		// A redirect would carry the transcript and the key to an address that nobody configured.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 	if o.Transport == nil {
-		own := o.Outbound.Transport("providers."+o.Name+".baseUrl", outbound.HostPort(endpoint))
+		own := o.Outbound.Transport("providers."+o.Name+".baseUrl", outbound.HostPort(base))
 		own.DisableKeepAlives, own.MaxIdleConnsPerHost, own.IdleConnTimeout = false, 16, 90*time.Second
-		p.client.Transport = own
+		o.Transport = own
 	}
-	return p, nil
+	return &OpenAI{o: o, url: endpointOf(base).String(), headers: headers, refused: map[string]omission{}}, nil
+}
+
+// endpointOf finds the endpoint under a base URL.
+func endpointOf(base *url.URL) *url.URL {
+	u := *base
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	switch {
+	case strings.HasSuffix(u.Path, "/chat/completions"):
+		return &u
+	case strings.HasSuffix(u.Path, "/v1"):
+		return u.JoinPath("chat/completions")
+	}
+	return u.JoinPath("v1/chat/completions")
 }
 
 // Name is the id under which the configuration declares the provider.
 func (p *OpenAI) Name() string { return p.o.Name }
 
-// Close gives back the idle connections of the provider's own transport. Calls in flight are not disturbed.
+// Close gives back the idle connections. Calls in flight are not disturbed.
 func (p *OpenAI) Close() {
-	if p.o.Transport == nil {
-		p.client.CloseIdleConnections()
+	if t, ok := p.o.Transport.(*http.Transport); ok {
+		t.CloseIdleConnections()
 	}
 }
 
@@ -103,7 +133,7 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			omit |= refused
 			log.Info("model refused a parameter; trying without it", "parameter", refused, "error", err)
 			continue
-		case spoke || !slices.Contains(passing, err.Kind) || failures >= *p.o.Retries:
+		case spoke || !slices.Contains(passing, err.Kind) || failures >= p.o.Retries:
 			return nil, err
 		}
 		wait := backoff(failures, err.RetryAfter)
@@ -139,15 +169,8 @@ func backoff(n int, asked time.Duration) time.Duration {
 
 // sleep waits and reports whether ctx lived through it.
 func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 || ctx.Err() != nil {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	pause, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-pause.Done()
+	return ctx.Err() == nil
 }

@@ -13,7 +13,7 @@ import (
 func TestOutboundDenied(t *testing.T) {
 	dns := &outboundtest.Names{Known: map[string][]string{"model": {"10.0.0.1"}}}
 	denials := 0
-	p := mustOpenAI(t, provider.OpenAIOptions{BaseURL: "http://model.test/v1", Retries: new(3),
+	p := mustOpenAI(t, provider.OpenAIOptions{BaseURL: "http://model.test/v1", Retries: 3,
 		Outbound: outbound.New(outbound.Options{Resolver: dns.Resolver(), Denied: func(outbound.Denial) { denials++ }})})
 	defer p.Close()
 	_, err := p.Stream(t.Context(), hello(), ignore)

@@ -22,33 +22,23 @@ type Price struct {
 // dated is the date that providers append to the name of a model's snapshot: -20250930 or -2025-09-30.
 var dated = regexp.MustCompile(`-(\d{8}|\d{4}-\d\d-\d\d)$`)
 
-// Lookup finds the price of a model: under its name, under its name without the date at its end, or under "*".
-func (p Prices) Lookup(model string) (Price, bool) {
+// Cost prices a usage of a model under its name, under its name without the date at its end, or under "*"; nil when the model
+// has no price. Cached tokens are part of the prompt's and are taken out before the rest of it is priced as input; that rest is
+// never less than nothing, whatever a server reports.
+func (p Prices) Cost(model string, u message.Usage) *message.Cost {
 	for _, name := range []string{model, dated.ReplaceAllString(model, ""), "*"} {
 		if price, ok := p[name]; ok {
-			return price, true
+			return &message.Cost{Amount: price.micros(u) / 1e6, Currency: "USD"}
 		}
 	}
-	return Price{}, false
+	return nil
 }
 
-// Cost prices a usage of a model; nil when the model has no price.
-func (p Prices) Cost(model string, u message.Usage) *message.Cost {
-	price, ok := p.Lookup(model)
-	if !ok {
-		return nil
-	}
-	return new(price.Cost(u))
-}
-
-// Cost prices a usage. Cached tokens are part of the prompt's and are taken out before the rest of it is priced as
-// input; that rest is never less than nothing, whatever a server reports.
-func (p Price) Cost(u message.Usage) message.Cost {
+func (p Price) micros(u message.Usage) float64 {
 	read, write := u.CachedReadTokens, u.CacheWriteTokens
-	micros := p.Input*float64(max(0, u.PromptTokens-read-write)) +
+	return p.Input*float64(max(0, u.PromptTokens-read-write)) +
 		*cmp.Or(p.CachedRead, &p.Input)*float64(read) +
 		*cmp.Or(p.CacheWrite, &p.Input)*float64(write) +
 		p.Output*float64(u.CompletionTokens) +
 		*cmp.Or(p.Reasoning, &p.Output)*float64(message.Value(u.ReasoningTokens))
-	return message.Cost{Amount: micros / 1e6, Currency: "USD"}
 }

@@ -81,39 +81,40 @@ func detail(raw json.RawMessage) string {
 	return strings.Join(parts, "; ")
 }
 
-// overflow are the words with which servers say that a conversation is too long.
-var overflow = []string{
-	"context length", "context_length", "maximum context", "context window", "context size", "context_size",
-	"too many tokens", "prompt is too long", "input is too long", "reduce the length",
+// statuses are the HTTP statuses that say what the problem is. Others below 500 leave it to the words.
+var statuses = map[int]*fault.Kind{
+	http.StatusTooManyRequests: fault.RateLimit, http.StatusServiceUnavailable: fault.Capacity, 529: fault.Capacity,
+	http.StatusUnauthorized: fault.Unauthorized, http.StatusForbidden: fault.Unauthorized, http.StatusRequestTimeout: fault.Transient,
 }
 
-var filtered = []string{"content_filter", "content_policy", "responsibleaipolicy"}
+// phrases are the words with which servers say what the problem is; the first row that matches counts. An answer's status can
+// mean what the rows without request say, so they count only where there is none.
+var phrases = []struct {
+	kind    *fault.Kind
+	request bool
+	words   []string
+}{
+	{fault.ContextLength, true, []string{"context length", "context_length", "maximum context", "context window", "context size", "context_size",
+		"too many tokens", "prompt is too long", "input is too long", "reduce the length"}},
+	{fault.ContentFilter, true, []string{"content_filter", "content_policy", "responsibleaipolicy"}},
+	{fault.RateLimit, false, []string{"rate_limit", "rate limit", "quota", "resource_exhausted"}},
+	{fault.Capacity, false, []string{"overloaded", "capacity"}},
+	{fault.Unauthorized, false, []string{"authentication", "api_key", "permission", "unauthorized"}},
+	{fault.InvalidRequest, false, []string{"invalid_request", "invalid_argument", "badrequest", "bad_request"}},
+}
 
 // kind classifies a problem by the HTTP status of the answer, or, where the answer had begun and status is 0, by the
 // words of the problem. What a server says in the middle of an answer is usually about itself, so it passes.
 func (p problem) kind(status int) *fault.Kind {
-	switch {
-	case status == http.StatusTooManyRequests:
-		return fault.RateLimit
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return fault.Unauthorized
-	case status == http.StatusServiceUnavailable || status == 529:
-		return fault.Capacity
-	case status >= 500 || status == http.StatusRequestTimeout:
-		return fault.Transient
-	case containsAny(p.words, overflow):
-		return fault.ContextLength
-	case containsAny(p.words, filtered):
-		return fault.ContentFilter
-	case status != 0:
-		return fault.InvalidRequest
-	case containsAny(p.words, []string{"rate_limit", "rate limit", "quota", "resource_exhausted"}):
-		return fault.RateLimit
-	case containsAny(p.words, []string{"overloaded", "capacity"}):
-		return fault.Capacity
-	case containsAny(p.words, []string{"authentication", "api_key", "permission", "unauthorized"}):
-		return fault.Unauthorized
-	case containsAny(p.words, []string{"invalid_request", "invalid_argument", "badrequest", "bad_request"}):
+	if kind := statuses[status]; kind != nil || status >= 500 {
+		return cmp.Or(kind, fault.Transient)
+	}
+	for _, row := range phrases {
+		if (row.request || status == 0) && containsAny(p.words, row.words) {
+			return row.kind
+		}
+	}
+	if status != 0 {
 		return fault.InvalidRequest
 	}
 	return fault.Transient

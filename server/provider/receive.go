@@ -56,15 +56,9 @@ func receive(ctx context.Context, in *meter, a *answer) (*problem, error) {
 		case len(data) == 0:
 			continue
 		case string(data) == "[DONE]":
-			if a.finish == "" && !a.spoke {
-				return nil, io.ErrUnexpectedEOF
-			}
-			if a.finish == "" {
-				a.finish = FinishStop
-			}
 			in.wait = min(in.wait, closeWait)
 			_, _ = io.Copy(io.Discard, io.LimitReader(r, maxErrorBody))
-			return nil, nil
+			return nil, a.stop()
 		}
 		if trouble, err := a.add(data); trouble != nil || err != nil {
 			return trouble, err
@@ -80,16 +74,10 @@ func receiveObject(r io.Reader, a *answer) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	trouble, err := a.add(data)
-	switch {
-	case trouble != nil || err != nil:
+	if trouble, err := a.add(data); trouble != nil || err != nil {
 		return trouble, err
-	case a.finish == "" && !a.spoke:
-		return nil, errors.New("the object is not an answer of a model")
-	case a.finish == "":
-		a.finish = FinishStop
 	}
-	return nil, nil
+	return nil, a.stop()
 }
 
 // firstByte skips white space and returns the byte after it without taking it.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"agentd/server/fault"
 	"agentd/server/message"
@@ -115,7 +116,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func newServer(t *testing.T, change func(*provider.OpenAIOptions), replies ...reply) (*server, *provider.OpenAI) {
 	t.Helper()
 	s := &server{t: t, replies: replies, network: newPipes()}
-	o := provider.OpenAIOptions{Name: "local", BaseURL: "http://model.test/v1", Transport: serve(t, s.network, s)}
+	o := provider.OpenAIOptions{Name: "local", BaseURL: "http://model.test/v1", Timeout: 2 * time.Minute, IdleTimeout: time.Minute, Retries: 3,
+		Transport: serve(t, s.network, s)}
 	if change != nil {
 		change(&o)
 	}

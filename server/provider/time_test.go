@@ -49,7 +49,7 @@ func TestTimeouts(t *testing.T) {
 						untilGone(w, r)
 					})
 				}
-				p := mustOpenAI(t, provider.OpenAIOptions{Retries: new(0), Timeout: 40 * time.Second, IdleTimeout: 20 * time.Second, Transport: serve(t, newPipes(), h)})
+				p := mustOpenAI(t, provider.OpenAIOptions{Timeout: 40 * time.Second, IdleTimeout: 20 * time.Second, Transport: serve(t, newPipes(), h)})
 				start, deltas := time.Now(), 0
 				_, err := p.Stream(t.Context(), hello(), func(provider.Delta) { deltas++ })
 				if took := time.Since(start); took != tc.takes {
