@@ -15,13 +15,9 @@ import (
 	"agentd/store"
 )
 
-// build makes the move that writes the run of a state that was checked, and those of its children. parent is nil for a
-// root.
-func (t *takeover) build(st *runstate.State, parent *newcomer) (*newcomer, error) {
-	live := suspended(st)
-	if parent != nil {
-		live = parent.live
-	}
+// build makes the move that writes the run of a state that was checked, and those of its children. live says that a
+// decision lets the run continue.
+func (t *takeover) build(st *runstate.State, live bool) (*run.Adoption, error) {
 	orderSubRuns(st)
 	for i := range st.PendingApprovals {
 		st.PendingApprovals[i].ArgsDigest = journal.ArgsDigest(st.PendingApprovals[i].Args)
@@ -33,28 +29,45 @@ func (t *takeover) build(st *runstate.State, parent *newcomer) (*newcomer, error
 	row := store.Run{ID: st.ID, Kind: "agent", Owner: st.AgentID, Current: st.CurrentAgentID, Session: st.SessionID, User: st.UserID,
 		Status: store.Status(st.Status), Attempt: 1, Messages: l.size, Calls: len(l.journal), InputForm: "messages",
 		Created: journal.Millis(st.StartedAt), Started: journal.Millis(st.StartedAt), Finished: journal.Millis(st.FinishedAt), StartedBy: t.by}
-	n := &newcomer{st: st, reg: t.e.Agents().Agent(st.AgentID), live: live}
-	var err error
-	n.Adoption, err = run.NewAdoption(row, t.at, func(m *run.Move) error {
+	a, err := run.NewAdoption(row, t.now, func(m *run.Move) (err error) {
 		m.SetUsage(st.Usage, st.UsageByModel)
 		if st.Error != nil {
 			m.Run.Error, err = message.Encode(st.Error)
 		}
-		err = errors.Join(err, n.addSteps(m))
-		n.addCalls(m, l)
-		n.addMessages(m, l)
-		return errors.Join(err, n.addHandoffs(m, l))
+		err = errors.Join(err, addSteps(m, st))
+		t.addCalls(m, st, l)
+		addMessages(m, st, l)
+		return errors.Join(err, addHandoffs(m, st, l))
 	})
 	if err != nil {
 		return nil, err
 	}
 	if len(st.PendingApprovals) > 0 {
-		n.Keep(store.PendingSlot, st.PendingApprovals)
+		a.Keep(store.PendingSlot, st.PendingApprovals)
 	}
-	if err := t.buildKids(n, l); err != nil {
+	for i, c := range l.journal {
+		if c.sub < 0 {
+			continue
+		}
+		kid, err := t.build(&st.PendingSubRuns[c.sub].State, live)
+		if err != nil {
+			return nil, err
+		}
+		a.Park(i, kid)
+	}
+	now, err := t.shown(a, a.Move.At)
+	if err != nil {
 		return nil, err
 	}
-	return n, n.keep(t, l)
+	a.Keep(store.ImportedSlot, snapshot(st, now, l.places))
+	return a, a.Conclude(t.e.Engine)
+}
+
+// shown is the state that the run shows once it is written.
+func (t *takeover) shown(a *run.Adoption, at int64) (*runstate.State, error) {
+	row := &a.Move.Run
+	res, err := agent.ResultAt(row, a.Record, journal.EndOf(row, a.Record, at))
+	return &res.State, err
 }
 
 // orderSubRuns brings the child runs into the order of their calls, in which they are shown.
@@ -68,8 +81,8 @@ func orderSubRuns(st *runstate.State) {
 	slices.SortStableFunc(st.PendingSubRuns, func(a, b runstate.SubRun) int { return rank[a.ToolCallID] - rank[b.ToolCallID] })
 }
 
-func (n *newcomer) addSteps(m *run.Move) error {
-	for _, s := range n.st.Steps {
+func addSteps(m *run.Move, st *runstate.State) error {
+	for _, s := range st.Steps {
 		row := store.Step{Number: s.StepNumber, Agent: s.AgentID, Started: journal.Millis(s.StartedAt), Ended: journal.Millis(s.EndedAt)}
 		if s.ProviderResponse != nil {
 			row.Model = s.ProviderResponse.ModelID
@@ -88,9 +101,10 @@ func (n *newcomer) addSteps(m *run.Move) error {
 
 // addCalls adds the journal. Calls without an outcome were asked for in the last step that called a model: one that
 // only made calls that were allowed has no usage.
-func (n *newcomer) addCalls(m *run.Move, l *layout) {
+func (t *takeover) addCalls(m *run.Move, st *runstate.State, l *layout) {
+	reg := t.e.Agents().Agent(st.AgentID) // of a run that waits, it is an agent with a model
 	asked := m.Run.Step
-	for _, s := range slices.Backward(n.st.Steps) {
+	for _, s := range slices.Backward(st.Steps) {
 		if s.Usage != nil {
 			asked = s.StepNumber
 			break
@@ -103,9 +117,12 @@ func (n *newcomer) addCalls(m *run.Move, l *layout) {
 			Attempts: 1, Claimed: m.At, Settled: m.At, Reported: true}
 		switch {
 		case c.sub >= 0:
-			row.Child = n.st.PendingSubRuns[c.sub].State.ID
+			row.Child = st.PendingSubRuns[c.sub].State.ID
 		case c.approval >= 0:
-			row.Reason, row.Child = n.st.PendingApprovals[c.approval].Reason, childID(n.reg.LLM, c.Name)
+			row.Reason = st.PendingApprovals[c.approval].Reason
+			if reg.LLM.Callee(c.Name) != "" {
+				row.Child = id.New()
+			}
 		default:
 			row.Answered = l.places[c.answered]
 		}
@@ -119,24 +136,24 @@ func (n *newcomer) addCalls(m *run.Move, l *layout) {
 	}
 }
 
-// addMessages adds the transcript. The outcome of a call is the one that a step tells, the latest call first: ids can
-// repeat, and what comes before the run belongs to none of its steps.
-func (n *newcomer) addMessages(m *run.Move, l *layout) {
+// addMessages adds the transcript. The outcome of a call is that of a step, the latest call first: ids can repeat, and what
+// comes before the run belongs to none of its steps.
+func addMessages(m *run.Move, st *runstate.State, l *layout) {
 	type told struct {
 		step int
 		*message.Outcome
 	}
 	steps := map[[2]string][]told{} // by id and tool
-	for i := range n.st.Steps {
-		s := &n.st.Steps[i]
+	for i := range st.Steps {
+		s := &st.Steps[i]
 		for j := range s.ToolCalls {
 			c := &s.ToolCalls[j]
 			key := [2]string{c.Call.ID, c.Call.Name}
 			steps[key] = append(steps[key], told{s.StepNumber, &c.Outcome})
 		}
 	}
-	outcomes := make([]*message.Outcome, len(n.st.Messages))
-	for i, msg := range slices.Backward(n.st.Messages) {
+	outcomes := make([]*message.Outcome, len(st.Messages))
+	for i, msg := range slices.Backward(st.Messages) {
 		if msg.Role != message.Tool {
 			continue
 		}
@@ -157,23 +174,14 @@ func (n *newcomer) addMessages(m *run.Move, l *layout) {
 			outcomes[i] = transcript.Outcome(msg, row.Name)
 		}
 	}
-	for i, msg := range n.st.Messages {
+	for i, msg := range st.Messages {
 		m.MessageAt(l.places[i], msg, outcomes[i])
 	}
 }
 
-// childID is the id of the run that a waiting call will be; empty where it is none.
-func childID(a *agent.LLM, name string) string {
-	if a.Callee(name) == "" {
-		return ""
-	}
-	return id.New()
-}
-
-// addHandoffs adds the hand-offs, each with the index of the call that it was where that can be told; else with one that
-// no call has.
-func (n *newcomer) addHandoffs(m *run.Move, l *layout) error {
-	all := n.st.Handoffs
+// addHandoffs adds the hand-offs, each with the index of its call if that is known; else with one that no call has.
+func addHandoffs(m *run.Move, st *runstate.State, l *layout) error {
+	all := st.Handoffs
 	next, at := 0, int64(0)
 	for i, h := range all {
 		body, err := message.Encode(h)
@@ -196,29 +204,3 @@ func (n *newcomer) addHandoffs(m *run.Move, l *layout) error {
 
 // maxRowIndex is the greatest index of a row of a run; see the migrations of the store.
 const maxRowIndex = 1<<24 - 1
-
-// buildKids builds the children that wait in calls of a run.
-func (t *takeover) buildKids(n *newcomer, l *layout) error {
-	for i, c := range l.journal {
-		if c.sub < 0 {
-			continue
-		}
-		kid, err := t.build(&n.st.PendingSubRuns[c.sub].State, n)
-		if err != nil {
-			return err
-		}
-		n.Park(i, kid.Adoption)
-	}
-	return nil
-}
-
-// keep stores what no row holds, and reports how the run stands.
-func (n *newcomer) keep(t *takeover, l *layout) error {
-	row := &n.Move.Run
-	now, err := agent.ResultAt(row, n.Record, journal.EndOf(row, n.Record, n.Move.At))
-	if err != nil {
-		return err
-	}
-	n.Keep(store.ImportedSlot, snapshot(n.st, &now.State, l.places))
-	return n.Conclude(t.e.Engine)
-}

@@ -23,172 +23,185 @@ const (
 	maxImportCalls = 10_000
 )
 
-// family is what a state is checked for as a part of another.
-type family struct {
-	live  bool // a decision lets the run go on
-	depth int
-	above map[identity]mirror // the approvals of the parent that lead here; nil for a root
+// A place is a part of the document, where problems are reported.
+type place struct {
+	*takeover
+	path []any
 }
 
-// identity is what tells pending approvals of a run apart.
-type identity struct{ call, path string }
-
-// mirror is an approval as the parent shows it.
-type mirror struct {
-	*journal.Approval
-	path []any // its place in the document
+func (p place) at(more ...any) place {
+	return place{p.takeover, append(p.path[:len(p.path):len(p.path)], more...)}
 }
 
-// check reports what keeps a state from being taken over, and brings its times and approvals to what they are here.
-func (t *takeover) check(st *runstate.State, f family, path []any) {
-	bad := func(problem string, name ...any) { t.bad(problem, join(path, name...)...) }
+func (p place) bad(problem string, more ...any) { p.takeover.bad(problem, p.at(more...).path...) }
+
+const invalidID = " here: it has 1 to 128 characters of A-Z a-z 0-9 _ -"
+
+// check reports what keeps a state from being taken over, and brings its times and approvals to their form here. live says
+// that a decision lets the run continue; depth is how deep the run lies below the root.
+func (p place) check(st *runstate.State, live bool, depth int) {
 	switch {
 	case !event.ValidID(st.ID):
-		bad("is no id of a run here: it has 1 to 128 characters of A-Z a-z 0-9 _ -", "id")
-	case t.ids[st.ID]:
-		bad("is the id of another run in the state", "id")
+		p.bad("is no id of a run"+invalidID, "id")
+	case p.ids[st.ID]:
+		p.bad("is the id of another run in the state", "id")
 	}
-	t.ids[st.ID] = true
-	if f.depth > run.MaxDepth {
-		bad(fmt.Sprintf("is a child run nested more than %d deep", run.MaxDepth))
+	p.ids[st.ID] = true
+	if depth > run.MaxDepth {
+		p.bad(fmt.Sprintf("is a child run nested more than %d deep", run.MaxDepth))
 		return
 	}
-	reg := t.e.Agents().Agent(st.AgentID)
+	reg := p.e.Agents().Agent(st.AgentID)
 	switch {
-	case reg == nil && (f.live || f.depth == 0):
-		bad("is no agent that is registered here", "agentId")
+	case reg == nil && (live || depth == 0):
+		p.bad("is no agent that is registered here", "agentId")
 	case !event.ValidID(st.AgentID):
-		bad("is no id of an agent here: it has 1 to 128 characters of A-Z a-z 0-9 _ -", "agentId")
-	case reg != nil && reg.LLM == nil && f.live:
-		bad("is no agent of kind llm here, so its run cannot go on from a state", "agentId")
+		p.bad("is no id of an agent"+invalidID, "agentId")
+	case reg != nil && reg.LLM == nil && live:
+		p.bad("is no agent of kind llm here, so its run cannot go on from a state", "agentId")
 	}
-	t.checkTimes(st, path)
-	t.checkSteps(st, path)
-	t.checkMessages(st, path)
-	if f.live && reg != nil && reg.LLM != nil {
-		t.instruct(st, reg.LLM.Instructions)
+	var llm *agent.LLM
+	if live && reg != nil {
+		llm = reg.LLM
 	}
-	l := layoutOf(st, f.live)
+	p.checkTimes(st)
+	p.checkSteps(st)
+	p.checkMessages(st)
+	if llm != nil && len(st.Messages) > 0 && st.Messages[0].Withheld && llm.Instructions != "" {
+		st.Messages[0].Content, st.Messages[0].Withheld = message.Text(llm.Instructions), false
+	}
+	l := layoutOf(st, live)
 	if len(l.journal) > maxImportCalls {
-		bad(fmt.Sprintf("has more than %d tool calls", maxImportCalls), "messages")
+		p.bad(fmt.Sprintf("has more than %d tool calls", maxImportCalls), "messages")
 	}
 	for i, c := range l.parked {
 		switch {
 		case c == nil:
-			bad("is no tool call in the messages that waits for its outcome", "pendingSubRuns", i, "toolCallId")
+			p.bad("is no tool call in the messages that waits for its outcome", "pendingSubRuns", i, "toolCallId")
 		case c.Name != st.PendingSubRuns[i].ToolName:
-			bad(fmt.Sprintf("is not %.80q, the tool that the messages name", c.Name), "pendingSubRuns", i, "toolName")
+			p.bad(fmt.Sprintf("is not %.80q, the tool that the messages name", c.Name), "pendingSubRuns", i, "toolName")
 		}
 	}
-	below := t.checkSubRuns(st, f, path)
-	if !f.live {
+	var leaves []*message.Approval
+	if live {
+		leaves = leavesOf(st)
+	}
+	p.checkSubRuns(st, live, depth)
+	if !live {
 		return
 	}
 	for _, i := range l.orphans {
-		bad("answers no tool call before it", "messages", i, "toolCallId")
+		p.bad("answers no tool call before it", "messages", i, "toolCallId")
 	}
-	t.checkOpen(l, path)
+	p.checkOpen(l)
 	if len(st.PendingApprovals) == 0 {
-		bad("is empty, so the run would wait for ever", "pendingApprovals")
+		p.bad("is empty, so the run would wait for ever", "pendingApprovals")
 	}
-	if reg == nil || reg.LLM == nil {
+	if llm == nil {
 		return
 	}
 	for i, s := range st.PendingSubRuns {
-		if callee := reg.LLM.Callee(s.ToolName); callee == "" {
-			bad(fmt.Sprintf("is no tool with which the agent %s calls another agent", reg.ID), "pendingSubRuns", i, "toolName")
+		if callee := llm.Callee(s.ToolName); callee == "" {
+			p.bad(fmt.Sprintf("is no tool with which the agent %s calls another agent", reg.ID), "pendingSubRuns", i, "toolName")
 		} else if callee != s.State.AgentID {
-			bad(fmt.Sprintf("is not %s, the agent that the tool %s calls here", callee, s.ToolName), "pendingSubRuns", i, "state", "agentId")
+			p.bad(fmt.Sprintf("is not %s, the agent that the tool %s calls here", callee, s.ToolName), "pendingSubRuns", i, "state", "agentId")
 		}
 	}
-	t.checkApprovals(st, reg.LLM, l, f, below, path)
+	p.checkApprovals(st, llm, l, leaves)
 }
 
 // checkTimes brings the times to the form that they have here.
-func (t *takeover) checkTimes(st *runstate.State, path []any) {
-	t.moment(&st.StartedAt, path, "startedAt")
+func (p place) checkTimes(st *runstate.State) {
+	p.moment(&st.StartedAt, "startedAt")
 	if st.StartedAt == "" {
-		t.bad("is empty", join(path, "startedAt")...)
+		p.bad("is empty", "startedAt")
 	}
 	if !store.Status(st.Status).Terminal() {
 		st.FinishedAt = ""
 	}
-	t.moment(&st.FinishedAt, path, "finishedAt")
+	p.moment(&st.FinishedAt, "finishedAt")
 	for i := range st.Steps {
-		t.moment(&st.Steps[i].StartedAt, path, "steps", i, "startedAt")
-		t.moment(&st.Steps[i].EndedAt, path, "steps", i, "endedAt")
+		p.moment(&st.Steps[i].StartedAt, "steps", i, "startedAt")
+		p.moment(&st.Steps[i].EndedAt, "steps", i, "endedAt")
 	}
 	for i := range st.PendingApprovals {
-		t.moment(&st.PendingApprovals[i].RequestedAt, path, "pendingApprovals", i, "requestedAt")
-		t.moment(&st.PendingApprovals[i].ExpiresAt, path, "pendingApprovals", i, "expiresAt")
+		p.moment(&st.PendingApprovals[i].RequestedAt, "pendingApprovals", i, "requestedAt")
+		p.moment(&st.PendingApprovals[i].ExpiresAt, "pendingApprovals", i, "expiresAt")
 	}
 	for i := range st.Handoffs {
-		t.moment(&st.Handoffs[i].At, path, "handoffs", i, "at")
+		p.moment(&st.Handoffs[i].At, "handoffs", i, "at")
 	}
 }
 
-func (t *takeover) checkSteps(st *runstate.State, path []any) {
+// moment brings one time to the form that it has here; an empty one stays.
+func (p place) moment(text *string, name ...any) {
+	if *text == "" {
+		return
+	}
+	at := journal.Millis(*text)
+	if at <= 0 || at > latest {
+		p.bad(fmt.Sprintf("is no time: %.40q", *text), name...)
+		return
+	}
+	*text = message.Millis(at)
+}
+
+// latest is the last millisecond of the year 9999.
+const latest = 253402300799999
+
+func (p place) checkSteps(st *runstate.State) {
 	if len(st.Steps) > maxImportSteps {
-		t.bad(fmt.Sprintf("has more than %d steps", maxImportSteps), join(path, "steps")...)
+		p.bad(fmt.Sprintf("has more than %d steps", maxImportSteps), "steps")
 		return
 	}
 	before := 0
 	for i, s := range st.Steps {
 		if s.StepNumber <= before || s.StepNumber > 1<<20 {
-			t.bad(fmt.Sprintf("is not above %d, the number before it", before), join(path, "steps", i, "stepNumber")...)
+			p.bad(fmt.Sprintf("is not above %d, the number before it", before), "steps", i, "stepNumber")
 		}
 		before = max(before, s.StepNumber)
 		if s.StartedAt == "" {
-			t.bad("is empty", join(path, "steps", i, "startedAt")...)
+			p.bad("is empty", "steps", i, "startedAt")
 		}
 		for _, c := range s.ToolCalls {
 			if c.Outcome.ResultHandle != nil {
-				t.spills++
+				p.spills++
 			}
 		}
 	}
 }
 
-func (t *takeover) checkMessages(st *runstate.State, path []any) {
+func (p place) checkMessages(st *runstate.State) {
 	for i, m := range st.Messages {
+		at := p.at("messages", i)
 		switch m.Role {
 		case message.System, message.User, message.Assistant, message.Tool:
 		default:
-			t.bad(fmt.Sprintf("is %.40q; it is system, user, assistant or tool", m.Role), join(path, "messages", i, "role")...)
+			at.bad(fmt.Sprintf("is %.40q; it is system, user, assistant or tool", m.Role), "role")
 		}
 		if m.Role != message.Assistant && m.ToolCalls != nil {
-			t.bad("is there, but only an assistant calls tools", join(path, "messages", i, "toolCalls")...)
+			at.bad("is there, but only an assistant calls tools", "toolCalls")
 		}
 		if m.Role != message.System && (m.Withheld || m.Caller) {
-			t.bad("is withheld or the caller's, but only a system message can be", join(path, "messages", i)...)
+			at.bad("is withheld or the caller's, but only a system message can be")
 		}
 		if m.Withheld {
-			t.withheld++
+			p.withheld++
 			if m.Content.Text != "" || m.Content.Parts != nil {
-				t.bad("is there, but the message is withheld", join(path, "messages", i, "content")...)
+				at.bad("is there, but the message is withheld", "content")
 			}
 		}
 		for j, c := range m.ToolCalls {
 			if c.ID == "" || c.Name == "" {
-				t.bad("has an empty toolCallId or toolName", join(path, "messages", i, "toolCalls", j)...)
+				at.bad("has an empty toolCallId or toolName", "toolCalls", j)
 			}
 		}
 	}
 }
 
-// instruct puts instructions where the state's own were withheld.
-func (t *takeover) instruct(st *runstate.State, instructions string) {
-	if len(st.Messages) == 0 || instructions == "" {
-		return
-	}
-	if m := &st.Messages[0]; m.Withheld {
-		m.Content, m.Withheld = message.Text(instructions), false
-	}
-}
-
-// checkOpen reports calls from whose message on nothing tells what became of them. Earlier ones are those of runs that
-// ended in the midst of a step.
-func (t *takeover) checkOpen(l *layout, path []any) {
+// checkOpen reports calls without an outcome in the messages from the first call on that waits. Earlier ones belong to runs
+// that ended in the midst of a step.
+func (p place) checkOpen(l *layout) {
 	first := -1
 	for _, c := range l.journal {
 		if c.waits() && (first < 0 || c.asked < first) {
@@ -197,178 +210,139 @@ func (t *takeover) checkOpen(l *layout, path []any) {
 	}
 	for _, c := range l.dead {
 		if first >= 0 && c.asked >= first {
-			t.bad("has neither an outcome nor an approval that it waits for", join(path, "messages", c.asked, "toolCalls", c.nth)...)
+			p.bad("has neither an outcome nor an approval that it waits for", "messages", c.asked, "toolCalls", c.nth)
 		}
 	}
 }
 
-// checkSubRuns checks the child runs and returns their approvals by the calls that they are. Ids can be long and
-// approvals many, so the path of an approval is not put together before it is known to be in the state.
-func (t *takeover) checkSubRuns(st *runstate.State, f family, path []any) map[string]map[identity]*journal.Approval {
-	below := map[string]map[identity]*journal.Approval{}
-	above := map[string]map[identity]mirror{}
-	if f.live {
-		for i := range st.PendingApprovals {
-			a := &st.PendingApprovals[i]
-			f.stricter(a)
-			if head, rest, _ := strings.Cut(a.SubRunToolCallID, "/"); head != "" {
-				if above[head] == nil {
-					above[head] = map[identity]mirror{}
-				}
-				above[head][identity{a.ToolCallID, rest}] = mirror{a, join(path, "pendingApprovals", i)}
-			}
-		}
-	}
+func (p place) checkSubRuns(st *runstate.State, live bool, depth int) {
 	seen := map[string]bool{}
 	for i := range st.PendingSubRuns {
 		s := &st.PendingSubRuns[i]
-		at := join(path, "pendingSubRuns", i)
+		at := p.at("pendingSubRuns", i)
 		if seen[s.ToolCallID] || s.ToolCallID == "" || strings.Contains(s.ToolCallID, "/") {
-			t.bad("is empty, there twice, or has a slash, which separates calls in the path of an approval", join(at, "toolCallId")...)
+			at.bad("is empty, there twice, or has a slash, which separates calls in the path of an approval", "toolCallId")
 		}
 		seen[s.ToolCallID] = true
 		status := store.Status(s.State.Status)
-		if ok := status == store.Awaiting || status.Terminal() && !f.live || status == store.Aborted && st.Status == string(store.Aborted); !ok {
-			t.bad(fmt.Sprintf("is %.40q, which it cannot be while the run is %s", status, st.Status), join(at, "state", "status")...)
+		if ok := status == store.Awaiting || status.Terminal() && !live || status == store.Aborted && st.Status == string(store.Aborted); !ok {
+			at.bad(fmt.Sprintf("is %.40q, which it cannot be while the run is %s", status, st.Status), "state", "status")
 		}
 		s.State.SessionID = st.SessionID
-		t.check(&s.State, family{live: f.live, depth: f.depth + 1, above: above[s.ToolCallID]}, join(at, "state"))
-		if !f.live {
-			continue
-		}
-		below[s.ToolCallID] = map[identity]*journal.Approval{}
-		for j := range s.State.PendingApprovals {
-			a := &s.State.PendingApprovals[j]
-			below[s.ToolCallID][identity{a.ToolCallID, a.SubRunToolCallID}] = a
-		}
+		at.at("state").check(&s.State, live, depth+1)
 	}
-	return below
 }
 
-// checkApprovals checks that each approval has a call that can be made here, and brings it to what it takes here. below
-// are the approvals of child runs, which are ready.
-func (t *takeover) checkApprovals(st *runstate.State, a *agent.LLM, l *layout, f family, below map[string]map[identity]*journal.Approval, path []any) {
+// identity tells the pending approvals of a run apart.
+type identity struct{ call, path string }
+
+// leavesOf finds the approval in a child run for each approval that the run shows above it, and gives it the stricter terms of
+// both; nil for the run's own approvals, and where there is none. Ids can be long and approvals many, so no path is put
+// together.
+func leavesOf(st *runstate.State) []*message.Approval {
+	below := map[string]map[identity]*message.Approval{}
+	for i := range st.PendingSubRuns {
+		s := &st.PendingSubRuns[i]
+		byID := map[identity]*message.Approval{}
+		for j := range s.State.PendingApprovals {
+			a := &s.State.PendingApprovals[j]
+			byID[identity{a.ToolCallID, a.SubRunToolCallID}] = a
+		}
+		below[s.ToolCallID] = byID
+	}
+	leaves := make([]*message.Approval, len(st.PendingApprovals))
+	for i, a := range st.PendingApprovals {
+		head, rest, _ := strings.Cut(a.SubRunToolCallID, "/")
+		if leaf := below[head][identity{a.ToolCallID, rest}]; leaf != nil && head != "" {
+			leaves[i] = leaf
+			stricter(leaf, a)
+		}
+	}
+	return leaves
+}
+
+// checkApprovals checks that each approval has a call that can be made here, and brings it to its form here. leaves are
+// the approvals of child runs, which have that form.
+func (p place) checkApprovals(st *runstate.State, llm *agent.LLM, l *layout, leaves []*message.Approval) {
 	seen := map[identity]bool{}
+	shown := map[*message.Approval]bool{}
 	for i := range st.PendingApprovals {
-		p := &st.PendingApprovals[i]
-		at := join(path, "pendingApprovals", i)
-		id := identity{p.ToolCallID, p.SubRunToolCallID}
-		if seen[id] {
-			t.bad("is there twice", at...)
-			continue
+		a, leaf := &st.PendingApprovals[i], leaves[i]
+		at := p.at("pendingApprovals", i)
+		id := identity{a.ToolCallID, a.SubRunToolCallID}
+		switch {
+		case seen[id]:
+			at.bad("is there twice")
+		case leaf != nil:
+			if shown[leaf] = true; leaf.ToolName != a.ToolName || !sameArgs(leaf.Args, a.Args) {
+				at.bad("has another tool or other arguments than in the child run")
+			}
+			head, _, _ := strings.Cut(a.SubRunToolCallID, "/")
+			*a = leaf.Under(head)
+		case a.SubRunToolCallID != "":
+			at.bad("leads to no approval of a pending child run", "subRunToolCallId")
+		case l.own[i] == nil:
+			at.bad("is no tool call in the messages that waits for its outcome", "toolCallId")
+		default:
+			at.checkCall(a, l.own[i], llm)
+			p.grants += len(a.GrantedBy)
+			a.GrantedBy, a.Imported = nil, true
+			stricter(a, llm.Policy.Complete(message.Approval{ToolName: a.ToolName}, p.now, p.by))
+			if a.NotBy != "" {
+				a.NotBy = p.by
+			}
+			a.RequestedBy, a.RequestedByAgent = p.by, st.AgentID
 		}
 		seen[id] = true
-		if p.SubRunToolCallID != "" {
-			head, rest, _ := strings.Cut(p.SubRunToolCallID, "/")
-			id.path = rest
-			leaf := below[head][id]
-			if leaf == nil {
-				t.bad("leads to no approval of a pending child run", join(at, "subRunToolCallId")...)
-				continue
+	}
+	for i := range st.PendingSubRuns {
+		below := st.PendingSubRuns[i].State.PendingApprovals
+		for j := range below {
+			if !shown[&below[j]] {
+				p.bad("is not among the pending approvals of the run above", "pendingSubRuns", i, "state", "pendingApprovals", j)
 			}
-			*p = leaf.Under(head)
-			delete(below[head], id)
-			continue
-		}
-		c := l.own[i]
-		if c == nil {
-			t.bad("is no tool call in the messages that waits for its outcome", join(at, "toolCallId")...)
-			continue
-		}
-		t.checkCall(p, c, a, at)
-		t.terms(p, a)
-		p.RequestedBy, p.RequestedByAgent = cmp.Or(t.by, run.Anonymous), st.AgentID
-	}
-	for i, s := range st.PendingSubRuns {
-		for j, p := range s.State.PendingApprovals {
-			if below[s.ToolCallID][identity{p.ToolCallID, p.SubRunToolCallID}] != nil {
-				t.bad("is not among the pending approvals of the run above", join(path, "pendingSubRuns", i, "state", "pendingApprovals", j)...)
-			}
-		}
-	}
-	if f.above == nil {
-		return
-	}
-	for _, p := range st.PendingApprovals {
-		m, ok := f.above[identity{p.ToolCallID, p.SubRunToolCallID}]
-		if ok && (m.ToolName != p.ToolName || !equalJSON(m.Args, p.Args)) {
-			t.bad("has another tool or other arguments than in the child run", m.path...)
 		}
 	}
 }
 
 // checkCall checks that a call that waits can be made, and that its approval shows what would be done.
-func (t *takeover) checkCall(p *journal.Approval, c *laid, a *agent.LLM, at []any) {
+func (p place) checkCall(a *message.Approval, c *laid, llm *agent.LLM) {
 	switch {
-	case p.ToolName != c.Name:
-		t.bad(fmt.Sprintf("is not %.80q, the tool that the messages name", c.Name), join(at, "toolName")...)
+	case a.ToolName != c.Name:
+		p.bad(fmt.Sprintf("is not %.80q, the tool that the messages name", c.Name), "toolName")
 		return
-	case !equalJSON(p.Args, c.Args):
-		t.bad("are not the arguments that the messages name", join(at, "args")...)
+	case !sameArgs(a.Args, c.Args):
+		p.bad("are not the arguments that the messages name", "args")
 		return
 	case hides(c.Args):
-		t.bad("were made unreadable where the state comes from, so the call cannot be made with them", join(at, "args")...)
+		p.bad("were made unreadable where the state comes from, so the call cannot be made with them", "args")
 	}
-	w := a.Judge(c.ToolCall)
-	p.Args = w.Args
-	if was := p.ArgsDigest; was != "" && was != journal.ArgsDigest(p.Args) {
-		t.bad("is not the digest of the arguments", join(at, "argsDigest")...)
+	w := llm.Judge(c.ToolCall)
+	a.Args = w.Args
+	digest := journal.ArgsDigest(a.Args)
+	if cmp.Or(a.ArgsDigest, digest) != digest {
+		p.bad("is not the digest of the arguments", "argsDigest")
 	}
-	p.ArgsDigest = journal.ArgsDigest(p.Args)
+	a.ArgsDigest = digest
 	if o := w.Refusal; o != nil {
 		name := "toolName"
 		if o.Kind == message.InvalidInput {
 			name = "args"
 		}
-		t.bad("cannot be called here: "+o.Message, join(at, name)...)
+		p.bad("cannot be called here: "+o.Message, name)
 	}
 }
 
-// terms brings what an approval takes to the stricter of what the state and the agent here ask for.
-func (t *takeover) terms(p *journal.Approval, a *agent.LLM) {
-	ours := a.Policy.Complete(journal.Approval{ToolName: p.ToolName}, t.at, t.by)
-	t.grants += len(p.GrantedBy)
-	p.GrantedBy, p.Imported = nil, true
-	p.ExpiresAt = earliest(p.ExpiresAt, ours.ExpiresAt)
-	p.ApproversNeeded = max(p.ApproversNeeded, ours.ApproversNeeded)
-	if p.NotBy != "" || ours.NotBy != "" {
-		p.NotBy = t.by
+// stricter adds the terms of another approval.
+func stricter(a *message.Approval, other message.Approval) {
+	if b := other.ExpiresAt; a.ExpiresAt == "" || b != "" && journal.Millis(b) < journal.Millis(a.ExpiresAt) {
+		a.ExpiresAt = b
 	}
+	a.ApproversNeeded = max(a.ApproversNeeded, other.ApproversNeeded)
+	a.NotBy = cmp.Or(a.NotBy, other.NotBy)
 }
 
-// stricter adds what the parent's mirror of an approval asks for.
-func (f family) stricter(p *journal.Approval) {
-	if m, ok := f.above[identity{p.ToolCallID, p.SubRunToolCallID}]; ok {
-		p.ExpiresAt = earliest(p.ExpiresAt, m.ExpiresAt)
-		p.ApproversNeeded = max(p.ApproversNeeded, m.ApproversNeeded)
-		p.NotBy = cmp.Or(p.NotBy, m.NotBy)
-	}
-}
-
-// earliest is the earlier of two times in the form of run states; an empty one is none.
-func earliest(a, b string) string {
-	if a == "" || b != "" && b < a {
-		return b
-	}
-	return a
-}
-
-// equalJSON reports whether two values are the same, whatever the order of members; numbers are compared as written.
-func equalJSON(a, b json.RawMessage) bool {
-	return bytes.Equal(a, b) || bytes.Equal(ordered(a), ordered(b))
-}
-
-// ordered is a value with the members of its objects in order.
-func ordered(v json.RawMessage) []byte {
-	dec := json.NewDecoder(bytes.NewReader(v))
-	dec.UseNumber()
-	var x any
-	if dec.Decode(&x) != nil {
-		return v
-	}
-	b, _ := json.Marshal(x)
-	return b
-}
+func sameArgs(a, b json.RawMessage) bool { return journal.ArgsDigest(a) == journal.ArgsDigest(b) }
 
 // hides reports whether arguments hold the mark that some writers of states leave in the place of secrets.
 func hides(args json.RawMessage) bool { return bytes.Contains(args, []byte(`:"[redacted]"`)) }

@@ -1,4 +1,16 @@
-// Package takeover imports a run from the state that another server exported.
+// Package takeover imports a run from the state that another server exported: the state becomes the rows that the run would
+// have had here, so that later nothing tells it apart.
+//
+//	messages        the run's own, all of them, the history of its session included; an outcome lies where the state has
+//	                it or, while its call waits, in the place that the engine would have reserved for it
+//	tool calls      done when a tool message answers them, awaiting when an approval or a child run does; others have
+//	                no row: nobody knows what became of them, and no model sees them
+//	steps           as they are; what calls they had is kept where the rows differ from it
+//	child runs      rows of their own, below their calls
+//	what is left    a slot of the run (see [agent.Imported])
+//	events          agent.end alone, with the number 1: what happened elsewhere was never published here
+//
+// Before anything is written, the import checks that the run then shows the state that was given.
 package takeover
 
 import (
@@ -11,26 +23,10 @@ import (
 	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/fault"
-	"agentd/server/journal"
-	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/runstate"
 	"agentd/store"
 )
-
-// Taking over a run of another server. Its state becomes the rows that the run would have had here, so that from then
-// on nothing tells it apart:
-//
-//	messages        the run's own, all of them, the history of its session included; an outcome lies where it is told
-//	                or, while its call waits, in the place that the engine would have reserved for it
-//	tool calls      done when a tool message answers them, awaiting when an approval or a child run does; others have
-//	                no row: nobody knows what became of them, and no model is shown them
-//	steps           as they are; what calls they had is kept where the rows would tell it otherwise
-//	child runs      rows of their own, below their calls
-//	what is left    a slot of the run (see imported)
-//	events          agent.end alone, with the number 1: what happened elsewhere was never told here
-//
-// That the run then shows the state that was given is checked before anything is written.
 
 // Options say how a state is taken over.
 type Options struct {
@@ -45,7 +41,7 @@ type Options struct {
 	Also func(*store.Tx, Imported) error
 }
 
-// Imported tells what an import made.
+// Imported is what an import made.
 type Imported struct {
 	RunID     string
 	Status    store.Status
@@ -63,12 +59,12 @@ type Imported struct {
 //     the agent sets begins with the import.
 //   - Approvals show the arguments that their calls would be made with, and those of a child run are shown alike above.
 //   - Child runs belong to the session of the run.
-//   - Where the first message is a system message that was withheld and the run goes on, it has the instructions of the agent
-//     here. No model is sent another one that was withheld.
+//   - If the run waits and its first message is a system message that was withheld, the message gets the instructions of the
+//     agent here. Models see no other message that was withheld.
 //
-// Messages have the time of the import, since states tell none. Before the run goes on, an agent here must be able to
-// make each call that waits: with its tool, its arguments and its permissions. The whole state is checked before
-// anything is written, and all of it is written in one transaction.
+// Messages have the time of the import, since states contain none. An agent here must be able to make each call that
+// waits: with its tool, its arguments and its permissions. Import checks the whole state before it writes anything, and
+// writes all of it in one transaction.
 //
 // Errors: run-state-unfit with every problem, up to 100, and its place; run-exists; session-exists, when something was
 // said in the session before; session-busy and config-invalid as with [Engine.Start]; server-draining, overloaded,
@@ -80,42 +76,40 @@ func Import(ctx context.Context, e *agent.Engine, st *runstate.State, o Options)
 		}
 		st.SessionID = o.SessionID
 	}
-	t := &takeover{e: e, by: cmp.Or(o.By, run.Anonymous), at: time.Now().UnixMilli(), ids: map[string]bool{}}
-	if err := t.mayRun(st, o.May, 0); err != nil {
-		return Imported{}, err
+	t := &takeover{e: e, by: cmp.Or(o.By, run.Anonymous), now: time.Now().UnixMilli(), ids: map[string]bool{}}
+	if o.May != nil {
+		if err := t.mayRun(st, o.May, 0); err != nil {
+			return Imported{}, err
+		}
 	}
 	root, err := t.prepare(st)
 	if err != nil {
 		return Imported{}, err
 	}
 	made := Imported{RunID: st.ID, Status: root.Move.Run.Status, SessionID: st.SessionID, Children: len(t.ids) - 1, Warnings: t.warnings()}
-	err = e.Adopt(ctx, root.Adoption, func(tx *store.Tx) error { return t.room(tx, st, o) }, func(tx *store.Tx) error {
-		if o.Also == nil {
-			return nil
-		}
-		return o.Also(tx, made)
-	})
-	if err != nil {
-		return Imported{}, err
+	var also func(*store.Tx) error
+	if o.Also != nil {
+		also = func(tx *store.Tx) error { return o.Also(tx, made) }
 	}
-	return made, nil
+	return made, e.Adopt(ctx, root, func(tx *store.Tx) error { return t.room(tx, st, o) }, also)
 }
 
 // mayRun asks whether each agent of a state may be run.
 func (t *takeover) mayRun(st *runstate.State, may func(agentID string) error, depth int) error {
-	if may == nil || depth > run.MaxDepth { // deeper ones are refused anyway
+	if depth > run.MaxDepth { // the check refuses deeper ones
 		return nil
 	}
-	if err := may(st.AgentID); err != nil {
-		return err
-	}
+	agents := []string{st.AgentID}
 	if reg := t.e.Agents().Agent(st.AgentID); reg != nil && reg.LLM != nil {
 		for _, p := range st.PendingApprovals {
 			if callee := reg.LLM.Callee(p.ToolName); callee != "" {
-				if err := may(callee); err != nil {
-					return err
-				}
+				agents = append(agents, callee)
 			}
+		}
+	}
+	for _, id := range agents {
+		if err := may(id); err != nil {
+			return err
 		}
 	}
 	for i := range st.PendingSubRuns {
@@ -146,19 +140,11 @@ func (t *takeover) room(tx *store.Tx, st *runstate.State, o Options) error {
 	return err
 }
 
-// A newcomer is a run that is imported.
-type newcomer struct {
-	*run.Adoption
-	st   *runstate.State
-	reg  *agent.Registration // nil where none is registered
-	live bool                // a decision lets it continue
-}
-
 // A takeover prepares an import. It collects what is wrong with the state.
 type takeover struct {
 	e      *agent.Engine
 	by     string
-	at     int64
+	now    int64           // milliseconds since 1970
 	ids    map[string]bool // of the run and its children
 	issues []fault.Issue
 	more   int // problems that are not listed
@@ -190,40 +176,44 @@ func (t *takeover) err() error {
 	return e
 }
 
-// warnings tell what of the state is not in the run.
+// warnings list what of the state is not in the run.
 func (t *takeover) warnings() []string {
 	list := []string{}
-	if t.grants > 0 {
-		list = append(list, fmt.Sprintf("Grants given elsewhere, which do not count here: %d.", t.grants))
-	}
-	if t.spills > 0 {
-		list = append(list, fmt.Sprintf("Results of which the state holds only the beginning, so that nobody can read on: %d.", t.spills))
-	}
-	if t.withheld > 0 {
-		list = append(list, fmt.Sprintf("System messages that were withheld where the state comes from; the instructions of the agents here take their place: %d.", t.withheld))
+	for _, w := range []struct {
+		n    int
+		what string
+	}{
+		{t.grants, "Grants given elsewhere, which do not count here"},
+		{t.spills, "Results of which the state holds only the beginning, so that nobody can read on"},
+		{t.withheld, "System messages that were withheld where the state comes from; the instructions of the agents here take their place"},
+	} {
+		if w.n > 0 {
+			list = append(list, fmt.Sprintf("%s: %d.", w.what, w.n))
+		}
 	}
 	return list
 }
 
 // prepare checks a state and makes the moves that write it.
-func (t *takeover) prepare(st *runstate.State) (*newcomer, error) {
+func (t *takeover) prepare(st *runstate.State) (*run.Adoption, error) {
 	if st.Status != string(store.Awaiting) && !store.Status(st.Status).Terminal() {
 		t.bad(fmt.Sprintf("is %.40q; a run can be taken over once it is completed, failed, aborted or awaiting_approval", st.Status), "status")
 	}
 	if st.SessionID != "" && !event.ValidID(st.SessionID) {
 		t.bad("is no id of a session here: choose another with the parameter sessionId", "sessionId")
 	}
-	t.check(st, family{live: suspended(st)}, nil)
+	live := suspended(st)
+	place{takeover: t}.check(st, live, 0)
 	if err := t.err(); err != nil {
 		return nil, err
 	}
-	root, err := t.build(st, nil)
+	root, err := t.build(st, live)
 	if err != nil {
 		return nil, err
 	}
-	if shown, err := agent.ResultAt(&root.Move.Run, root.Record, journal.EndOf(&root.Move.Run, root.Record, t.at)); err != nil {
+	if shown, err := t.shown(root, t.now); err != nil {
 		return nil, err
-	} else if !sameJSON(shown.State, *st) {
+	} else if !sameJSON(shown, st) {
 		return nil, fmt.Errorf("the run %s would show another state than the imported one", st.ID)
 	}
 	return root, nil
@@ -233,20 +223,3 @@ func (t *takeover) prepare(st *runstate.State) (*newcomer, error) {
 func suspended(st *runstate.State) bool {
 	return st.Status == string(store.Awaiting) || st.Status == string(store.Aborted) && len(st.PendingApprovals) > 0
 }
-
-// moment brings a time of a state to the form that it has here, and returns it in milliseconds since 1970; 0 for none.
-func (t *takeover) moment(text *string, path []any, name ...any) int64 {
-	if *text == "" {
-		return 0
-	}
-	at, err := time.Parse(time.RFC3339, *text)
-	if err != nil || at.UnixMilli() <= 0 || at.UTC().Year() > 9999 {
-		t.bad(fmt.Sprintf("is no time: %.40q", *text), join(path, name...)...)
-		return 0
-	}
-	*text = message.Millis(at.UnixMilli())
-	return at.UnixMilli()
-}
-
-// join is a path with more at its end.
-func join(path []any, more ...any) []any { return append(path[:len(path):len(path)], more...) }
