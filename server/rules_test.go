@@ -43,7 +43,7 @@ var rulesRooms = map[string]string{
 	"server/health":     "server/shape",
 	"server/openapi":    "server/fault server/shape",
 	"server/outbound":   "server/fault",
-	"server/runstate":   "server/fault server/message",
+	"server/runstate":   "server/canonical server/fault server/message server/shape",
 	"server/secret":     "server/fault",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.

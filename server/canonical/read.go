@@ -2,7 +2,7 @@ package canonical
 
 import "iter"
 
-// Members yields the names and values of an object in canonical form; of another value, nothing. Values are parts of the
+// Members yields the names and values of an object in canonical form, or another one without white space; of another value, nothing. Values are parts of the
 // text, and so nothing is copied but names with escapes.
 func Members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
@@ -15,6 +15,22 @@ func Members(object []byte) iter.Seq2[string, []byte] {
 			rest = rest[min(n+1, len(rest)):] // the colon
 			n = element(rest)
 			if !yield(Text(name), rest[:n]) {
+				return
+			}
+			rest = rest[min(n+1, len(rest)):]
+		}
+	}
+}
+
+// Elements yields the elements of a list in canonical form; of another value, nothing.
+func Elements(list []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if len(list) == 0 || list[0] != '[' {
+			return
+		}
+		for rest := list[1:]; len(rest) > 1; {
+			n := element(rest)
+			if !yield(rest[:n]) {
 				return
 			}
 			rest = rest[min(n+1, len(rest)):]

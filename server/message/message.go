@@ -31,7 +31,7 @@ const (
 // A Message is one entry of a transcript. A part of its content is a struct, also one that holds nothing: reading a
 // message takes up to five hundred bytes of memory for each byte.
 type Message struct {
-	Role       Role       `json:"role" enum:"system|user|assistant|tool"`
+	Role       Role       `json:"role" check:"given" enum:"system|user|assistant|tool"`
 	Content    Content    `json:"content"`
 	UserID     string     `json:"userId,omitempty"`     // user messages
 	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // assistant messages
@@ -43,8 +43,8 @@ type Message struct {
 
 // Content is a text or a list of parts. In JSON it is a string or an array; the zero value is the empty string.
 type Content struct {
-	Text  string
-	Parts []Part // when not nil, Text is unused
+	Text  string `json:"-" bare:"text or a list of parts"`
+	Parts []Part `json:"-" bare:"text or a list of parts"` // when not nil, Text is unused
 }
 
 // Text makes a content of plain text.
@@ -100,7 +100,7 @@ func (c *Content) UnmarshalJSON(b []byte) error {
 // A Part is a piece of a content: text, image, audio, file or reasoning. Media is held in the field that the type
 // names.
 type Part struct {
-	Type     string          `json:"type"`
+	Type     string          `json:"type" check:"given"`
 	Text     string          `json:"text,omitempty"` // text, reasoning
 	Image    *Bytes          `json:"image,omitempty"`
 	Audio    *Bytes          `json:"audio,omitempty"`
@@ -173,7 +173,7 @@ func (p *Part) Media() (b *Bytes, ok bool) {
 // Bytes is a binary value in its JSON-safe envelope: {"enc":"base64","data":...} for bytes (standard alphabet,
 // padded), {"enc":"url","href":...} for a reference. Where Enc is empty, Href decides which of the two it is.
 type Bytes struct {
-	Enc  string `json:"enc"`
+	Enc  string `json:"enc" check:"given"`
 	Data []byte `json:"data,omitempty"`
 	Href string `json:"href,omitempty"`
 }
@@ -199,9 +199,9 @@ func (b Bytes) MarshalJSON() ([]byte, error) {
 // JSON, or JSON deeper than [MaxDepth], Args is {} or that text as a JSON string, so that argument validation refuses it
 // with a clear message.
 type ToolCall struct {
-	ID   string          `json:"toolCallId"`
-	Name string          `json:"toolName"`
-	Args json.RawMessage `json:"args"`
+	ID   string          `json:"toolCallId" check:"given"`
+	Name string          `json:"toolName" check:"given"`
+	Args json.RawMessage `json:"args" default:"{}"`
 }
 
 // MaxDepth is how many arrays and objects in the JSON of a model or a tool may lie inside each other. Transcripts hold that
@@ -224,15 +224,15 @@ func Args(raw string) json.RawMessage {
 
 // An Outcome is how a tool call ended: with a result, or with an error when Kind is not empty.
 type Outcome struct {
-	ToolCallID   string          `json:"toolCallId"`
-	ToolName     string          `json:"toolName"`
+	ToolCallID   string          `json:"toolCallId" check:"given"`
+	ToolName     string          `json:"toolName" check:"given"`
 	Output       json.RawMessage `json:"output,omitempty"` // absent for errors
 	ContentParts []Part          `json:"contentParts,omitempty"`
-	DurationMS   int64           `json:"durationMs"`
+	DurationMS   int64           `json:"durationMs" check:"lenient"`
 	ResultHandle *Handle         `json:"resultHandle,omitempty"`
 	Truncated    bool            `json:"bufferTruncated,omitempty"` // a stream of output was cut at its limit
 
-	Kind         ErrorKind    `json:"kind,omitempty"`
+	Kind         ErrorKind    `json:"kind,omitempty" check:"1.."`
 	Message      string       `json:"message,omitempty"`
 	Hint         string       `json:"hint,omitempty"`
 	Recoverable  bool         `json:"recoverable,omitempty"`
@@ -244,10 +244,10 @@ func (o *Outcome) Failed() bool { return o.Kind != "" }
 
 // A Handle names a result that was too large for the transcript and is kept beside it.
 type Handle struct {
-	URI       string `json:"uri"`  // svc-spill:<runId>/<file>
-	Kind      string `json:"kind"` // "spill-file"
+	URI       string `json:"uri" check:"given"`  // svc-spill:<runId>/<file>
+	Kind      string `json:"kind" check:"given"` // "spill-file"
 	Preview   string `json:"preview"`
-	Bytes     int64  `json:"bytes,omitempty"`
+	Bytes     int64  `json:"bytes,omitempty" check:"lenient"`
 	MediaType string `json:"mediaType,omitempty"`
 }
 

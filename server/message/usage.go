@@ -3,26 +3,26 @@ package message
 // Usage counts what model calls consumed. PromptTokens includes the cached ones, which are subsets of it;
 // ReasoningTokens are not part of CompletionTokens. Clients rely on the counts of cached tokens to be there.
 type Usage struct {
-	PromptTokens     int64  `json:"promptTokens"`
-	CompletionTokens int64  `json:"completionTokens"`
-	TotalTokens      int64  `json:"totalTokens"`
-	ReasoningTokens  *int64 `json:"reasoningTokens,omitempty"`
-	CachedReadTokens int64  `json:"cachedReadTokens" doc:"Those of promptTokens that were read from the provider's cache; 0 if the provider does not report it."`
-	CacheWriteTokens int64  `json:"cacheWriteTokens" doc:"Those of promptTokens that were written to the provider's cache; 0 if the provider does not report it."`
-	Cost             *Cost  `json:"cost,omitempty"`
+	PromptTokens     int64  `json:"promptTokens" check:"lenient 0.."`
+	CompletionTokens int64  `json:"completionTokens" check:"lenient 0.."`
+	TotalTokens      int64  `json:"totalTokens" check:"lenient 0.."`
+	ReasoningTokens  *int64 `json:"reasoningTokens,omitempty" check:"lenient 0.."`
+	CachedReadTokens int64  `json:"cachedReadTokens" check:"lenient 0.." doc:"Those of promptTokens that were read from the provider's cache; 0 if the provider does not report it."`
+	CacheWriteTokens int64  `json:"cacheWriteTokens" check:"lenient 0.." doc:"Those of promptTokens that were written to the provider's cache; 0 if the provider does not report it."`
+	Cost             *Cost  `json:"cost,omitempty" check:"lenient"`
 	Estimated        bool   `json:"estimated,omitempty" doc:"A model reported no usage, so at least a part of the numbers is estimated from the length of texts."`
 }
 
 // Cost is an amount in whole currency units (0.0123 is 1.23 cents).
 type Cost struct {
-	Amount   float64 `json:"amount"`
-	Currency string  `json:"currency"` // ISO 4217
+	Amount   float64 `json:"amount" check:"lenient 0.."`
+	Currency string  `json:"currency" check:"lenient" default:"USD"` // ISO 4217
 }
 
 // ModelUsage is the usage of one model and the number of calls it is made of.
 type ModelUsage struct {
 	Usage
-	AttemptCount int64 `json:"attemptCount"`
+	AttemptCount int64 `json:"attemptCount" check:"lenient 0.." default:"1"`
 }
 
 // Plus returns the sum. Optional counts are present when either side has them. Costs are summed when their

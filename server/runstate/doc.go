@@ -19,7 +19,7 @@
 // # Strictness
 //
 // The reader guesses nothing that a decision or a bill could depend on: a missing required member and a known member of
-// the wrong type are malformed, and all problems are reported at once. The exceptions for older writers are documented at
-// the functions that read them. A member that is null counts as absent. An object with a repeated member is malformed at
+// the wrong type are malformed, and all problems are reported at once. The tags of the fields declare what is required,
+// and with lenient the exceptions that older writers need. A member that is null counts as absent. An object with a repeated member is malformed at
 // any depth, also in arguments: two readers could each use another one.
 package runstate

@@ -1,23 +1,26 @@
 package runstate
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/server/message"
+	"agentd/server/shape"
 )
 
 // Limits of what is read.
 const (
-	maxDepth   = 32      // child runs within child runs
-	maxNesting = 1000    // arrays and objects, so that what is read can be encoded inside something else
-	maxIssues  = 100     // that are listed
-	maxPaths   = 1 << 16 // bytes in their paths: a long name can be above many problems
+	maxDepth   = 32   // child runs within child runs
+	maxNesting = 1000 // arrays and objects, so that what is read can be encoded inside something else
 )
 
 // Read reads a run's state of any version that the package comment lists and brings it to 1.2.
@@ -29,247 +32,224 @@ const (
 // The caller bounds the size of data. Time is linear in it, but for a factor of the depth of child runs; memory is at
 // worst a hundred bytes per byte, and a dozen for a real state. The result shares nothing with data.
 func Read(data []byte) (*State, error) {
-	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
-		at := int64(len(data))
-		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			at = syntax.Offset
-		}
-		return nil, malformed(fault.At(fmt.Sprintf("is not valid JSON at byte %d: %v", at, err)))
-	}
-	if !utf8.Valid(data) {
-		return nil, malformed(fault.At("is not UTF-8"))
-	}
-	doc := value(strings.Trim(string(data), " \t\r\n"))
 	r := &reader{}
-	(&survey{doc: doc, report: r.report}).value(0)
-	if err := r.err(); err != nil {
-		return nil, err
+	r.Reader = shape.Reader{MaxDepth: maxNesting, Kept: r.keep, After: r.finish, Before: map[reflect.Type]func([]any, []byte) []byte{
+		reflect.TypeFor[State]():         r.begin,
+		reflect.TypeFor[message.Bytes](): envelope,
+	}}
+	s, readable := &State{}, true
+	var compact bytes.Buffer
+	if !utf8.Valid(data) {
+		r.Report("", "is not UTF-8")
+		readable = false
+	} else if json.Compact(&compact, data) == nil {
+		data = r.begin(nil, compact.Bytes())
+		readable = data != nil
 	}
-	s := r.state(doc)
-	if err := r.err(); err != nil {
-		return nil, err
+	if readable {
+		r.Reader.Read(data, shape.Of(reflect.TypeFor[State]()), s)
 	}
-	return &s, nil
-}
-
-func malformed(issues ...fault.Issue) error {
+	issues := r.Issues()
+	if issues == nil {
+		return s, nil
+	}
 	e := fault.New(fault.RunStateMalformed, "The run state cannot be read.")
+	if r.unsupported {
+		e = fault.New(fault.RunStateVersionUnsupported, "The run state, or a child run in it, has a major version above 1.")
+	}
 	e.Issues = issues
-	return e
+	return nil, e
 }
 
-// A reader reads one document. Its methods read one kind of value each; on a problem they report it and return what
-// they have.
+// A reader reads one document.
 type reader struct {
-	path  []step
-	base  int                        // where in path the state begins that is being read
-	extra map[string]json.RawMessage // of that state
-	depth int                        // of that state
-
-	issues      []fault.Issue
-	paths       int // bytes in their paths, about
-	more        int // problems that are not listed
+	shape.Reader
+	states      [][]unknown // of the state that is being read and of those around it, outermost first
 	unsupported bool
 }
 
-// A step of a path is a member's name or an element's index, and what [State.Extra] calls it.
-type step struct {
-	key  any
-	name string
+// unknown members are those of one object. The path begins at its state.
+type unknown struct {
+	path    []any
+	members json.RawMessage
 }
 
-// report notes a problem at a path.
-func (r *reader) report(problem string, path []any) {
-	if r.more > 0 || len(r.issues) == maxIssues {
-		r.more++
-		return
+// depthOf returns how many child runs a path leads into.
+func depthOf(path []any) (depth int) {
+	for len(path) >= 3 && path[0] == "pendingSubRuns" && path[2] == "state" {
+		depth, path = depth+1, path[3:]
 	}
-	size := 0
-	for _, key := range path {
-		if name, ok := key.(string); ok {
-			size += len(name)
+	return depth
+}
+
+// begin checks the version of a state, and adds to a state of version 1.0 the lists that it did not have.
+func (r *reader) begin(path []any, state []byte) []byte {
+	label, absent := "", []string{"pendingApprovals", "handoffs"}
+	for name, v := range canonical.Members(state) {
+		if name == "version" {
+			label = canonical.Text(v)
 		}
-		size += 8
-	}
-	if r.paths += size; r.paths > maxPaths {
-		r.more++
-		return
-	}
-	r.issues = append(r.issues, fault.At(problem, slices.Clone(path)...))
-}
-
-// bad notes a problem of the value that is being read, or of a member of it.
-func (r *reader) bad(problem string, member ...any) {
-	path := make([]any, 0, len(r.path)+1)
-	for _, s := range r.path {
-		path = append(path, s.key)
-	}
-	r.report(problem, append(path, member...))
-}
-
-func (r *reader) problems() int { return len(r.issues) + r.more }
-
-func (r *reader) err() error {
-	if r.more > 0 {
-		r.issues = append(r.issues, fault.At(fmt.Sprintf("has %d more problems, which are not listed", r.more)))
-	}
-	if len(r.issues) == 0 {
-		return nil
-	}
-	if r.unsupported {
-		e := fault.New(fault.RunStateVersionUnsupported, "The run state, or a child run in it, has a major version above 1.")
-		e.Issues = r.issues
-		return e
-	}
-	return malformed(r.issues...)
-}
-
-// within reads a part of the value that is being read.
-func (r *reader) within(key any, name string, read func()) {
-	r.path = append(r.path, step{key, name})
-	read()
-	r.path = r.path[:len(r.path)-1]
-}
-
-// fields are the members of an object that nobody has taken yet.
-type fields map[string]value
-
-// take returns a member and removes it. It is "" where there is none.
-func (f fields) take(name string) value {
-	v := f[name]
-	delete(f, name)
-	return v
-}
-
-// object reads an object. What body does not take is unknown and kept.
-func (r *reader) object(v value, body func(fields)) {
-	if !v.isObject() {
-		r.bad("is not an object")
-		return
-	}
-	f := fields{}
-	for name, m := range v.members() {
-		f[name] = m
-	}
-	body(f)
-	if len(f) == 0 {
-		return
-	}
-	rest := []byte{'{'}
-	for name := range v.members() {
-		if m, ok := f[name]; ok {
-			rest = appendMember(rest, name, m)
+		if string(v) != "null" {
+			absent = slices.DeleteFunc(absent, func(n string) bool { return n == name })
 		}
 	}
-	if r.extra == nil {
-		r.extra = map[string]json.RawMessage{}
-	}
-	r.extra[r.pointer()] = value(append(rest, '}')).raw()
-}
-
-// pointer names the value that is being read within its state.
-func (r *reader) pointer() string {
-	var b strings.Builder
-	for _, s := range r.path[r.base:] {
-		b.WriteByte('/')
-		b.WriteString(escape.Replace(s.name))
-	}
-	return b.String()
-}
-
-// need reads a member that has to be there.
-func need[T any](r *reader, f fields, name string, read func(value) T) T {
-	if f[name].absent() {
-		delete(f, name)
-		r.bad("is missing", name)
-		return *new(T)
-	}
-	return may(r, f, name, read)
-}
-
-// may reads a member; an absent one is the zero value.
-func may[T any](r *reader, f fields, name string, read func(value) T) (t T) {
-	if v := f.take(name); !v.absent() {
-		r.within(name, name, func() { t = read(v) })
-	}
-	return t
-}
-
-// maybe reads a member; an absent one is nil.
-func maybe[T any](r *reader, f fields, name string, read func(value) T) *T {
-	if f[name].absent() {
-		delete(f, name)
+	depth := depthOf(path)
+	if depth > maxDepth {
+		r.Report("", "is a child run nested too deep", path...)
 		return nil
 	}
-	return new(may(r, f, name, read))
-}
-
-// list reads an array. Extra calls its elements by their identity, or by their index where ids is nil.
-func list[T any](r *reader, v value, ids []string, read func(value) T) []T {
-	return some(r, v, ids, func(value) bool { return true }, read)
-}
-
-// some is list for those elements that fit; it drops the others. What it returns is never nil, and has no elements
-// with problems: two bytes of a document would make a whole struct.
-func some[T any](r *reader, v value, ids []string, fit func(value) bool, read func(value) T) []T {
-	all := []T{}
-	if !v.isArray() {
-		r.bad("is not a list")
-		return all
+	r.states = append(r.states[:depth], nil)
+	if state[0] != '{' {
+		return state
 	}
-	i := 0
-	for e := range v.elements() {
-		if fit(e) {
-			r.within(i, nameOf(e, i, ids), func() {
-				before := r.problems()
-				if t := read(e); r.problems() == before {
-					all = append(all, t)
-				}
-			})
+	major, minor, ok := version(label)
+	switch {
+	case !ok:
+		r.Report("", "is not svc-run-state/ and a version such as 1.2", append(path, "version")...)
+		return nil
+	case major != "" && major != "1":
+		r.unsupported = true
+		r.Report("", "is a version that this program does not know", append(path, "version")...)
+		return nil
+	case absent == nil || major == "1" && minor != "":
+		return state
+	}
+	whole := []byte{'{'}
+	for name, v := range canonical.Members(state) {
+		if !slices.Contains(absent, name) {
+			whole = append(append(append(canonical.AppendText(whole, name), ':'), v...), ',')
 		}
-		i++
 	}
-	return all
+	for _, name := range absent {
+		whole = fmt.Appendf(whole, "%q:[],", name)
+	}
+	whole[len(whole)-1] = '}'
+	return whole
 }
 
-// orNil makes an empty list nil, which is its form where it is left out when it is empty.
-func orNil[T any](all []T) []T {
-	if len(all) == 0 {
+// version reads a label. The numbers have no zeros at their beginning.
+func version(label string) (major, minor string, ok bool) {
+	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	numbers, labelled := strings.CutPrefix(label, "svc-run-state/")
+	major, minor, _ = strings.Cut(numbers, ".")
+	ok = labelled && digits(major) && digits(minor)
+	return strings.TrimLeft(major, "0"), strings.TrimLeft(minor, "0"), ok
+}
+
+// keep keeps the unknown members of an object.
+func (r *reader) keep(path []any, members []byte) {
+	depth := depthOf(path)
+	r.states[depth] = append(r.states[depth], unknown{slices.Clone(path[3*depth:]), members})
+}
+
+// finish fills in what the object at a path leaves to others, and checks what tags cannot say.
+func (r *reader) finish(path []any, v any) (member, problem string) {
+	switch v := v.(type) {
+	case *State:
+		v.Version, v.CurrentAgentID = Version, cmp.Or(v.CurrentAgentID, v.AgentID)
+		for i := range v.Steps {
+			v.Steps[i].AgentID = cmp.Or(v.Steps[i].AgentID, v.AgentID)
+		}
+		if v.UsageByModel == nil {
+			v.UsageByModel = map[string]message.ModelUsage{v.AgentID: {Usage: v.Usage, AttemptCount: 1}}
+		}
+		v.Extra = pointers(r.states[depthOf(path)])
+	case *SubRun:
+		v.TargetAgentName = cmp.Or(v.TargetAgentName, v.ToolName)
+		if v.State.Version == "" {
+			return "state", `"state" is missing`
+		}
+		r.name(path, v.ToolCallID)
+	case *message.Approval:
+		r.name(path, identity(v.SubRunToolCallID, v.ToolCallID))
+	case *Todo:
+		r.name(path, v.ID)
+	case *Taint:
+		if v.UntrustedSourceKinds == nil {
+			v.UntrustedSourceKinds = []string{}
+		}
+	case *message.Bytes:
+		if v.Enc == "url" && v.Href == "" {
+			return "href", `"href" is missing`
+		}
+	}
+	return "", ""
+}
+
+// name replaces the index of an element of a list by its identity, for the unknown members in it. Those are the latest of
+// the state.
+func (r *reader) name(path []any, identity string) {
+	depth := depthOf(path)
+	list, index := path[3*depth], path[3*depth+1]
+	for _, u := range slices.Backward(r.states[depth]) {
+		if len(u.path) < 2 || u.path[0] != list || u.path[1] != index {
+			return
+		}
+		u.path[1] = identity
+	}
+}
+
+// pointers makes [State.Extra].
+func pointers(all []unknown) map[string]json.RawMessage {
+	if all == nil {
 		return nil
 	}
-	return all
-}
-
-func (r *reader) text(v value) string {
-	if !v.isString() {
-		r.bad("is not a string")
-		return ""
+	extra := make(map[string]json.RawMessage, len(all))
+	for _, u := range all {
+		var pointer strings.Builder
+		for _, part := range u.path {
+			pointer.WriteByte('/')
+			escape.WriteString(&pointer, fmt.Sprint(part)) //nolint:errcheck // a Builder takes all
+		}
+		extra[pointer.String()] = u.members
 	}
-	return v.text()
+	return extra
 }
 
-func (r *reader) texts(v value) []string { return list(r, v, nil, r.text) }
-
-func (r *reader) whole(v value) int {
-	n, ok := index(string(v))
-	if !ok {
-		r.bad("is not a whole number")
+// envelope returns binary data in its envelope, which writers before 1.2 left as a byte array. Anything else, such as
+// the {} of a URL that was lost, and an envelope of an unknown kind, stays as it is, like an unknown member.
+func envelope(_ []any, value []byte) []byte {
+	var enc []byte
+	for name, v := range canonical.Members(value) {
+		if name == "enc" {
+			enc = v
+		}
 	}
-	return n
-}
-
-// args are the arguments of a call. A model that wrote none had them left out by old writers.
-func (r *reader) args(f fields) json.RawMessage {
-	if v := f.take("args"); v != "" {
-		return v.raw()
-	}
-	return message.Args("")
-}
-
-// anything is a member that may hold any JSON.
-func anything(f fields, name string) json.RawMessage {
-	if v := f.take(name); v != "" {
-		return v.raw()
+	switch string(enc) {
+	case `"base64"`, `"url"`:
+		return value
+	case "":
+		if data := byteArray(value); data != nil {
+			return shape.Encode(message.Bytes{Enc: "base64", Data: data})
+		}
 	}
 	return nil
+}
+
+// byteArray returns the bytes of an object that has the keys 0 to n-1, n above 0, and values from 0 to 255. For
+// other values it returns nil.
+func byteArray(value []byte) []byte {
+	n := 0
+	for range canonical.Members(value) {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	data, found := make([]byte, n), make([]bool, n)
+	for key, v := range canonical.Members(value) {
+		i, ok := index(key)
+		octet, isNumber := index(string(v))
+		if !ok || !isNumber || i >= n || found[i] || octet > 255 {
+			return nil
+		}
+		data[i], found[i] = byte(octet), true
+	}
+	return data
+}
+
+// index is the number that s is the canonical decimal form of.
+func index(s string) (int, bool) {
+	i, err := strconv.Atoi(s)
+	return i, err == nil && i >= 0 && strconv.Itoa(i) == s
 }

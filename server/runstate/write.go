@@ -1,11 +1,14 @@
 package runstate
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"agentd/server/canonical"
 	"agentd/server/message"
 )
 
@@ -26,7 +29,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tree.write(nil, value(b), true, nil), nil
+	return tree.write(nil, b, true, nil), nil
 }
 
 // Plain is a value with the same JSON as s. It has no method that would slow the encoding, unless Extra holds
@@ -38,38 +41,36 @@ func (s State) Plain() any {
 	return plain(s)
 }
 
-// What identifies the elements of lists that shrink.
-var (
-	approvalIDs = []string{"subRunToolCallId", "toolCallId"}
-	subRunIDs   = []string{"toolCallId"}
-	todoIDs     = []string{"id"}
-)
-
-// idsOf is what identifies the elements of a list in a state, nil where it is their index.
+// idsOf returns the members that identify the elements of a list in a state, nil where the index does.
 func idsOf(list string) []string {
 	switch list {
 	case "pendingApprovals":
-		return approvalIDs
+		return []string{"subRunToolCallId", "toolCallId"}
 	case "pendingSubRuns":
-		return subRunIDs
+		return []string{"toolCallId"}
 	case "todos":
-		return todoIDs
+		return []string{"id"}
 	}
 	return nil
 }
 
 // nameOf is what Extra calls an element of a list: its identity, or its index where the list has no identities.
-func nameOf(element value, i int, ids []string) string {
-	if ids == nil || !element.isObject() {
+func nameOf(element []byte, i int, ids []string) string {
+	if ids == nil {
 		return strconv.Itoa(i)
 	}
-	var parts []string
-	for _, name := range ids {
-		if v := element.member(name); v != "" && v.isString() && v != `""` {
-			parts = append(parts, v.text())
+	parts := make([]string, len(ids))
+	for name, v := range canonical.Members(element) {
+		if at := slices.Index(ids, name); at >= 0 {
+			parts[at] = canonical.Text(v)
 		}
 	}
-	return strings.Join(parts, "/")
+	return identity(parts...)
+}
+
+// identity joins the parts that are not empty.
+func identity(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "/")
 }
 
 var (
@@ -80,7 +81,7 @@ var (
 // A node stands for an object or a list on the way to unknown members. A nil node stands for one without any.
 type node struct {
 	kids map[string]*node
-	own  value // an object: the unknown members of this one
+	own  []byte // an object: the unknown members of this one
 }
 
 // grow makes a tree of the pointers in extra.
@@ -90,8 +91,8 @@ func grow(extra map[string]json.RawMessage) (*node, error) {
 		if pointer != "" && pointer[0] != '/' {
 			return nil, fmt.Errorf("Extra has %q, which is no JSON Pointer", pointer)
 		}
-		own := value(strings.TrimSpace(string(members)))
-		if !json.Valid(members) || !own.isObject() {
+		var own bytes.Buffer
+		if json.Compact(&own, members) != nil || own.Bytes()[0] != '{' {
 			return nil, fmt.Errorf("what Extra holds at %q is no JSON object", pointer)
 		}
 		n := root
@@ -110,65 +111,46 @@ func grow(extra map[string]json.RawMessage) (*node, error) {
 			}
 			n = kid
 		}
-		n.own = own
+		n.own = own.Bytes()
 	}
 	return root, nil
 }
 
 // write appends v with the unknown members of n. state says that v is the state itself, ids what identifies the
 // elements of v.
-func (n *node) write(dst []byte, v value, state bool, ids []string) []byte {
+func (n *node) write(dst, v []byte, state bool, ids []string) []byte {
 	switch {
 	case n == nil:
-		return append(dst, v...)
-	case v.isObject():
+	case v[0] == '{':
 		return n.writeObject(dst, v, state)
-	case v.isArray():
+	case v[0] == '[':
 		dst = append(dst, '[')
 		i := 0
-		for e := range v.elements() {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = n.kids[nameOf(e, i, ids)].write(dst, e, false, nil)
+		for e := range canonical.Elements(v) {
+			dst = append(n.kids[nameOf(e, i, ids)].write(dst, e, false, nil), ',')
 			i++
 		}
-		return append(dst, ']')
+		return append(bytes.TrimSuffix(dst, []byte(",")), ']')
 	}
 	return append(dst, v...)
 }
 
-func (n *node) writeObject(dst []byte, v value, state bool) []byte {
+func (n *node) writeObject(dst, v []byte, state bool) []byte {
 	dst = append(dst, '{')
 	known := map[string]bool{}
-	for name, m := range v.members() {
+	for name, m := range canonical.Members(v) {
 		known[name] = true
 		var ids []string
 		if state {
 			ids = idsOf(name)
 		}
-		dst = appendName(dst, name)
-		dst = n.kids[name].write(dst, m, false, ids)
+		dst = append(canonical.AppendText(dst, name), ':')
+		dst = append(n.kids[name].write(dst, m, false, ids), ',')
 	}
-	if n.own != "" {
-		for name, m := range n.own.members() {
-			if !known[name] {
-				dst = appendMember(dst, name, m)
-			}
+	for name, m := range canonical.Members(n.own) {
+		if !known[name] {
+			dst = append(append(append(canonical.AppendText(dst, name), ':'), m...), ',')
 		}
 	}
-	return append(dst, '}')
-}
-
-// appendMember appends a member to the beginning of an object.
-func appendMember(dst []byte, name string, v value) []byte {
-	return append(appendName(dst, name), v...)
-}
-
-func appendName(dst []byte, name string) []byte {
-	if dst[len(dst)-1] != '{' {
-		dst = append(dst, ',')
-	}
-	quoted, _ := message.Encode(name)
-	return append(append(dst, quoted...), ':')
+	return append(bytes.TrimSuffix(dst, []byte(",")), '}')
 }

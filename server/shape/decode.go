@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"agentd/server/canonical"
 	"agentd/server/fault"
 )
 
@@ -28,6 +29,12 @@ type Reader struct {
 	MaxDepth int                                            // of arrays and objects in each other
 	Unknown  func(path []any) string                        // what to do about a key that is not known; "" or nil: just that
 	Open     func(name string, limit int64) ([]byte, error) // reads a file that the document names
+
+	// With Kept, another version of its writer may have made the document: null counts as absent, except for a
+	// json.RawMessage; an enum is open; and Kept gets the unknown members of an object, as an object.
+	Kept   func(path []any, members []byte)
+	Before map[reflect.Type]func(path []any, value []byte) []byte // returns the JSON to read for a member of a type; nil: treat it as unknown
+	After  func(path []any, v any) (member, message string)       // the Settle of types that have none; v is a pointer to a struct
 
 	source   []byte // the document
 	data     []byte // it without comments; nil until it is found sound
@@ -212,6 +219,7 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 	for v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
+		t.defaults(v, d.kind(t))
 	}
 	at, before := d.i, d.r.Count()
 	if t.bare != nil { // what stands there replaces the whole default
@@ -222,6 +230,10 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 		f := t.bare[bare]
 		d.value(v.FieldByIndex(f.index), f.typ, &f.rules)
 		d.settle(v, t, r, at, before)
+		return
+	}
+	if r.lenient && (t.form == formInt || t.form == formFloat) {
+		d.amount(v, r)
 		return
 	}
 	if !d.fits(t.form, r) || t.bare != nil && len(t.fields) == 0 {
@@ -241,7 +253,7 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 			v.SetFloat(f)
 		}
 	case formText:
-		if s := d.text(); d.accept(at, r.checkText(s)) {
+		if s := d.text(); d.accept(at, r.checkText(s, d.r.Kept == nil)) {
 			v.SetString(s)
 		}
 	case formList:
@@ -263,8 +275,9 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 			v.SetBytes(raw)
 		}
 	case formOther:
-		if d.unique(); json.Unmarshal(d.b[at:d.i], v.Addr().Interface()) != nil {
-			d.report(at, "want another value")
+		d.unique()
+		if isBytes := v.Kind() == reflect.Slice; isBytes && d.b[at] != '"' || json.Unmarshal(d.b[at:d.i], v.Addr().Interface()) != nil {
+			d.report(at, "want %s", map[bool]string{false: "another value", true: "base64 text"}[isBytes])
 		}
 	}
 }
@@ -306,20 +319,37 @@ func (d *decoder) list(v reflect.Value, t *Type, r *rules) {
 		d.i = items.i
 		return
 	}
-	v.Set(reflect.MakeSlice(v.Type(), count, count))
-	d.items(func(n int) { d.fresh(v.Index(n), t.elem, &item) })
+	list, one := reflect.MakeSlice(v.Type(), 0, min(count, 16)), reflect.New(v.Type().Elem()).Elem()
+	d.items(func(n int) {
+		if item.lenient && !d.alike(t.elem, &item) {
+			d.unique()
+			return
+		}
+		before := d.r.Count()
+		one.SetZero()
+		d.fresh(one, t.elem, &item)
+		if d.r.File || d.r.Count() == before { // an item takes far more memory than the bytes of a bad one
+			list = reflect.Append(list, one)
+		}
+	})
+	v.Set(list)
 }
 
 func (d *decoder) dict(v reflect.Value, t *Type, r *rules) {
 	v.Set(reflect.MakeMap(v.Type()))
+	item := rules{lenient: r.lenient}
 	d.each(func(key string, at int) {
+		if item.lenient && !d.alike(t.elem, &item) {
+			d.unique()
+			return
+		}
 		if r.keys != nil {
 			if message := r.keys.Check(key); message != "" {
 				d.report(at, "key %s: %s", quoted(key), message)
 			}
 		}
 		elem := reflect.New(v.Type().Elem()).Elem()
-		d.fresh(elem, t.elem, &rules{})
+		d.fresh(elem, t.elem, &item)
 		v.SetMapIndex(reflect.ValueOf(key), elem)
 	})
 }
@@ -335,7 +365,7 @@ func (d *decoder) fresh(v reflect.Value, t *Type, r *rules) {
 // kind is the kind that the object at i says it is; "" where it says none that exists.
 func (d *decoder) kind(t *Type) string {
 	if t.kinds != nil {
-		if at := d.member("kind"); at >= 0 && d.b[at] == '"' {
+		if at := d.find("kind"); at >= 0 && d.b[at] == '"' {
 			ahead := cursor{b: d.b, i: at}
 			if kind := ahead.text(); slices.Contains(t.kinds, kind) {
 				return kind
@@ -348,22 +378,32 @@ func (d *decoder) kind(t *Type) string {
 func (d *decoder) object(v reflect.Value, t *Type, r *rules) {
 	start, kind, before := d.i, d.kind(t), d.r.Count()
 	given := make([]string, 0, len(t.fields)) // and what misspelt keys are likely to be: those are not missing as well
+	var kept []byte
 	d.each(func(key string, at int) {
-		f := t.Field(key)
+		f, begin := t.Field(key), d.i
 		switch {
-		case f == nil:
-			key = d.stray(key, at, t.names(kind))
-			d.unique()
-		case !f.of(kind):
+		case f != nil && !f.of(kind):
 			d.report(at, "%q is not a field of kind %s; it belongs to %s", key, kind, alternatives(f.kinds))
 			d.unique()
+		case f != nil && d.absent(f):
+			d.unique()
+			return
+		case f != nil && d.member(v.FieldByIndex(f.index), f):
+		case d.r.Kept != nil:
+			d.unique()
+			kept = append(append(canonical.AppendText(append(kept, ','), key), ':'), d.b[begin:d.i]...)
 		default:
-			d.value(v.FieldByIndex(f.index), f.typ, &f.rules)
+			key = d.stray(key, at, t.names(kind))
+			d.unique()
 		}
 		given = append(given, key)
 	})
+	if kept != nil {
+		kept[0] = '{'
+		d.r.Kept(d.path, append(kept, '}'))
+	}
 	for _, f := range t.fields {
-		if f.rules.required && !slices.Contains(given, f.Name) && f.of(kind) && (t.kinds == nil || kind != "" || f.Name == "kind") {
+		if f.rules.given && !slices.Contains(given, f.Name) && f.of(kind) && (t.kinds == nil || kind != "" || f.Name == "kind") {
 			d.path = append(d.path, f.Name)
 			d.report(start, "%q is missing", f.Name)
 			d.path = d.path[:len(d.path)-1]
@@ -392,14 +432,18 @@ func (d *decoder) settle(v reflect.Value, t *Type, r *rules, at, before int) {
 	if d.r.Count() > before {
 		return
 	}
+	member, message := "", ""
 	if s, ok := v.Addr().Interface().(Settler); ok {
-		if member, message := s.Settle(d.r.Open); member != "" {
-			d.path = append(d.path, member)
-			d.report(cursor{b: d.b, i: at}.member(member), "%s", message)
-			d.path = d.path[:len(d.path)-1]
-		} else if message != "" {
-			d.report(at, "%s", message)
-		}
+		member, message = s.Settle(d.r.Open)
+	} else if d.r.After != nil {
+		member, message = d.r.After(d.path, v.Addr().Interface())
+	}
+	if member != "" {
+		d.path = append(d.path, member)
+		d.report(cursor{b: d.b, i: at}.find(member), "%s", message)
+		d.path = d.path[:len(d.path)-1]
+	} else {
+		d.accept(at, message)
 	}
 	if t.bare != nil && r.required && v.IsZero() && d.r.Count() == before {
 		d.report(at, "is empty")

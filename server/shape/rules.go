@@ -38,6 +38,8 @@ var common = map[string]*Rule{
 // rules are what the tags of a field ask of its value; on a list, all but size of each item.
 type rules struct {
 	required bool
+	given    bool // it is there; required implies that
+	lenient  bool
 	null     bool // null is allowed and means absent
 	object   bool // of a json.RawMessage: it is an object
 	enum     []string
@@ -53,12 +55,12 @@ type bounds struct {
 	exclusive      bool // min itself is not allowed
 }
 
-// checkText returns what is wrong with a text, or "".
-func (r *rules) checkText(s string) string {
+// checkText returns what is wrong with a text, or "". An enum counts where it is closed.
+func (r *rules) checkText(s string, closed bool) string {
 	switch {
 	case s == "" && (r.required || r.size.exclude(0)):
 		return "is empty"
-	case r.enum != nil && !slices.Contains(r.enum, s):
+	case closed && r.enum != nil && !slices.Contains(r.enum, s):
 		return fmt.Sprintf("want %s, got %s%s", alternatives(r.enum), quoted(s), DidYouMean(fault.Nearest(s, r.enum)))
 	case r.size.exclude(float64(len(s))):
 		return fmt.Sprintf("want %v bytes, got %d", r.size, len(s))
@@ -127,7 +129,11 @@ func (d *describer) rules(check, enum string) (r rules) {
 		keys, isKeys := strings.CutPrefix(word, "keys=")
 		switch {
 		case word == "required":
-			r.required = true
+			r.required, r.given = true, true
+		case word == "given":
+			r.given = true
+		case word == "lenient":
+			r.lenient = true
 		case word == "null":
 			r.null = true
 		case word == "object":

@@ -203,8 +203,8 @@ func (c *cursor) skip() {
 	}
 }
 
-// member is where the value of a member of the object at i is; -1 where it is not there.
-func (c cursor) member(name string) int {
+// find is where the value of a member of the object at i is; -1 where it is not there.
+func (c cursor) find(name string) int {
 	at := -1
 	if c.b[c.i] == '{' {
 		c.members(func(key string, _ int) {
@@ -224,7 +224,7 @@ func find(data []byte, path []any) int {
 		at := -1
 		switch part := path[0].(type) {
 		case string:
-			at = c.member(part)
+			at = c.find(part)
 		case int:
 			if ahead := c; c.b[c.i] == '[' {
 				ahead.items(func(n int) {

@@ -2,7 +2,7 @@
 // struct tag, and from that come decoding with positions, checks, defaults, the JSON Schema and the table of fields.
 //
 //	json     its name; omitempty and omitzero make it optional in an open schema
-//	check    its rules, separated by spaces: required (given, and not empty); null (null means absent); object (a
+//	check    its rules, separated by spaces: required (given, and not empty); given; lenient (see lenient.go); null (null means absent); object (a
 //	         json.RawMessage that is an object); a range such as 0..65535, 1.. or >0..1, which of a text bounds the
 //	         bytes and of a list the items; the name of a text rule (see [Rule]); keys=RULE for the keys of a map. Text
 //	         rules of a list are about each item.
