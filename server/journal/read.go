@@ -26,14 +26,15 @@ type Form interface {
 
 // A Reader reads runs and replays their events. It is safe for concurrent use.
 type Reader struct {
-	runs  *store.Runs
-	forms map[string]Form
-	known identities
+	runs     *store.Runs
+	sessions *store.Sessions
+	forms    map[string]Form
+	known    identities
 }
 
 // NewReader makes a reader; forms are by kind of run, and an unknown kind is shown as an agent's.
-func NewReader(runs *store.Runs, forms map[string]Form) *Reader {
-	return &Reader{runs: runs, forms: forms}
+func NewReader(runs *store.Runs, sessions *store.Sessions, forms map[string]Form) *Reader {
+	return &Reader{runs: runs, sessions: sessions, forms: forms}
 }
 
 // Runs is the repository of runs.

@@ -69,7 +69,7 @@ func New(o Options) *Engine {
 		o.Redact = func(s string) string { return s }
 	}
 	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
-	e := &Engine{Reader: journal.NewReader(o.Runs, o.Forms), opts: o, log: o.Logger, live: map[string]*Run{}}
+	e := &Engine{Reader: journal.NewReader(o.Runs, o.Sessions, o.Forms), opts: o, log: o.Logger, live: map[string]*Run{}}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
 }

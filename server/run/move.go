@@ -24,7 +24,7 @@ type Move struct {
 
 	entries  []journal.Entry // the messages of the change, decoded
 	events   []published     // the events of the change, and transient ones among them
-	past     *past           // the history, when the move begins a run of a session
+	past     *journal.Past   // the history, when the move begins a run of a session
 	used     *usage
 	also     func(*store.Tx) error
 	progress bool // the run is further than it was, so that no restart begins here again
@@ -284,4 +284,12 @@ func (m *Move) conclude(e *Engine, after *journal.Record) error {
 	}
 	m.add(ev, -1, stored, journal.Lifecycle(m.Run.Status))
 	return nil
+}
+
+// Mark returns the mark of the session that a move begins a run of; zero where it has none.
+func (m *Move) Mark() store.Mark {
+	if m.past == nil {
+		return store.Mark{}
+	}
+	return m.past.Mark
 }

@@ -260,7 +260,7 @@ func (e *Engine) begin(row *store.Run) error {
 	}
 	e.launch(r, func() error {
 		// The runs of the session before it have ended, and those after it wait, so nothing comes between.
-		before, err := e.pastOf(e.ctx, r.Row.Session, r.owner)
+		before, err := e.PastOf(e.ctx, r.Row.Session, r.owner.HistoryTokens)
 		var m *Move
 		if err == nil {
 			m, err = r.start(r.Record.Slots[store.InputSlot], before)

@@ -100,13 +100,13 @@ func (m *Move) take(r *Run) {
 
 // start makes the run running: its input as messages, the start event, and what its driver adds. before is what precedes
 // the run in its session.
-func (r *Run) start(input json.RawMessage, before *past) (*Move, error) {
+func (r *Run) start(input json.RawMessage, before *journal.Past) (*Move, error) {
 	m := r.Move()
 	m.Run.Status, m.Run.Started = store.Running, m.At
 	m.Progress()
 	if before != nil {
 		m.past = before
-		m.Run.HistoryAfter, m.Run.HistoryTo = before.after, before.to
+		m.Run.HistoryAfter, m.Run.HistoryTo = before.After, before.To
 	}
 	m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
 	r.owner.Driver.Open(r, m)
@@ -198,7 +198,7 @@ func (r *Run) committed(m *Move, n int64) {
 	r.Row.Version++
 	r.Record.Apply(&m.Change, m.entries)
 	if m.past != nil {
-		r.Record.History = m.past.messages
+		r.Record.History = m.past.Messages
 	}
 	if m.used != nil {
 		r.used = m.used

@@ -12,7 +12,6 @@ import (
 	"agentd/server/hub"
 	"agentd/server/id"
 	"agentd/server/journal"
-	"agentd/server/message"
 	"agentd/store"
 )
 
@@ -92,15 +91,18 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	return h, nil
 }
 
+// pastReads is how often a start reads a past beside the writer before it does so in its transaction.
+const pastReads = 3
+
 // insert writes the first move of a run: one that starts it, or one that keeps it until its session's turn comes. earlier
 // is the run that has the same origin.
 func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move, n int64, earlier *store.Run, err error) {
 	for reads := 0; ; reads++ {
-		var before *past
+		var before *journal.Past
 		var first *Move
 		inside := reads == pastReads || req.SessionID == "" // nothing is read beside the writer any more
 		if !inside {
-			if before, err = e.pastOf(ctx, req.SessionID, r.owner); err != nil {
+			if before, err = e.PastOf(ctx, req.SessionID, r.owner.HistoryTokens); err != nil {
 				return nil, 0, nil, err
 			}
 		}
@@ -127,9 +129,9 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 					m.Run.Status = store.Pending
 					m.Slot(store.InputSlot, req.Input)
 				case !inside:
-					err = before.isNow(tx, e.opts.Sessions, req.SessionID)
+					err = e.IsNow(tx, req.SessionID, before)
 				default:
-					if before, err = e.readPast(tx, req.SessionID, r.owner); err == nil {
+					if before, err = e.ReadPast(tx, req.SessionID, r.owner.HistoryTokens); err == nil {
 						m, err = r.start(req.Input, before)
 					}
 				}
@@ -148,7 +150,7 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 			n, err = e.opts.Runs.Apply(tx, &m.Change)
 			return err
 		})
-		if !errors.Is(err, errMovedOn) {
+		if !errors.Is(err, journal.ErrMovedOn) {
 			return m, n, earlier, err
 		}
 	}
@@ -183,73 +185,6 @@ func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (busy bool, err err
 		return false, fault.New(fault.Overloaded, "%d runs of the session already wait.", maxWaiting).After(5 * time.Second)
 	}
 	return true, nil
-}
-
-// A past is the part of a session's transcript that precedes a run, as it was at one moment. It is read beside the
-// writer, which others wait for; the transaction that uses it checks that nothing was added to the session since.
-type past struct {
-	mark      store.Mark
-	after, to int64
-	messages  []message.Message
-}
-
-// errMovedOn says that something was added to a session since its past was read.
-var errMovedOn = errors.New("the session has moved on")
-
-// pastReads is how often a start reads a past beside the writer before it does so in its transaction.
-const pastReads = 3
-
-// Mark returns the mark of the session that a move begins a run of; zero where it has none.
-func (m *Move) Mark() store.Mark {
-	if m.past == nil {
-		return store.Mark{}
-	}
-	return m.past.mark
-}
-
-// readPast reads what precedes a run of the session now.
-func (e *Engine) readPast(tx *store.Tx, session string, owner *Owner) (p *past, err error) {
-	p = &past{}
-	if p.mark, err = e.opts.Sessions.Mark(tx, session); err != nil {
-		return nil, err
-	}
-	if p.after, p.to, err = e.opts.Runs.Window(tx, session, owner.HistoryTokens); err != nil {
-		return nil, err
-	}
-	stored, err := e.opts.Runs.History(tx, session, p.after, p.to)
-	for _, s := range stored {
-		m, err := journal.DecodeEntry(s)
-		if err != nil {
-			return nil, err
-		}
-		p.messages = append(p.messages, m.Message)
-	}
-	return p, err
-}
-
-// pastOf is readPast in a snapshot of its own; nil when the session does not exist.
-func (e *Engine) pastOf(ctx context.Context, session string, owner *Owner) (p *past, err error) {
-	err = e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) error {
-		p, err = e.readPast(tx, session, owner)
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	return p, err
-}
-
-// isNow checks that the session is as it was when its past was read; errMovedOn says that it is not. A session that did
-// not exist has no past.
-func (p *past) isNow(tx *store.Tx, sessions *store.Sessions, session string) error {
-	mark, err := sessions.Mark(tx, session)
-	switch {
-	case err != nil:
-		return err
-	case p == nil && mark == (store.Mark{}), p != nil && mark == p.mark:
-		return nil
-	}
-	return errMovedOn
 }
 
 // Handle follows a run that was started.
