@@ -13,15 +13,18 @@ import (
 	"agentd/store"
 )
 
-// recorded has the audit chain record an operation, and then does it: so nothing is done that the chain does not know of,
-// whatever happens in between. A failure is recorded, too.
-func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record, do func() error) error {
+// recorded has the audit chain record an operation, and then does it. So the chain knows of everything that is done,
+// whatever happens in between. It records a failure, too, and an operation that is refused, which it does not do.
+func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record, refused error, do func() error) error {
+	if refused != nil {
+		do = func() error { return refused }
+	}
 	if !cfg.Audit.Enabled {
 		return do()
 	}
-	begun, failed := false, error(nil)
+	begun, failed := false, refused
 	err := c.appending(ctx, func(l *audit.Log) error {
-		if err := l.Append(ctx, entryOf(r, nil)); err != nil {
+		if err := l.Append(ctx, entryOf(r, refused)); err != nil || refused != nil {
 			return err
 		}
 		begun = true
@@ -33,24 +36,15 @@ func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record,
 		return nil
 	})
 	switch {
+	case err == nil:
+	case refused != nil:
+		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", fault.Innermost(undone(err)))
 	case !begun:
 		return undone(err)
-	case err != nil:
+	default:
 		fmt.Fprintf(c.stderr, "agentd: the operation is recorded, but no checkpoint of the audit chain covers it: %v\n", fault.Innermost(err))
 	}
 	return failed
-}
-
-// refused records an operation that is not done, and returns why.
-func (c *call) refused(ctx context.Context, cfg *config.Config, r audit.Record, why error) error {
-	if !cfg.Audit.Enabled {
-		return why
-	}
-	err := c.appending(ctx, func(l *audit.Log) error { return l.Append(context.WithoutCancel(ctx), entryOf(r, why)) })
-	if err != nil {
-		fmt.Fprintf(c.stderr, "agentd: the attempt could not be recorded: %v\n", fault.Innermost(undone(err)))
-	}
-	return why
 }
 
 // entryOf is the entry about an operation. With an error, the decision follows from that, unless the record has one.

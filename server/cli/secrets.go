@@ -66,46 +66,37 @@ func (c *call) givenValue(flag, text string) ([]byte, error) {
 
 // keep sets a secret.
 func (c *call) keep(ctx context.Context, action audit.Action, value []byte) error {
-	store, found, err := c.alter(ctx, action, value)
-	if err != nil {
+	store, absent, err := c.alter(ctx, action, value)
+	if err = cmp.Or(err, absent); err != nil {
 		return err
 	}
-	key := c.args[0]
-	if !found && action != audit.SecretSet {
-		return noSecret(store, key)
+	doc := struct {
+		Key   string `json:"key"`
+		Store string `json:"store"`
+		Value string `json:"value,omitempty"`
+	}{Key: c.args[0], Store: store.Name()}
+	if !c.flags.json {
+		fmt.Fprintf(c.stderr, "Stored the secret %s in the %s.\n", doc.Key, doc.Store)
 	}
-	shown, err := c.revealed(value)
-	switch {
-	case err != nil:
-		return err
-	case c.flags.json:
-		return c.printJSON(struct {
-			Key   string `json:"key"`
-			Store string `json:"store"`
-			Value string `json:"value,omitempty"`
-		}{key, store.Name(), shown})
-	}
-	fmt.Fprintf(c.stderr, "Stored the secret %s in the %s.\n", key, store.Name())
-	return c.reveal(value, "")
+	return c.disclose(value, nil, &doc, &doc.Value, "")
 }
 
-// alter sets a secret or, without a value, deletes it, once the audit chain has an entry of that. It reports whether
-// there was one before; only secret:set makes one where there was none.
-func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (secret.Store, bool, error) {
+// alter sets a secret or, without a value, deletes it, once the audit chain has an entry of that. Only secret:set makes a
+// secret where there was none; for the other actions absent reports that.
+func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (store secret.Store, absent, err error) {
 	key := c.args[0]
 	cfg, store, err := c.secretStore()
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	entry := secretEntry(action, key, store)
 	if c.flags.reveal {
 		entry.Metadata["revealed"] = true
 	}
-	if err := store.Check(key, value); err != nil {
-		if fault.Is(err, fault.SecretAccessDenied) {
-			err = c.refused(ctx, cfg, entry, err)
-		}
-		return store, false, err
+	if err := store.Check(key, value); fault.Is(err, fault.SecretAccessDenied) {
+		return store, nil, c.recorded(ctx, cfg, entry, err, nil)
+	} else if err != nil {
+		return store, nil, err
 	}
 	_, found, err := store.Get(key)
 	set := func() error {
@@ -117,27 +108,30 @@ func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (se
 	}
 	switch {
 	case err != nil:
-		return store, false, err
+		return store, nil, err
 	case !found && action != audit.SecretSet:
 		entry.Decision = audit.NotFound
-		c.refused(ctx, cfg, entry, noSecret(store, key)) //nolint:errcheck // the caller reports that there is none
-		return store, false, nil
+		return store, c.recorded(ctx, cfg, entry, noSecret(store, key), nil), nil
 	case !opensChain(cfg, key):
-		return store, found, c.recorded(ctx, cfg, entry, set)
+		return store, nil, c.recorded(ctx, cfg, entry, nil, set)
 	case found:
-		return store, true, c.refused(ctx, cfg, entry, fault.New(fault.SecretAccessDenied, "The secret %q is the passphrase of the audit chain. Without it, nobody can read the chain.", key).
-			Advise("Keep the secret. For a new chain, set `audit.passphraseRef` to another secret and `audit.path` to another file."))
+		refused := fault.New(fault.SecretAccessDenied, "The secret %q is the passphrase of the audit chain. Without it, nobody can read the chain.", key).
+			Advise("Keep the secret. For a new chain, set `audit.passphraseRef` to another secret and `audit.path` to another file.")
+		return store, nil, c.recorded(ctx, cfg, entry, refused, nil)
 	}
 	// Without this secret there is no chain to record in, or none that opens.
 	if err := set(); err != nil {
-		return store, false, err
+		return store, nil, err
 	}
-	if err := c.recorded(ctx, cfg, entry, func() error { return nil }); err != nil {
+	if err := c.recorded(ctx, cfg, entry, nil, nothing); err != nil {
 		_, undo := store.Delete(key)
-		return store, false, errors.Join(err, undo)
+		return store, nil, errors.Join(err, undo)
 	}
-	return store, false, nil
+	return store, nil, nil
 }
+
+// nothing is the work of an operation that consists in its record.
+func nothing() error { return nil }
 
 // secretEntry is the entry about a secret, which does not hold its value.
 func secretEntry(action audit.Action, key string, store secret.Store) audit.Record {
@@ -154,38 +148,38 @@ func opensChain(cfg *config.Config, key string) bool {
 		ref.Scheme == "encrypted-file" && ref.Fragment == key && cfg.Resolve(ref.Path) == cfg.SecretsPath()
 }
 
-// revealing records that a value is about to be shown or, with a reason, why there is none. A value must not be shown
-// after an error.
+// revealing records with --reveal that a value is about to be shown, or why there is none. A value must not be shown after
+// an error.
 func (c *call) revealing(ctx context.Context, cfg *config.Config, entry audit.Record, absent error) error {
 	if !c.flags.reveal {
 		return nil
 	}
 	if absent != nil {
 		entry.Decision = audit.NotFound
-		c.refused(ctx, cfg, entry, absent) //nolint:errcheck // the caller reports it
-		return nil
 	}
-	return c.recorded(ctx, cfg, entry, func() error { return nil })
+	if err := c.recorded(ctx, cfg, entry, absent, nothing); absent == nil {
+		return err
+	}
+	return nil // the caller reports that there is no value
 }
 
-// revealed is the value in a document, if it was asked for.
-func (c *call) revealed(value []byte) (string, error) {
+// disclose shows what a command did with a value: as JSON a document, where it puts the value at shown, and otherwise the
+// value alone, or a sentence in its place. The value is shown only with --reveal. absent says why there is none.
+func (c *call) disclose(value []byte, absent error, doc any, shown *string, sentence string) error {
 	switch {
-	case !c.flags.reveal || !c.flags.json:
-		return "", nil
-	case !utf8.Valid(value):
-		return "", fault.New(fault.ResolutionFailed, "The value is not text, and JSON cannot hold it.").Advise("Omit --json to get the bytes.")
+	case c.flags.json && c.flags.reveal && !utf8.Valid(value):
+		return fault.New(fault.ResolutionFailed, "The value is not text, and JSON cannot hold it.").Advise("Omit --json to get the bytes.")
+	case c.flags.json:
+		if c.flags.reveal {
+			*shown = string(value)
+		}
+		return c.show(absent == nil, doc, nil)
+	case absent != nil:
+		return absent
+	case c.flags.reveal:
+		sentence = string(value) + "\n"
 	}
-	return string(value), nil
-}
-
-// reveal writes a value to stdout if it was asked for, and a sentence otherwise.
-func (c *call) reveal(value []byte, otherwise string) error {
-	text := string(value) + "\n"
-	if !c.flags.reveal {
-		text = otherwise
-	}
-	_, err := io.WriteString(c.stdout, text)
+	_, err := io.WriteString(c.stdout, sentence)
 	return err
 }
 
@@ -206,20 +200,12 @@ func (c *call) getSecret(ctx context.Context) error {
 	if err := c.revealing(ctx, cfg, secretEntry(audit.SecretReveal, key, store), absent); err != nil {
 		return err
 	}
-	shown, err := c.revealed(value)
-	switch {
-	case err != nil:
-		return err
-	case c.flags.json:
-		return c.show(found, struct {
-			Key   string `json:"key"`
-			Found bool   `json:"found"`
-			Value string `json:"value,omitempty"`
-		}{key, found, shown}, nil)
-	case !found:
-		return absent
-	}
-	return c.reveal(value, fmt.Sprintf("The %s has %s (%d bytes). Add --reveal to see it.\n", store.Name(), key, len(value)))
+	doc := struct {
+		Key   string `json:"key"`
+		Found bool   `json:"found"`
+		Value string `json:"value,omitempty"`
+	}{Key: key, Found: found}
+	return c.disclose(value, absent, &doc, &doc.Value, fmt.Sprintf("The %s has %s (%d bytes). Add --reveal to see it.\n", store.Name(), key, len(value)))
 }
 
 func noSecret(store secret.Store, key string) error {
@@ -252,20 +238,19 @@ func (c *call) listSecrets(context.Context) error {
 
 func (c *call) deleteSecret(ctx context.Context) error {
 	key := c.args[0]
-	store, found, err := c.alter(ctx, audit.SecretDelete, nil)
+	store, absent, err := c.alter(ctx, audit.SecretDelete, nil)
 	switch {
 	case err != nil:
 		return err
 	case c.flags.json:
-		return c.show(found, struct {
+		return c.show(absent == nil, struct {
 			Key     string `json:"key"`
 			Deleted bool   `json:"deleted"`
-		}{key, found}, nil)
-	case !found:
-		return noSecret(store, key)
+		}{key, absent == nil}, nil)
+	case absent == nil:
+		fmt.Fprintf(c.stderr, "Deleted the secret %s from the %s.\n", key, store.Name())
 	}
-	fmt.Fprintf(c.stderr, "Deleted the secret %s from the %s.\n", key, store.Name())
-	return nil
+	return absent
 }
 
 func (c *call) rotateSecret(ctx context.Context) error {
@@ -298,15 +283,6 @@ func (c *call) tryRef(ctx context.Context) error {
 	if err := c.revealing(ctx, cfg, audit.Record{Action: audit.SecretReveal, Target: "secret:" + ref.String()}, absent); err != nil {
 		return err
 	}
-	shown, err := c.revealed(value)
-	switch {
-	case !c.flags.json && absent != nil:
-		return absent
-	case err != nil:
-		return err
-	case !c.flags.json:
-		return c.reveal(value, fmt.Sprintf("%s has a value of %d bytes. Add --reveal to see it.\n", ref, len(value)))
-	}
 	doc := struct {
 		URI      string `json:"uri"`
 		Scheme   string `json:"scheme"`
@@ -316,12 +292,12 @@ func (c *call) tryRef(ctx context.Context) error {
 		Error    string `json:"error,omitempty"`
 		Message  string `json:"message,omitempty"`
 		Hint     string `json:"hint,omitempty"`
-	}{URI: ref.String(), Scheme: ref.Scheme, Resolved: absent == nil, Value: shown}
+	}{URI: ref.String(), Scheme: ref.Scheme, Resolved: absent == nil}
 	if absent == nil {
 		doc.Length = new(len(value))
 	} else {
 		f := fault.Of(absent)
 		doc.Error, doc.Message, doc.Hint = f.Kind.Code, f.Message, f.NextStep()
 	}
-	return c.show(absent == nil, doc, nil)
+	return c.disclose(value, absent, &doc, &doc.Value, fmt.Sprintf("%s has a value of %d bytes. Add --reveal to see it.\n", ref, len(value)))
 }
