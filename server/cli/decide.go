@@ -34,16 +34,15 @@ func (c *call) decide(ctx context.Context, granted bool) error {
 			if held := s.Status == store.Aborted && len(s.PendingApprovals) > 0; s.Status != store.Awaiting && !held {
 				return fault.New(fault.RunNotSuspended, "The run is %s.", s.Status).Advise(runState)
 			}
-			decisions, err := c.decisions(s.PendingApprovals, granted)
-			if err != nil {
+			f := c.newFollower(d, s.RunID, nil)
+			if f.decisions, err = c.decisions(s.PendingApprovals, granted); err != nil {
 				return err
 			}
-			f := c.newFollower(d, s.RunID, nil)
 			begun, f.spared = true, true
 			f.past = func(e ending) bool {
 				return e.Result.Status == s.Status && samePending(e.Result.State.PendingApprovals, s.PendingApprovals)
 			}
-			return f.follow(ctx, decisions)
+			return f.follow(ctx)
 		})
 		if err != nil && !begun && ctx.Err() != nil {
 			return fault.New(fault.RunAborted, "Interrupted before a decision.").Advise("Run the command again.")

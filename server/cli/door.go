@@ -39,6 +39,7 @@ var hints = map[*fault.Kind]string{
 	fault.RunConflict:     runState,
 	fault.RunNotEnded:     runState,
 	fault.SessionNotFound: "List the sessions with `agentd sessions list`.",
+	fault.SessionBusy:     "Wait for that run. If its process was killed, `agentd start` continues it.",
 	fault.SessionExists:   "Give the session another id with --as.",
 	fault.TokenNotFound:   "List the tokens with `agentd token list`.",
 }

@@ -42,7 +42,8 @@ type follower struct {
 	spared bool   // an interruption leaves the run alone
 	// past reports whether a run's end, which may be that it waits, is the latest event before the decisions. Events up to
 	// it are not shown. Nil: all are.
-	past func(ending) bool
+	past      func(ending) bool
+	decisions []rest.DecisionBody // to send once the past is over
 
 	ctx      context.Context // ends at an interruption
 	reading  context.Context // ends with follow
@@ -88,27 +89,16 @@ func (f *follower) lost(err error) error {
 		Because(err).Advise("Ask with " + show + " when the server is back.")
 }
 
-// follow prints what the run says until it has ended, or waits for what nobody decides here. It sends the decisions, if
-// there are any, once the past is over. When ctx ends, or nobody reads what is printed, it aborts the run. The error is
-// what the run's end amounts to.
-func (f *follower) follow(ctx context.Context, decisions []rest.DecisionBody) error {
+// follow prints what the run says until it has ended, or waits for what nobody decides here. When ctx ends, or nobody
+// reads what is printed, it aborts the run. The error is what the run's end amounts to.
+func (f *follower) follow(ctx context.Context) error {
 	reading, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	f.ctx, f.reading, f.leave = ctx, reading, leave
 	defer f.work.Wait()
 	defer leave(errLeft)
 	defer f.closeQuestion()
-	if f.past == nil {
-		f.decide(decisions)
-	} else {
-		past := f.past
-		f.past = func(e ending) bool {
-			last := past(e)
-			if last {
-				f.decide(decisions)
-			}
-			return last
-		}
-		f.after(attachPatience, func() (bool, error) { return f.past != nil, f.changed() })
+	if f.past != nil {
+		f.after(attachPatience, func() (bool, error) { return f.past != nil, errChanged() })
 	}
 	f.read()
 	for interrupted := ctx.Done(); ; {
@@ -127,7 +117,8 @@ func (f *follower) follow(ctx context.Context, decisions []rest.DecisionBody) er
 	}
 }
 
-// then has a step taken, and waits until it is. After the last step nobody follows, and nothing is taken.
+// then hands over a step, and waits until it is taken: so the reader does not connect again after the last one. A step
+// after that is dropped.
 func (f *follower) then(s step) {
 	taken := make(chan struct{})
 	select {
@@ -168,19 +159,19 @@ func (f *follower) read() {
 			case err != nil:
 				return true, err
 			case f.past != nil:
-				return true, f.changed()
+				return true, errChanged()
 			case f.deciding || f.unread: // the stream of a run that was aborted ends until a decision has set it going
 				f.unread = f.deciding
 				f.after(f.wait, func() (bool, error) { f.read(); return false, nil })
 				f.wait *= 2
 				return false, nil
 			}
-			return true, f.verdict()
+			return true, f.c.verdict(f.p, f.runID)
 		})
 	})
 }
 
-func (f *follower) changed() error {
+func errChanged() error {
 	return fault.New(fault.RunConflict, "The run no longer waits for the same calls.").Advise(runState)
 }
 
@@ -191,6 +182,7 @@ func (f *follower) take(e *client.Frame) (over bool, err error) {
 		var end ending
 		if e.Type == event.AgentEnd && json.Unmarshal(e.Payload, &end) == nil && f.past(end) {
 			f.past = nil
+			f.decide(f.decisions)
 		}
 		return false, nil
 	}
@@ -208,7 +200,7 @@ func (f *follower) take(e *client.Frame) (over bool, err error) {
 	case result.Status == store.Awaiting && f.aborting && result.Error == nil: // it is about to end
 		return false, nil
 	case result.Status != store.Awaiting || f.aborting || f.asker == nil:
-		return true, f.verdict()
+		return true, f.c.verdict(f.p, f.runID)
 	}
 	f.ask(f.p.end.Result.State.PendingApprovals)
 	return false, nil
@@ -233,7 +225,7 @@ func (f *follower) ask(pending []journal.Approval) {
 			case abort || f.ctx.Err() != nil:
 				return f.abort()
 			case len(decisions) == 0: // the person leaves it waiting
-				return true, f.verdict()
+				return true, f.c.verdict(f.p, f.runID)
 			}
 			f.unask = nil
 			f.decide(decisions)
@@ -252,9 +244,6 @@ func (f *follower) closeQuestion() {
 
 // decide sends decisions, and reads what follows from them.
 func (f *follower) decide(decisions []rest.DecisionBody) {
-	if len(decisions) == 0 {
-		return
-	}
 	f.deciding, f.unread, f.moved = true, true, false
 	f.work.Go(func() {
 		err := f.d.decide(f.reading, f.runID, decisions)
@@ -317,12 +306,4 @@ func (f *follower) abort() (over bool, err error) {
 		f.then(func() (bool, error) { return err != nil, err })
 	})
 	return false, nil
-}
-
-// verdict is the error that the end of the run amounts to.
-func (f *follower) verdict() error {
-	if f.p.broken != nil {
-		return exitCode(exitFailed) // nobody reads what could be said
-	}
-	return f.c.verdict(f.p, f.runID)
 }

@@ -230,13 +230,12 @@ func (p *printer) finish() {
 	}
 }
 
-// waits reports whether the run waits for an approval.
-func (p *printer) waits() bool { return p.broken == nil && p.end.Result.Status == store.Awaiting }
-
 // verdict is the error that the end of a run amounts to. Of one that waits, it tells how to decide.
 func (c *call) verdict(p *printer, runID string) error {
 	res := p.end.Result
 	switch {
+	case p.broken != nil:
+		return exitCode(exitFailed) // nobody reads what could be said
 	case res.Status == store.Completed:
 		return nil
 	case res.Status == store.Awaiting:
@@ -257,17 +256,11 @@ func (c *call) tellPending(runID string, pending []journal.Approval) {
 	for _, a := range pending {
 		fmt.Fprintf(c.stderr, "agentd: %s waits for approval:\n%s", printable(a.ToolName), details(a, columns(c.stderr)))
 	}
-	where := c.sameConfig()
-	fmt.Fprintf(c.stderr, "agentd: run %[1]s waits. Decide with one of:\n  agentd runs approve %[1]s%[2]s\n  agentd runs deny %[1]s --reason WHY%[2]s\n", runID, where)
-}
-
-// sameConfig is the flags that make another command use the configuration of this one.
-func (c *call) sameConfig() string {
-	switch {
-	case c.flags.dev:
-		return " --dev"
-	case c.flags.config != "":
-		return " --config '" + strings.ReplaceAll(c.flags.config, "'", `'\''`) + "'"
+	where := ""
+	if c.flags.dev {
+		where = " --dev"
+	} else if c.flags.config != "" {
+		where = " --config " + quoted(c.flags.config)
 	}
-	return ""
+	fmt.Fprintf(c.stderr, "agentd: run %[1]s waits. Decide with one of:\n  agentd runs approve %[1]s%[2]s\n  agentd runs deny %[1]s --reason WHY%[2]s\n", runID, where)
 }

@@ -43,7 +43,7 @@ func (c *call) run(ctx context.Context) error {
 			return err
 		}
 		f.asker = c.newAsker()
-		return errors.Join(f.follow(ctx, nil), f.d.close())
+		return errors.Join(f.follow(ctx), f.d.close())
 	})
 }
 
@@ -101,8 +101,8 @@ func (c *call) begin(ctx context.Context, cfg *config.Config, body rest.RunBody)
 	res, err := d.Send(context.WithoutCancel(ctx), "POST", at("/agents", id, "/stream"), text,
 		http.Header{"Accept": {"text/event-stream, application/json"}, "Content-Type": {"application/json"}})
 	switch {
-	case err != nil && d.local != nil:
-		return nil, localHint(err)
+	case fault.Is(err, fault.ConfigInvalid):
+		return nil, advised(err, "Correct the flags or the input that the issues name.")
 	case err != nil:
 		return nil, err
 	case client.IsStream(res):
@@ -113,15 +113,4 @@ func (c *call) begin(ctx context.Context, cfg *config.Config, body rest.RunBody)
 	json.NewDecoder(res.Body).Decode(&started) //nolint:errcheck // then the id is unknown
 	return nil, fault.New(fault.ServerUnreachable, "The server at %s started the run %s, but sends no events (server.sse.enabled).", d.URL(), started.RunID).
 		Advise("Read its state with `agentd runs show " + started.RunID + "`.")
-}
-
-// localHint makes errors that speak of routes speak of this command line.
-func localHint(err error) error {
-	switch f := fault.Of(err); f.Kind {
-	case fault.SessionBusy:
-		return f.Advise("Wait for that run. If its process was killed, `agentd start` continues it.")
-	case fault.ConfigInvalid:
-		return f.Advise("Correct the flags or the input that the issues name.")
-	}
-	return err
 }

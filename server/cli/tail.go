@@ -94,10 +94,8 @@ func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
 		fmt.Fprintf(t.stderr, "agentd: to continue after this event, use --since %s\n", t.last)
 	}
 	switch {
-	case err == nil:
+	case err == nil, t.printer.broken != nil:
 		return t.verdict(t.printer, subject.Run)
-	case t.printer.broken != nil:
-		return exitCode(exitFailed) // nobody reads what could be said
 	case ctx.Err() != nil && subject.Run == "":
 		return nil
 	case ctx.Err() != nil:
@@ -145,7 +143,7 @@ func (t *tailer) event(f *client.Frame) {
 		t.printer.tell("run %s", at.Run)
 	}
 	t.printer.show(f)
-	if f.Type == event.AgentEnd && t.printer.waits() {
+	if f.Type == event.AgentEnd && t.printer.broken == nil && t.printer.end.Result.Status == store.Awaiting {
 		t.tellPending(t.run, t.printer.end.Result.State.PendingApprovals)
 	}
 }
