@@ -49,10 +49,10 @@ func (c *call) dispatch(ctx context.Context, args []string) error {
 		io.WriteString(c.stderr, text) //nolint:errcheck // there is nowhere left to tell of it
 		return exitCode(exitUsage)
 	}
-	switch args[0] {
-	case "-h", "-help", "--help":
+	switch word := args[0]; {
+	case slices.Contains(helpFlags, word):
 		args = []string{"help"}
-	case "-version", "--version":
+	case word == "-version", word == "--version":
 		args[0] = "version"
 	}
 	cmd, rest, err := find(args)

@@ -45,51 +45,35 @@ func (c *call) completion(context.Context) error {
 
 // candidates are what the last of the words of a command line may become: a command, a flag, or an agent where one is
 // wanted.
-func (c *call) candidates(words []string) (found []string) {
+func (c *call) candidates(words []string) []string {
 	if len(words) == 0 {
 		return nil
 	}
 	before, last := words[:len(words)-1], words[len(words)-1]
-	offer := func(word string) {
-		if strings.HasPrefix(word, last) && !slices.Contains(found, word) {
-			found = append(found, word)
-		}
+	found := following(strings.Join(append(before[:len(before):len(before)], ""), " "))
+	var cmd *command
+	var rest []string
+	if len(before) > 0 {
+		cmd, rest, _ = find(before) //nolint:errcheck // without a command, there is nothing to add
 	}
-	if len(before) == 0 {
-		for _, word := range firstWords() {
-			offer(word)
-		}
-		return found
-	}
-	if len(before) == 1 {
-		for _, member := range group(before[0]) {
-			offer(member)
-		}
-	}
-	cmd, rest, err := find(before)
 	switch {
-	case err != nil:
+	case cmd == nil:
 	case strings.HasPrefix(last, "-"):
-		cmd.flagSet(&options{}).VisitAll(func(f *flag.Flag) { offer("--"[:min(len(f.Name), 2)] + f.Name) })
-		offer("--help")
+		found = append(found, "--help")
+		cmd.flagSet(&options{}).VisitAll(func(f *flag.Flag) { found = append(found, "--"[:min(len(f.Name), 2)]+f.Name) })
 	case strings.HasPrefix(cmd.args, "AGENT"):
 		asked := &call{cmd: cmd, env: c.env}
 		if args, err := cmd.parse(append(rest, ""), &asked.flags); err != nil || len(args) > 1 { // the empty word stands for the agent
 			break
 		}
 		if cfg, err := asked.load(); err == nil {
-			for _, id := range slices.Sorted(maps.Keys(cfg.Agents)) {
-				offer(id)
-			}
+			found = slices.AppendSeq(found, maps.Keys(cfg.Agents))
 		}
 	case cmd.name == "help":
-		for _, word := range slices.Concat(firstWords(), topicNames()) {
-			offer(word)
-		}
+		found = slices.Concat(following(""), topicNames())
 	case cmd.name == "completion":
-		for _, shell := range slices.Sorted(maps.Keys(completions)) {
-			offer(shell)
-		}
+		found = slices.Collect(maps.Keys(completions))
 	}
-	return found
+	slices.Sort(found)
+	return slices.DeleteFunc(slices.Compact(found), func(word string) bool { return !strings.HasPrefix(word, last) })
 }

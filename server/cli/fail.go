@@ -42,8 +42,12 @@ func (c *call) exit(err error) int {
 	if f.Kind == fault.Usage {
 		code = exitUsage
 	}
-	if c.flags.json {
-		c.printFailure(doc)
+	if c.flags.json && c.cmd != nil && c.cmd.lines { // on one line, as those before it
+		b, _ := message.Encode(doc)
+		c.stdout.Write(append(b, '\n')) //nolint:errcheck // there is nowhere left to report it
+		return code
+	} else if c.flags.json {
+		c.printJSON(doc) //nolint:errcheck // likewise
 		return code
 	}
 	// A server may have told it, or a file be quoted in it.
@@ -55,16 +59,6 @@ func (c *call) exit(err error) int {
 		fmt.Fprintf(c.stderr, "  hint: %s\n", printable(doc.Hint))
 	}
 	return code
-}
-
-// printFailure writes the document, on one line where lines of JSON go before it.
-func (c *call) printFailure(doc failure) {
-	if c.cmd == nil || !c.cmd.lines {
-		c.printJSON(doc) //nolint:errcheck // there is nowhere left to tell of it
-		return
-	}
-	b, _ := message.Encode(doc)
-	c.stdout.Write(append(b, '\n')) //nolint:errcheck
 }
 
 // issue is a problem as one line: its path, if any, and what is wrong.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"agentd/server/manual"
 )
@@ -47,12 +46,12 @@ func helpOn(words []string) (string, error) {
 	switch {
 	case err == nil && len(rest) == 0:
 		page = cmd.help() + "\n" + page
-	case len(words) == 1 && group(name) != nil:
+	case len(words) == 1 && following(name+" ") != nil:
 		page = overview("The commands of agentd "+name+":", name+" ") + "\n" + page
 	case page == "" && len(words) > 1:
 		return "", cmp.Or(err, error(usage("There is no command %q.", name)))
 	case page == "":
-		return "", unknown("command or topic", name, slices.Concat(firstWords(), topicNames()))
+		return "", unknown("command or topic", name, slices.Concat(following(""), topicNames()))
 	}
 	return strings.TrimSpace(page) + "\n", nil
 }
@@ -61,9 +60,9 @@ func helpOn(words []string) (string, error) {
 func topics() string {
 	var b strings.Builder
 	b.WriteString("\nTopics of the manual, for `agentd help TOPIC`:\n\n")
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	w := newSheet(&b)
 	for _, topic := range manual.Topics() {
-		fmt.Fprintf(w, "  %s\t%s\n", topic.Name, topic.Sentence)
+		w.say("  %s\t%s\n", topic.Name, topic.Sentence)
 	}
 	w.Flush()
 	return b.String()
@@ -80,10 +79,10 @@ func topicNames() (names []string) {
 func overview(title, prefix string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", title)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	w := newSheet(&b)
 	for _, cmd := range commands() {
 		if strings.HasPrefix(cmd.name, prefix) {
-			fmt.Fprintf(w, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.summary)
+			w.say("  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.summary)
 		}
 	}
 	w.Flush()
@@ -97,29 +96,18 @@ func overview(title, prefix string) string {
 // help explains a command.
 func (cmd *command) help() string {
 	var b strings.Builder
-	line := cmd.usage()
-	fs := cmd.flagSet(&options{})
-	some := false
-	fs.VisitAll(func(*flag.Flag) { some = true })
-	if some {
-		line += " [FLAGS]"
+	w := newSheet(&b)
+	if cmd.flags == "" {
+		w.say("%s\n\n%s\n", cmd.usage(), cmd.about)
+	} else {
+		w.say("%s [FLAGS]\n\n%s\n\nFlags, before or after the arguments:\n", cmd.usage(), cmd.about)
 	}
-	fmt.Fprintf(&b, "%s\n\n%s\n", line, cmd.about)
-	if some {
-		b.WriteString("\nFlags, before or after the arguments:\n")
-		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fs.VisitAll(func(f *flag.Flag) {
-			value, doc := flag.UnquoteUsage(f)
-			dashes := "--"[:min(len(f.Name), 2)]
-			fmt.Fprintf(w, "  %s%s\t%s\n", dashes, strings.TrimSpace(f.Name+" "+value), doc)
-		})
-		w.Flush()
-	}
-	b.WriteString("\nExamples:\n")
-	for _, ex := range cmd.examples {
-		fmt.Fprintf(&b, "  %s\n", ex)
-	}
-	fmt.Fprintf(&b, "\nExit codes: %s.\n", cmd.exits)
+	cmd.flagSet(&options{}).VisitAll(func(f *flag.Flag) {
+		value, doc := flag.UnquoteUsage(f)
+		w.say("  %s%s\t%s\n", "--"[:min(len(f.Name), 2)], strings.TrimSpace(f.Name+" "+value), doc)
+	})
+	w.say("\nExamples:\n  %s\n\nExit codes: %s.\n", strings.Join(cmd.examples, "\n  "), cmd.exits)
+	w.Flush()
 	return b.String()
 }
 

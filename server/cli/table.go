@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 
@@ -118,14 +119,11 @@ func (cmd *command) takes() (least, most int) {
 			least = most
 		}
 		if strings.Contains(word, "...") {
-			most += maxRepeated
+			most = math.MaxInt
 		}
 	}
 	return least, most
 }
-
-// maxRepeated is how often an argument may be repeated.
-const maxRepeated = 1000
 
 // find takes the longest name of a command from the beginning of args.
 func find(args []string) (cmd *command, rest []string, err error) {
@@ -138,17 +136,29 @@ func find(args []string) (cmd *command, rest []string, err error) {
 			}
 		}
 	}
-	if members := group(args[0]); members != nil {
-		return findMember(args, members)
+	word := args[0]
+	members := following(word + " ")
+	hint := "Run `agentd help " + word + "`."
+	switch {
+	case members == nil && strings.HasPrefix(word, "-"):
+		return nil, nil, usage("%q is not a command; flags follow the command.", word)
+	case members == nil:
+		return nil, nil, unknown("command", word, following(""))
+	case len(args) == 1:
+		return nil, nil, usage("%s needs one of %s.", word, strings.Join(members, ", ")).Advise(hint)
+	case slices.Contains(helpFlags, args[1]):
+		return find([]string{"help", word})
 	}
-	if strings.HasPrefix(args[0], "-") {
-		return nil, nil, usage("%q is not a command; flags follow the command.", args[0])
+	for i, member := range members {
+		members[i] = word + " " + member
 	}
-	return nil, nil, unknown("command", args[0], firstWords())
+	return nil, nil, unknown("command", word+" "+args[1], members).Advise(hint)
 }
 
+var helpFlags = []string{"-h", "-help", "--help"}
+
 // unknown reports a word that is none of the known ones, and the nearest of them.
-func unknown(what, word string, known []string) error {
+func unknown(what, word string, known []string) *fault.Error {
 	e := usage("There is no %s %q.", what, word)
 	if best := fault.Nearest(word, known); best != "" {
 		e.Message += " Did you mean " + best + "?"
@@ -156,39 +166,13 @@ func unknown(what, word string, known []string) error {
 	return e
 }
 
-// firstWords are the first words of all commands.
-func firstWords() (words []string) {
+// following lists the words that follow a prefix in the names of commands.
+func following(prefix string) (words []string) {
 	for _, cmd := range commands() {
-		word, _, _ := strings.Cut(cmd.name, " ")
-		if !slices.Contains(words, word) {
+		rest, ok := strings.CutPrefix(cmd.name, prefix)
+		if word, _, _ := strings.Cut(rest, " "); ok && !slices.Contains(words, word) {
 			words = append(words, word)
 		}
 	}
 	return words
-}
-
-// group is the second words of the commands whose first is word.
-func group(word string) (members []string) {
-	for _, cmd := range commands() {
-		if member, ok := strings.CutPrefix(cmd.name, word+" "); ok {
-			members = append(members, member)
-		}
-	}
-	return members
-}
-
-// findMember is find for a group without one of its members: a plea for help, or an error.
-func findMember(args, members []string) (*command, []string, error) {
-	if len(args) == 1 {
-		return nil, nil, usage("%s needs one of %s.", args[0], strings.Join(members, ", ")).Advise("Run `agentd help " + args[0] + "`.")
-	}
-	switch args[1] {
-	case "-h", "-help", "--help":
-		return find([]string{"help", args[0]})
-	}
-	e := usage("There is no command %q.", args[0]+" "+args[1]).Advise("Run `agentd help " + args[0] + "`.")
-	if best := fault.Nearest(args[1], members); best != "" {
-		e.Message += " Did you mean " + args[0] + " " + best + "?"
-	}
-	return nil, nil, e
 }
