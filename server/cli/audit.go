@@ -19,7 +19,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/secret"
-	"agentd/store"
 )
 
 // chain opens an audit chain for reading: that of the configuration, or the file that --file names. A server that holds
@@ -32,6 +31,7 @@ func (c *call) chain(ctx context.Context, fn func(*audit.Log) error) error {
 	return readChain(ctx, o, fn)
 }
 
+// readChain is [call.chain] for a chain that is found already.
 func readChain(ctx context.Context, o audit.Options, fn func(*audit.Log) error) error {
 	o.ReadOnly = true
 	l, err := audit.Open(ctx, o)
@@ -85,7 +85,7 @@ func (c *call) chainOptions() (audit.Options, error) {
 	return o, err
 }
 
-// auditVerdict is what `agentd audit verify --json` tells.
+// auditVerdict is the document of `agentd audit verify --json`.
 type auditVerdict struct {
 	OK      bool         `json:"ok"`
 	Path    string       `json:"path"`
@@ -127,11 +127,11 @@ func (c *call) verifyAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.chain(ctx, func(l *audit.Log) error {
-		o, err := c.chainOptions()
-		if err != nil {
-			return err
-		}
+	o, err := c.chainOptions()
+	if err != nil {
+		return err
+	}
+	return readChain(ctx, o, func(l *audit.Log) error {
 		v, err := l.Verify(ctx, audit.Verification{From: c.flags.fromSeq, To: c.flags.toSeq, PublicKey: key,
 			Checkpoints: cmp.Or(c.flags.checkpoints, o.Checkpoints.Path)})
 		if err != nil {
@@ -205,20 +205,15 @@ func (c *call) acceptAudit(ctx context.Context) error {
 	if c.flags.reason == "" {
 		return c.cmd.misused("--reason is missing: why may the broken chain continue?")
 	}
-	o, err := c.chainOptions()
-	if err != nil {
+	var a audit.Acceptance
+	err := c.appending(ctx, false, func(l *audit.Log) (err error) {
+		a, err = l.Accept(ctx, c.flags.reason, operator())
 		return err
-	}
-	o.Holder = store.Holder{Command: c.cmd.name}
-	l, err := audit.Open(ctx, o)
+	})
 	if fault.Is(err, fault.StoreLocked) {
 		return advised(err, "Stop the server, accept the break, and start the server again.")
 	}
 	if err != nil {
-		return err
-	}
-	a, err := l.Accept(ctx, c.flags.reason, operator())
-	if err = errors.Join(err, l.Close()); err != nil {
 		return err
 	}
 	return c.report(a, "Accepted the break of the chain at entry %d (%s). Entry %d records it, and every verification reports it.",
@@ -230,7 +225,7 @@ func (c *call) pruneAudit(ctx context.Context) error {
 	if err != nil {
 		return c.cmd.misused("--before: %v.", err)
 	}
-	return c.appending(ctx, func(l *audit.Log) error {
+	return c.appending(ctx, true, func(l *audit.Log) error {
 		got, err := l.Prune(ctx, before, c.flags.retain, operator())
 		if err != nil {
 			return advised(err, "Verify the chain with `agentd audit verify`.")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,9 +58,8 @@ func (c *call) guardedFiles(cfg *config.Config) []guarded {
 	}
 	seen := map[string]bool{}
 	return slices.DeleteFunc(all, func(g guarded) bool {
-		twice := seen[g.path]
-		seen[g.path] = true
-		return twice
+		defer func() { seen[g.path] = true }()
+		return seen[g.path]
 	})
 }
 
@@ -68,13 +68,13 @@ func (c *call) checkFiles(d *diagnosis, cfg *config.Config) {
 	good, missing := 0, []string{}
 	for _, g := range c.guardedFiles(cfg) {
 		info, err := os.Stat(g.path)
-		switch {
-		case os.IsNotExist(err):
+		if os.IsNotExist(err) {
 			if !g.passing {
 				missing = append(missing, g.path)
 			}
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			d.find("permissions", statusFail, "Check the folders above it.", "%s cannot be looked at: %v.", g.path, err)
 			continue
 		}
@@ -82,25 +82,21 @@ func (c *call) checkFiles(d *diagnosis, cfg *config.Config) {
 		if g.folder && cfg.Resolve(".") == g.path { // the configuration's own folder may be anything, such as /srv
 			open &= 0o022
 		}
-		if open == 0 {
+		switch {
+		case open == 0:
 			good++
-			continue
-		}
-		if c.flags.fixPerms {
+		case c.flags.fixPerms:
 			if err := os.Chmod(g.path, info.Mode().Perm()&^open); err != nil {
-				d.fails("permissions", fault.Invalid(fmt.Sprintf("The group and other permissions of %s cannot be removed: %v.", g.path, err)).Advise("Remove them as the owner of the file."))
+				d.find("permissions", statusFail, "Remove them as the owner of the file.", "The group and other permissions of %s cannot be removed: %v.", g.path, err)
 				continue
 			}
 			d.Fixed = append(d.Fixed, g.path)
 			good++
-			continue
+		default:
+			status := map[bool]string{false: statusWarn, true: statusFail}[g.secret]
+			d.find("permissions", status, "Remove them with `agentd doctor --fix-perms`, or with chmod go= and the path.",
+				"Others have rights on %s: its mode is %04o.", g.path, info.Mode().Perm())
 		}
-		status := statusWarn
-		if g.secret {
-			status = statusFail
-		}
-		d.find("permissions", status, "Take them away with `agentd doctor --fix-perms`, or with chmod go= and the path.",
-			"Others have rights on %s: its mode is %04o.", g.path, info.Mode().Perm())
 	}
 	if good > 0 {
 		d.find("permissions", statusOK, "", "Nobody else gets at %d file(s) and folder(s).", good)
@@ -126,14 +122,13 @@ func (c *call) checkSecrets(d *diagnosis, cfg *config.Config) {
 		where := dotted(ref.Path)
 		value, err := secrets.Resolve(string(ref.Ref))
 		if err != nil {
-			d.fails("secrets", secret.Unresolvable(where, ref.Ref.String(), err))
-			continue
+			err = secret.Unresolvable(where, ref.Ref.String(), err)
+		} else if where == "auth.pepperRef" && cfg.Auth.Kind == "token" {
+			err = auth.CheckPepper(value)
 		}
-		if where == "auth.pepperRef" && cfg.Auth.Kind == "token" {
-			if err := auth.CheckPepper(value); err != nil {
-				d.fails("secrets", err)
-				continue
-			}
+		if err != nil {
+			d.fails("secrets", err)
+			continue
 		}
 		d.find("secrets", statusOK, "", "%s (%s) gives %d bytes.", where, ref.Ref, len(value))
 	}
@@ -153,22 +148,18 @@ func (c *call) checkDatabase(ctx context.Context, d *diagnosis, cfg *config.Conf
 	holder, held := store.FindHolder(path)
 	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
 	if err == nil {
-		err = db.Ping(ctx)
-		if closed := db.Close(); err == nil {
-			err = closed
-		}
+		err = errors.Join(db.Ping(ctx), db.Close())
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		d.fails("database", err)
-	case held && holder.Address != "":
-		d.find("database", statusOK, "", "%s can be read; process %d serves it at %s.", path, holder.PID, holder.Address)
-	case held:
-		d.find("database", statusOK, "", "%s can be read; process %d holds it.", path, holder.PID)
-	default:
-		d.find("database", statusOK, "", "%s can be read, and no process holds it.", path)
+		return
 	}
-	if err == nil {
-		c.checkSoundness(ctx, d, cfg)
+	by := ", and no process holds it"
+	if held && holder.Address != "" {
+		by = fmt.Sprintf("; process %d serves it at %s", holder.PID, holder.Address)
+	} else if held {
+		by = fmt.Sprintf("; process %d holds it", holder.PID)
 	}
+	d.find("database", statusOK, "", "%s can be read%s.", path, by)
+	c.checkSoundness(ctx, d, cfg)
 }

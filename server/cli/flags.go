@@ -14,53 +14,22 @@ import (
 	"agentd/server/fault"
 )
 
-// options are the values of all flags; each command declares those that it takes.
+// options are the values of all flags, as the table of flags explains them. Each command declares those that it takes.
 type options struct {
-	config string
-	dev    bool
-	json   bool
+	config, url, tokenEnv, secretsSource                         string
+	host, port, readyFile                                        string
+	agent, session, user, status, since, reason, args, onPending string
+	output, as, label, env, value, newValue                      string
+	file, checkpoints, publicKey, passphrase                     string
+	action, actor, before, format                                string
+	limit, messages                                              count
+	fromSeq, toSeq, retain                                       int64
+	scopes                                                       list
+	expires                                                      expiry
 
-	host, port, readyFile string // start
-
-	session, user string // run
-	verbose       bool
-
-	status, agent string // runs list
-	limit         count
-	messages      count  // sessions messages
-	reason        string // runs approve, deny
-	again         bool   // runs approve
-	args          string // runs approve
-	drain         bool   // runs abort
-	raw           bool   // runs show
-	onPending     string
-
-	url, tokenEnv string // of a server
-
-	since string // tail
-
-	output string // sessions
-	as     string
-	yes    bool
-
-	scopes  list // token
-	label   string
-	env     string
-	expires expiry
-	all     bool
-
-	value, newValue   string // secrets
-	fromStdin, reveal bool
-	secretsSource     string
-	strictSecrets     bool
-
-	offline, fixPerms bool // doctor
-
-	file, checkpoints, publicKey, passphrase string // audit
-	fromSeq, toSeq, retain                   int64
-	action, actor, before, format            string
-
-	names, complete bool // help
+	dev, json, verbose, again, drain, raw, yes, all     bool
+	fromStdin, reveal, strictSecrets, offline, fixPerms bool
+	names, complete                                     bool
 }
 
 // defaults are the values of flags that are not given.

@@ -23,7 +23,7 @@ func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record,
 		return do()
 	}
 	begun, failed := false, refused
-	err := c.appending(ctx, func(l *audit.Log) error {
+	err := c.appending(ctx, true, func(l *audit.Log) error {
 		if err := l.Append(ctx, entryOf(r, refused)); err != nil || refused != nil {
 			return err
 		}
@@ -79,8 +79,8 @@ func undone(err error) error {
 		Advise("Check free space and permissions of the folder of `audit.path`, and run the command again.")
 }
 
-// appending opens the chain to append to it: as its holder or, when a server holds it, beside that server.
-func (c *call) appending(ctx context.Context, fn func(*audit.Log) error) error {
+// appending opens the chain to append to it: as its holder or, when a server holds it and that is allowed, beside that server.
+func (c *call) appending(ctx context.Context, beside bool, fn func(*audit.Log) error) error {
 	o, err := c.chainOptions()
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (c *call) appending(ctx context.Context, fn func(*audit.Log) error) error {
 	}
 	o.Holder = store.Holder{Command: c.cmd.name}
 	l, err := audit.Open(ctx, o)
-	if fault.Is(err, fault.StoreLocked) {
+	if beside && fault.Is(err, fault.StoreLocked) {
 		o.Beside = true
 		l, err = audit.Open(ctx, o)
 	}

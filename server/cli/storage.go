@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"agentd/server"
 	"agentd/server/config"
@@ -30,25 +31,26 @@ func (c *call) verifyFiles(ctx context.Context, cfg *config.Config) ([]soundness
 	if err != nil {
 		return nil, err
 	}
-	main := soundness{File: db.Path()}
-	main.Damage, err = db.Verify(ctx)
+	all := []soundness{{db.Path(), []store.Damage{}}}
+	damage, err := db.Verify(ctx)
+	all[0].Damage = append(all[0].Damage, damage...)
 	if err := errors.Join(err, db.Close()); err != nil {
 		return nil, err
 	}
 	files := server.AuditFiles(cfg)
-	heads, err := os.Stat(files.Checkpoints.Path)
-	if covered := err == nil && heads.Size() > 0; !exists(files.Path) && !covered {
-		return []soundness{main}, nil
-	} else if !exists(files.Path) {
-		return []soundness{main, {files.Path, []store.Damage{{Place: "chain", Message: "it is missing, but its checkpoints exist: " + files.Checkpoints.Path}}}}, nil
+	if !exists(files.Path) {
+		if heads, err := os.Stat(files.Checkpoints.Path); err == nil && heads.Size() > 0 {
+			missing := store.Damage{Place: "chain", Message: "it is missing, but its checkpoints exist: " + files.Checkpoints.Path}
+			all = append(all, soundness{files.Path, []store.Damage{missing}})
+		}
+		return all, nil
 	}
-	a, err := store.OpenAudit(ctx, store.Options{Path: files.Path, ReadOnly: true, Logger: c.log()}, nil)
+	chain, err := store.OpenAudit(ctx, store.Options{Path: files.Path, ReadOnly: true, Logger: c.log()}, nil)
 	if err != nil {
 		return nil, err
 	}
-	chain := soundness{File: a.Path()}
-	chain.Damage, err = a.Verify(ctx)
-	return []soundness{main, chain}, errors.Join(err, a.Close())
+	damage, err = chain.Verify(ctx)
+	return append(all, soundness{chain.Path(), append([]store.Damage{}, damage...)}), errors.Join(err, chain.Close())
 }
 
 func (c *call) verifyStorage(ctx context.Context) error {
@@ -63,13 +65,7 @@ func (c *call) verifyStorage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sound := true
-	for i := range files {
-		sound = sound && len(files[i].Damage) == 0
-		if files[i].Damage == nil {
-			files[i].Damage = []store.Damage{}
-		}
-	}
+	sound := !slices.ContainsFunc(files, func(f soundness) bool { return len(f.Damage) > 0 })
 	return c.show(sound, struct {
 		OK    bool        `json:"ok"`
 		Files []soundness `json:"files"`
