@@ -66,7 +66,7 @@ var rulesRooms = map[string]string{
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
 	"server/recording": "store server/agent server/event server/fault server/hub server/id server/journal server/message server/provider server/run server/tool",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
-	"server/evidence":  "store server/agent server/audit server/event server/fault server/hub server/journal server/message server/run",
+	"server/evidence":  "store server/audit server/event server/fault server/hub server/journal server/message",
 	"server/session":   "store server/canonical server/event server/fault server/id server/message server/tool server/transcript",
 
 	// Transport.

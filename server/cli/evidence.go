@@ -52,8 +52,16 @@ func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error)
 		return nil, err
 	}
 	err = c.chain(ctx, func(l *audit.Log) (err error) {
-		bundle, err = evidence.Collect(ctx, evidence.Sources{Runs: db.Runs(), Engine: agent.New(nil, run.Options{Runs: db.Runs(), Sessions: db.Sessions()}),
-			Chain: l, Every: cfg.Audit.Checkpoint.Interval.Duration(), Version: server.Version}, c.args[0])
+		engine := agent.New(nil, run.Options{Runs: db.Runs(), Sessions: db.Sessions()})
+		state := func(ctx context.Context, runID string) (any, error) {
+			snapshot, err := engine.Snapshot(ctx, runID)
+			if err == nil {
+				snapshot.State.Withhold()
+			}
+			return snapshot, err
+		}
+		bundle, err = evidence.Collect(ctx, evidence.Sources{Runs: engine.Reader, State: state, Chain: l, Every: cfg.Audit.Checkpoint.Interval.Duration(),
+			Version: server.Version}, c.args[0])
 		return err
 	})
 	if fault.Is(err, fault.RunNotFound) || fault.Is(err, fault.RunNotEnded) {

@@ -41,7 +41,6 @@ import (
 	"encoding/json"
 	"io"
 
-	"agentd/server/agent"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -76,15 +75,11 @@ const (
 	manifestName = "manifest" // of the first line, in reports
 )
 
-// members returns the names of all members, in their order.
-func members() []string {
-	return []string{memberRun, memberEvents, memberCalls, memberApprovals, memberConfig, memberProgram, memberKey, memberCheckpoint, memberEntries}
-}
+// memberNames are the names of all members, in their order.
+var memberNames = []string{memberRun, memberEvents, memberCalls, memberApprovals, memberConfig, memberProgram, memberKey, memberCheckpoint, memberEntries}
 
 // writersWord are the members of which the chain shows only what its entries say of calls, decisions and the start.
-func writersWord() []string {
-	return []string{memberRun, memberEvents, memberCalls, memberApprovals, memberProgram}
-}
+var writersWord = []string{memberRun, memberEvents, memberCalls, memberApprovals, memberProgram}
 
 // A Manifest is the first line of a bundle.
 type Manifest struct {
@@ -137,12 +132,6 @@ func (b *Bundle) Write(w io.Writer) error {
 	return out.Flush()
 }
 
-// A runLine is the member run.
-type runLine struct {
-	agent.Snapshot
-	StartedBy string `json:"startedBy,omitempty"` // the principal, as decisions name it; of a child, its root's
-}
-
 // An eventLine is a line of the member events.
 type eventLine struct {
 	Seq     int             `json:"seq"`
@@ -165,7 +154,7 @@ type callLine struct {
 	SettledAt  int64           `json:"settledAt,omitempty"`
 	ChildRunID string          `json:"childRunId,omitempty"`
 	Reason     string          `json:"reason,omitempty"`
-	Decision   json.RawMessage `json:"decision,omitempty"` // an run.Decided
+	Decision   json.RawMessage `json:"decision,omitempty"` // a journal.Decided
 }
 
 // An approvalLine is a line of the member approvals.

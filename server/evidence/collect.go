@@ -8,28 +8,29 @@ import (
 	"slices"
 	"time"
 
-	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/journal"
+	"agentd/server/message"
 	"agentd/store"
 )
 
 // Sources are what a bundle is made of. All of them are only read.
 type Sources struct {
-	Runs    *store.Runs
-	Engine  *agent.Engine
+	Runs *journal.Reader
+	// State is a run with its whole state, as strangers may see it. It is encoded as an object that has members.
+	State   func(ctx context.Context, runID string) (any, error)
 	Chain   *audit.Log    // with its contents open
-	Every   time.Duration // the interval of checkpoints, for what is said when none has come yet
+	Every   time.Duration // the interval of checkpoints, for the error that none has come yet
 	Version string        // of the program
 }
 
 // Collect makes the bundle of a run as it is now. Errors: run-not-found, run-conflict when it does not stand still,
 // evidence-incomplete, evidence-uncovered, those of the chain, storage-failed.
 func Collect(ctx context.Context, from Sources, runID string) (*Bundle, error) {
-	c := &collector{from: from, b: &Bundle{Manifest: Manifest{V: Version, RunID: runID, WritersWord: writersWord()}, bodies: map[string][]byte{}}}
+	c := &collector{from: from, b: &Bundle{Manifest: Manifest{V: Version, RunID: runID, WritersWord: writersWord}, bodies: map[string][]byte{}}}
 	for _, step := range []func(context.Context) error{c.record, c.chain, c.prove, c.finish} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -41,30 +42,29 @@ func Collect(ctx context.Context, from Sources, runID string) (*Bundle, error) {
 type collector struct {
 	from    Sources
 	b       *Bundle
-	calls   []callLine
 	entries []audit.Entry
 	needed  int64 // the last of the entries that are about the run; 0: there are requests that name it only
+	err     error // the first of encoding a member
 }
 
 // put adds a member.
-func put[T any](b *Bundle, name string, values ...T) error {
+func put[T any](c *collector, name string, values ...T) {
 	body, err := encodeLines(values...)
-	b.bodies[name] = body
-	return err
+	c.b.bodies[name], c.err = body, cmp.Or(c.err, err)
 }
 
 // record reads the run, before its chain: what the run has decided is recorded there after it is committed.
 func (c *collector) record(ctx context.Context) error {
 	const tries = 5
 	for range tries {
-		before, err := c.from.Engine.Find(ctx, c.b.Manifest.RunID)
+		before, err := c.from.Runs.Find(ctx, c.b.Manifest.RunID)
 		if err != nil {
 			return err
 		}
 		if err := c.read(ctx, before); err != nil {
 			return err
 		}
-		after, err := c.from.Engine.Find(ctx, before.ID)
+		after, err := c.from.Runs.Find(ctx, before.ID)
 		if err != nil || after.Version == before.Version {
 			return err
 		}
@@ -75,48 +75,49 @@ func (c *collector) record(ctx context.Context) error {
 
 // read reads a run in several transactions; the caller sees to it that the run stood still.
 func (c *collector) read(ctx context.Context, row *store.Run) error {
-	snapshot, err := c.from.Engine.Snapshot(ctx, row.ID)
+	state, err := c.from.State(ctx, row.ID)
 	if err != nil {
 		return err
 	}
-	snapshot.State.Withhold() // it goes to strangers
 	var events []eventLine
-	if err := c.from.Engine.Replay(ctx, row.ID, event.RunView, 0, func(e *hub.Entry) error {
+	if err := c.from.Runs.Replay(ctx, row.ID, event.RunView, 0, func(e *hub.Entry) error {
 		events = append(events, eventLine{Seq: e.Pos.Seq, Type: e.Type, Payload: e.Payload})
 		return nil
 	}); err != nil {
 		return err
 	}
-	var calls []store.Call
-	if err := c.from.Runs.View(ctx, func(tx *store.Tx) error {
-		stored, err := c.from.Runs.Events(tx, row.N, 0, len(events))
+	var calls []callLine
+	if err := c.from.Runs.Runs().View(ctx, func(tx *store.Tx) error {
+		stored, err := c.from.Runs.Runs().Events(tx, row.N, 0, len(events))
 		if err != nil {
 			return err
 		}
 		for i := range stored {
 			events[i].At = stored[i].At
 		}
-		calls, err = c.from.Runs.Calls(tx, row.N)
+		rows, err := c.from.Runs.Runs().Calls(tx, row.N)
+		for _, k := range rows {
+			calls = append(calls, callLine{Index: k.Index, Step: k.Step, ToolCallID: k.ID, ToolName: k.Name, Phase: k.Phase,
+				ArgsSHA256: hex.EncodeToString(k.ArgsHash), Canonical: k.Canonical, Attempts: k.Attempts, ClaimedAt: k.Claimed, SettledAt: k.Settled,
+				ChildRunID: k.Child, Reason: k.Reason, Decision: k.Decision})
+		}
 		return err
 	}); err != nil {
 		return err
 	}
-	c.calls = nil
-	for _, k := range calls {
-		c.calls = append(c.calls, callLine{Index: k.Index, Step: k.Step, ToolCallID: k.ID, ToolName: k.Name, Phase: k.Phase,
-			ArgsSHA256: hex.EncodeToString(k.ArgsHash), Canonical: k.Canonical, Attempts: k.Attempts, ClaimedAt: k.Claimed, SettledAt: k.Settled, ChildRunID: k.Child,
-			Reason: k.Reason, Decision: k.Decision})
+	run, err := message.Encode(state)
+	if err == nil && row.StartedBy != "" {
+		by, _ := message.Encode(row.StartedBy)
+		run = slices.Concat(run[:len(run)-1], []byte(`,"startedBy":`), by, []byte("}"))
 	}
-	if err := put(c.b, memberRun, runLine{snapshot, row.StartedBy}); err != nil {
+	if err != nil {
 		return err
 	}
-	if err := put(c.b, memberEvents, events...); err != nil {
-		return err
-	}
-	if err := put(c.b, memberCalls, c.calls...); err != nil {
-		return err
-	}
-	return put(c.b, memberApprovals, approvalsOf(c.calls)...)
+	put(c, memberRun, json.RawMessage(run))
+	put(c, memberEvents, events...)
+	put(c, memberCalls, calls...)
+	put(c, memberApprovals, approvalsOf(calls)...)
+	return c.err
 }
 
 // approvalsOf are the calls that needed a person.
@@ -144,43 +145,34 @@ func (c *collector) chain(ctx context.Context) error {
 	runID := c.b.Manifest.RunID
 	var about, touching, servers []audit.Entry
 	var start *audit.Entry
-	for next := int64(0); ; {
-		page, more, err := c.from.Chain.List(ctx, audit.Query{From: next, Limit: 1000})
+	for e, err := range c.from.Chain.Entries(ctx, audit.Query{Limit: 1000}) {
 		if err != nil {
 			return err
 		}
-		for _, e := range page {
-			switch bearing := accountOf(&e, runID).bearing; {
-			case bearing == starts:
-				start = &e
-				continue
-			case bearing == none:
-				continue
-			case bearing == touches && len(touching) == maxEntries:
-				c.b.Manifest.Omitted++
-				continue
-			case bearing == touches:
-				touching = append(touching, e)
-			case len(about) == maxEntries:
-				return fault.New(fault.EvidenceIncomplete, "The audit chain has more than %d entries of the run %s.", maxEntries, runID).
-					Advise("Export the entries with `agentd audit export` instead.")
-			default:
-				about = append(about, e)
-			}
-			if start != nil {
-				servers, start = append(servers, *start), nil
-			}
+		switch bearing := accountOf(e, runID).bearing; {
+		case bearing == starts:
+			start = e
+			continue
+		case bearing == none:
+			continue
+		case bearing == touches && len(touching) == maxEntries:
+			c.b.Manifest.Omitted++
+			continue
+		case bearing == touches:
+			touching = append(touching, *e)
+		case len(about) == maxEntries:
+			return fault.New(fault.EvidenceIncomplete, "The audit chain has more than %d entries of the run %s.", maxEntries, runID).
+				Advise("Export the entries with `agentd audit export` instead.")
+		default:
+			about = append(about, *e)
+			c.needed = e.Seq
 		}
-		if more == 0 {
-			break
+		if start != nil {
+			servers, start = append(servers, *start), nil
 		}
-		next = more
 	}
 	if len(about)+len(touching) == 0 {
 		return fault.New(fault.EvidenceIncomplete, "The audit chain has no entry about the run %s.", runID)
-	}
-	if len(about) > 0 {
-		c.needed = about[len(about)-1].Seq
 	}
 	if spare := maxEntries - len(about); len(touching) > spare {
 		c.b.Manifest.Omitted += len(touching) - spare
@@ -208,28 +200,24 @@ func (c *collector) prove(ctx context.Context) error {
 		return fault.New(fault.EvidenceUncovered, "No signed checkpoint covers entry %d of the audit chain yet. The entry concerns the run %s.", last, c.b.Manifest.RunID).
 			Advise("Wait " + c.from.Every.String() + " (audit.checkpoint.intervalMs) and try again. A server also signs a checkpoint when it stops.")
 	}
-	seqs := make([]int64, len(c.entries))
-	for i := range c.entries {
-		seqs[i] = c.entries[i].Seq
+	var seqs []int64
+	for _, e := range c.entries {
+		seqs = append(seqs, e.Seq)
 	}
 	proofs, err := c.from.Chain.Proofs(ctx, seqs, checkpoint.Head.Size)
 	if err != nil {
 		return err
 	}
-	lines := make([]entryLine, len(proofs))
-	for i := range proofs {
-		lines[i] = entryLine{c.entries[i].Line(nil), proofs[i].Path}
+	var lines []entryLine
+	for i, p := range proofs {
+		lines = append(lines, entryLine{c.entries[i].Line(nil), p.Path})
 	}
-	if err := put(c.b, memberEntries, lines...); err != nil {
-		return err
-	}
-	if err := put(c.b, memberCheckpoint, checkpoint); err != nil {
-		return err
-	}
-	if err := put(c.b, memberKey, keyLine{string(audit.PEM(c.from.Chain.PublicKey()))}); err != nil {
-		return err
-	}
-	return put(c.b, memberConfig, configsOf(c.entries, Version)...)
+	put(c, memberEntries, lines...)
+	put(c, memberCheckpoint, checkpoint)
+	put(c, memberKey, keyLine{string(audit.PEM(c.from.Chain.PublicKey()))})
+	put(c, memberConfig, configsOf(c.entries, Version)...)
+	put(c, memberProgram, programLine{"agentd", c.from.Version})
+	return c.err
 }
 
 // leaveOut drops the entries after one, and a start that none of what is left needs.
@@ -246,32 +234,28 @@ func (c *collector) leaveOut(after int64) {
 }
 
 // configsOf are the configurations that the starts among some entries name, in the form of bundles with a label.
-func configsOf(entries []audit.Entry, label string) []configLine {
-	var list []configLine
+func configsOf(entries []audit.Entry, label string) (list []configLine) {
 	for _, e := range entries {
-		if e.Action == string(audit.ServerStart) {
-			line := configLine{Seq: e.Seq}
-			var said struct{ Version, ConfigSHA256, ToolEvents string }
-			if json.Unmarshal(e.Metadata, &said) == nil {
-				line.Version, line.ConfigSHA256 = said.Version, said.ConfigSHA256
-				if label != First {
-					line.ToolEvents = said.ToolEvents
-				}
-			}
-			list = append(list, line)
+		if e.Action != string(audit.ServerStart) {
+			continue
 		}
+		line := configLine{}
+		if json.Unmarshal(e.Metadata, &line) != nil {
+			line = configLine{}
+		}
+		if line.Seq = e.Seq; label == First {
+			line.ToolEvents = ""
+		}
+		list = append(list, line)
 	}
 	return list
 }
 
 // finish makes the manifest, and holds the bundle to what a verification asks: one that would fail is not given away.
 func (c *collector) finish(context.Context) error {
-	if err := put(c.b, memberProgram, programLine{"agentd", c.from.Version}); err != nil {
-		return err
-	}
 	m := &c.b.Manifest
 	size := 0
-	for _, name := range members() {
+	for _, name := range memberNames {
 		body := c.b.bodies[name]
 		m.Members = append(m.Members, Member{name, len(body), sum(body)})
 		size += len(body)

@@ -26,7 +26,7 @@ func (v *verifier) split(text []byte) {
 	if m.V != Version && m.V != Second && m.V != First {
 		v.bad(manifestName, "its label is %.64q, want %q, %q or %q", m.V, Version, Second, First)
 	}
-	if m.V == Version && !slices.Equal(m.WritersWord, writersWord()) {
+	if m.V == Version && !slices.Equal(m.WritersWord, writersWord) {
 		v.bad(manifestName, "it does not name the members that are the word of who wrote it")
 	}
 	want := *m
@@ -38,61 +38,36 @@ func (v *verifier) split(text []byte) {
 	if len(v.report.Problems) > 0 {
 		return
 	}
-	names := members()
-	if !slices.EqualFunc(m.Members, names, func(m Member, name string) bool { return m.Name == name && m.Bytes >= 0 }) {
+	if !slices.EqualFunc(m.Members, memberNames, func(m Member, name string) bool { return m.Name == name && m.Bytes >= 0 }) {
 		v.bad(manifestName, "its members are not those of %s", m.V)
 		return
 	}
 	v.report.RunID = m.RunID
-	v.bodies = find(rest, m.Members)
+	v.members(rest)
 	v.report.Members = len(v.bodies)
-	v.compare(len(rest))
 }
 
-// find returns the members that are unharmed. Each is looked for at two places: where the lengths of the members before it
-// put it, and where the lengths of those after it do. So the members on either side of one alteration are found.
-func find(text []byte, list []Member) map[string][]byte {
-	bodies := map[string][]byte{}
-	shift := len(text)
-	for _, m := range list {
-		shift -= m.Bytes
-	}
-	at := 0
-	for _, m := range list {
-		for _, from := range []int{at, at + shift} {
-			if from < 0 || from > len(text) || m.Bytes > len(text)-from {
-				continue
-			}
-			if body := text[from : from+m.Bytes]; sum(body) == m.SHA256 {
-				bodies[m.Name] = body
-				break
-			}
-		}
-		at += m.Bytes
-	}
-	return bodies
-}
-
-// compare names the members that were not found, and says how the length of the file differs from that in the manifest.
-func (v *verifier) compare(size int) {
-	want := 0
+// members takes the members apart and compares each with its hash. Where their length is another than in the manifest, it
+// names the first that differs: what follows may only be in another place.
+func (v *verifier) members(rest []byte) {
+	size, want := len(rest), 0
 	for _, m := range v.manifest.Members {
 		want += m.Bytes
 	}
-	lost := slices.DeleteFunc(slices.Clone(v.manifest.Members), func(m Member) bool { _, found := v.bodies[m.Name]; return found })
-	for _, m := range lost {
+	for _, m := range v.manifest.Members {
+		var body []byte
+		body, rest = rest[:min(m.Bytes, len(rest))], rest[min(m.Bytes, len(rest)):]
 		switch {
+		case sum(body) == m.SHA256:
+			v.bodies[m.Name] = body
 		case size == want:
 			v.bad(m.Name, "it was altered: its hash is another")
-		case len(lost) > 1:
-			v.bad(m.Name, "it was altered, moved, cut off or taken out: the members have %d bytes, want %d", size, want)
-		case m.Bytes+size-want == 0:
-			v.bad(m.Name, "it is missing")
 		default:
-			v.bad(m.Name, "it was altered or cut off: it has %d bytes, want %d", m.Bytes+size-want, m.Bytes)
+			v.bad(m.Name, "it was altered, cut off, moved or taken out: the members have %d bytes, want %d", size, want)
+			return
 		}
 	}
-	if len(lost) == 0 && size != want {
-		v.bad(manifestName, "the members have %d bytes, and the file has %d: bytes were added, or taken out", want, size)
+	if len(rest) > 0 {
+		v.bad(manifestName, "the members have %d bytes, and the file has %d: bytes were added", want, size)
 	}
 }

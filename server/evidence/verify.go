@@ -49,7 +49,7 @@ const maxProblems = 100
 // one that must have signed; nil takes the one in the bundle. The caller bounds the size of text; memory is at most a
 // hundred bytes for each byte of it.
 func Verify(text []byte, key ed25519.PublicKey) Report {
-	v := &verifier{report: Report{Problems: []Problem{}, Key: "bundle"}}
+	v := &verifier{report: Report{Problems: []Problem{}, Key: "bundle"}, bodies: map[string][]byte{}}
 	if key != nil {
 		v.report.Key = "given"
 	}
@@ -83,7 +83,7 @@ func (v *verifier) bad(member, format string, args ...any) {
 // meaning checks what the members say.
 func (v *verifier) meaning(key ed25519.PublicKey) {
 	v.runID = v.manifest.RunID
-	v.report.Omitted, v.report.WritersWord = v.manifest.Omitted, writersWord()
+	v.report.Omitted, v.report.WritersWord = v.manifest.Omitted, writersWord
 	v.run()
 	v.events()
 	v.journal()
