@@ -61,7 +61,7 @@ func newPlayer(rec *Recording) *player {
 
 // cast is the agent with the player in the place of its models and of every tool, also of those that are other agents.
 // Time plays no part: the player is faster than any model.
-func (p *player) cast(reg agent.Registration) (agent.Registration, error) {
+func (p *player) cast(reg agent.Registration) agent.Registration {
 	a := *reg.LLM
 	a.NewTape, a.Budget.Wall = nil, 0
 	a.Models = slices.Clone(a.Models)
@@ -69,17 +69,10 @@ func (p *player) cast(reg agent.Registration) (agent.Registration, error) {
 		a.Models[i].Provider = part{p, m.Provider.Name()}
 	}
 	if a.Tools != nil {
-		var tools []tool.Tool
-		for _, spec := range a.Tools.Specs() {
-			tools = append(tools, tool.Recorded(spec, func(c tool.Call) message.Outcome { return p.outcome(spec.Name, c) }))
-		}
-		var err error
-		if a.Tools, err = tool.NewSet(tools...); err != nil {
-			return reg, err
-		}
+		a.Tools = a.Tools.Recorded(p.outcome)
 	}
 	reg.LLM = &a
-	return reg, nil
+	return reg
 }
 
 // A part is a provider that the player plays.

@@ -17,8 +17,8 @@ import (
 type address struct {
 	base  string // scheme://host[:port], as in the template
 	host  string // host:port
-	path  template
-	query []template // one for each pair
+	path  string
+	query string
 }
 
 // parseAddress reads an http or https template like https://host/v1/{id}?city={city}.
@@ -38,20 +38,14 @@ func parseAddress(s string) (*address, error) {
 	case unfit != nil || strings.ContainsAny(literal, "{}# \t\r\n\"<>\\^`|"):
 		return nil, errors.New("characters that a URL cannot have must be escaped as %XX, and a fragment is never sent")
 	}
-	a := &address{base: base, host: outbound.HostPort(u), path: parseTemplate(cmp.Or(path, "/"))}
-	if query != "" {
-		for pair := range strings.SplitSeq(query, "&") {
-			a.query = append(a.query, parseTemplate(pair))
-		}
-	}
-	return a, nil
+	return &address{base, outbound.HostPort(u), cmp.Or(path, "/"), query}, nil
 }
 
 // fill makes the URL of a call. Every argument of the path must be there; it is one segment or a part of one, never a
 // step up. A pair of the query whose argument is absent is left out; a list in a pair like tag={tags} repeats the pair.
 func (a *address) fill(args arguments) (*url.URL, error) {
 	var missing string
-	path, ok := a.path.fill(func(arg string) (string, bool) {
+	path, ok := fill(a.path, func(arg string) (string, bool) {
 		text, _ := args.text(arg)
 		if text == "" {
 			missing = cmp.Or(missing, arg)
@@ -66,8 +60,8 @@ func (a *address) fill(args arguments) (*url.URL, error) {
 	}
 	var pairs []string
 	left := maxPairs
-	for _, t := range a.query {
-		if pairs, ok = fillPair(pairs, t, args, &left); !ok {
+	for pair := range strings.SplitSeq(a.query, "&") {
+		if pairs, ok = fillPair(pairs, pair, args, &left); !ok {
 			return nil, invalidInput(fmt.Sprintf("The arguments make more than %d pairs of the query.", maxPairs), "Give shorter lists.")
 		}
 	}
@@ -105,15 +99,15 @@ const maxPairs = 1000
 
 // fillPair adds the pair for the arguments, repeated for each item of those that are lists. It reports false when no more of
 // them may be made.
-func fillPair(pairs []string, t template, args arguments, left *int) (all []string, ok bool) {
-	for _, arg := range t.slots {
+func fillPair(pairs []string, template string, args arguments, left *int) (all []string, ok bool) {
+	for _, arg := range slots(template) {
 		var list []json.RawMessage
 		if json.Unmarshal(args[arg], &list) != nil {
 			continue
 		}
 		one := maps.Clone(args)
 		for _, one[arg] = range list {
-			if pairs, ok = fillPair(pairs, t, one, left); !ok {
+			if pairs, ok = fillPair(pairs, template, one, left); !ok {
 				return nil, false
 			}
 		}
@@ -122,11 +116,11 @@ func fillPair(pairs []string, t template, args arguments, left *int) (all []stri
 	if *left--; *left < 0 {
 		return nil, false
 	}
-	pair, ok := t.fill(func(arg string) (string, bool) {
+	pair, ok := fill(template, func(arg string) (string, bool) {
 		text, ok := args.text(arg)
 		return url.QueryEscape(text), ok
 	})
-	if ok {
+	if ok && pair != "" {
 		pairs = append(pairs, pair)
 	}
 	return pairs, true

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"agentd/server/fault"
 	"agentd/server/message"
 )
 
@@ -42,8 +43,8 @@ func (s *Set) Execute(ctx context.Context, name string, call Call) Settled {
 	var settled Settled
 	if e := s.byName[name]; e == nil {
 		settled.Outcome = *s.unknown(call.ID, name)
-	} else if r, ok := e.tool.(recorded); ok {
-		settled.Outcome = r.outcome(call)
+	} else if s.recorded != nil {
+		settled.Outcome = s.recorded(name, call)
 	} else {
 		settled = s.run(ctx, e, call)
 	}
@@ -91,7 +92,24 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 	}
 }
 
-func settleError(err error) Settled { return Settled{Outcome: *failed(err)} }
+const mayHaveHappened = "Its effect may have happened; check before calling it again."
+
+// settleError makes the outcome of what a tool returned.
+func settleError(err error) Settled {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		e = &Error{Message: err.Error()}
+		if f, ok := errors.AsType[*fault.Error](err); ok { // its cause is for the log only
+			e = &Error{Message: f.Message, Hint: f.NextStep()}
+		}
+	}
+	o := message.Fail("", "", cmp.Or(e.Kind, message.ExecutionFailed), cmp.Or(e.Message, "The tool failed without saying why."), e.Hint)
+	if e.RecoveryHint != "" {
+		o.Recoverable, o.RecoveryHint = false, e.RecoveryHint
+	}
+	o.Recoverable = o.Recoverable || e.Recoverable
+	return Settled{Outcome: *o}
+}
 
 // attempt runs the tool once, in a goroutine that is given up when the tool does not stop in time.
 func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result, error) {
@@ -118,12 +136,10 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 		return r.res, r.err
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(grace)
-	defer late.Stop()
 	select {
 	case r := <-replies:
 		return r.res, r.err
-	case <-late.C:
+	case <-time.After(grace):
 		s.logger().Warn("a tool did not stop in time; its goroutine was abandoned", "tool", e.spec.Name, "run", call.RunID, "call", call.ID)
 		return Result{}, context.Cause(ctx)
 	}
@@ -141,14 +157,10 @@ func (s *Set) again(ctx context.Context, e *entry, err error, attempt int, l *li
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
 		return false
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	pause, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	<-pause.Done()
+	return ctx.Err() == nil
 }
 
 // interrupted is the error for a call that its time-out or the end of its run has ended.

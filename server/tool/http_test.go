@@ -1,6 +1,7 @@
 package tool_test
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -22,9 +23,7 @@ import (
 
 func newHTTP(t testing.TB, o tool.HTTPOptions) tool.Tool {
 	t.Helper()
-	if o.Method == "" {
-		o.Method = "GET"
-	}
+	o.Method, o.MaxBytes = cmp.Or(o.Method, "GET"), cmp.Or(o.MaxBytes, 1<<20)
 	o.Spec.Name = "web"
 	tl, err := tool.NewHTTP(o)
 	if err != nil {
@@ -89,7 +88,7 @@ func TestHTTPRequest(t *testing.T) {
 		{"GET", "http://h{x}", "", `{}`, "unusable"},
 	} {
 		rec := &recorder{}
-		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: spec("web"), Method: tc.method, URL: tc.url, Body: json.RawMessage(tc.body), Transport: rec})
+		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: spec("web"), Method: tc.method, URL: tc.url, Body: json.RawMessage(tc.body), MaxBytes: 1 << 20, Transport: rec})
 		if err != nil {
 			if tc.want != "unusable" {
 				t.Errorf("NewHTTP(%s): %v", tc.url, err)
@@ -385,7 +384,7 @@ func FuzzURLTemplate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, template, a, b string) {
 		rec := &recorder{}
-		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: spec("web"), Method: "GET", URL: template, Transport: rec})
+		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: spec("web"), Method: "GET", URL: template, MaxBytes: 1 << 20, Transport: rec})
 		if err != nil {
 			return
 		}
@@ -423,6 +422,7 @@ func ExampleNewHTTP() {
 		Spec:      tool.Spec{Name: "weather", SideEffect: tool.ReadOnly},
 		Method:    "GET",
 		URL:       "https://wx.intra/v1/{city}?units={units}",
+		MaxBytes:  1 << 20,
 		Transport: rec, // answers "ok"
 	})
 	if err != nil {
@@ -463,7 +463,7 @@ func FuzzRedirect(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, to string) {
 		via := &redirecting{to: to}
-		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: spec("web"), Method: "GET", URL: "https://h.example/a", AllowHosts: []string{"other.example"},
+		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: spec("web"), Method: "GET", URL: "https://h.example/a", MaxBytes: 1 << 20, AllowHosts: []string{"other.example"},
 			Headers: map[string]string{"Authorization": "secret"}, Transport: via})
 		if err != nil {
 			t.Fatal(err)

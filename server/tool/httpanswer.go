@@ -18,9 +18,6 @@ import (
 
 // checkRedirect decides about following a redirect, and takes what is secret out of a request to another host.
 func (t *httpTool) checkRedirect(req *http.Request, via []*http.Request) error {
-	if p, ok := req.Context().Value(progressKey{}).(*progress); ok {
-		p.begun.Store(false)
-	}
 	host := outbound.HostPort(req.URL)
 	switch {
 	case len(via) > maxRedirects:
@@ -29,7 +26,7 @@ func (t *httpTool) checkRedirect(req *http.Request, via []*http.Request) error {
 		return t.badRedirect("The server redirects to something that is not http.")
 	case req.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
 		return t.badRedirect("The server redirects from https to http.")
-	case host != t.address.host && !slices.Contains(t.allowed, host):
+	case !slices.Contains(t.allowed, host):
 		t.o.Outbound.Deny(outbound.Denial{Setting: t.setting(), Target: host, Reason: "a redirect leads there, and allowHosts does not name it"})
 		return t.badRedirect(fmt.Sprintf("The server redirects to %s, which is not allowed.", host))
 	}

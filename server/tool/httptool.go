@@ -2,7 +2,6 @@ package tool
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,17 +38,16 @@ type HTTPOptions struct {
 	// send an object of the arguments that the URL does not use, and the other methods send no body.
 	Body       json.RawMessage
 	AllowHosts []string          // host or host:port, besides the URL's own, that redirects may lead to
-	MaxBytes   int64             // of the answer, unpacked; 0 is 1 MiB, and 32 MiB is the most
-	Transport  http.RoundTripper // nil: a connection for each call, without proxy
+	MaxBytes   int64             // of the answer, unpacked; 32 MiB is the most
+	Transport  http.RoundTripper // reports connections as package httptrace does; nil: a connection for each call, without proxy
 	Known      *secret.Redactor  // secrets that are taken out of the part of an answer that an error shows; nil: there are none
 	Outbound   *outbound.Guard   // makes the connections, where Transport is nil; nil: one without options
 }
 
 const (
-	defaultMaxBytes = 1 << 20
-	maxErrorBody    = 2 << 10 // of an answer that reports a failure, shown to the model
-	maxRedirects    = 5
-	maxRetryAfter   = time.Hour
+	maxErrorBody  = 2 << 10 // of an answer that reports a failure, shown to the model
+	maxRedirects  = 5
+	maxRetryAfter = time.Hour
 )
 
 // NewHTTP makes a tool of an HTTP request, or returns config-invalid with all problems. It connects to nothing.
@@ -60,7 +59,8 @@ const (
 // The outcome is unknown when a request was begun and no complete answer came, or an answer of 408, 502 or 504, with which a
 // server or a proxy says that it does not know either. Without a connection, nothing was done.
 func NewHTTP(o HTTPOptions) (Tool, error) {
-	t := &httpTool{o: o, maxBytes: min(cmp.Or(o.MaxBytes, defaultMaxBytes), maxOutput)}
+	o.MaxBytes = min(o.MaxBytes, maxOutput)
+	t := &httpTool{o: o, sends: len(o.Body) > 0 || slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, o.Method)}
 	headers, issues := outbound.Headers(o.Headers, "Accept-Encoding")
 	t.headers = http.Header{"Accept": {"application/json, text/*;q=0.9, */*;q=0.5"}, "User-Agent": {"agentd"}}
 	maps.Copy(t.headers, headers)
@@ -69,7 +69,9 @@ func NewHTTP(o HTTPOptions) (Tool, error) {
 		issues = append(issues, fault.At(err.Error(), "url"))
 	}
 	if len(o.Body) > 0 {
-		if t.body, err = decodeJSON(o.Body); err != nil {
+		d := json.NewDecoder(bytes.NewReader(o.Body))
+		d.UseNumber()
+		if err = d.Decode(&t.body); err != nil {
 			issues = append(issues, fault.At("not JSON: "+err.Error(), "body"))
 		}
 	}
@@ -78,19 +80,15 @@ func NewHTTP(o HTTPOptions) (Tool, error) {
 	if issues != nil {
 		return nil, fault.Invalid("The http tool is not valid.", issues...)
 	}
-	for _, h := range o.AllowHosts {
-		host := strings.ToLower(h)
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			scheme, _, _ := strings.Cut(o.URL, ":")
-			host = outbound.HostPort(&url.URL{Scheme: scheme, Host: host})
-		}
-		t.allowed = append(t.allowed, host)
+	t.allowed = []string{t.address.host}
+	scheme, _, _ := strings.Cut(o.URL, ":")
+	for _, host := range o.AllowHosts {
+		t.allowed = append(t.allowed, outbound.HostPort(&url.URL{Scheme: scheme, Host: host}))
 	}
-	t.client = &http.Client{Transport: o.Transport, CheckRedirect: t.checkRedirect}
 	if o.Transport == nil {
-		own := o.Outbound.Transport(t.setting(), append([]string{t.address.host}, t.allowed...)...)
+		own := o.Outbound.Transport(t.setting(), t.allowed...)
 		own.DisableCompression = false
-		t.client.Transport = own
+		t.o.Transport = own
 	}
 	return t, nil
 }
@@ -112,13 +110,12 @@ func undeclared(input json.RawMessage, template, field string) (issues []fault.I
 }
 
 type httpTool struct {
-	o        HTTPOptions
-	address  *address
-	headers  http.Header
-	body     any      // template
-	allowed  []string // host:port
-	maxBytes int64
-	client   *http.Client
+	o       HTTPOptions
+	address *address
+	headers http.Header
+	sends   bool     // a body
+	body    any      // its template; nil: it is the arguments that the URL does not use
+	allowed []string // host:port
 }
 
 // setting is the field of the configuration that names the tool's host.
@@ -127,23 +124,27 @@ func (t *httpTool) setting() string { return "tools." + t.o.Spec.Name + ".url" }
 func (t *httpTool) Spec() Spec { return t.o.Spec }
 
 func (t *httpTool) Execute(ctx context.Context, call Call) (Result, error) {
-	p := &progress{}
-	req, err := t.request(p.watch(ctx), call)
+	var p progress
+	req, err := t.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: p.connected}), call)
 	if err != nil {
 		return Result{}, err
 	}
-	resp, err := t.client.Do(req)
+	client := http.Client{Transport: t.o.Transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		p.begun.Store(false)
+		return t.checkRedirect(req, via)
+	}}
+	resp, err := client.Do(req)
 	if err != nil {
-		return Result{}, t.unreached(ctx, err, p)
+		return Result{}, t.unreached(ctx, err, &p)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		return Result{}, t.refused(resp)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, t.maxBytes+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, t.o.MaxBytes+1))
 	switch {
-	case int64(len(body)) > t.maxBytes: // the server has said that it succeeded
-		return Result{}, &Error{Kind: message.InvalidOutput, Message: fmt.Sprintf("The server answered %d, and the answer has more than %d bytes.", resp.StatusCode, t.maxBytes),
+	case int64(len(body)) > t.o.MaxBytes: // the server has said that it succeeded
+		return Result{}, &Error{Kind: message.InvalidOutput, Message: fmt.Sprintf("The server answered %d, and the answer has more than %d bytes.", resp.StatusCode, t.o.MaxBytes),
 			Hint: strings.TrimSpace("Ask for less at once. " + t.warning())}
 	case err != nil && ctx.Err() != nil:
 		return Result{}, context.Cause(ctx)
@@ -162,21 +163,15 @@ func (t *httpTool) request(ctx context.Context, call Call) (*http.Request, error
 	if err != nil {
 		return nil, err
 	}
-	var sent any
-	hasBody := true
-	switch {
-	case len(t.o.Body) > 0:
-		sent, _ = fillBody(t.body, args)
-	case t.o.Method == http.MethodPost, t.o.Method == http.MethodPut, t.o.Method == http.MethodPatch:
-		for _, name := range slots(t.o.URL) {
-			delete(args, name)
-		}
-		sent = args
-	default:
-		hasBody = false
-	}
 	var body io.Reader
-	if hasBody {
+	if t.sends {
+		sent, _ := fillBody(t.body, args)
+		if t.body == nil {
+			for _, name := range slots(t.o.URL) {
+				delete(args, name)
+			}
+			sent = args
+		}
 		b, err := message.Encode(sent)
 		if err != nil {
 			return nil, invalidInput("The arguments do not make a JSON body.", "")
@@ -188,7 +183,7 @@ func (t *httpTool) request(ctx context.Context, call Call) (*http.Request, error
 		return nil, invalidInput("The arguments do not make a valid request.", "")
 	}
 	req.Header = t.headers.Clone()
-	if hasBody && req.Header.Get("Content-Type") == "" {
+	if t.sends && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if call.Key != "" && req.Header.Get("Idempotency-Key") == "" {
@@ -213,14 +208,9 @@ type progress struct {
 	any   atomic.Bool // one of the requests had
 }
 
-type progressKey struct{}
-
-// watch returns a context; p follows the requests that are made with it.
-func (p *progress) watch(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(context.WithValue(ctx, progressKey{}, p), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
-		p.begun.Store(true)
-		p.any.Store(true)
-	}})
+func (p *progress) connected(httptrace.GotConnInfo) {
+	p.begun.Store(true)
+	p.any.Store(true)
 }
 
 // unreached is the error for a request without an answer. It shows neither the URL nor its arguments.
@@ -228,13 +218,12 @@ func (t *httpTool) unreached(ctx context.Context, err error, p *progress) error 
 	if refused, ok := errors.AsType[*Error](err); ok { // a redirect
 		return refused
 	}
-	_, traced := t.client.Transport.(*http.Transport) // any other reports no progress
-	e := &Error{NotBegun: traced && !p.any.Load()}
+	e := &Error{NotBegun: !p.any.Load()}
 	if refused, ok := errors.AsType[*fault.Error](err); ok {
 		e.Kind, e.Message, e.Hint = message.CapabilityBlocked, refused.Message, refused.Hint
 		return e
 	}
-	begun := !traced || p.begun.Load()
+	begun := p.begun.Load()
 	op, dial := errors.AsType[*net.OpError](err)
 	cert, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {

@@ -48,6 +48,22 @@ func (v number) float() float64 {
 	return f
 }
 
+// text is the number in decimal, and whether that is all of it.
+func (v number) text() (string, bool) {
+	const shownFraction, endless, inexact = 50, 20, 15
+	digits := inexact
+	if v.exact {
+		n, ends := v.r.FloatPrec()
+		if ends && n <= shownFraction {
+			return v.r.FloatString(n), true
+		}
+		digits = endless
+	} else if v.r.IsInt() && v.r.Num().BitLen() <= 53 {
+		return v.r.FloatString(0), false
+	}
+	return new(big.Float).SetPrec(2*maxBits).SetRat(v.r).Text('g', digits), false
+}
+
 func binary(op byte, v, w number) (number, error) {
 	if w.r.Sign() == 0 && (op == '/' || op == '%') {
 		return number{}, errZero

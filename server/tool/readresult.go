@@ -1,12 +1,13 @@
 package tool
 
 import (
-	"agentd/server/message"
 	"context"
 	"encoding/json"
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"agentd/server/message"
 )
 
 // A SpillReader finds what was kept beside the transcript of a run.
@@ -24,7 +25,7 @@ const (
 // and lengths are bytes, moved to the nearest earlier boundary of a character; lines count from 1, both ends included.
 // One call reads at most maxBytes, which is 64 KiB by default and at most 1 MiB. The next call continues at offset + bytes.
 func NewReadResult(spills SpillReader) Tool {
-	return Func(Spec{
+	return builtin(Spec{
 		Name: message.ReadResultName,
 		Description: "Reads a part of an earlier result that was too long to show. Give the handle of that result, and either offset and " +
 			"length in bytes, or startLine and endLine. To read on, call again with offset set to offset + bytes of the last answer.",
@@ -36,58 +37,50 @@ func NewReadResult(spills SpillReader) Tool {
 			`"required":["handle"],"additionalProperties":false}`),
 		SideEffect:      ReadOnly,
 		MaxResultTokens: -1, // bounded by maxBytes; spilling it again would be of no use
-	}, func(ctx context.Context, call Call) (Result, error) { return readResult(ctx, spills, call) })
-}
-
-type readArgs struct {
-	Handle                                       string
-	Offset, Length, StartLine, EndLine, MaxBytes *json.Number
+	}, func(ctx context.Context, call Call, args struct {
+		Handle                                       string
+		Offset, Length, StartLine, EndLine, MaxBytes *json.Number
+	}) (any, error) {
+		path, ours := strings.CutPrefix(args.Handle, spillScheme)
+		runID, name, _ := strings.Cut(path, "/")
+		if !ours || !spillName.MatchString(name) {
+			return nil, invalidInput("This is not a handle of a result.", "Copy the handle from the earlier result; it begins with "+spillScheme+".")
+		}
+		if runID != call.RunID {
+			return nil, invalidInput("The handle belongs to another run.", "Use a handle of this conversation's results.")
+		}
+		lines := args.StartLine != nil || args.EndLine != nil
+		if lines && (args.Offset != nil || args.Length != nil) {
+			return nil, invalidInput("Bytes and lines exclude each other.", "Give offset and length, or startLine and endLine.")
+		}
+		_, data, err := spills.ReadSpill(ctx, runID, name)
+		if err != nil {
+			return nil, err
+		}
+		text := strings.ToValidUTF8(string(data), "\uFFFD")
+		var from, to int
+		if lines {
+			from, to = lineRange(text, int(count(args.StartLine, 1)), int(count(args.EndLine, int64(len(text))+1)))
+		} else {
+			from = boundary(text, count(args.Offset, 0))
+			to = boundary(text, int64(from)+count(args.Length, int64(len(text))))
+		}
+		to = min(to, boundary(text, int64(from)+min(count(args.MaxBytes, defaultRead), maxRead)))
+		if to == from { // not even one character fits, but the next call must get further
+			_, size := utf8.DecodeRuneInString(text[from:])
+			to += size
+		}
+		return struct {
+			Content    string `json:"content"`
+			Offset     int    `json:"offset"`
+			Bytes      int    `json:"bytes"`
+			TotalBytes int    `json:"totalBytes"`
+			EOF        bool   `json:"eof"`
+		}{text[from:to], from, to - from, len(text), to == len(text)}, nil
+	})
 }
 
 var spillName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}\.(json|txt)$`)
-
-func readResult(ctx context.Context, spills SpillReader, call Call) (Result, error) {
-	var args readArgs
-	if err := json.Unmarshal(call.Args, &args); err != nil {
-		return Result{}, invalidInput(err.Error(), "")
-	}
-	path, ours := strings.CutPrefix(args.Handle, spillScheme)
-	runID, name, _ := strings.Cut(path, "/")
-	if !ours || !spillName.MatchString(name) {
-		return Result{}, invalidInput("This is not a handle of a result.", "Copy the handle from the earlier result; it begins with "+spillScheme+".")
-	}
-	if runID != call.RunID {
-		return Result{}, invalidInput("The handle belongs to another run.", "Use a handle of this conversation's results.")
-	}
-	lines := args.StartLine != nil || args.EndLine != nil
-	if lines && (args.Offset != nil || args.Length != nil) {
-		return Result{}, invalidInput("Bytes and lines exclude each other.", "Give offset and length, or startLine and endLine.")
-	}
-	_, data, err := spills.ReadSpill(ctx, runID, name)
-	if err != nil {
-		return Result{}, err
-	}
-	text := strings.ToValidUTF8(string(data), "\uFFFD")
-	var from, to int
-	if lines {
-		from, to = lineRange(text, int(count(args.StartLine, 1)), int(count(args.EndLine, int64(len(text))+1)))
-	} else {
-		from = boundary(text, count(args.Offset, 0))
-		to = boundary(text, int64(from)+count(args.Length, int64(len(text))))
-	}
-	to = min(to, boundary(text, int64(from)+min(count(args.MaxBytes, defaultRead), maxRead)))
-	if to == from { // not even one character fits, but the next call must get further
-		_, size := utf8.DecodeRuneInString(text[from:])
-		to += size
-	}
-	return JSON(struct {
-		Content    string `json:"content"`
-		Offset     int    `json:"offset"`
-		Bytes      int    `json:"bytes"`
-		TotalBytes int    `json:"totalBytes"`
-		EOF        bool   `json:"eof"`
-	}{text[from:to], from, to - from, len(text), to == len(text)})
-}
 
 // count is a whole number that the schema has checked, such as 1e3 or 5.0; it is at most 1<<40.
 func count(n *json.Number, absent int64) int64 {

@@ -23,9 +23,10 @@ type Set struct {
 	Logger *slog.Logger     // takes panics of tools; nil is slog.Default()
 	Known  *secret.Redactor // secrets that are taken out of the texts of failed outcomes; nil: there are none
 
-	order  []*entry
-	byName map[string]*entry
-	calls  sync.WaitGroup // the goroutines of calls that have not returned
+	order    []*entry
+	byName   map[string]*entry
+	recorded func(name string, call Call) message.Outcome // see Recorded
+	calls    sync.WaitGroup                               // the goroutines of calls that have not returned
 }
 
 // A RetryPolicy says how often a call that was refused as rate_limited is tried, if its tool is repeatable. The wait
@@ -97,6 +98,17 @@ func (s *Set) Specs() []Spec {
 		specs[i] = e.spec
 	}
 	return specs
+}
+
+// Recorded makes a set of the same names and specs that runs nothing: a call ends with what outcome returns, which is neither
+// cut nor spilled. outcome may be called concurrently. The replay of a recorded run uses it.
+func (s *Set) Recorded(outcome func(name string, call Call) message.Outcome) *Set {
+	r := &Set{byName: map[string]*entry{}, recorded: outcome}
+	for _, e := range s.order {
+		played := &entry{Func(e.spec, nil), e.spec, e.args}
+		r.order, r.byName[e.spec.Name] = append(r.order, played), played
+	}
+	return r
 }
 
 // Get finds a tool by its name.

@@ -83,7 +83,7 @@ func TestHTTPOutcomes(t *testing.T) {
 		for _, repeatable := range []bool{false, true} {
 			s := spec("web")
 			s.Timeout, s.Idempotent = 300*time.Millisecond, repeatable
-			tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: s, Method: "POST", URL: url, AllowHosts: []string{free.Addr().String()}, Outbound: new(outbound.Guard)})
+			tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: s, Method: "POST", URL: url, MaxBytes: 1 << 20, AllowHosts: []string{free.Addr().String()}, Outbound: new(outbound.Guard)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +183,7 @@ func TestUnknownIsRetried(t *testing.T) {
 		})
 		s := spec("web")
 		s.Idempotent, s.OnUnknownOutcome = true, policy
-		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: s, Method: "POST", URL: addr})
+		tl, err := tool.NewHTTP(tool.HTTPOptions{Spec: s, Method: "POST", URL: addr, MaxBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
