@@ -1,20 +1,17 @@
 package recording
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"strconv"
 	"strings"
 
 	"agentd/server/fault"
+	"agentd/server/jsonlines"
 )
 
 // Limits of a file that is read, in bytes.
@@ -33,16 +30,17 @@ const (
 // cassette-cursor-violation, cassette-checksum-mismatch, and those of src. A file has at most 256 MiB, and its lines 64;
 // memory is at most five hundred bytes for each byte, of which parts of messages that hold nothing need most.
 func Read(src io.Reader) (*Recording, error) {
-	r := &reader{src: bufio.NewReaderSize(src, 64<<10), sum: sha256.New(), seen: map[string]bool{}}
-	for {
-		line, err := r.next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
+	r := &reader{sum: jsonlines.NewBody(), seen: map[string]bool{}}
+	for line, err := range jsonlines.Read(src, maxLine, maxFile) {
+		r.number++
+		switch {
+		case err == jsonlines.ErrLine:
+			return nil, r.invalid("Line %d is longer than %d MiB.", r.number, maxLine>>20)
+		case err == jsonlines.ErrFile:
+			return nil, r.invalid("It is larger than %d MiB.", maxFile>>20)
+		case err != nil:
 			return nil, err
-		}
-		if len(bytes.TrimSpace(line)) == 0 {
+		case len(bytes.TrimSpace(line)) == 0:
 			continue
 		}
 		if err := r.take(line); err != nil {
@@ -59,38 +57,13 @@ func Read(src io.Reader) (*Recording, error) {
 }
 
 type reader struct {
-	src    *bufio.Reader
 	number int // of the line
-	read   int // bytes
 	rec    Recording
 	footer Footer
-
-	sum     hash.Hash // of the body
-	records int       // of the body
-	step    int
-	seen    map[string]bool // calls of that step
-	kept    int             // messages of the model call before
-}
-
-// next reads one line with its end. io.EOF comes alone.
-func (r *reader) next() ([]byte, error) {
-	var line []byte
-	r.number++
-	for {
-		part, err := r.src.ReadSlice('\n')
-		line = append(line, part...)
-		switch r.read += len(part); {
-		case len(line) > maxLine:
-			return nil, r.invalid("Line %d is longer than %d MiB.", r.number, maxLine>>20)
-		case r.read > maxFile:
-			return nil, r.invalid("It is larger than %d MiB.", maxFile>>20)
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err == io.EOF && len(line) > 0:
-			return line, nil
-		}
-		return line, err
-	}
+	sum    *jsonlines.Body
+	step   int
+	seen   map[string]bool // calls of that step
+	kept   int             // messages of the model call before
 }
 
 func (r *reader) invalid(format string, args ...any) error {
@@ -119,8 +92,7 @@ func (r *reader) take(line []byte) error {
 		}
 		return r.close()
 	}
-	r.records++
-	r.sum.Write(line)
+	r.sum.Add(line)
 	return r.body(head.Kind, line)
 }
 
@@ -130,44 +102,33 @@ func (r *reader) body(kind string, line []byte) error {
 	case "meta":
 		return r.invalid("Line %d is a second meta line.", r.number)
 	case "input":
-		if rec.Input != nil {
-			return r.invalid("Line %d is a second input line.", r.number)
-		}
-		rec.Input = new(Input)
-		return r.decode(line, rec.Input)
+		return once(r, kind, line, &rec.Input)
 	case "result":
-		if rec.Result != nil {
-			return r.invalid("Line %d is a second result line.", r.number)
-		}
-		rec.Result = new(Result)
-		return r.decode(line, rec.Result)
+		return once(r, kind, line, &rec.Result)
 	case "model-call":
-		var c ModelCall
-		if err := r.decode(line, &c); err != nil {
+		c, err := add(r, line, &rec.ModelCalls)
+		switch {
+		case err != nil:
 			return err
-		}
-		if c.Kept < 0 || c.Kept > r.kept {
+		case c.Kept < 0 || c.Kept > r.kept:
 			return r.invalid("Line %d keeps %d messages of the %d before.", r.number, c.Kept, r.kept)
 		}
 		r.kept = c.Kept + len(c.Messages)
-		rec.ModelCalls = append(rec.ModelCalls, c)
 		return r.cursor(c.StepNumber, "the model call")
 	case "tool-call":
-		var c ToolCall
-		if err := r.decode(line, &c); err != nil {
+		c, err := add(r, line, &rec.ToolCalls)
+		switch {
+		case err != nil:
 			return err
-		}
-		if c.ToolCallID == "" || c.ToolName == "" {
+		case c.ToolCallID == "" || c.ToolName == "":
 			return r.invalid("Line %d names no tool call.", r.number)
 		}
-		rec.ToolCalls = append(rec.ToolCalls, c)
 		return r.cursor(c.StepNumber, fmt.Sprintf("the call %.130q", c.ToolCallID))
 	case "approval":
-		var a Approval
-		if err := r.decode(line, &a); err != nil {
+		a, err := add(r, line, &rec.Approvals)
+		if err != nil {
 			return err
 		}
-		rec.Approvals = append(rec.Approvals, a)
 		return r.cursor(a.StepNumber, "")
 	case "tool-search-resolved", "model-fallback", "compaction", "progress-artifact-ref", "audit":
 		return nil // known, and of no use to us
@@ -177,6 +138,22 @@ func (r *reader) body(kind string, line []byte) error {
 		rec.Warnings = append(rec.Warnings, fmt.Sprintf("line %d is of the kind %.40q, which this version does not know, and is skipped", r.number, kind))
 	}
 	return nil
+}
+
+// once decodes a line of which a file has one.
+func once[T any](r *reader, kind string, line []byte, to **T) error {
+	if *to != nil {
+		return r.invalid("Line %d is a second %s line.", r.number, kind)
+	}
+	*to = new(T)
+	return r.decode(line, *to)
+}
+
+// add decodes a line of which a file has many.
+func add[T any](r *reader, line []byte, list *[]T) (v T, err error) {
+	err = r.decode(line, &v)
+	*list = append(*list, v)
+	return v, err
 }
 
 func (r *reader) decode(line []byte, to any) error {
@@ -208,7 +185,7 @@ func (m *Meta) check(r *reader) error {
 	return nil
 }
 
-// cursor checks that steps do not go backwards and that a call is told once in a step.
+// cursor checks that steps do not go backwards and that a call occurs once in a step.
 func (r *reader) cursor(step int, call string) error {
 	switch {
 	case step < r.step:
@@ -227,14 +204,13 @@ func (r *reader) cursor(step int, call string) error {
 // close compares the footer with the lines. Some writers count the lines between the first and the last only.
 func (r *reader) close() error {
 	f := r.footer
-	if f.RecordCount != r.records+2 && f.RecordCount != r.records {
-		return r.invalid("It has %d lines, and its footer tells of %d.", r.records+2, f.RecordCount)
+	if n := r.sum.Lines; f.RecordCount != n+2 && f.RecordCount != n {
+		return r.invalid("It has %d lines, and its footer tells of %d.", n+2, f.RecordCount)
 	}
 	if f.ToolCallCount != len(r.rec.ToolCalls) {
 		return r.invalid("It has %d tool calls, and its footer tells of %d.", len(r.rec.ToolCalls), f.ToolCallCount)
 	}
-	sum := "sha256:" + hex.EncodeToString(r.sum.Sum(nil))
-	if cmp.Or(f.Checksum, sum) != sum {
+	if sum := r.sum.Checksum(); cmp.Or(f.Checksum, sum) != sum {
 		return fault.New(fault.CassetteChecksum, "Somebody changed the recording: its checksum does not match.")
 	}
 	return nil

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 
 	"agentd/server/canonical"
 	"agentd/server/fault"
+	"agentd/server/jsonlines"
 	"agentd/server/message"
 	"agentd/store"
 )
@@ -44,8 +44,7 @@ type archive struct {
 type archiveReader struct {
 	archive
 	line     int
-	sum      checksum
-	body     int // its lines
+	body     *jsonlines.Body
 	found    counts
 	footer   *footerLine
 	problems []fault.Issue
@@ -60,44 +59,27 @@ type archiveReader struct {
 }
 
 func readArchive(r io.Reader) (*archive, error) {
-	a := &archiveReader{sum: newChecksum(), notes: map[string]int{}}
-	limited := &io.LimitedReader{R: r, N: MaxImport + 1}
-	lines := bufio.NewScanner(limited)
-	lines.Buffer(make([]byte, 0, 64<<10), maxLine+1)
-	lines.Split(wholeLines)
-	for lines.Scan() {
+	a := &archiveReader{body: jsonlines.NewBody(), notes: map[string]int{}}
+	for line, err := range jsonlines.Read(r, maxLine, MaxImport) {
 		a.line++
-		if err := a.take(lines.Bytes()); err != nil {
-			return nil, err
+		if err == nil {
+			err = a.take(line)
 		}
-		if len(a.problems) >= maxProblems {
+		switch {
+		case err == jsonlines.ErrFile:
+			return nil, tooLarge("The session export has more than %d MiB.", MaxImport>>20)
+		case err == jsonlines.ErrLine:
+			return nil, tooLarge("A line of the session export has more than %d MiB.", maxLine>>20)
+		case err != nil:
+			return nil, err
+		case len(a.problems) >= maxProblems:
 			return nil, a.invalid()
 		}
-	}
-	switch err := lines.Err(); {
-	case limited.N <= 0:
-		return nil, tooLarge("The session export has more than %d MiB.", MaxImport>>20)
-	case errors.Is(err, bufio.ErrTooLong):
-		return nil, tooLarge("A line of the session export has more than %d MiB.", maxLine>>20)
-	case err != nil:
-		return nil, err
 	}
 	if err := a.finish(); err != nil {
 		return nil, err
 	}
 	return &a.archive, nil
-}
-
-// wholeLines splits a file into lines with their ends, which the last one may lack: the checksum covers them.
-func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
-	n := bytes.IndexByte(data, '\n') + 1
-	if n == 0 && atEOF {
-		n = len(data)
-	}
-	if n == 0 {
-		return 0, nil, nil
-	}
-	return n, data[:n], nil
 }
 
 func tooLarge(format string, args ...any) error {
@@ -147,8 +129,7 @@ func (a *archiveReader) take(line []byte) error {
 	case head.Kind == "footer":
 		return a.end(line)
 	}
-	a.body++
-	a.sum.Write(line)
+	a.body.Add(line)
 	if broken != "" {
 		a.problem("%s", broken)
 		return nil
@@ -256,7 +237,7 @@ func (a *archiveReader) finish() error {
 		given *int
 		want  []int
 	}{
-		{"recordCount", f.RecordCount, []int{a.body + 2, a.body}}, // some writers count the body only
+		{"recordCount", f.RecordCount, []int{a.body.Lines + 2, a.body.Lines}}, // some writers count the body only
 		{"messageCount", f.MessageCount, []int{a.found.Messages}},
 		{"handoffCount", f.HandoffCount, []int{a.found.Handoffs}},
 		{"agentCount", f.AgentCount, []int{a.found.Agents}},
@@ -271,7 +252,7 @@ func (a *archiveReader) finish() error {
 	if a.problems != nil {
 		return a.invalid()
 	}
-	if f.Checksum != "" && f.Checksum != a.sum.String() {
+	if f.Checksum != "" && f.Checksum != a.body.Checksum() {
 		return fault.New(fault.ExportChecksum, "The records of the session export do not have the checksum in its footer.")
 	}
 	a.settle()

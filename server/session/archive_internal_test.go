@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"strings"
@@ -56,18 +55,6 @@ func FuzzArchive(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestWholeLines(t *testing.T) {
-	long := strings.Repeat("x", 200<<10)
-	s := bufio.NewScanner(strings.NewReader("a\r\n\n" + long + "\nend"))
-	s.Buffer(nil, 1<<20)
-	s.Split(wholeLines)
-	for _, want := range []string{"a\r\n", "\n", long + "\n", "end"} {
-		if !s.Scan() || s.Text() != want {
-			t.Errorf("Text() = %.20q (%d bytes), %v; want %.20q", s.Text(), len(s.Text()), s.Err(), want)
-		}
-	}
 }
 
 // The answers of many calls take about as long as those of none, whose file is of the same size.

@@ -1,13 +1,12 @@
 package session
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"io"
 	"slices"
 	"time"
 
+	"agentd/server/jsonlines"
 	"agentd/server/message"
 	"agentd/server/transcript"
 	"agentd/store"
@@ -36,13 +35,12 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 	if err != nil {
 		return notFound(err, "There is no session %q.", sessionID)
 	}
-	out := &lineWriter{w: bufio.NewWriterSize(w, 32<<10), sum: newChecksum()}
 	number := counts{Messages: head.Messages, Handoffs: len(head.Handoffs), Agents: len(head.Agents)}
-	out.line(metaLine{Kind: "meta", Version: exportVersion, Format: exportFormat, CreatedAt: message.Time(time.Now()),
+	out := jsonlines.NewWriter(w, metaLine{Kind: "meta", Version: exportVersion, Format: exportFormat, CreatedAt: message.Time(time.Now()),
 		Writer: "agentd@" + o.Version, MinRuntimeVersion: oldestReader, Counts: &number})
-	out.body(sessionLine{Kind: "session", Record: RecordOf(head.Session)})
+	out.Write(sessionLine{Kind: "session", Record: RecordOf(head.Session)})
 	for _, id := range head.Agents {
-		out.body(agentLine{Kind: "agent", ID: id, DisplayName: id, RegisteredAt: message.Millis(head.Session.Created)})
+		out.Write(agentLine{Kind: "agent", ID: id, DisplayName: id, RegisteredAt: message.Millis(head.Session.Created)})
 	}
 	if err := s.exportMessages(ctx, &head, out); err != nil {
 		return err
@@ -50,18 +48,17 @@ func (s *Service) Export(ctx context.Context, sessionID string, w io.Writer, o E
 	if err := s.exportHandoffs(ctx, &head, out); err != nil {
 		return err
 	}
-	footer := footerLine{Kind: "footer", RecordCount: new(out.records + 2), MessageCount: &number.Messages,
+	footer := footerLine{Kind: "footer", RecordCount: new(out.Lines + 2), MessageCount: &number.Messages,
 		HandoffCount: &number.Handoffs, AgentCount: &number.Agents, WrittenAt: message.Time(time.Now())}
 	if o.Hash {
-		footer.Checksum = out.sum.String()
+		footer.Checksum = out.Checksum()
 	}
-	out.line(footer)
-	return out.flush()
+	return out.Close(footer)
 }
 
-func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *lineWriter) error {
+func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *jsonlines.Writer) error {
 	id, after := head.Session.ID, int64(0)
-	for left := head.Messages; left > 0 && out.err == nil; {
+	for left := head.Messages; left > 0 && out.Err == nil; {
 		page, err := still(ctx, s, head, func(tx *store.Tx) ([]store.Message, error) {
 			return s.sessions.MessagePage(tx, id, after, head.To)
 		})
@@ -73,7 +70,7 @@ func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *
 			if err != nil {
 				return err
 			}
-			out.body(messageLine{Kind: "message", SessionID: id, MessageID: transcript.ID(m.Run, m.Index), Sequence: m.Sequence, CreatedAt: message.Millis(m.At),
+			out.Write(messageLine{Kind: "message", SessionID: id, MessageID: transcript.ID(m.Run, m.Index), Sequence: m.Sequence, CreatedAt: message.Millis(m.At),
 				Role: msg.Role, AgentID: msg.AgentID, TokenCount: m.Tokens, Message: msg, Outcome: outcome, LeftOut: m.LeftOut})
 			after = m.Sequence
 		}
@@ -82,9 +79,9 @@ func (s *Service) exportMessages(ctx context.Context, head *store.Outline, out *
 	return nil
 }
 
-func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *lineWriter) error {
+func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *jsonlines.Writer) error {
 	id := head.Session.ID
-	for left := head.Handoffs; len(left) > 0 && out.err == nil; {
+	for left := head.Handoffs; len(left) > 0 && out.Err == nil; {
 		page, err := still(ctx, s, head, func(tx *store.Tx) ([]store.Handoff, error) { return s.sessions.HandoffPage(tx, id, left[0]) })
 		if err != nil {
 			return err
@@ -98,7 +95,7 @@ func (s *Service) exportHandoffs(ctx context.Context, head *store.Outline, out *
 			if err != nil {
 				return err
 			}
-			out.body(handoffLine{Kind: "handoff", Handoff: v})
+			out.Write(handoffLine{Kind: "handoff", Handoff: v})
 			left = left[at+1:]
 		}
 	}
@@ -118,41 +115,4 @@ func still[T any](ctx context.Context, s *Service, head *store.Outline, read fun
 		return err
 	})
 	return page, notFound(err, "Somebody erased the session %q during the export.", head.Session.ID)
-}
-
-// A lineWriter writes records and counts those of the body. After an error it writes nothing more.
-type lineWriter struct {
-	w       *bufio.Writer
-	sum     checksum
-	records int
-	err     error
-}
-
-// body writes a record that the checksum covers.
-func (l *lineWriter) body(record any) {
-	l.records++
-	l.sum.Write(l.line(record))
-}
-
-// line writes a record and returns the line that it became.
-func (l *lineWriter) line(record any) []byte {
-	if l.err != nil {
-		return nil
-	}
-	b, err := message.Encode(record)
-	if err != nil {
-		l.err = err
-		return nil
-	}
-	// Raw JSON of programs and models may hold bytes that are not UTF-8, which readers would change each in its own way.
-	b = append(bytes.ToValidUTF8(b, []byte("\uFFFD")), '\n')
-	_, l.err = l.w.Write(b)
-	return b
-}
-
-func (l *lineWriter) flush() error {
-	if l.err != nil {
-		return l.err
-	}
-	return l.w.Flush()
 }

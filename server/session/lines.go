@@ -1,10 +1,7 @@
 package session
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"hash"
 
 	"agentd/server/message"
 	"agentd/store"
@@ -88,10 +85,3 @@ type footerLine struct {
 	WrittenAt    string          `json:"writtenAtIso"`
 	Cipher       json.RawMessage `json:"cipher,omitempty"` // of encrypted files
 }
-
-// checksum is the SHA-256 of the body so far.
-type checksum struct{ hash.Hash }
-
-func newChecksum() checksum { return checksum{sha256.New()} }
-
-func (c checksum) String() string { return "sha256:" + hex.EncodeToString(c.Sum(nil)) }
