@@ -35,7 +35,7 @@ func (a *API) readKey(w http.ResponseWriter, r *http.Request, rt Route) (string,
 }
 
 // keyed answers a request with a key.
-func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, key string, body []byte, answer func(Call) error) error {
+func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, key string, body []byte, input any) error {
 	target := r.URL.EscapedPath()
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
@@ -52,10 +52,10 @@ func (a *API) keyed(w http.ResponseWriter, r *http.Request, rt Route, c Call, ke
 	}
 	defer c.Key.Done()
 	if rt.Again != nil && rt.Endpoint.out == nil { // it writes while its run continues, and has bound the key
-		return answer(c)
+		return rt.Endpoint.answer(w, r, c, input)
 	}
 	c.Key.Hold(w)
-	if err := answer(c); err != nil {
+	if err := rt.Endpoint.answer(w, r, c, input); err != nil {
 		return err
 	}
 	// It happened, whether or not the client still listens.

@@ -168,9 +168,8 @@ func (rt Route) check() error {
 	return nil
 }
 
-// serve checks one request: draining, run and scope, existence; then it reads the input, which the endpoint answers
-// unless the request's key has an answer already. Where the scope depends on the body, the input is read before the scope
-// is checked.
+// serve checks one request: draining, run and scope, existence; then it reads the input, which the endpoint answers unless the
+// request's key has an answer already. Where the body chooses the scope, the scope is checked once the input is read.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Route) error {
 	q := gate.Of(r)
 	c, in := Call{Principal: q.Principal, Request: q}, reflect.New(rt.Endpoint.in)
@@ -182,18 +181,6 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 			return err
 		}
 	}
-	c.weight = &weight{all: a.bodies}
-	defer c.weight.done()
-	var body []byte
-	var err error
-	early := strings.Contains(string(rt.Access), byBody)
-	if early {
-		if body, err = a.read(w, r, a.MaxBody, in.Interface(), c.weight); err != nil {
-			return err
-		}
-		rt.Access = in.Elem().Interface().(chooser).access()
-		q.On("", map[string]any{"mode": rt.Access.scope(r, "").Target})
-	}
 	if err := a.admit(r, rt.Access, &c); err != nil {
 		return err
 	}
@@ -203,19 +190,27 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 			return err
 		}
 	}
-	if !early {
-		if body, err = a.read(w, r, a.MaxBody, in.Interface(), c.weight); err != nil {
+	c.weight = &weight{all: a.bodies}
+	defer c.weight.done()
+	body, err := a.read(w, r, a.MaxBody, in.Interface(), c.weight)
+	if err != nil {
+		return err
+	}
+	input := in.Elem().Interface()
+	if chosen, ok := input.(chooser); ok {
+		access := chosen.access()
+		q.On("", map[string]any{"mode": access.scope(r, "").Target})
+		if err := a.admit(r, access, &c); err != nil {
 			return err
 		}
 	}
-	answer := func(c Call) error { return rt.Endpoint.answer(w, r, c, in.Elem().Interface()) }
 	switch {
 	case keyErr != nil:
 		return keyErr
 	case key == "":
-		return answer(c)
+		return rt.Endpoint.answer(w, r, c, input)
 	}
-	return a.keyed(w, r, rt, c, key, body, answer)
+	return a.keyed(w, r, rt, c, key, body, input)
 }
 
 // session is the id of the session that the path of a request names, or empty.
@@ -241,7 +236,7 @@ func (a *API) concerns(ctx context.Context, c Call, runID, sessionID string) {
 func (a *API) admit(r *http.Request, access Access, c *Call) error {
 	text, _, some := strings.Cut(string(access), orSome)
 	switch {
-	case access == Public || access == Anyone || access == Upgrade:
+	case access == Public || access == Anyone || access == Upgrade || strings.Contains(text, byBody):
 		return nil
 	case some:
 		s := Access(text).scope(r, "")
