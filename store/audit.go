@@ -104,7 +104,7 @@ func (a *Audit) Append(tx *Tx, rows []AuditRow) error {
 			args = append(args, r.Seq, r.TS, r.Prev, r.Hash, r.Seal)
 		}
 		if err := tx.put(int64(n), query, args...); err != nil {
-			return translate(err)
+			return err
 		}
 		rows = rows[n:]
 	}
@@ -137,10 +137,10 @@ func (a *Audit) StateIn(tx *Tx) (s AuditState, err error) {
 		return err
 	}, "SELECT key, value FROM audit_meta")
 	if err != nil {
-		return s, translate(err)
+		return s, err
 	}
 	var r AuditRow
-	err = translate(tx.row("SELECT seq, ts, prev_hash, hash FROM audit_log ORDER BY seq DESC LIMIT 1").Scan(&r.Seq, &r.TS, &r.Prev, &r.Hash))
+	err = tx.row("SELECT seq, ts, prev_hash, hash FROM audit_log ORDER BY seq DESC LIMIT 1").Scan(&r.Seq, &r.TS, &r.Prev, &r.Hash)
 	if errors.Is(err, ErrNotFound) {
 		return s, nil
 	}
@@ -177,30 +177,23 @@ func (a *Audit) Scan(ctx context.Context, s Span, fn func(*AuditRow) error) (n i
 		}
 		page = 0
 		if err := a.db.View(ctx, func(tx *Tx) error {
-			rows, err := tx.query(query, s.From, s.To, min(auditPage, s.Limit-n))
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
 			var r AuditRow
-			for rows.Next() {
-				if err := (checked{rows}).Scan(&r.Seq, &r.TS, &prev, &hash, &seal); err != nil {
+			err := tx.collect(func(row scanner) error {
+				if err := row.Scan(&r.Seq, &r.TS, &prev, &hash, &seal); err != nil {
 					return err
 				}
 				if r.Prev, r.Hash, r.Seal = prev, hash, seal; hash == nil {
 					r.Hash = []byte{}
 				}
 				page++
-				if err := fn(&r); err != nil {
-					return err
-				}
-			}
+				return fn(&r)
+			}, query, s.From, s.To, min(auditPage, s.Limit-n))
 			if s.Newest {
 				s.To = r.Seq - 1
 			} else {
 				s.From = r.Seq + 1
 			}
-			return rows.Err()
+			return err
 		}); err != nil {
 			return n, err
 		}

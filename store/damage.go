@@ -14,16 +14,16 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// translate turns the driver's errors into this package's, where a caller can act on them.
+// translate turns the driver's errors into this package's, where a caller can act on them. It leaves its own results as
+// they are.
 func translate(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, sql.ErrNoRows) {
-		return ErrNotFound
-	}
 	var se *sqlite.Error
-	if !errors.As(err, &se) {
+	switch {
+	case err == nil, errors.Is(err, ErrConflict), fault.Is(err, fault.StorageFailed), fault.Is(err, fault.StorageCorrupt):
+		return err
+	case errors.Is(err, sql.ErrNoRows):
+		return ErrNotFound
+	case !errors.As(err, &se):
 		_, told := errors.AsType[*fault.Error](err)
 		_, cut := errors.AsType[*json.SyntaxError](err)
 		_, other := errors.AsType[*json.UnmarshalTypeError](err)
@@ -139,14 +139,12 @@ func (db *DB) Verify(ctx context.Context) (found []Damage, err error) {
 
 // checkPages has SQLite look at every page and every index.
 func checkPages(tx *Tx) (found []Damage, err error) {
-	err = tx.collect(func(s scanner) error {
-		var text string
-		err := s.Scan(&text)
-		if err == nil && text != "ok" {
+	texts, err := column[string](tx, fmt.Sprintf("PRAGMA integrity_check(%d)", maxDamage))
+	for _, text := range texts {
+		if text != "ok" {
 			found = append(found, Damage{"database", text})
 		}
-		return err
-	}, fmt.Sprintf("PRAGMA integrity_check(%d)", maxDamage))
+	}
 	return found, err
 }
 
@@ -168,13 +166,11 @@ func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
 		if t.of != ofRunKey {
 			continue
 		}
-		table := t.table
-		err := tx.collect(func(s scanner) error {
-			var n int64
-			err := s.Scan(&n)
-			found = append(found, Damage{table, fmt.Sprintf("it has rows of run %d, which is missing", n)})
-			return err
-		}, "SELECT DISTINCT key >> 24 FROM "+table+" WHERE NOT EXISTS (SELECT 1 FROM runs WHERE n = key >> 24) LIMIT ?", maxDamage-len(found))
+		missing, err := column[int64](tx, "SELECT DISTINCT key >> 24 FROM "+t.table+" WHERE NOT EXISTS (SELECT 1 FROM runs WHERE n = key >> 24) LIMIT ?",
+			maxDamage-len(found))
+		for _, n := range missing {
+			found = append(found, Damage{t.table, fmt.Sprintf("it has rows of run %d, which is missing", n)})
+		}
 		if err != nil || len(found) >= maxDamage {
 			return found, err
 		}
@@ -184,24 +180,19 @@ func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
 
 // checkJSON looks for columns of JSON that hold something else.
 func checkJSON(tx *Tx) (found []Damage, err error) {
-	var columns [][2]string
-	err = tx.collect(func(s scanner) error {
-		var c [2]string
-		err := s.Scan(&c[0], &c[1])
-		columns = append(columns, c)
-		return err
-	}, `SELECT t.name, c.name FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c WHERE t.type = 'table' AND c.type = 'TEXT'
+	columns, err := all(tx, func(c *[2]string) []any { return []any{&c[0], &c[1]} },
+		`SELECT t.name, c.name FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c WHERE t.type = 'table' AND c.type = 'TEXT'
 		AND (c.name IN ('json', 'payload', 'body') OR c.name LIKE '%\_json' ESCAPE '\') ORDER BY t.name, c.cid`)
 	for _, c := range columns {
 		if err != nil || len(found) >= maxDamage {
 			break
 		}
-		err = tx.collect(func(s scanner) error {
-			var row string
-			err := s.Scan(&row)
+		var rows []string
+		rows, err = column[string](tx, fmt.Sprintf(`SELECT %s FROM "%s" WHERE "%s" IS NOT NULL AND NOT json_valid("%s") LIMIT %d`,
+			rowName(c[0]), c[0], c[1], c[1], maxDamage-len(found)))
+		for _, row := range rows {
 			found = append(found, Damage{c[0] + "." + c[1], "row " + row + " is not JSON"})
-			return err
-		}, fmt.Sprintf(`SELECT %s FROM "%s" WHERE "%s" IS NOT NULL AND NOT json_valid("%s") LIMIT %d`, rowName(c[0]), c[0], c[1], c[1], maxDamage-len(found)))
+		}
 	}
 	return found, err
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -70,21 +68,11 @@ func acquire(path string, h Holder) (*fileLock, error) {
 // hold locks the database file itself, which the caller has opened. The lock closes it.
 func (l *fileLock) hold(data *os.File) error {
 	l.data = data
-	err := lockSoon(data, func() bool {
-		pid := locker(data)
-		return pid == 0 || gone(pid)
-	})
+	err := lockSoon(data, func() bool { return true }) // the lock does not say whose it is
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		who := "another process"
-		if pid := locker(data); pid > 0 {
-			who = fmt.Sprintf("process %d", pid)
-		}
-		return fault.New(fault.StoreLocked, "%s holds the database %s under another name of that file.", who, data.Name())
+		return fault.New(fault.StoreLocked, "another process holds the database %s under another name of that file.", data.Name())
 	}
-	if err != nil {
-		return unusable(data.Name(), err)
-	}
-	return nil
+	return err
 }
 
 // lockSoon locks a file. While orphaned reports that the process that holds the lock is gone, it waits for a moment.
@@ -102,30 +90,6 @@ func lockSoon(f *os.File, orphaned func() bool) error {
 const inheritedFor = time.Second
 
 func gone(pid int) bool { return pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
-
-// locker is the process that has locked a file, as Linux lists it; 0 where that is not known.
-func locker(f *os.File) int {
-	info, err := f.Stat()
-	if err != nil {
-		return 0
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	list, err := os.Open("/proc/locks")
-	if err != nil || !ok {
-		return 0
-	}
-	defer list.Close()
-	suffix := fmt.Sprintf(":%d", st.Ino)
-	for lines := bufio.NewScanner(list); lines.Scan(); {
-		// 5: FLOCK  ADVISORY  WRITE 10489 08:01:1234 0 EOF
-		if w := strings.Fields(lines.Text()); len(w) > 5 && w[1] == "FLOCK" && w[3] == "WRITE" && strings.HasSuffix(w[5], suffix) {
-			if pid, err := strconv.Atoi(w[4]); err == nil && pid > 0 {
-				return pid
-			}
-		}
-	}
-	return 0
-}
 
 // place is the one name of a database file: absolute and without symbolic links, so that everybody finds the same lock and
 // the same log beside it. The file and its folders need not exist.
@@ -146,7 +110,11 @@ func place(path string) (string, error) {
 }
 
 // alone refuses a file that has a second name: SQLite keeps a log beside each name, and so each would be another database.
-func alone(path string, info fs.FileInfo) error {
+func alone(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
 		return fault.New(fault.StoreUnusable, "The database %s has %d names (hard links), and the log beside one of them is missing beside the others.", path, st.Nlink).
 			Advise("Remove the other names, which `find / -xdev -samefile FILE` lists. Make copies with `cp`, not with links.")

@@ -64,83 +64,77 @@ const bookkeeping = `CREATE TABLE IF NOT EXISTS schema_migrations (
 // migrate applies every pending migration in one transaction: afterwards the schema is the old one or the new one,
 // never between.
 func migrate(c *conn, folder string, now time.Time) (err error) {
-	exec := func(query string, args ...any) error {
-		_, err := c.c.ExecContext(context.Background(), query, args...)
-		return err
+	exec := func(doing, query string, args ...any) {
+		if err != nil {
+			return
+		}
+		if _, failed := c.c.ExecContext(context.Background(), query, args...); failed != nil {
+			err = fault.New(fault.MigrationFailed, "%s: %v.", doing, failed).Because(failed)
+		}
 	}
-	if err := exec("BEGIN IMMEDIATE"); err != nil {
-		return unusable("", err)
+	if err := c.run("BEGIN IMMEDIATE"); err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
-			exec("ROLLBACK") //nolint:errcheck // the first error is the one to report
+			c.run("ROLLBACK") //nolint:errcheck // the first error is the one to report
 		}
 	}()
-	if err := exec(bookkeeping); err != nil {
-		return fault.New(fault.MigrationFailed, "The database could not be migrated: %v.", err).Because(err)
+	exec("The database could not be migrated", bookkeeping)
+	if err != nil {
+		return err
 	}
-	applied, err := compare(c, folder)
+	applied, err := compare(&Tx{c: c}, folder)
 	if err != nil {
 		return err
 	}
 	for _, m := range migrations(folder)[applied:] {
-		err := exec(m.sql)
-		if err == nil {
-			err = exec("INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?,?,?,?)",
-				m.version, m.name, m.checksum, now.UnixMilli())
-		}
-		if err != nil {
-			return fault.New(fault.MigrationFailed, "Migration %03d (%s) failed: %v.", m.version, m.name, err).Because(err)
-		}
+		doing := fmt.Sprintf("Migration %03d (%s) failed", m.version, m.name)
+		exec(doing, m.sql)
+		exec(doing, "INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?,?,?,?)",
+			m.version, m.name, m.checksum, now.UnixMilli())
 	}
 	// Statistics of a young database would make SQLite scan tables that have grown since. It drops them together with
 	// what it has loaded of them.
 	for _, table := range statistics {
-		if err := exec("DROP TABLE IF EXISTS " + table); err != nil {
-			return fault.New(fault.MigrationFailed, "The statistics of the database could not be deleted: %v.", err).Because(err)
-		}
+		exec("The statistics of the database could not be deleted", "DROP TABLE IF EXISTS "+table)
 	}
-	if err := exec("COMMIT"); err != nil {
-		return fault.New(fault.MigrationFailed, "The migrated database could not be committed: %v.", err).Because(err)
-	}
-	return nil
+	exec("The migrated database could not be committed", "COMMIT")
+	return err
 }
 
 // compare checks what was applied against what this build knows and returns how many migrations are applied.
-func compare(c *conn, folder string) (int, error) {
-	rows, err := c.c.QueryContext(context.Background(), "SELECT version, checksum FROM schema_migrations ORDER BY version")
+func compare(tx *Tx, folder string) (int, error) {
+	type row struct {
+		version  int
+		checksum string
+	}
+	applied, err := all(tx, func(r *row) []any { return []any{&r.version, &r.checksum} },
+		"SELECT version, checksum FROM schema_migrations ORDER BY version")
 	if err != nil {
-		return 0, unusable("", err)
+		return 0, err
 	}
-	defer rows.Close()
 	known := migrations(folder)
-	applied := 0
-	for rows.Next() {
-		var version int
-		var checksum string
-		if err := rows.Scan(&version, &checksum); err != nil {
-			return 0, unusable("", err)
+	for i, r := range applied {
+		if r.version > len(known) {
+			return 0, fault.New(fault.SchemaNewer, "The database has schema %d; this version supports %d.", r.version, len(known))
 		}
-		if version > len(known) {
-			return 0, fault.New(fault.SchemaNewer, "The database has schema %d; this version supports %d.", version, len(known))
-		}
-		if applied++; version != applied || known[version-1].checksum != checksum {
-			return 0, fault.New(fault.StoreUnusable, "Schema %d of the database differs from the one of this version.", version)
+		if r.version != i+1 || known[i].checksum != r.checksum {
+			return 0, fault.New(fault.StoreUnusable, "Schema %d of the database differs from the one of this version.", r.version)
 		}
 	}
-	return applied, rows.Err()
+	return len(applied), nil
 }
 
 // checkSchema refuses a database that a reader cannot read: behind, newer or foreign.
-func checkSchema(c *conn, folder string) error {
-	var n int
-	err := c.c.QueryRowContext(context.Background(), "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_migrations'").Scan(&n)
+func checkSchema(tx *Tx, folder string) error {
+	n, err := column[string](tx, "SELECT name FROM sqlite_schema WHERE name = 'schema_migrations'")
 	if err != nil {
-		return unusable("", err)
+		return err
 	}
 	applied := 0
-	if n > 0 {
-		if applied, err = compare(c, folder); err != nil {
+	if n != nil {
+		if applied, err = compare(tx, folder); err != nil {
 			return err
 		}
 	}
@@ -154,24 +148,16 @@ func checkSchema(c *conn, folder string) error {
 var statistics = []string{"sqlite_stat1", "sqlite_stat4"}
 
 // objects are what a schema consists of: the text of each table, index, trigger and view by kind and name.
-func objects(c *conn) (map[string]string, error) {
-	rows, err := c.c.QueryContext(context.Background(), "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	all := map[string]string{}
-	for rows.Next() {
-		var name, text string
-		if err := rows.Scan(&name, &text); err != nil {
-			return nil, Damaged(err)
-		}
-		all[name] = strings.Join(strings.Fields(text), " ")
+func objects(tx *Tx) (map[string]string, error) {
+	rows, err := all(tx, func(o *[2]string) []any { return []any{&o[0], &o[1]} }, "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
+	byName := map[string]string{}
+	for _, o := range rows {
+		byName[o[0]] = strings.Join(strings.Fields(o[1]), " ")
 	}
 	for _, table := range statistics {
-		delete(all, "table "+table)
+		delete(byName, "table "+table)
 	}
-	return all, rows.Err()
+	return byName, err
 }
 
 // made is what the migrations of a folder make of an empty database.
@@ -189,7 +175,7 @@ func made(folder string) (map[string]string, error) {
 	if err := migrate(c, folder, time.Now()); err != nil {
 		return nil, err
 	}
-	return objects(c)
+	return objects(&Tx{c: c})
 }
 
 var madeOnce = map[string]func() (map[string]string, error){
@@ -204,7 +190,7 @@ func (db *DB) checkObjects(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	have, err := objects(tx.c)
+	have, err := objects(tx)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 	db := &DB{opts: opts, pool: make(chan *conn, readers)}
 	if err := db.open(ctx); err != nil {
 		db.Close()
-		return nil, err
+		return nil, unusable(path, err)
 	}
 	return db, nil
 }
@@ -86,21 +86,24 @@ func (db *DB) open(ctx context.Context) error {
 	if err := abandoned(db.opts.Path); err != nil {
 		return err
 	}
-	if guest {
-		info, err := os.Stat(db.opts.Path)
-		if err != nil {
-			return unusable(db.opts.Path, err)
-		}
-		if err := alone(db.opts.Path, info); err != nil {
+	if !guest {
+		if err := db.own(); err != nil {
 			return err
 		}
-	} else if err := db.own(); err != nil {
+	}
+	if err := alone(db.opts.Path); err != nil {
 		return err
 	}
 	if !db.opts.ReadOnly {
-		if err := db.openWriter(ctx); err != nil {
+		var err error
+		if db.write, err = sql.Open("sqlite", db.dsn(false)); err != nil {
 			return err
 		}
+		c, err := newConn(ctx, db.write)
+		if err != nil {
+			return err
+		}
+		db.writer.init(db, c)
 	}
 	if !guest {
 		if err := migrate(db.writer.c, db.opts.schema, time.Now()); err != nil {
@@ -109,18 +112,18 @@ func (db *DB) open(ctx context.Context) error {
 	}
 	var err error
 	if db.read, err = sql.Open("sqlite", db.dsn(true)); err != nil {
-		return unusable(db.opts.Path, err)
+		return err
 	}
 	for range readers {
 		c, err := newConn(ctx, db.read)
 		if err != nil {
-			return unusable(db.opts.Path, err)
+			return err
 		}
 		db.pool <- c
 	}
 	return db.View(ctx, func(tx *Tx) error {
 		if guest {
-			if err := checkSchema(tx.c, db.opts.schema); err != nil {
+			if err := checkSchema(tx, db.opts.schema); err != nil {
 				return err
 			}
 		}
@@ -132,7 +135,7 @@ func (db *DB) open(ctx context.Context) error {
 func (db *DB) own() (err error) {
 	path := db.opts.Path
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return unusable(path, err)
+		return err
 	}
 	if db.lock, err = acquire(path, db.opts.Holder); err != nil {
 		return err
@@ -140,38 +143,27 @@ func (db *DB) own() (err error) {
 	// Made here, a new file is private from the first moment, and so are the files that SQLite puts beside it.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return unusable(path, err)
+		return err
 	}
 	if err := db.lock.hold(f); err != nil {
 		return err
 	}
-	info, err := f.Stat()
-	if err == nil {
-		err = f.Chmod(0o600)
-	}
-	if err != nil {
-		return unusable(path, err)
-	}
-	return alone(path, info)
+	return f.Chmod(0o600)
 }
 
-func (db *DB) openWriter(ctx context.Context) (err error) {
-	if db.write, err = sql.Open("sqlite", db.dsn(false)); err != nil {
-		return unusable(db.opts.Path, err)
-	}
-	c, err := newConn(ctx, db.write)
-	if err != nil {
-		return unusable(db.opts.Path, err)
-	}
-	db.writer.init(db, c)
-	return nil
-}
-
+// unusable makes an error of opening the database a start-up fault.
 func unusable(path string, err error) error {
-	if se, ok := errors.AsType[*sqlite.Error](err); ok && damaged(se.Code()) {
-		return fault.New(fault.StorageCorrupt, "The database %s is damaged: %v.", path, err).Because(err)
+	f, told := errors.AsType[*fault.Error](err)
+	se, own := errors.AsType[*sqlite.Error](err)
+	switch {
+	case told && !(own && (f.Kind == fault.StorageCorrupt || f.Kind == fault.StorageFailed)):
+		return err
+	case own && damaged(se.Code()):
+		return fault.New(fault.StorageCorrupt, "The database %s is damaged: %v.", path, se).Because(err)
+	case own:
+		err = se
 	}
-	f := fault.New(fault.StoreUnusable, "The database %s cannot be opened: %v.", path, err).Because(err)
+	f = fault.New(fault.StoreUnusable, "The database %s cannot be opened: %v.", path, err).Because(err)
 	if full(err) {
 		f.Advise("Make room on the file system of this file, then start again. Nothing was changed.")
 	}
@@ -304,22 +296,6 @@ func (a access) Snapshot(ctx context.Context, fn func(*Tx) error) error {
 // commit; statements do not share a snapshot. fn decodes nothing but what it reads: an error of decoding that it returns
 // becomes storage-corrupt.
 func (db *DB) View(ctx context.Context, fn func(*Tx) error) error {
-	return db.reading(ctx, fn)
-}
-
-// Snapshot is View with one snapshot for all statements of fn, which should be short: a snapshot keeps the log from
-// being truncated.
-func (db *DB) Snapshot(ctx context.Context, fn func(*Tx) error) error {
-	return db.reading(ctx, func(tx *Tx) error {
-		if err := tx.c.run("BEGIN"); err != nil {
-			return err
-		}
-		defer tx.c.run("COMMIT") //nolint:errcheck // a read transaction has nothing to lose
-		return fn(tx)
-	})
-}
-
-func (db *DB) reading(ctx context.Context, fn func(*Tx) error) error {
 	select {
 	case c := <-db.pool:
 		defer func() { db.pool <- c }()
@@ -327,6 +303,18 @@ func (db *DB) reading(ctx context.Context, fn func(*Tx) error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Snapshot is View with one snapshot for all statements of fn, which should be short: a snapshot keeps the log from
+// being truncated.
+func (db *DB) Snapshot(ctx context.Context, fn func(*Tx) error) error {
+	return db.View(ctx, func(tx *Tx) error {
+		if err := tx.c.run("BEGIN"); err != nil {
+			return err
+		}
+		defer tx.c.run("COMMIT") //nolint:errcheck // a read transaction has nothing to lose
+		return fn(tx)
+	})
 }
 
 // Tx is what a closure reads and writes through. It is valid only inside that closure.
@@ -381,38 +369,29 @@ func (tx *Tx) change(query string, args []any) (sql.Result, error) {
 	return res, translate(err)
 }
 
-func (tx *Tx) query(query string, args ...any) (*sql.Rows, error) {
-	st, err := tx.c.prepare(query)
-	if err != nil {
-		return nil, err
-	}
-	return st.QueryContext(context.Background(), args...)
+// scanner is a row whose values must be of the types that they are read as, or the error that kept it from being read.
+type scanner struct {
+	row interface{ Scan(...any) error }
+	err error
 }
 
-// scanner is a *sql.Row, or the error that kept it from being read.
-type scanner interface{ Scan(...any) error }
-
-// checked is a row whose values must be of the types that they are read as.
-type checked struct{ scanner }
-
-func (c checked) Scan(to ...any) error {
-	err := c.scanner.Scan(to...)
+func (s scanner) Scan(to ...any) error {
+	if s.err != nil {
+		return s.err
+	}
+	err := s.row.Scan(to...)
 	if _, own := errors.AsType[*sqlite.Error](err); err == nil || own || errors.Is(err, sql.ErrNoRows) {
 		return translate(err)
 	}
 	return Damaged(err)
 }
 
-type failedRow struct{ err error }
-
-func (r failedRow) Scan(...any) error { return r.err }
-
 func (tx *Tx) row(query string, args ...any) scanner {
 	st, err := tx.c.prepare(query)
 	if err != nil {
-		return failedRow{err}
+		return scanner{err: translate(err)}
 	}
-	return checked{st.QueryRowContext(context.Background(), args...)}
+	return scanner{row: st.QueryRowContext(context.Background(), args...)}
 }
 
 // errEnough ends [Tx.collect] without an error.
@@ -420,19 +399,23 @@ var errEnough = errors.New("no more rows are needed")
 
 // collect runs a query and calls scan for each row.
 func (tx *Tx) collect(scan func(scanner) error, query string, args ...any) error {
-	rows, err := tx.query(query, args...)
+	st, err := tx.c.prepare(query)
 	if err != nil {
-		return err
+		return translate(err)
+	}
+	rows, err := st.QueryContext(context.Background(), args...)
+	if err != nil {
+		return translate(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := scan(checked{rows}); err == errEnough {
+		if err := scan(scanner{row: rows}); err == errEnough {
 			return nil
 		} else if err != nil {
 			return err
 		}
 	}
-	return rows.Err()
+	return translate(rows.Err())
 }
 
 // conn is one pinned connection and its prepared statements; one goroutine uses it at a time.

@@ -31,8 +31,7 @@ type writer struct {
 	c *conn // owned by the leader
 
 	mu     sync.Mutex // guards the fields below
-	queue  []*command
-	posted int // commands of the queue that nobody waits for
+	queue  []*command // a leader takes commands from its front
 	closed bool
 	failed error // of the last COMMIT or reopening; nil after one that succeeded
 
@@ -48,13 +47,13 @@ type Batch interface {
 }
 
 type command struct {
-	fn     func(*Tx) error
-	posted bool // nobody waits for it: it stays queued until it is committed
-	taken  bool // by a leader, under writer.mu: it can no longer be withdrawn
-	err    error
-	panic  any
-	done   chan struct{}
+	fn    func(*Tx) error
+	err   error
+	panic any
+	done  chan struct{} // nil: nobody waits for it, and it stays queued until it is committed
 }
+
+func (c *command) posted() bool { return c.done == nil }
 
 func (w *writer) init(db *DB, c *conn) {
 	w.db, w.c = db, c
@@ -89,7 +88,7 @@ func (w *writer) post(ctx context.Context, fn func(*Tx) error) error {
 	if w.broken() != nil {
 		return w.update(ctx, fn)
 	}
-	err := w.enqueue(ctx, &command{fn: fn, posted: true})
+	err := w.enqueue(ctx, &command{fn: fn})
 	w.kick()
 	return err
 }
@@ -108,9 +107,6 @@ func (w *writer) enqueue(ctx context.Context, cmd *command) error {
 		return fault.New(fault.StorageFailed, "The store is closed.")
 	}
 	w.queue = append(w.queue, cmd)
-	if cmd.posted {
-		w.posted++
-	}
 	return nil
 }
 
@@ -123,7 +119,7 @@ func (w *writer) await(ctx context.Context, cmd *command) error {
 		for !cmd.finished() {
 			runtime.Gosched() // lets callers that are about to queue join this batch
 			batch := w.take()
-			if err := w.commit(batch); err != nil && batch[0].posted && w.withdraw(cmd) {
+			if err := w.commit(batch); err != nil && batch[0].posted() && w.withdraw(cmd) {
 				cmd.err = translate(err) // posted commands stay ahead of it
 				break
 			}
@@ -147,7 +143,7 @@ func (w *writer) await(ctx context.Context, cmd *command) error {
 func (w *writer) kick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.posted == 0 || w.closed || w.failed != nil {
+	if w.closed || w.failed != nil || !slices.ContainsFunc(w.queue, (*command).posted) {
 		return
 	}
 	select {
@@ -180,31 +176,21 @@ func (w *writer) take() []*command {
 	defer w.mu.Unlock()
 	n := min(len(w.queue), maxBatch)
 	batch := w.queue[:n:n]
-	w.queue = w.queue[n:]
-	if len(w.queue) == 0 {
+	if w.queue = w.queue[n:]; len(w.queue) == 0 {
 		w.queue = nil
-	}
-	for _, cmd := range batch {
-		cmd.taken = true
-		if cmd.posted {
-			w.posted--
-		}
 	}
 	return batch
 }
 
+// withdraw takes a command out of the queue, unless a leader has taken it.
 func (w *writer) withdraw(cmd *command) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if cmd.taken {
+	i := slices.Index(w.queue, cmd)
+	if i < 0 {
 		return false
 	}
-	for i, q := range w.queue {
-		if q == cmd {
-			w.queue = append(w.queue[:i:i], w.queue[i+1:]...)
-			break
-		}
-	}
+	w.queue = append(w.queue[:i:i], w.queue[i+1:]...)
 	return true
 }
 
@@ -226,7 +212,7 @@ func (w *writer) commit(batch []*command) error {
 	var err error
 	savepoints := false
 	for range 4 {
-		if err = w.attempt(batch, savepoints); errors.Is(err, errMixed) {
+		if err = w.attempt(batch, savepoints); err == errMixed {
 			savepoints = true
 		} else if !errors.Is(err, ErrConflict) {
 			break
@@ -247,7 +233,7 @@ func (w *writer) commit(batch []*command) error {
 	w.failed = translate(err)
 	for _, cmd := range batch {
 		switch {
-		case !cmd.posted:
+		case !cmd.posted():
 		case err != nil && !w.closed:
 			kept = append(kept, cmd)
 		default:
@@ -255,10 +241,9 @@ func (w *writer) commit(batch []*command) error {
 		}
 	}
 	w.queue = append(kept, w.queue...)
-	w.posted += len(kept)
 	w.mu.Unlock()
 	for _, cmd := range batch {
-		if !cmd.posted {
+		if !cmd.posted() {
 			close(cmd.done)
 		}
 	}
@@ -268,7 +253,8 @@ func (w *writer) commit(batch []*command) error {
 // errMixed says that a closure failed after it had written and others share its transaction.
 var errMixed = errors.New("a closure of the batch failed")
 
-func (w *writer) attempt(batch []*command, savepoints bool) error {
+// attempt runs a batch in one transaction. The error is that of the whole batch; each command has its own.
+func (w *writer) attempt(batch []*command, savepoints bool) (err error) {
 	if w.batch != nil {
 		w.batch.Begin()
 	}
@@ -280,12 +266,20 @@ func (w *writer) attempt(batch []*command, savepoints bool) error {
 	if err := w.c.run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	now := time.Now()
-	wrote := false
+	committed := false
+	defer func() {
+		if committed {
+			return
+		}
+		if undone := w.c.run("ROLLBACK"); undone != nil {
+			err = errors.Join(err, undone)
+		}
+	}()
+	now, wrote := time.Now(), false
 	for _, cmd := range batch {
 		if savepoints {
 			if err := w.c.run("SAVEPOINT one"); err != nil {
-				return errors.Join(err, w.c.run("ROLLBACK"))
+				return err
 			}
 		}
 		tx := &Tx{c: w.c, now: now}
@@ -294,40 +288,37 @@ func (w *writer) attempt(batch []*command, savepoints bool) error {
 		failed := cmd.err != nil || cmd.panic != nil
 		switch {
 		case failed && systemic(cmd.err):
-			return errors.Join(cmd.err, w.rollback())
-		case savepoints && failed && tx.wrote:
+			return cmd.err
+		case failed && tx.wrote && savepoints:
 			if err := w.c.run("ROLLBACK TO one"); err != nil {
-				return errors.Join(err, w.rollback())
+				return err
 			}
+		case failed && tx.wrote && len(batch) > 1:
+			return errMixed
 		case failed && tx.wrote:
-			err := w.rollback()
-			if err == nil && len(batch) > 1 {
-				return errMixed
-			}
-			return err // alone: its own error stands, and nothing is left to commit
-		case !failed:
-			wrote = wrote || tx.wrote
+			return nil // its own error stands, and nothing is left to commit
 		}
+		wrote = wrote || tx.wrote && !failed
 		if savepoints {
 			if err := w.c.run("RELEASE one"); err != nil {
-				return errors.Join(err, w.rollback())
+				return err
 			}
 		}
 	}
 	if w.batch != nil {
 		tx := &Tx{c: w.c, now: now}
 		if err := w.batch.Flush(tx); err != nil {
-			return errors.Join(err, w.rollback())
+			return err
 		}
 		wrote = wrote || tx.wrote
 	}
 	if !wrote {
-		return w.rollback()
+		return nil
 	}
 	if err := w.c.run("COMMIT"); err != nil {
-		w.rollback() //nolint:errcheck // the error of COMMIT is the one that counts
 		return err
 	}
+	committed = true
 	return nil
 }
 
@@ -339,8 +330,6 @@ func (c *command) call(tx *Tx) {
 	}()
 	c.err = translate(c.fn(tx))
 }
-
-func (w *writer) rollback() error { return w.c.run("ROLLBACK") }
 
 // systemic reports whether an error of one closure dooms the whole transaction.
 func systemic(err error) bool {
@@ -410,7 +399,7 @@ func (w *writer) close() error {
 	w.work.Wait()
 	var lost error
 	for batch := w.take(); len(batch) > 0; batch = w.take() {
-		if err := w.commit(batch); err != nil && slices.ContainsFunc(batch, func(c *command) bool { return c.posted }) {
+		if err := w.commit(batch); err != nil && slices.ContainsFunc(batch, (*command).posted) {
 			lost = err
 		}
 	}
