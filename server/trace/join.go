@@ -20,19 +20,23 @@ type joiner struct {
 	bytes int                          // of messages read so far
 }
 
+func newJoiner(runs *store.Runs) *joiner {
+	return &joiner{runs: runs, calls: map[int64]map[int]store.Call{}, asked: map[int64]asked{}}
+}
+
 // asked is a message in which a model asks for calls.
 type asked struct {
 	index int
 	args  map[string]json.RawMessage // by the id of the call
 }
 
-// event is what a replay tells of a span.
+// event is the entry of a replay for a span.
 func (j *joiner) event(ctx context.Context, f *found, raw bool) (ReplayEvent, error) {
 	if raw {
 		record, err := j.record(ctx, f)
 		return ReplayEvent{Type: ReplaySpan, Span: &record, Sanitized: new(false)}, err
 	}
-	record, reason := Sanitize(&f.Span, TierPublic)
+	record, reason := Sanitize(&f.Span)
 	if reason != "" {
 		return ReplayEvent{Type: ReplaySkipped, Reason: reason, SpanID: f.ID}, nil
 	}
@@ -130,9 +134,6 @@ func (j *joiner) arguments(tx *store.Tx, run int64, answered int) (json.RawMessa
 				byAnswer[c.Answered] = c
 			}
 		}
-		if j.calls == nil {
-			j.calls = map[int64]map[int]store.Call{}
-		}
 		j.calls[run] = byAnswer
 	}
 	call, ok := j.calls[run][answered]
@@ -154,9 +155,6 @@ func (j *joiner) arguments(tx *store.Tx, run int64, answered int) (json.RawMessa
 	a := asked{call.Asked, map[string]json.RawMessage{}}
 	for _, c := range slices.Backward(msg.ToolCalls) { // of two with one id, the first counts
 		a.args[c.ID] = c.Args
-	}
-	if j.asked == nil {
-		j.asked = map[int64]asked{}
 	}
 	j.asked[run] = a
 	return a.args[call.ID], nil

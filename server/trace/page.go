@@ -27,7 +27,7 @@ func (s *Service) page(ctx context.Context, q *query) (spans []found, omitted in
 		if err != nil {
 			return nil, 0, err
 		}
-		w := window{query: q, need: q.limit + 1 - len(spans)}
+		w := window{query: q, need: q.Limit + 1 - len(spans)}
 		if root == q.root || q.run != 0 {
 			w.after = q.after
 		}
@@ -37,7 +37,7 @@ func (s *Service) page(ctx context.Context, q *query) (spans []found, omitted in
 		}
 		w.cut()
 		omitted += left
-		if spans = append(spans, w.spans...); len(spans) > q.limit {
+		if spans = append(spans, w.spans...); len(spans) > q.Limit {
 			break
 		}
 	}
@@ -75,15 +75,15 @@ func (s *Service) tree(ctx context.Context, root int64, w *window) (omitted int,
 			if err != nil {
 				return 0, err
 			}
-			heads, err := headsOf(batch)
+			places, err := positionsOf(batch)
 			if err != nil {
 				return 0, err
 			}
-			if seen+len(heads) > MaxTree {
-				return max(total-seen, len(heads)), nil
+			if seen+len(places) > MaxTree {
+				return max(total-seen, len(places)), nil
 			}
-			seen += len(heads)
-			if err := w.offer(batch, heads); err != nil {
+			seen += len(places)
+			if err := w.offer(batch, places); err != nil {
 				return 0, err
 			}
 		}
@@ -91,17 +91,11 @@ func (s *Service) tree(ctx context.Context, root int64, w *window) (omitted int,
 	return 0, nil
 }
 
-// head is what tells a span's place. Most spans of a tree are not on the page, and this much of one is read faster.
-type head struct {
-	ID    string `json:"id"`
-	Start int64  `json:"startUnixNano"`
-}
-
-func headsOf(b store.SpanBatch) (heads []head, err error) {
-	if err := json.Unmarshal(b.Body, &heads); err != nil {
+func positionsOf(b store.SpanBatch) (places []position, err error) {
+	if err := json.Unmarshal(b.Body, &places); err != nil {
 		return nil, fmt.Errorf("spans %d of run %d: %w", b.First, b.Run, err)
 	}
-	return heads, nil
+	return places, nil
 }
 
 // window keeps the first spans of a tree that a query asks for and that come after a place. It holds no more than twice
@@ -116,12 +110,12 @@ type window struct {
 }
 
 func (w *window) wants(p position) bool {
-	return p.start >= w.query.from && (w.after == nil || p.compare(*w.after) > 0) && (w.last == nil || p.compare(*w.last) < 0)
+	return p.Start >= w.query.from && (w.after == nil || p.compare(*w.after) > 0) && (w.last == nil || p.compare(*w.last) < 0)
 }
 
-// offer takes of a batch what is wanted.
-func (w *window) offer(b store.SpanBatch, heads []head) error {
-	if !slices.ContainsFunc(heads, func(h head) bool { return w.wants(position{h.Start, h.ID}) }) {
+// offer takes the wanted spans of a batch.
+func (w *window) offer(b store.SpanBatch, places []position) error {
+	if !slices.ContainsFunc(places, w.wants) {
 		return nil
 	}
 	var spans []span.Span
@@ -153,11 +147,11 @@ func (w *window) cut() {
 	}
 }
 
-// takes reports whether a span is of the provider that is asked for, or of none. Who may not see the attribute cannot
-// find it out by asking for it either.
+// takes reports whether a span is of the wanted provider, or of none. The filter does not reveal an attribute to readers who
+// may not see it.
 func (q *query) takes(s *span.Span) bool {
-	if q.provider == "" || !strings.HasPrefix(s.Type, "provider.") {
+	if q.Provider == "" || !strings.HasPrefix(s.Type, "provider.") {
 		return true
 	}
-	return s.Attributes["provider"] == q.provider && (q.raw || s.Sensitivity["provider"] == "public")
+	return s.Attributes["provider"] == q.Provider && (q.Raw || s.Sensitivity["provider"] == "public")
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"agentd/server/fault"
@@ -14,34 +15,32 @@ import (
 	"agentd/store"
 )
 
-// position is a span's place in the order of its tree.
+// position is a span's place in the order of its tree: the part of a span that is read of those that are not on the page.
 type position struct {
-	start int64
-	id    string
+	Start int64  `json:"startUnixNano"`
+	ID    string `json:"id"`
 }
 
 func (p position) compare(q position) int {
-	return cmp.Or(cmp.Compare(p.start, q.start), cmp.Compare(p.id, q.id))
+	return cmp.Or(cmp.Compare(p.Start, q.Start), cmp.Compare(p.ID, q.ID))
 }
 
 // query is what a replay looks for, checked against the store.
 type query struct {
-	run      int64 // number of the run that is the target; 0: the session is
-	session  string
-	raw      bool
-	provider string
-	limit    int
-	from     int64     // nanoseconds; only spans that begin then or later
-	root     int64     // the tree that the cursor is in; 0: there is no cursor
-	after    *position // the cursor's; nil: there is none
+	Options
+	run     int64 // number of the run that is the target; 0: the session is
+	session string
+	from    int64     // nanoseconds; only spans that begin then or later
+	root    int64     // the tree that the cursor is in; 0: there is no cursor
+	after   *position // the cursor's; nil: there is none
 }
 
 func (s *Service) prepare(ctx context.Context, t Target, o Options) (*query, error) {
-	q := &query{session: t.SessionID, raw: o.Raw, provider: o.Provider, limit: o.Limit}
-	if q.limit <= 0 || q.limit > MaxPage {
-		q.limit = MaxPage
+	q := &query{session: t.SessionID, Options: o}
+	if q.Limit <= 0 || q.Limit > MaxPage {
+		q.Limit = MaxPage
 	}
-	err := s.runs.View(ctx, func(tx *store.Tx) error {
+	err := s.view(ctx, func(tx *store.Tx) error {
 		if t.SessionID != "" {
 			_, err := s.sessions.Find(tx, t.SessionID)
 			return err
@@ -57,22 +56,21 @@ func (s *Service) prepare(ctx context.Context, t Target, o Options) (*query, err
 		return nil, err
 	}
 	var issues []fault.Issue
-	if o.FromMessageID != "" {
-		known, err := s.seekMessage(ctx, q, o.FromMessageID)
-		if err != nil {
+	for _, start := range []struct {
+		id, name, what string
+		seek           func(context.Context, *query, string) error
+	}{
+		{o.FromMessageID, "fromMessageId", "message", s.seekMessage},
+		{o.Cursor, "cursor", "span", s.seekSpan},
+	} {
+		if start.id == "" {
+			continue
+		}
+		err := start.seek(ctx, q, start.id)
+		if errors.Is(err, store.ErrNotFound) {
+			issues = append(issues, fault.At("is not a "+start.what+" of this "+t.noun(), start.name))
+		} else if err != nil {
 			return nil, err
-		}
-		if !known {
-			issues = append(issues, fault.At("is not a message of this "+t.noun(), "fromMessageId"))
-		}
-	}
-	if o.Cursor != "" {
-		known, err := s.seekSpan(ctx, q, o.Cursor)
-		if err != nil {
-			return nil, err
-		}
-		if !known {
-			issues = append(issues, fault.At("is not a span of this "+t.noun(), "cursor"))
 		}
 	}
 	if issues != nil {
@@ -88,64 +86,52 @@ func (t Target) noun() string {
 	return "run"
 }
 
-// seekMessage makes the query begin at the time of a message.
-func (s *Service) seekMessage(ctx context.Context, q *query, id string) (known bool, err error) {
+// seekMessage makes the query begin at the time of a message; ErrNotFound when the target has no such message.
+func (s *Service) seekMessage(ctx context.Context, q *query, id string) error {
 	run, index, ok := transcript.ParseID(id)
 	if !ok {
-		return false, nil
+		return store.ErrNotFound
 	}
-	var m store.Message
-	err = s.runs.View(ctx, func(tx *store.Tx) error {
+	return s.view(ctx, func(tx *store.Tx) error {
 		if _, err := s.treeOf(tx, q, run); err != nil {
 			return err
 		}
-		m, err = s.runs.Message(tx, run, index)
+		m, err := s.runs.Message(tx, run, index)
+		q.from = m.At * int64(time.Millisecond)
 		return err
 	})
-	q.from = m.At * int64(time.Millisecond)
-	return !errors.Is(err, store.ErrNotFound), other(err)
 }
 
-// seekSpan makes the query go on after a span.
-func (s *Service) seekSpan(ctx context.Context, q *query, id string) (known bool, err error) {
+// seekSpan makes the query continue after a span; ErrNotFound when the target has no such span.
+func (s *Service) seekSpan(ctx context.Context, q *query, id string) error {
 	run, ok := span.RunOf(id)
 	if !ok {
-		return false, nil
+		return store.ErrNotFound
 	}
-	err = s.runs.View(ctx, func(tx *store.Tx) error {
+	err := s.view(ctx, func(tx *store.Tx) (err error) {
 		q.root, err = s.treeOf(tx, q, run)
 		return err
 	})
 	if err != nil {
-		return false, other(err)
+		return err
 	}
 	for batch, err := range s.batches(ctx, run) {
 		if err != nil {
-			return false, err
+			return err
 		}
 		if !bytes.Contains(batch.Body, []byte(id)) { // much faster than to decode it
 			continue
 		}
-		heads, err := headsOf(batch)
+		places, err := positionsOf(batch)
 		if err != nil {
-			return false, err
+			return err
 		}
-		for _, h := range heads {
-			if h.ID == id {
-				q.after = &position{h.Start, h.ID}
-				return true, nil
-			}
+		if i := slices.IndexFunc(places, func(p position) bool { return p.ID == id }); i >= 0 {
+			q.after = &places[i]
+			return nil
 		}
 	}
-	return false, nil
-}
-
-// other is err unless it says that there is no such row.
-func other(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	return err
+	return store.ErrNotFound
 }
 
 // treeOf is the root of the tree of the query's that a run is in, or ErrNotFound. It ends, since a child is made after
@@ -165,67 +151,54 @@ func (s *Service) treeOf(tx *store.Tx, q *query, n int64) (int64, error) {
 	}
 }
 
-// rootsAtOnce and batchesAtOnce are how many rows are read in one go, between which others have the connection.
-const (
-	rootsAtOnce   = 100
-	batchesAtOnce = 64
-)
+// rowsAtOnce is how many rows are read in one go, between which others have the connection.
+const rowsAtOnce = 64
 
-// roots yields the trees of the query, from that of the cursor.
-func (s *Service) roots(ctx context.Context, q *query) iter.Seq2[int64, error] {
-	return func(yield func(int64, error) bool) {
-		if q.run != 0 {
-			yield(q.run, nil)
-			return
-		}
-		after := q.root - 1
+// rows yields rows that next reads, up to rowsAtOnce after the last one; the first time, after the zero row.
+func rows[T any](ctx context.Context, s *Service, next func(tx *store.Tx, last T) ([]T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var last T
 		for {
-			var list []int64
+			var list []T
 			err := s.view(ctx, func(tx *store.Tx) (err error) {
-				list, err = s.runs.Roots(tx, q.session, after, rootsAtOnce)
+				list, err = next(tx, last)
 				return err
 			})
 			if err != nil {
-				yield(0, err)
+				yield(last, err)
 				return
 			}
-			for _, n := range list {
-				if !yield(n, nil) {
+			for _, last = range list {
+				if !yield(last, nil) {
 					return
 				}
-				after = n
 			}
-			if len(list) < rootsAtOnce {
+			if len(list) < rowsAtOnce {
 				return
 			}
 		}
 	}
 }
 
+// roots yields the trees of the query, from that of the cursor.
+func (s *Service) roots(ctx context.Context, q *query) iter.Seq2[int64, error] {
+	if q.run != 0 {
+		return func(yield func(int64, error) bool) { yield(q.run, nil) }
+	}
+	return rows(ctx, s, func(tx *store.Tx, last int64) ([]int64, error) {
+		return s.runs.Roots(tx, q.session, max(last, q.root-1), rowsAtOnce)
+	})
+}
+
 // batches yields the spans of a run in the order in which they were written.
 func (s *Service) batches(ctx context.Context, run int64) iter.Seq2[store.SpanBatch, error] {
-	return func(yield func(store.SpanBatch, error) bool) {
-		for from := 0; ; {
-			var list []store.SpanBatch
-			err := s.view(ctx, func(tx *store.Tx) (err error) {
-				list, err = s.runs.SpansFrom(tx, run, from, batchesAtOnce)
-				return err
-			})
-			if err != nil {
-				yield(store.SpanBatch{}, err)
-				return
-			}
-			for _, b := range list {
-				if !yield(b, nil) {
-					return
-				}
-				from = b.First + 1
-			}
-			if len(list) < batchesAtOnce {
-				return
-			}
+	return rows(ctx, s, func(tx *store.Tx, last store.SpanBatch) ([]store.SpanBatch, error) {
+		from := 0
+		if last.Body != nil {
+			from = last.First + 1
 		}
-	}
+		return s.runs.SpansFrom(tx, run, from, rowsAtOnce)
+	})
 }
 
 // view is a View that a caller who has left does not begin.

@@ -30,7 +30,7 @@ type Options struct {
 	Raw           bool
 	FromMessageID string // only spans that begin when this message of the target was made, or later
 	Provider      string // of the spans of model calls, only those to this provider
-	Cursor        string // go on after the span with this id
+	Cursor        string // continue after the span with this id
 	Limit         int    // spans in the answer; 0 or more than MaxPage: MaxPage
 }
 
@@ -43,8 +43,7 @@ const (
 // A Replay is one page of a target's spans. The spans of a run and its descendants are ordered by the time at which they
 // began, then by id; those of a session come root run by root run, in the order in which these were made.
 //
-// A span is written when it has ended. Of a run that goes on, a later page therefore lacks what began before the page's
-// cursor and ended after the page before was read.
+// agentd writes a span when it ends. While a run continues, a cursor can therefore miss spans that were still open.
 type Replay struct {
 	Mode         string        `json:"mode" enum:"sanitized|raw"`
 	Events       []ReplayEvent `json:"events" doc:"replay.start, then replay.event and replay.skipped in the order in which their spans began, then replay.end. The server writes a span when it ends, so open spans are on no page yet."`
@@ -125,9 +124,9 @@ func (s *Service) Replay(ctx context.Context, t Target, o Options) (Replay, erro
 		out.Mode = ModeRaw
 	}
 	out.Events = []ReplayEvent{{Type: ReplayStart, Target: &t, Mode: out.Mode}}
-	emitted, skipped := 0, 0
-	more, j := len(spans) > q.limit, joiner{runs: s.runs}
-	for i := range spans[:min(len(spans), q.limit)] {
+	var emitted, skipped int
+	more, j := len(spans) > q.Limit, newJoiner(s.runs)
+	for i := range spans[:min(len(spans), q.Limit)] {
 		e, err := j.event(ctx, &spans[i], o.Raw)
 		if err != nil {
 			return Replay{}, err

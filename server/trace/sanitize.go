@@ -2,67 +2,42 @@ package trace
 
 import (
 	"encoding/json"
+	"slices"
 
 	"agentd/server/message"
 	"agentd/server/span"
 )
 
-// A Tier is how far something may be shown. The zero Tier is the strictest floor.
-type Tier int
-
-const (
-	TierPublic Tier = iota
-	TierInternal
-	TierSecret
-)
-
-// tierOf is the tier of an attribute by its tag. A tag that nobody knows is taken for the highest.
-func tierOf(tag string, tagged bool) Tier {
-	switch {
-	case !tagged || tag == "internal":
-		return TierInternal
-	case tag == "public":
-		return TierPublic
-	}
-	return TierSecret
-}
-
 // A Reason says why a span is skipped.
 type Reason string
 
 const (
-	ReasonSensitivity Reason = "sensitivity"         // it has an attribute that is tagged above the floor
-	ReasonRedaction   Reason = "redaction-violation" // what would be shown of it looks like a secret
+	ReasonSensitivity Reason = "sensitivity"         // it has an attribute with a tag other than public
+	ReasonRedaction   Reason = "redaction-violation" // a part that would be shown looks like a secret
 )
 
-// Sanitize is the span for readers who may see what is at most at the floor. Of a span with an attribute that is tagged
-// above the floor nothing is shown. Attributes without a tag and the status message count as internal.
+// Sanitize returns what everybody may see of a span: the public attributes. It leaves out attributes without a tag and the
+// status message, which count as internal. It skips a span that has an attribute with another tag.
 //
-// What is left is searched for secrets: see [HoldsSecret]. A span in which there is one is skipped as a whole. Whoever
-// called that public was wrong, so nothing else that they say of the span is believed; and a reader learns from the
-// span's id that there is something to clean up, which a value that is silently taken out would hide.
-func Sanitize(s *span.Span, floor Tier) (SpanRecord, Reason) {
+// It also skips a span that holds a secret in what is left; see [HoldsSecret]. Whoever called that public was wrong, so
+// nothing else of the span is trusted; and its id shows a reader that there is something to clean up, which a value that
+// is silently taken out would hide.
+func Sanitize(s *span.Span) (SpanRecord, Reason) {
 	out := recordOf(s)
-	out.Attributes, out.Sensitivity = map[string]any{}, nil
-	if floor < TierInternal {
-		out.StatusMessage = ""
-	}
+	out.StatusMessage, out.Attributes, out.Sensitivity = "", map[string]any{}, nil
 	for name, value := range s.Attributes {
-		tag, tagged := s.Sensitivity[name]
-		switch tier := tierOf(tag, tagged); {
-		case tier <= floor:
+		switch tag, tagged := s.Sensitivity[name]; {
+		case tag == "public":
 			out.Attributes[name] = value
-			if tagged {
-				if out.Sensitivity == nil {
-					out.Sensitivity = map[string]string{}
-				}
-				out.Sensitivity[name] = tag
+			if out.Sensitivity == nil {
+				out.Sensitivity = map[string]string{}
 			}
+			out.Sensitivity[name] = tag
 		case tagged:
 			return SpanRecord{}, ReasonSensitivity
 		}
 	}
-	if HoldsSecret(out.Name) || HoldsSecret(out.StatusMessage) || holdsSecret(out.Attributes) {
+	if HoldsSecret(out.Name) || holdsSecret(out.Attributes) {
 		return SpanRecord{}, ReasonRedaction
 	}
 	return out, ""
@@ -76,12 +51,7 @@ func holdsSecret(v any) bool {
 	case string:
 		return HoldsSecret(v)
 	case []any:
-		for _, item := range v {
-			if holdsSecret(item) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(v, holdsSecret)
 	case map[string]any:
 		for name, item := range v {
 			if HoldsSecret(name) || holdsSecret(item) {

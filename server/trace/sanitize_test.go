@@ -14,9 +14,8 @@ func TestSanitize(t *testing.T) {
 	type attributes = map[string]any
 	type tags = map[string]string
 	for name, c := range map[string]struct {
-		span  span.Span
-		floor trace.Tier
-		want  string // JSON of the record, or the reason
+		span span.Span
+		want string // JSON of the record, or the reason
 	}{
 		"nothing":        {span: span.Span{Name: "n"}, want: `{}`},
 		"public":         {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "public"}}, want: `{"a":1}`},
@@ -28,11 +27,6 @@ func TestSanitize(t *testing.T) {
 		"empty tag":      {span: span.Span{Attributes: attributes{"b": 2}, Sensitivity: tags{"b": ""}}, want: "sensitivity"},
 		"tag of nothing": {span: span.Span{Sensitivity: tags{"b": "secret"}}, want: `{}`},
 
-		"untagged at internal": {span: span.Span{Attributes: attributes{"a": 1}}, floor: trace.TierInternal, want: `{"a":1}`},
-		"internal at internal": {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "internal"}}, floor: trace.TierInternal, want: `{"a":1}`},
-		"secret at internal":   {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, floor: trace.TierInternal, want: "sensitivity"},
-		"secret at secret":     {span: span.Span{Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, floor: trace.TierSecret, want: `{"a":1}`},
-
 		"a key in public":           {span: span.Span{Attributes: attributes{"a": "with " + key}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
 		"a key in the name":         {span: span.Span{Name: key}, want: "redaction-violation"},
 		"a key as an attribute":     {span: span.Span{Attributes: attributes{key: 1}, Sensitivity: tags{key: "public"}}, want: "redaction-violation"},
@@ -42,12 +36,11 @@ func TestSanitize(t *testing.T) {
 		"a key that is not shown":   {span: span.Span{StatusMessage: key, Attributes: attributes{"a": key}}, want: `{}`},
 		"what has no JSON":          {span: span.Span{Attributes: attributes{"a": func() {}}, Sensitivity: tags{"a": "public"}}, want: "redaction-violation"},
 		"sensitivity comes first":   {span: span.Span{Name: key, Attributes: attributes{"a": 1}, Sensitivity: tags{"a": "secret"}}, want: "sensitivity"},
-		"a message at floor":        {span: span.Span{StatusMessage: key}, floor: trace.TierInternal, want: "redaction-violation"},
 		"nested values that may go": {span: span.Span{Attributes: attributes{"a": []any{true, nil, 1.5, "x"}}, Sensitivity: tags{"a": "public"}}, want: `{"a":[true,null,1.5,"x"]}`},
 	} {
 		c.span.ID = "0000000130000000"
 		c.span.Message = new(7)
-		got, reason := trace.Sanitize(&c.span, c.floor)
+		got, reason := trace.Sanitize(&c.span)
 		if text := string(reason); reason != "" {
 			if text != c.want || got.ID != "" {
 				t.Errorf("%s: Sanitize() = %+v, %s, want %s", name, got, text, c.want)
@@ -60,7 +53,7 @@ func TestSanitize(t *testing.T) {
 		}
 		for a := range got.Sensitivity {
 			if _, ok := got.Attributes[a]; !ok {
-				t.Errorf("%s: Sanitize() tells the tag of %q, which it does not show", name, a)
+				t.Errorf("%s: Sanitize() has the tag of %q, which it does not show", name, a)
 			}
 		}
 		if got.StatusMessage != "" || got.ID != c.span.ID {
