@@ -51,7 +51,7 @@ func TestEraseLeavesNothing(t *testing.T) {
 	if _, err := r.engine.Identify(t.Context(), h.ID); !fault.Is(err, fault.RunNotFound) {
 		t.Errorf("Identify of an erased run = %v, want run-not-found", err)
 	}
-	if _, ring := r.hub.Subscribe(event.OfAgentRun("a", h.ID).String(), 1); len(ring) > 0 {
+	if _, ring := r.hub.Subscribe(event.OfAgentRun("a", h.ID).String(), hub.NewQueue(1, 1, func() {}), nil); len(ring) > 0 {
 		t.Errorf("the replay buffer still holds %d events of an erased run", len(ring))
 	}
 	for _, name := range []string{r.path, r.path + "-wal"} {

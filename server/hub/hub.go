@@ -1,6 +1,6 @@
 // Package hub keeps the latest events of each subject and hands new ones to bounded subscribers.
 //
-//	Publish --> ring of the subject --> queue of each subscriber --> Next
+//	Publish --> ring of the subject --> queue of each subscriber --> Drain
 //
 // The number, the age and the bytes of a subject's events are bounded, and so are the bytes of all subjects together:
 // beyond them, the hub forgets the subjects without a recent event. Publish never waits: a subscriber whose queue
@@ -12,7 +12,6 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -173,23 +172,10 @@ func (h *Hub) forgetLocked(s *subject) {
 	}
 }
 
-// Subscribe attaches a subscriber with a queue of limit entries and returns it together with what the ring holds, oldest
-// first: no entry is missing between the two and none is in both. The caller must call Close.
-func (h *Hub) Subscribe(name string, limit int) (*Sub, []*Entry) {
-	wake := make(chan struct{}, 1)
-	sub, ring := h.SubscribeTo(name, NewQueue(limit, math.MaxInt, func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}), nil)
-	sub.wake = wake
-	return sub, ring
-}
-
-// SubscribeTo is Subscribe for a queue that several subscriptions share. The queue's owner finds its own word for the
-// subscription in Sub.Owner.
-func (h *Hub) SubscribeTo(name string, q *Queue, owner any) (*Sub, []*Entry) {
+// Subscribe attaches a queue to a subject and returns the subscription together with what the ring holds, oldest first: no
+// entry is missing between the two and none is in both. Several subscriptions may share a queue, whose owner finds its own
+// word for each in Sub.Owner. The caller must call Close.
+func (h *Hub) Subscribe(name string, q *Queue, owner any) (*Sub, []*Entry) {
 	sub := &Sub{Owner: owner, hub: h, queue: q}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,9 +1,11 @@
 package hub_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,51 @@ import (
 
 func entry(i int) *hub.Entry {
 	return &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: i}, ID: fmt.Sprint(i), Type: "t", Payload: []byte(`{}`)}
+}
+
+// A reader is a subscription with a queue for it alone.
+type reader struct {
+	*hub.Sub
+	queue *hub.Queue
+	some  chan struct{}
+	rest  error // why nothing comes any more
+}
+
+func read(h *hub.Hub, subject string, limit int) (*reader, []*hub.Entry) {
+	r := &reader{some: make(chan struct{}, 1)}
+	r.queue = hub.NewQueue(limit, math.MaxInt, func() {
+		select {
+		case r.some <- struct{}{}:
+		default:
+		}
+	})
+	var ring []*hub.Entry
+	r.Sub, ring = h.Subscribe(subject, r.queue, r)
+	return r, ring
+}
+
+// next returns what waits, or waits for something.
+func (r *reader) next(ctx context.Context) (entries []*hub.Entry, err error) {
+	for r.rest == nil {
+		overflow := r.queue.Drain(func(d hub.Delivery) {
+			if d.Entry == nil {
+				r.rest = d.Sub.Err()
+			} else {
+				entries = append(entries, d.Entry)
+			}
+		})
+		if r.rest = cmp.Or(r.rest, overflow); len(entries) > 0 {
+			return entries, nil
+		}
+		if r.rest == nil {
+			select {
+			case <-r.some:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+	return nil, r.rest
 }
 
 func TestReplayAndLiveHaveNeitherGapNorDouble(t *testing.T) {
@@ -27,10 +74,10 @@ func TestReplayAndLiveHaveNeitherGapNorDouble(t *testing.T) {
 	})
 	for range 8 {
 		wg.Go(func() {
-			sub, got := h.Subscribe("s", total)
+			sub, got := read(h, "s", total)
 			defer sub.Close()
 			for len(got) < total {
-				more, err := sub.Next(t.Context())
+				more, err := sub.next(t.Context())
 				if err != nil {
 					t.Errorf("Next: %v", err)
 					return
@@ -53,7 +100,7 @@ func TestBounds(t *testing.T) {
 	for i := range 10 {
 		h.Publish("a", entry(i+1))
 	}
-	_, got := h.Subscribe("a", 1)
+	_, got := read(h, "a", 1)
 	if len(got) != 3 || got[0].Pos.Seq != 8 {
 		t.Errorf("ring of 3 holds %d entries from %d, want 3 from 8", len(got), got[0].Pos.Seq)
 	}
@@ -67,15 +114,15 @@ func TestBounds(t *testing.T) {
 
 func TestSlowSubscriberIsCutOffAlone(t *testing.T) {
 	h := hub.New(hub.Options{})
-	slow, _ := h.Subscribe("s", 2)
-	good, _ := h.Subscribe("s", 10)
+	slow, _ := read(h, "s", 2)
+	good, _ := read(h, "s", 10)
 	for i := range 5 {
 		h.Publish("s", entry(i+1))
 	}
-	if _, err := slow.Next(t.Context()); !errors.Is(err, hub.ErrOverflow) {
+	if _, err := slow.next(t.Context()); !errors.Is(err, hub.ErrOverflow) {
 		t.Errorf("Next of the slow one = %v, want ErrOverflow", err)
 	}
-	if got, err := good.Next(t.Context()); err != nil || len(got) != 5 {
+	if got, err := good.next(t.Context()); err != nil || len(got) != 5 {
 		t.Errorf("Next of the good one = %d entries, %v; want 5", len(got), err)
 	}
 	slow.Close()
@@ -98,12 +145,12 @@ func TestExpiryAndClose(t *testing.T) {
 		if st := h.Stats(); st.Events != 1 {
 			t.Errorf("Stats after 75 s = %+v, want the second entry only", st)
 		}
-		sub, _ := h.Subscribe("other", 1)
+		sub, _ := read(h, "other", 1)
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run = %v", err)
 		}
-		if _, err := sub.Next(t.Context()); !errors.Is(err, hub.ErrClosed) {
+		if _, err := sub.next(t.Context()); !errors.Is(err, hub.ErrClosed) {
 			t.Errorf("Next after the end = %v, want ErrClosed", err)
 		}
 	})
@@ -111,16 +158,16 @@ func TestExpiryAndClose(t *testing.T) {
 
 func TestDropForgets(t *testing.T) {
 	h := hub.New(hub.Options{})
-	sub, _ := h.Subscribe("s", 1)
+	sub, _ := read(h, "s", 1)
 	h.Publish("s", entry(1))
 	h.Drop("s")
-	if _, got := h.Subscribe("s", 1); len(got) != 0 {
+	if _, got := read(h, "s", 1); len(got) != 0 {
 		t.Errorf("a dropped subject still holds %d entries", len(got))
 	}
-	if got, _ := sub.Next(t.Context()); len(got) != 1 {
+	if got, _ := sub.next(t.Context()); len(got) != 1 {
 		t.Errorf("Next = %d entries, want the one delivered before", len(got))
 	}
-	if _, err := sub.Next(t.Context()); !errors.Is(err, hub.ErrErased) {
+	if _, err := sub.next(t.Context()); !errors.Is(err, hub.ErrErased) {
 		t.Errorf("Next of a dropped subject = %v, want ErrErased", err)
 	}
 	sub.Close()
@@ -133,10 +180,10 @@ func BenchmarkPublish(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
 			for range n {
-				sub, _ := h.Subscribe("s", 1<<30)
+				sub, _ := read(h, "s", 1<<30)
 				wg.Go(func() {
 					for {
-						if _, err := sub.Next(ctx); err != nil {
+						if _, err := sub.next(ctx); err != nil {
 							return
 						}
 					}

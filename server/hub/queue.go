@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"context"
 	"errors"
 	"sync"
 )
@@ -117,51 +116,17 @@ func (q *Queue) Drain(take func(Delivery)) error {
 
 // Sub is a subscription.
 type Sub struct {
-	Owner any // from SubscribeTo
+	Owner any // from Subscribe
 
 	hub     *Hub
 	subject *subject
 	at      int // its place in the subject's subs; guarded by the subject's lock
 	queue   *Queue
 	err     error // why it gets no more; guarded by the queue's lock until that is delivered
-
-	// For Next only.
-	wake <-chan struct{} // holds a token while something may wait
-	rest error           // why nothing comes any more
 }
 
 // Err returns why the subscription gets no more, ErrClosed or ErrErased, once a delivery without an entry has come for it.
 func (s *Sub) Err() error { return s.err }
-
-// Next returns all entries that wait, at least one, or blocks until there are some. After the last entry the error
-// is ErrOverflow, ErrClosed, ErrErased or the cause of ctx. It is for subscriptions from Subscribe; one goroutine at a time
-// may call it.
-func (s *Sub) Next(ctx context.Context) (entries []*Entry, err error) {
-	for s.rest == nil {
-		overflow := s.queue.Drain(func(d Delivery) {
-			if d.Entry == nil {
-				s.rest = s.err
-			} else {
-				entries = append(entries, d.Entry)
-			}
-		})
-		if overflow != nil {
-			s.rest = overflow
-		}
-		if len(entries) > 0 {
-			return entries, nil
-		}
-		if s.rest != nil {
-			break
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	return nil, s.rest
-}
 
 // Close detaches the subscriber. What waits for it already stays in the queue.
 func (s *Sub) Close() {

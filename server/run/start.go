@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"time"
 
 	"agentd/server/event"
@@ -219,8 +220,16 @@ func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *journal.R
 	if err != nil {
 		return failed(err)
 	}
-	sub, _ := e.opts.Hub.Subscribe(event.OfAgentRun(row.Owner, runID).String(), 1<<20)
+	some := make(chan struct{}, 1)
+	events := hub.NewQueue(1<<20, math.MaxInt, func() {
+		select {
+		case some <- struct{}{}:
+		default:
+		}
+	})
+	sub, _ := e.opts.Hub.Subscribe(event.OfAgentRun(row.Owner, runID).String(), events, nil)
 	defer sub.Close()
+	var lost error // why no more events come
 	for {
 		row, rec, err := e.Read(ctx, runID)
 		if err != nil {
@@ -229,19 +238,23 @@ func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *journal.R
 		if journal.Lifecycle(row.Status) != "" {
 			return row, rec, journal.EndOf(row, rec, now()), nil
 		}
-		for ended := false; !ended; {
-			batch, err := sub.Next(ctx)
-			switch {
-			case errors.Is(err, hub.ErrErased):
-				ended = true
-			case errors.Is(err, hub.ErrClosed):
-				return failed(fault.New(fault.ServerDraining, "The server stops. The run continues when it is back.").With("runId", runID))
-			case err != nil:
+		for ended := lost != nil; !ended; {
+			select {
+			case <-some:
+			case <-ctx.Done():
+				return failed(context.Cause(ctx))
+			}
+			if err := events.Drain(func(d hub.Delivery) {
+				if d.Entry == nil {
+					lost = d.Sub.Err()
+				}
+				ended = ended || d.Entry == nil || d.Entry.Lifecycle != ""
+			}); err != nil {
 				return failed(err)
 			}
-			for _, entry := range batch {
-				ended = ended || entry.Lifecycle != ""
-			}
+		}
+		if errors.Is(lost, hub.ErrClosed) {
+			return failed(fault.New(fault.ServerDraining, "The server stops. The run continues when it is back.").With("runId", runID))
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (f *follower) begin(ctx context.Context, h *hub.Hub, q *hub.Queue, cursor s
 		}
 		f.pos, f.unknown = pos, !ok
 	}
-	f.sub, f.ring = h.SubscribeTo(f.feed.Subject, q, f)
+	f.sub, f.ring = h.Subscribe(f.feed.Subject, q, f)
 	defer func() {
 		if err != nil {
 			f.sub.Close()
