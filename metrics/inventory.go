@@ -7,37 +7,19 @@ import "time"
 type Inventory struct {
 	*Registry
 
-	RunsTotal          *Counters
-	RunDuration        *Summary
-	WALSize            *Gauge
-	IdempotencyHits    *Gauge
-	ReplayBufferEvents *Gauge
-	InflightRuns       *Gauge
-	Uptime             *Gauge
-	BuildInfo          *Gauges
-	ToolCalls          *Counters
-	ProviderTokens     *Counters
-	ProviderCost       *Counters
-	RedactionDrops     *Counter
-	Connections        *Gauge
-	HTTPConnections    *Gauge
-	Programs           *Gauge
-	ProgramsWaiting    *Gauge
-	HTTPRefused        *Counter
-	HTTPRequests       *Counters
-	HTTPDuration       *Summary
-
-	AuditEntries       *Counter
-	AuditFailures      *Counter
-	AuditDuration      *Summary
-	AuditWritable      *Gauge
-	AuditWhole         *Gauge
-	AuditChain         *Gauge
-	AuditCheckpoint    *Gauge
-	AuditCheckpointAge *Gauge
-	AuditUncovered     *Gauge
-	AuditDenials       *Counters
-	AuditVerifications *Counters
+	RunsTotal, ToolCalls, ProviderTokens, ProviderCost     *Counters
+	RedactionDrops, HTTPRefused                            *Counter
+	BuildInfo                                              *Gauges
+	WALSize, IdempotencyHits, ReplayBufferEvents           *Gauge
+	InflightRuns, Uptime, Connections                      *Gauge
+	HTTPConnections, Programs, ProgramsWaiting             *Gauge
+	HTTPRequests                                           *Counters
+	RunDuration, HTTPDuration                              *Summary
+	AuditEntries, AuditFailures                            *Counter
+	AuditDenials, AuditVerifications                       *Counters
+	AuditDuration                                          *Summary
+	AuditWritable, AuditWhole, AuditChain, AuditCheckpoint *Gauge
+	AuditCheckpointAge, AuditUncovered                     *Gauge
 }
 
 // New declares the families of a server of the given version that starts now. A family is declared only when this

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,17 +33,12 @@ type Vec[M metric] struct {
 	order  []int // indices of labels, sorted by name
 	fresh  func() M
 
-	mu     sync.RWMutex         // guards series; a series is never removed, so With may hand it out
-	series map[string]series[M] // by the label values, see appendKey
-}
-
-type series[M metric] struct {
-	labels string // rendered
-	metric M
+	mu     sync.RWMutex // guards series; a series is never removed, so With may hand it out
+	series map[string]M // by what stands between the braces: no two lists of values have the same there
 }
 
 func newVec[M metric](name string, labels []string, fresh func() M) *Vec[M] {
-	v := &Vec[M]{name: name, labels: slices.Clone(labels), fresh: fresh, series: map[string]series[M]{}}
+	v := &Vec[M]{name: name, labels: slices.Clone(labels), fresh: fresh, series: map[string]M{}}
 	for i := range labels {
 		v.order = append(v.order, i)
 	}
@@ -60,62 +54,44 @@ func (v *Vec[M]) With(values ...string) M {
 		panic(fmt.Sprintf("metrics: %s has %d labels, got %d values", v.name, len(v.labels), len(values)))
 	}
 	var space [256]byte
-	key := appendKey(space[:0], values)
+	key := v.appendLabels(space[:0], values)
 	v.mu.RLock()
-	s, ok := v.series[string(key)]
+	m, ok := v.series[string(key)]
 	v.mu.RUnlock()
 	if ok {
-		return s.metric
+		return m
 	}
-	return v.add(key, values)
-}
-
-func (v *Vec[M]) add(key []byte, values []string) M {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if s, ok := v.series[string(key)]; ok {
-		return s.metric
+	if m, ok = v.series[string(key)]; !ok && len(v.series) >= MaxSeries {
+		key = v.appendLabels(nil, slices.Repeat([]string{"other"}, len(v.labels)))
+		m, ok = v.series[string(key)]
 	}
-	if len(v.series) >= MaxSeries {
-		values = slices.Repeat([]string{"other"}, len(v.labels))
-		key = appendKey(nil, values)
-		if s, ok := v.series[string(key)]; ok {
-			return s.metric
-		}
+	if !ok {
+		m = v.fresh()
+		v.series[string(key)] = m
 	}
-	var b strings.Builder
-	for n, i := range v.order {
-		if n > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(v.labels[i])
-		b.WriteString(`="`)
-		b.WriteString(labelEscaper.Replace(clean(values[i])))
-		b.WriteByte('"')
-	}
-	s := series[M]{b.String(), v.fresh()}
-	v.series[string(key)] = s
-	return s.metric
+	return m
 }
 
-func (v *Vec[M]) samples(b []byte) []byte {
-	v.mu.RLock()
-	all := slices.Collect(maps.Values(v.series))
-	v.mu.RUnlock()
-	slices.SortFunc(all, func(a, b series[M]) int { return strings.Compare(a.labels, b.labels) })
-	for _, s := range all {
-		b = s.metric.appendTo(b, v.name, s.labels)
+// appendLabels appends what stands between the braces.
+func (v *Vec[M]) appendLabels(b []byte, values []string) []byte {
+	for n, i := range v.order {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, v.labels[i]...), `="`...)
+		b = append(append(b, labelEscaper.Replace(clean(values[i]))...), '"')
 	}
 	return b
 }
 
-// appendKey appends the values as they will be printed, each after its length, so that no two lists of values share
-// a key and no two series print alike.
-func appendKey(b []byte, values []string) []byte {
-	for _, s := range values {
-		s = clean(s)
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+func (v *Vec[M]) samples(b []byte) []byte {
+	v.mu.RLock()
+	all := maps.Clone(v.series) // a gauge may be sampled by code that needs another series
+	v.mu.RUnlock()
+	for _, labels := range slices.Sorted(maps.Keys(all)) {
+		b = all[labels].appendTo(b, v.name, labels)
 	}
 	return b
 }
