@@ -143,7 +143,7 @@ func (b *batch) End(err error) {
 	default:
 		return
 	}
-	l.meter.appended(n, b.begun, err)
+	l.appended(n, b.begun, err)
 	clear(b.pending)
 	b.pending, b.rows = b.pending[:0], nil
 }

@@ -283,7 +283,7 @@ func (l *Log) cover(ctx context.Context, tree edge, accepted *Acceptance) error 
 	if err := l.heads.write(c); err != nil {
 		return err
 	}
-	l.meter.uncovered.Store(now.UnixMilli()) // what comes from now on
+	l.uncovered.Store(now.UnixMilli()) // what comes from now on
 	return l.file.Update(ctx, func(tx *store.Tx) error {
 		values := map[string][]byte{valueEdge: tree.bytes(), valueHead: c.line()}
 		if accepted != nil {

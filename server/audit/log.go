@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentd/metrics"
@@ -59,7 +60,8 @@ type Log struct {
 	due     chan struct{} // has Run write a checkpoint: enough entries came since the last one
 	denials notices
 	grants  notices
-	meter   meter
+
+	uncovered atomic.Int64 // when the first entry came that no checkpoint covers, in milliseconds; of no meaning while all are covered
 }
 
 // Head is the Merkle tree over all entries at one moment. Size is also the last sequence number.
@@ -93,8 +95,8 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		return nil, fault.New(fault.EncryptionRequired, "The audit chain is always encrypted, and its passphrase is empty.")
 	}
 	l := &Log{opts: o, log: o.Logger, due: make(chan struct{}, 1), walking: make(chan struct{}, 1),
-		denials: notices{most: maxDenials}, grants: notices{most: maxGrants, lasts: grantWindow}}
-	l.batch.log, l.meter.log, l.meter.in = l, l, o.Metrics
+		denials: notices{most: maxDenials}, grants: notices{most: maxGrants, window: grantWindow}}
+	l.batch.log = l
 	var err error
 	l.file, err = store.OpenAudit(ctx, store.Options{Path: o.Path, Durability: o.Durability, Holder: o.Holder, Logger: o.Logger, ReadOnly: o.ReadOnly, Beside: o.Beside}, &l.batch)
 	if err != nil {
@@ -106,7 +108,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		}
 		return nil, errors.Join(err, l.file.Close())
 	}
-	l.meter.init(l)
+	l.measure()
 	return l, nil
 }
 

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -12,7 +11,7 @@ const (
 	denialWindow = time.Minute // denied authentications of one kind within it have two entries: the first, and the others counted
 	maxDenials   = 100         // kinds within it that have entries, so that a flood makes a few entries a minute; others share one
 
-	grantWindow = time.Hour // only the first authentication of an actor from an address within it has an entry
+	grantWindow = time.Hour // within it, only the first authentication of an actor from an address has an entry
 	maxGrants   = 1000      // pairs of actor and address that have entries; others share one
 )
 
@@ -28,12 +27,13 @@ type tally struct {
 	first, last time.Time
 }
 
-// notices finds the first event of each kind. When there are too many kinds, others share one.
+// notices finds the first event of each kind within a window. When there are too many kinds, others share one.
 type notices struct {
-	most  int
-	lasts time.Duration // how long a first event counts as one; 0: until take
+	most   int
+	window time.Duration // counts from its first event; 0: it lasts until take
 
-	mu    sync.Mutex // guards kinds
+	mu    sync.Mutex // guards the fields below
+	begun time.Time
 	kinds map[notice]*tally
 }
 
@@ -43,21 +43,14 @@ func (n *notices) first(kind, shared notice) (notice, bool) {
 	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	over := func(_ notice, t *tally) bool { return n.lasts > 0 && now.Sub(t.first) >= n.lasts }
-	t := n.kinds[kind]
-	if t == nil && len(n.kinds) >= n.most {
-		if t = n.kinds[shared]; t == nil || over(shared, t) {
-			maps.DeleteFunc(n.kinds, over)
-		}
-		if len(n.kinds) >= n.most {
-			kind = shared
-		}
-		t = n.kinds[kind]
+	if n.kinds == nil || n.window > 0 && now.Sub(n.begun) >= n.window {
+		n.kinds, n.begun = map[notice]*tally{}, now
 	}
-	if t == nil || over(kind, t) {
-		if n.kinds == nil {
-			n.kinds = map[notice]*tally{}
-		}
+	if n.kinds[kind] == nil && len(n.kinds) >= n.most {
+		kind = shared
+	}
+	t := n.kinds[kind]
+	if t == nil {
 		n.kinds[kind] = &tally{first: now, last: now}
 		return kind, true
 	}
@@ -96,7 +89,11 @@ var nobody = Actor{Kind: ActorSystem, ID: "unauthenticated"}
 // number when that is over.
 func (l *Log) Denied(ctx context.Context, v Denial) error {
 	kind, first := l.denials.first(notice{v.Code, v.From}, notice{of: v.Code})
-	if l.meter.denied(first); !first {
+	entry := "shared"
+	if first {
+		entry = "own"
+	}
+	if l.opts.Metrics.AuditDenials.With(entry).Inc(); !first {
 		return nil
 	}
 	return l.Note(ctx, denied(kind, v.Target, map[string]any{"method": v.Method, "requestId": v.RequestID, "count": 1}))
@@ -137,12 +134,12 @@ const ByTicket = "ticket"
 // Granted records an authentication: that of an actor from a network once an hour, so that it costs a request nothing, and
 // each ticket. The entry is durable before the next that is appended.
 func (l *Log) Granted(ctx context.Context, g Grant) error {
-	kind, first := notice{g.Actor.ID, g.From}, true
+	kind := notice{g.Actor.ID, g.From}
 	if g.By != ByTicket {
-		kind, first = l.grants.first(kind, notice{})
-	}
-	if !first {
-		return nil
+		var first bool
+		if kind, first = l.grants.first(kind, notice{}); !first {
+			return nil
+		}
 	}
 	m := map[string]any{"address": address(kind.from), "by": g.By, "method": g.Method, "requestId": g.RequestID}
 	err := l.Note(ctx, Record{Actor: g.Actor, Action: AuthGranted, Target: g.Target, Decision: Success, Metadata: m})

@@ -187,24 +187,17 @@ func (w *verifier) resume(ctx context.Context, k *known) error {
 			return w.broken(size, BrokenMissing, "", "")
 		}
 	}
-	if k.line != nil && k.head == nil {
-		return w.broken(1, BrokenSignature, "", "")
-	}
-	if k.head != nil {
-		w.must(k.head.Head, false)
-	}
 	if h := w.l.heads; h != nil {
 		if h.damaged {
 			return w.broken(h.size()+1, BrokenSignature, "", "")
 		}
-		if k.head != nil && h.size() < k.head.Head.Size {
-			return w.broken(k.head.Head.Size, BrokenCheckpoints, k.head.Head.RootHash, "")
-		}
 		if c := h.latest.Load(); c != nil {
+			w.listed = c.Head
 			w.must(c.Head, false)
 		}
+		w.ours = true
 	}
-	return w.compare()
+	return w.keep(k)
 }
 
 // covered reports whether the checkpoint file of a chain has something in it.

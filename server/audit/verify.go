@@ -59,7 +59,14 @@ func (v *Verdict) breach() Break {
 // verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
 func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err error) {
 	defer func() {
-		if l.meter.verified(&verdict, err); err == nil {
+		result := "broken"
+		switch {
+		case err != nil:
+			result = "error"
+		case verdict.OK:
+			result = "whole"
+		}
+		if l.opts.Metrics.AuditVerifications.With(result).Inc(); err == nil {
 			err = l.judge(&v, &verdict)
 		}
 	}()
@@ -194,19 +201,24 @@ func (w *verifier) expect(v *Verification, k *known) (err error) {
 	if seen.Size > 0 {
 		w.must(seen, false)
 	}
-	if k.line != nil {
-		if w.kept = k.head; w.kept == nil {
-			c, _ := ParseCheckpoint(k.line)
-			return w.broken(max(c.Head.Size, 1), BrokenSignature, "", c.Signature)
-		}
-		w.must(w.kept.Head, false)
-	}
 	if k.tree != nil {
 		e, ok := parseEdge(k.tree)
 		if !ok {
 			return w.broken(max(w.good, 1), BrokenLog, "", hex.EncodeToString(k.tree))
 		}
 		w.must(e.head(), false)
+	}
+	return w.keep(k)
+}
+
+// keep adds the checkpoint that the chain itself holds, and compares the tree with which the walk begins.
+func (w *verifier) keep(k *known) error {
+	if k.line != nil {
+		if w.kept = k.head; w.kept == nil {
+			c, _ := ParseCheckpoint(k.line)
+			return w.broken(max(c.Head.Size, 1), BrokenSignature, "", c.Signature)
+		}
+		w.must(w.kept.Head, false)
 	}
 	return w.compare()
 }
