@@ -69,16 +69,17 @@ func (a *Audit) Sync() error {
 	if a.db.opts.Durability != "normal" {
 		return nil
 	}
-	for _, path := range []string{a.Path() + "-wal", filepath.Dir(a.Path())} { // SQLite has no POSIX locks on its log: closing it is safe
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return err
-		}
+	err := Sync(a.Path() + "-wal") // SQLite has no POSIX locks on its log: closing it is safe
+	return cmp.Or(err, Sync(filepath.Dir(a.Path())))
+}
+
+// Sync makes durable what a file holds, or which files a folder has.
+func Sync(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
-	return nil
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // auditRows is how many rows one statement adds: the fewer statements, the less each row costs.

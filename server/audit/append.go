@@ -180,7 +180,7 @@ func (b *batch) reload(tx *store.Tx) error {
 	if k.tail != nil {
 		// For entries that are missing, which a verification finds, the tree has leaves to which no checkpoint that was
 		// signed before will ever fit.
-		if err := l.grow(ctx, &next.tree, k.tail.Seq, true); err != nil {
+		if err := l.hashes(ctx, from.size+1, k.tail.Seq, true, func(hash []byte) error { next.tree.add(hash); return nil }); err != nil {
 			return err
 		}
 		next.hash = node(k.tail.Hash)

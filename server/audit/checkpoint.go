@@ -61,47 +61,37 @@ func sign(key ed25519.PrivateKey, head Head, at time.Time, accepted *Acceptance)
 }
 
 // line is the checkpoint as a line of the file.
-func (c *Checkpoint) line() []byte {
-	line, err := signedForm(c)
-	if err != nil {
-		panic(err) // nothing in ours can fail
-	}
-	return append(line, '\n')
-}
+func (c *Checkpoint) line() []byte { return append(signedForm(c), '\n') }
 
-// signedForm is the canonical form of a document without some of its members.
-func signedForm(doc any, without ...string) ([]byte, error) {
+// signedForm is the canonical form of a document without some of its members. A struct of texts and whole numbers always
+// has one, also one that was decoded from what somebody wrote.
+func signedForm(doc any, without ...string) []byte {
 	var members map[string]json.RawMessage
 	text, err := json.Marshal(doc)
 	if err == nil {
 		err = json.Unmarshal(text, &members)
 	}
-	if err != nil {
-		return nil, err
-	}
 	for _, name := range without {
 		delete(members, name)
 	}
-	return form.AppendValue(nil, members)
-}
-
-// signature signs the canonical form of a document of ours without some of its members. It is base64url.
-func signature(key ed25519.PrivateKey, doc any, without ...string) string {
-	text, err := signedForm(doc, without...)
-	if err != nil {
-		panic(err) // nothing in ours can fail
+	if err == nil {
+		text, err = form.AppendValue(nil, members)
 	}
-	return base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, text))
+	if err != nil {
+		panic(err)
+	}
+	return text
 }
 
-// signed reports whether the holder of a key has signed a document. One that somebody wrote may have no canonical form.
+// signature signs a document without some of its members. It is base64url.
+func signature(key ed25519.PrivateKey, doc any, without ...string) string {
+	return base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, signedForm(doc, without...)))
+}
+
+// signed reports whether the holder of a key has signed a document.
 func signed(key ed25519.PublicKey, signature string, doc any, without ...string) bool {
 	sig, err := base64.RawURLEncoding.DecodeString(signature)
-	if err != nil || len(key) != ed25519.PublicKeySize {
-		return false
-	}
-	text, err := signedForm(doc, without...)
-	return err == nil && ed25519.Verify(key, text, sig)
+	return err == nil && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signedForm(doc, without...), sig)
 }
 
 func writerID(public ed25519.PublicKey) string {
@@ -184,7 +174,7 @@ func openHeads(o Checkpoints, key ed25519.PublicKey) (*heads, error) {
 		return nil, unusable("its checkpoints: %v", err)
 	}
 	h := &heads{file: f, entries: o.Entries}
-	if err := errors.Join(h.load(key), syncFolder(folder)); err != nil {
+	if err := errors.Join(h.load(key), store.Sync(folder)); err != nil {
 		return nil, errors.Join(unusable("its checkpoints: %v", err), f.Close())
 	}
 	return h, nil
@@ -235,15 +225,6 @@ func (h *heads) size() int64 {
 		return c.Head.Size
 	}
 	return 0
-}
-
-// syncFolder makes durable which files a folder has.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 func (h *heads) write(c *Checkpoint) error {

@@ -86,11 +86,6 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		}
 	}
 	guest := o.ReadOnly || o.Beside
-	if !guest {
-		if err := orphaned(o); err != nil {
-			return nil, err
-		}
-	}
 	if len(o.Passphrase) == 0 && !o.ReadOnly {
 		return nil, fault.New(fault.EncryptionRequired, "The audit chain is always encrypted, and its passphrase is empty.")
 	}
@@ -160,8 +155,10 @@ func (l *Log) found(tx *store.Tx) error {
 		return err
 	case s.Tail != nil:
 		return unusable("it has entries, but not what they were sealed with")
-	case covered(l.opts):
-		return unusable("it is empty, but its checkpoints exist: %s", l.opts.Checkpoints.Path)
+	}
+	if info, err := os.Stat(l.opts.Checkpoints.Path); l.opts.Checkpoints.Path != "" && err == nil && info.Size() > 0 {
+		return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints exist: %s.", l.opts.Path, l.opts.Checkpoints.Path).
+			Advise("Restore the chain's file. To begin a new chain, move its checkpoints to another place.")
 	}
 	return found(tx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
 }

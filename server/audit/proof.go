@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"math/bits"
 	"slices"
 
 	"agentd/server/fault"
@@ -19,17 +18,8 @@ type Proof struct {
 	Path     []string `json:"path"` // from the leaf to the root, hex
 }
 
-// Proof makes the proof for an entry in the tree over the first size entries. It reads the hashes of all of these that
-// are not pruned.
-func (l *Log) Proof(ctx context.Context, seq, size int64) (Proof, error) {
-	proofs, err := l.Proofs(ctx, []int64{seq}, size)
-	if err != nil {
-		return Proof{}, err
-	}
-	return proofs[0], nil
-}
-
-// Proofs makes the proofs for several entries, whose sequence numbers ascend, and reads each hash once.
+// Proofs makes the proofs for several entries, whose sequence numbers ascend, in the tree over the first size entries. It
+// reads the hashes of all of these that are not pruned.
 func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, error) {
 	if len(seqs) == 0 {
 		return nil, nil
@@ -46,66 +36,28 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	for i, seq := range seqs {
 		proofs[i] = Proof{Seq: seq, TreeSize: size, Path: []string{}}
 	}
-	g := &grower{l: l, ctx: ctx, pruned: st.edge, gaps: len(k.accepted) > 0}
-	root := g.prove(proofs, 0, size)
-	if g.err != nil {
-		return nil, g.err
+	tree := st.edge.clone()
+	if err := l.hashes(ctx, tree.size+1, size, len(k.accepted) > 0, func(hash []byte) error { tree.grow(hash, proofs); return nil }); err != nil {
+		return nil, err
 	}
+	root := tree.fold(proofs)
 	for i := range proofs {
 		proofs[i].RootHash = hex.EncodeToString(root[:])
 	}
 	return proofs, nil
 }
 
-// grower computes hashes of parts of the tree.
-type grower struct {
-	l      *Log
-	ctx    context.Context
-	pruned edge
-	gaps   bool // entries may be missing, which somebody has accepted
-	err    error
-}
-
-// prove is MTH(D[from:to]) of the RFC. To the paths of the proofs, which are those of leaves there, it adds what
-// PATH(leaf, D[from:to]) has.
-func (g *grower) prove(proofs []Proof, from, to int64) node {
-	switch {
-	case g.err != nil:
-		return node{}
-	case len(proofs) == 0, to-from == 1:
-		return g.hash(from, to)
-	}
-	k := from + int64(1)<<(bits.Len64(uint64(to-from-1))-1)
-	n := 0
-	for n < len(proofs) && proofs[n].Seq <= k {
-		n++
-	}
-	left, right := g.prove(proofs[:n], from, k), g.prove(proofs[n:], k, to)
-	for i := range proofs {
-		sibling := right
-		if i >= n {
-			sibling = left
+// extend adds to the paths of proofs what they need once two parts of the tree are joined: the root of the part that their
+// entry is not in. The left part has the leaves from left to right-1, the other one those from right to end-1.
+func extend(proofs []Proof, left, right, end int64, l, r node) {
+	at, _ := slices.BinarySearchFunc(proofs, left+1, func(p Proof, seq int64) int { return cmp.Compare(p.Seq, seq) })
+	for ; at < len(proofs) && proofs[at].Seq <= end; at++ {
+		sibling := l
+		if proofs[at].Seq <= right {
+			sibling = r
 		}
-		proofs[i].Path = append(proofs[i].Path, hex.EncodeToString(sibling[:]))
+		proofs[at].Path = append(proofs[at].Path, hex.EncodeToString(sibling[:]))
 	}
-	return join(left, right)
-}
-
-// hash is MTH(D[from:to]) of the RFC. What is pruned is in the edge: a part of the tree left of an entry that is not
-// pruned begins where one of its complete trees does.
-func (g *grower) hash(from, to int64) node {
-	var e edge
-	at := int64(0)
-	for _, p := range g.pruned.peaks {
-		size := int64(1) << (63 - bits.LeadingZeros64(uint64(g.pruned.size-at)))
-		if at >= from && at+size <= to {
-			e.peaks = append(e.peaks, p)
-			e.size += size
-		}
-		at += size
-	}
-	g.err = g.l.hashes(g.ctx, from+e.size+1, to, g.gaps, func(hash []byte) error { e.add(hash); return nil })
-	return e.root()
 }
 
 // RootOf is the root that a proof leads to from the hash of its entry; ok is false when the proof is malformed. The

@@ -318,7 +318,7 @@ func TestProofs(t *testing.T) {
 		t.Helper()
 		for size := first; size <= 41; size++ {
 			for seq := first; seq <= size; seq++ {
-				p, err := l.Proof(t.Context(), seq, size)
+				p, err := proof(t, l, seq, size)
 				if err != nil || p.RootHash != roots[size] {
 					t.Fatalf("Proof(%d, %d) = %+v, %v; want the root %s", seq, size, p, err, roots[size])
 				}
@@ -336,7 +336,7 @@ func TestProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(14)
-	if p, err := l.Proof(t.Context(), 5, 41); !fault.Is(err, fault.ConfigInvalid) {
+	if p, err := proof(t, l, 5, 41); !fault.Is(err, fault.ConfigInvalid) {
 		t.Errorf("Proof of a pruned entry = %+v, %v; want config-invalid", p, err)
 	}
 	if _, ok := audit.RootOf(make([]byte, 32), audit.Proof{Seq: 3, TreeSize: 2}); ok {

@@ -40,11 +40,15 @@ type edge struct {
 }
 
 // add adds the leaf of an entry.
-func (e *edge) add(hash []byte) {
-	leaf := leafOf(hash)
-	for n := e.size; n&1 == 1; n >>= 1 {
+func (e *edge) add(hash []byte) { e.grow(hash, nil) }
+
+// grow adds the leaf of an entry, and extends the paths of proofs by the parts of the tree that it joins.
+func (e *edge) grow(hash []byte, proofs []Proof) {
+	leaf, from := leafOf(hash), e.size
+	for width := int64(1); e.size&width != 0; width <<= 1 {
 		last := len(e.peaks) - 1
-		leaf = join(e.peaks[last], leaf)
+		extend(proofs, from-width, from, e.size+1, e.peaks[last], leaf)
+		leaf, from = join(e.peaks[last], leaf), from-width
 		e.peaks = e.peaks[:last]
 	}
 	e.peaks = append(e.peaks, leaf)
@@ -52,13 +56,19 @@ func (e *edge) add(hash []byte) {
 }
 
 // root is the hash of the whole tree.
-func (e *edge) root() node {
+func (e *edge) root() node { return e.fold(nil) }
+
+// fold is root, and extends the paths of proofs up to it.
+func (e *edge) fold(proofs []Proof) node {
 	if e.size == 0 {
 		return sha256.Sum256(nil)
 	}
-	root := e.peaks[len(e.peaks)-1]
-	for i := len(e.peaks) - 2; i >= 0; i-- {
-		root = join(e.peaks[i], root)
+	last := len(e.peaks) - 1
+	root, from := e.peaks[last], e.size&(e.size-1) // the last tree is as wide as the lowest bit of the size
+	for i := last - 1; i >= 0; i-- {
+		left := from & (from - 1)
+		extend(proofs, left, from, e.size, e.peaks[i], root)
+		root, from = join(e.peaks[i], root), left
 	}
 	return root
 }
@@ -128,9 +138,4 @@ func (l *Log) hashes(ctx context.Context, from, to int64, gaps bool, fn func(has
 		return err
 	}
 	return upTo(to + 1)
-}
-
-// grow adds the entries up to a sequence number to a tree.
-func (l *Log) grow(ctx context.Context, e *edge, to int64, gaps bool) error {
-	return l.hashes(ctx, e.size+1, to, gaps, func(hash []byte) error { e.add(hash); return nil })
 }

@@ -5,12 +5,9 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
-	"errors"
-	"os"
 	"slices"
 	"time"
 
-	"agentd/server/fault"
 	"agentd/store"
 )
 
@@ -198,20 +195,4 @@ func (w *verifier) resume(ctx context.Context, k *known) error {
 		w.ours = true
 	}
 	return w.keep(k)
-}
-
-// covered reports whether the checkpoint file of a chain has something in it.
-func covered(o Options) bool {
-	info, err := os.Stat(o.Checkpoints.Path)
-	return o.Checkpoints.Path != "" && err == nil && info.Size() > 0
-}
-
-// orphaned refuses to make a chain beside the checkpoints of one that was moved or emptied.
-func orphaned(o Options) error {
-	info, err := os.Stat(o.Path)
-	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, os.ErrNotExist) || !covered(o) {
-		return nil
-	}
-	return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints exist: %s.", o.Path, o.Checkpoints.Path).
-		Advise("Restore the chain's file. To begin a new chain, move its checkpoints to another place.")
 }

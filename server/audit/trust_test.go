@@ -147,8 +147,8 @@ func TestBrokenChainIsNotCovered(t *testing.T) {
 			if err != nil || !ok || c.Accepted == nil {
 				t.Fatalf("Covering(2) = %+v, %v, %v; want the checkpoint of the acceptance", c, ok, err)
 			}
-			if proof, err := l.Proof(t.Context(), a.Seq, c.Head.Size); err != nil || proof.RootHash != c.Head.RootHash {
-				t.Errorf("Proof(%d) = %+v, %v; want the root %s", a.Seq, proof, err, c.Head.RootHash)
+			if p, err := proof(t, l, a.Seq, c.Head.Size); err != nil || p.RootHash != c.Head.RootHash {
+				t.Errorf("Proof(%d) = %+v, %v; want the root %s", a.Seq, p, err, c.Head.RootHash)
 			}
 			closeLog(t, l)
 
