@@ -1,9 +1,8 @@
 // Package openapi turns a list of operations into an OpenAPI 3.1 document and into Markdown tables.
 //
 // It is pure: the same operations give the same bytes, in the order in which they were declared. Mistakes in a
-// declaration (two operations with one id, a parameter that is not in the path, a tag that nothing is said about, a type
-// that JSON cannot hold) panic,
-// because they are mistakes of the program and every start of it would meet them.
+// declaration (a tag without a description, an error that answers no request, a type that JSON cannot hold) panic,
+// because every start of the program would meet them.
 package openapi
 
 import (
@@ -12,6 +11,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"agentd/server/fault"
 	"agentd/server/shape"
@@ -27,19 +27,18 @@ type Info struct {
 
 // An Operation is one method on one path.
 type Operation struct {
-	Method      string // GET, POST, ...
-	Path        string // "/runs/{runId}"; parameters are whole segments
-	Summary     string // one line
-	Description string
-	Tag         string       // the group it is listed in
-	Public      bool         // needs no token
-	Access      string       // what else it needs, in words or as a scope; empty for a token only
-	Input       reflect.Type // a struct of parameters (tags path and query) and a Body, whose tag content is the type of text; nil: none
-	Body        reflect.Type // of JSON, where Input does not say it
-	Responses   []Response
-	Errors      []*fault.Kind // those that can answer a request; duplicates are listed once
-	Effects     bool          // changes something
-	Keyed       bool          // takes an Idempotency-Key
+	Method    string       // GET, POST, ...
+	Path      string       // "/runs/{runId}"; parameters are whole segments
+	Summary   string       // one line
+	Tag       string       // the group it is listed in
+	Public    bool         // needs no token
+	Access    string       // what else it needs, in words or as a scope; empty for a token only
+	Input     reflect.Type // a struct of parameters (tags path and query) and a Body, whose tag content is the type of text; nil: none
+	Body      reflect.Type // of JSON, where Input does not say it
+	Responses []Response
+	Errors    []*fault.Kind // those that can answer a request; duplicates are listed once
+	Effects   bool          // changes something
+	Keyed     bool          // takes an Idempotency-Key
 }
 
 // A Response is one way in which an operation answers. Several of one status are alternatives.
@@ -58,14 +57,14 @@ const (
 // Document is the OpenAPI 3.1.0 document of the operations: indented JSON that ends with a newline. The caller owns
 // it.
 func Document(info Info, ops []Operation) []byte {
-	d := &document{schemas: shape.NewComponents("Error", json.RawMessage(errorSchema)), ids: map[string]bool{}, about: info.Tags}
+	d := &document{schemas: shape.NewComponents("Error", json.RawMessage(errorSchema)), about: info.Tags}
 	var order []string
 	items := map[string]shape.Object{}
 	for _, op := range ops {
 		if _, ok := items[op.Path]; !ok {
 			order = append(order, op.Path)
 		}
-		items[op.Path] = append(items[op.Path], method(op), d.operation(op))
+		items[op.Path] = append(items[op.Path], strings.ToLower(op.Method), d.operation(op))
 	}
 	for _, t := range info.Components {
 		d.schemas.Of(t)
@@ -114,7 +113,6 @@ const errorSchema = `{"type":"object","required":["error","message"],
 
 type document struct {
 	schemas *shape.Components
-	ids     map[string]bool
 	about   map[string]string
 	tags    []shape.Object
 }

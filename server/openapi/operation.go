@@ -1,25 +1,20 @@
 package openapi
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"agentd/server/fault"
 	"agentd/server/shape"
 )
 
 func (d *document) operation(op Operation) shape.Object {
-	id := operationID(op)
-	if d.ids[id] {
-		panic("openapi: two operations have the id " + id)
-	}
-	d.ids[id] = true
-
-	o := shape.Object{"operationId", id}
+	o := shape.Object{"operationId", operationID(op)}
 	if op.Tag != "" {
 		o = append(o, "tags", []string{op.Tag})
 		if !slices.ContainsFunc(d.tags, func(t shape.Object) bool { return t[1] == op.Tag }) {
@@ -30,12 +25,8 @@ func (d *document) operation(op Operation) shape.Object {
 		}
 	}
 	o = append(o, "summary", op.Summary)
-	text := op.Description
 	if op.Access != "" {
-		text = strings.TrimPrefix(text+"\n\nAccess: "+op.Access, "\n\n")
-	}
-	if text != "" {
-		o = append(o, "description", text)
+		o = append(o, "description", "Access: "+op.Access)
 	}
 	if op.Public {
 		o = append(o, "security", []shape.Object{})
@@ -43,15 +34,18 @@ func (d *document) operation(op Operation) shape.Object {
 	if params := d.params(op); len(params) > 0 {
 		o = append(o, "parameters", params)
 	}
-	body, media := op.Body, ""
-	if field, ok := inputField(op.Input, "Body"); ok && body == nil {
-		body, media = field.Type, field.Tag.Get("content")
+	body := op.Body
+	if op.Input != nil && body == nil {
+		if field, ok := op.Input.FieldByName("Body"); ok {
+			body = field.Type
+			if media := field.Tag.Get("content"); media != "" {
+				text := shape.Object{"schema", shape.Object{"type", "string"}}
+				o = append(o, "requestBody", shape.Object{"required", true, "content", shape.Object{media, text}})
+				body = nil
+			}
+		}
 	}
-	switch {
-	case media != "": // of text
-		text := shape.Object{"schema", shape.Object{"type", "string"}}
-		o = append(o, "requestBody", shape.Object{"required", true, "content", shape.Object{media, text}})
-	case body != nil:
+	if body != nil {
 		o = append(o, "requestBody", shape.Object{
 			"required", shape.Demands(body), "content", shape.Object{jsonType, shape.Object{"schema", d.schemas.Of(body)}},
 		})
@@ -59,15 +53,25 @@ func (d *document) operation(op Operation) shape.Object {
 	return append(o, "responses", d.responses(op))
 }
 
-func inputField(input reflect.Type, name string) (f reflect.StructField, ok bool) {
-	if input != nil {
-		f, ok = input.FieldByName(name)
+// operationID is the method and the words of the path, a parameter as By and its name: GET /runs/{runId}/state is
+// getRunsByRunIdState.
+func operationID(op Operation) string {
+	id := strings.ToLower(op.Method)
+	for segment := range strings.SplitSeq(op.Path, "/") {
+		if strings.HasPrefix(segment, "{") {
+			id += "By"
+		}
+		id += shape.Camel(segment)
 	}
-	return f, ok
+	return id
 }
 
-// params describes the parameters of a path, which may lack a field, and of a query.
+// params describes the parameters of a path, for which the input may lack a field, and of a query.
 func (d *document) params(op Operation) (out []shape.Object) {
+	var fields, queries []*shape.Field
+	if op.Input != nil {
+		fields, queries = shape.Params(op.Input, "path"), shape.Params(op.Input, "query")
+	}
 	add := func(in string, f *shape.Field) {
 		o := shape.Object{"name", f.Name, "in", in, "required", in == "path"}
 		if f.Doc != "" {
@@ -75,23 +79,19 @@ func (d *document) params(op Operation) (out []shape.Object) {
 		}
 		out = append(out, append(o, "schema", d.schemas.Param(f)))
 	}
-	names := pathParams(op.Path)
-	if op.Input != nil {
-		for _, f := range shape.Params(op.Input, "path") {
-			if !slices.Contains(names, f.Name) {
-				panic(fmt.Sprintf("openapi: %s has no parameter %s", op.Path, f.Name))
-			}
-			names = slices.DeleteFunc(names, func(name string) bool { return name == f.Name })
-			add("path", f)
+	for segment := range strings.SplitSeq(op.Path, "/") {
+		name, ok := strings.CutPrefix(segment, "{")
+		if name = strings.TrimSuffix(name, "}"); !ok {
+			continue
+		}
+		if i := slices.IndexFunc(fields, func(f *shape.Field) bool { return f.Name == name }); i >= 0 {
+			add("path", fields[i])
+		} else {
+			out = append(out, shape.Object{"name", name, "in", "path", "required", true, "schema", shape.Object{"type", "string"}})
 		}
 	}
-	for i, name := range names {
-		out = slices.Insert(out, i, shape.Object{"name", name, "in", "path", "required", true, "schema", shape.Object{"type", "string"}})
-	}
-	if op.Input != nil {
-		for _, f := range shape.Params(op.Input, "query") {
-			add("query", f)
-		}
+	for _, f := range queries {
+		add("query", f)
 	}
 	if op.Keyed {
 		out = append(out, shape.Object{"$ref", "#/components/parameters/IdempotencyKey"})
@@ -106,61 +106,48 @@ type answer struct {
 	media map[string][]shape.Object // by media type: alternative schemas
 }
 
-func (a *answer) add(text, contentType string, schema shape.Object) {
-	a.texts = append(a.texts, text)
-	if contentType == "" {
-		return
-	}
-	if !slices.Contains(a.types, contentType) {
-		a.types = append(a.types, contentType)
-	}
-	a.media[contentType] = append(a.media[contentType], schema)
-}
-
 func (d *document) responses(op Operation) shape.Object {
 	answers := map[int]*answer{}
-	at := func(status int) *answer {
-		if answers[status] == nil {
-			answers[status] = &answer{media: map[string][]shape.Object{}}
+	add := func(status int, text, contentType string, schema shape.Object) {
+		a := answers[status]
+		if a == nil {
+			a = &answer{media: map[string][]shape.Object{}}
+			answers[status] = a
 		}
-		return answers[status]
+		a.texts = append(a.texts, text)
+		if contentType != "" && a.media[contentType] == nil {
+			a.types = append(a.types, contentType)
+		}
+		a.media[contentType] = append(a.media[contentType], schema)
 	}
 	for _, r := range op.Responses {
-		text := r.Description
-		if text == "" {
-			text = http.StatusText(r.Status)
-		}
+		text, media, schema := cmp.Or(r.Description, http.StatusText(r.Status)), r.ContentType, shape.Object{"type", "string"}
 		switch {
-		case r.Type == nil:
-			at(r.Status).add(text, r.ContentType, shape.Object{"type", "string"})
-		case r.ContentType == "":
-			at(r.Status).add(text, jsonType, d.schemas.Of(r.Type))
-		case r.ContentType == eventStream:
-			events := shape.Object{"type", "string", "contentMediaType", eventStream, "contentSchema", d.schemas.Of(r.Type)}
-			at(r.Status).add(text, eventStream, events)
-		default:
-			at(r.Status).add(text, r.ContentType, d.schemas.Of(r.Type))
+		case r.Type != nil && r.ContentType == eventStream:
+			schema = append(schema, "contentMediaType", eventStream, "contentSchema", d.schemas.Of(r.Type))
+		case r.Type != nil:
+			media, schema = cmp.Or(media, jsonType), d.schemas.Of(r.Type)
 		}
+		add(r.Status, text, media, schema)
 	}
-	codes := map[int][]string{}
-	texts := map[int][]string{}
+	kinds := map[int][]*fault.Kind{}
 	for _, k := range op.Errors {
 		if k.Status == 0 {
 			panic(fmt.Sprintf("openapi: %s %s: %s cannot answer a request", op.Method, op.Path, k.Code))
 		}
-		if !slices.Contains(codes[k.Status], k.Code) {
-			codes[k.Status] = append(codes[k.Status], k.Code)
-			texts[k.Status] = append(texts[k.Status], "`"+k.Code+"`: "+k.When)
+		if !slices.Contains(kinds[k.Status], k) {
+			kinds[k.Status] = append(kinds[k.Status], k)
 		}
 	}
-	for status, list := range codes {
-		at(status).add(strings.Join(texts[status], "\n\n"), jsonType, shape.Object{"allOf", []shape.Object{
+	for status, list := range kinds {
+		var codes, texts []string
+		for _, k := range list {
+			codes, texts = append(codes, k.Code), append(texts, "`"+k.Code+"`: "+k.When)
+		}
+		add(status, strings.Join(texts, "\n\n"), jsonType, shape.Object{"allOf", []shape.Object{
 			{"$ref", shape.ComponentPath + "Error"},
-			{"properties", shape.Object{"error", shape.Object{"enum", list}}},
+			{"properties", shape.Object{"error", shape.Object{"enum", codes}}},
 		}})
-	}
-	if len(answers) == 0 {
-		panic(fmt.Sprintf("openapi: %s %s has no response", op.Method, op.Path))
 	}
 
 	out := shape.Object{}

@@ -25,6 +25,17 @@ func TestDocument(t *testing.T) {
 		t.Error("Document() gives other bytes the second time")
 	}
 	golden.Check(t, "testdata/openapi.json", got)
+	ids := map[string]bool{}
+	for line := range strings.Lines(got) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), `"operationId": `); ok && ids[id] {
+			t.Errorf("two operations have the id %s", id)
+		} else if ok {
+			ids[id] = true
+		}
+	}
+	if len(ids) != len(api.Routes) {
+		t.Errorf("%d operations have %d ids", len(api.Routes), len(ids))
+	}
 }
 
 // Every time that an answer tells as a number, it tells as text, too.
