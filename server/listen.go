@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -112,7 +114,7 @@ func listenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 	return l, nil
 }
 
-// keyPair is a certificate in files, which are read again when one of them has changed.
+// keyPair is a certificate in files, which are read again while the server runs.
 type keyPair struct {
 	cert, key string
 	log       *slog.Logger
@@ -120,16 +122,15 @@ type keyPair struct {
 
 	mu      sync.Mutex // guards the fields below
 	checked time.Time
-	stamp   [2]time.Time // when the files that were loaded were changed
-	logged  [2]time.Time // and those that could not be, which is logged once
+	broken  bool // the files could not be read the last time; logged
 	loaded  *tls.Certificate
 }
 
-// recheck is how long a certificate is used before its files are looked at.
+// recheck is how long a certificate is used before its files are read again.
 const recheck = time.Second
 
-// current is the certificate to use. A change that cannot be read is logged, and the certificate before stays in use until
-// it can: what was in the way may be the mode of a file, which does not change its time.
+// current is the certificate to use. Files that cannot be read are logged once, and the certificate before stays in use
+// until they can.
 func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,28 +138,19 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return k.loaded, nil
 	}
 	k.checked = time.Now()
-	var stamp [2]time.Time
-	for i, path := range []string{k.cert, k.key} {
-		if info, err := os.Stat(path); err == nil {
-			stamp[i] = info.ModTime()
-		}
-	}
-	if k.loaded != nil && stamp == k.stamp {
-		return k.loaded, nil
-	}
 	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
 	switch {
-	case err == nil:
-		if k.loaded != nil {
-			k.log.Info("certificate reloaded", "file", k.cert)
-			k.changed(&pair)
-		}
-		k.loaded, k.stamp = &pair, stamp
-	case k.loaded == nil:
+	case err != nil && k.loaded == nil:
 		return nil, err
-	case k.logged != stamp:
-		k.logged = stamp
+	case err != nil && !k.broken:
 		k.log.Error("certificate cannot be read; the previous one remains in use", "file", k.cert, "error", err)
+	case err == nil && k.loaded == nil:
+		k.loaded = &pair
+	case err == nil && !slices.EqualFunc(pair.Certificate, k.loaded.Certificate, bytes.Equal):
+		k.log.Info("certificate reloaded", "file", k.cert)
+		k.changed(&pair)
+		k.loaded = &pair
 	}
+	k.broken = err != nil
 	return k.loaded, nil
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -293,4 +294,15 @@ func (s *Server) unwind(p *parts) error {
 		errs = append(errs, p.db.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// NewLogger makes the log that observability.logger asks for: json, pretty or silent.
+func NewLogger(form string, w io.Writer) *slog.Logger {
+	switch form {
+	case "silent":
+		return slog.New(slog.DiscardHandler)
+	case "pretty":
+		return slog.New(slog.NewTextHandler(w, nil))
+	}
+	return slog.New(slog.NewJSONHandler(w, nil))
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -94,7 +95,6 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
-	cors, csrf := cfg.Server.CORS, cfg.Server.CSRF
 	var limiter, perToken *gate.Limiter
 	if rate := cfg.Server.RateLimit; rate.Enabled {
 		limiter = gate.NewLimiter(rate.Window.Duration(), rate.PerIPRequests)
@@ -105,9 +105,7 @@ func (s *Server) open(ctx context.Context) error {
 	tickets := auth.NewTickets(cfg.Server.WS.TicketTTL.Duration())
 	p.gate = gate.New(gate.Options{BasePath: cfg.Server.BasePath, TrustProxy: cfg.Server.TrustProxy, Verifier: p.verifier, Tickets: tickets, Metrics: p.metrics, Logger: s.log,
 		Limiter: limiter, PerToken: perToken, Audit: gate.Audit{Log: p.audit, Trailing: cfg.Audit.Wait == "writes"},
-		CORS: gate.CORS{AllowOrigins: cors.AllowOrigins, AllowCredentials: cors.AllowCredentials, AllowMethods: cors.AllowMethods,
-			AllowHeaders: cors.AllowHeaders, MaxAgeSeconds: cors.MaxAgeSeconds},
-		CSRF:    gate.CSRF{Enabled: csrf.Enabled, CookieName: csrf.CookieName, HeaderName: csrf.HeaderName, SafeMethods: csrf.SafeMethods},
+		CORS: gate.CORS(cfg.Server.CORS), CSRF: gate.CSRF(cfg.Server.CSRF),
 		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
 	rollup := s.health(p, kept)
 	p.closers = append(p.closers, rollup.Wait)
@@ -150,7 +148,7 @@ func (s *Server) open(ctx context.Context) error {
 	api.Add(system)
 	api.Mount(p.gate)
 	p.http = &http.Server{Handler: p.connections.handler(p.gate), ConnState: p.connections.state, ConnContext: p.connections.context,
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: errorLog(s.log)}
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	return nil
 }
 

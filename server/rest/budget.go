@@ -42,8 +42,6 @@ type share struct {
 	granted chan struct{} // closed when it is granted
 }
 
-func newBudget(size int64) *budget { return &budget{left: size} }
-
 // take waits for a share, which is no larger than the whole budget. A share of nil takes nothing and may be given back.
 func (b *budget) take(ctx context.Context, size int64) (*share, error) {
 	s := &share{of: b, size: size, granted: make(chan struct{})}
@@ -51,23 +49,20 @@ func (b *budget) take(ctx context.Context, size int64) (*share, error) {
 	b.queue = append(b.queue, s)
 	b.serveLocked()
 	b.mu.Unlock()
-	patience := time.NewTimer(bodyPatience)
-	defer patience.Stop()
-	var err error
+	ctx, cancel := context.WithTimeoutCause(ctx, bodyPatience,
+		fault.New(fault.Overloaded, "The requests in progress use all memory for bodies.").After(time.Second))
+	defer cancel()
 	select {
 	case <-s.granted:
 		return s, nil
-	case <-patience.C:
-		err = fault.New(fault.Overloaded, "The requests in progress use all memory for bodies.").After(time.Second)
 	case <-ctx.Done():
-		err = context.Cause(ctx)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i := slices.Index(b.queue, s); i >= 0 {
 		b.queue = slices.Delete(b.queue, i, i+1)
 		b.serveLocked() // those behind it may need less
-		return nil, err
+		return nil, context.Cause(ctx)
 	}
 	return s, nil // it came at the last moment
 }
@@ -95,15 +90,11 @@ func (s *share) back() {
 
 // bodies are the budgets of all requests of a server. Bodies that are read and those that are worked on have different
 // ones, so a request that has read its body never waits for one that still reads.
-type bodies struct {
-	small, large struct{ reading, working *budget }
-}
+type bodies struct{ reading, working, largeReading, largeWorking budget }
 
 func newBodies() *bodies {
-	b := &bodies{}
-	b.small.reading, b.small.working = newBudget(smallReading), newBudget(smallWorking)
-	b.large.reading, b.large.working = newBudget(largeReading), newBudget(largeWorking)
-	return b
+	return &bodies{reading: budget{left: smallReading}, working: budget{left: smallWorking},
+		largeReading: budget{left: largeReading}, largeWorking: budget{left: largeWorking}}
 }
 
 // A weight is what one request's body takes.
@@ -118,9 +109,9 @@ func (w *weight) read(ctx context.Context, size int64) (err error) {
 	switch {
 	case size <= freeBody:
 	case size <= smallBody:
-		w.reading, err = w.all.small.reading.take(ctx, size)
+		w.reading, err = w.all.reading.take(ctx, size)
 	default:
-		w.reading, err = w.all.large.reading.take(ctx, min(size, largeReading))
+		w.reading, err = w.all.largeReading.take(ctx, min(size, largeReading))
 	}
 	return err
 }
@@ -128,14 +119,16 @@ func (w *weight) read(ctx context.Context, size int64) (err error) {
 // work waits for what a body of so many bytes may take in memory beside its text. A sole one is worked on while no other
 // large one is.
 func (w *weight) work(ctx context.Context, size int64, sole bool) (err error) {
+	need := min(size*decodedSize, largeWorking)
+	if sole {
+		need = largeWorking
+	}
 	switch {
 	case size <= freeBody:
 	case size <= smallBody:
-		w.working, err = w.all.small.working.take(ctx, size*decodedSize)
-	case sole:
-		w.working, err = w.all.large.working.take(ctx, largeWorking)
+		w.working, err = w.all.working.take(ctx, size*decodedSize)
 	default:
-		w.working, err = w.all.large.working.take(ctx, min(size*decodedSize, largeWorking))
+		w.working, err = w.all.largeWorking.take(ctx, need)
 	}
 	return err
 }

@@ -21,7 +21,7 @@ func free(b *budget) int64 {
 // What bodies take together is bounded; who waits is served in order, or refused after a while.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(10)
+		b := &budget{left: 10}
 		first, err := b.take(t.Context(), 8)
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func TestBodiesAtOnce(t *testing.T) {
 			}
 			return err
 		}
-		held, err := all.large.reading.take(t.Context(), largeReading)
+		held, err := all.largeReading.take(t.Context(), largeReading)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestBodiesAtOnce(t *testing.T) {
 		if err := read(strings.NewReader(strings.Repeat("x", 5<<20)), -1); !fault.Is(err, fault.BodyTooLarge) {
 			t.Errorf("a body that is too large: %v, want body-too-large", err)
 		}
-		if free(all.large.reading) != largeReading || free(all.large.working) != largeWorking || free(all.small.reading) != smallReading || free(all.small.working) != smallWorking {
+		if free(&all.largeReading) != largeReading || free(&all.largeWorking) != largeWorking || free(&all.reading) != smallReading || free(&all.working) != smallWorking {
 			t.Error("not everything was given back")
 		}
 		// A run that was started counts for a while, whoever waits for it.
@@ -120,12 +120,12 @@ func TestBodiesAtOnce(t *testing.T) {
 		}
 		wt.started(true)
 		wt.done()
-		if free(all.large.working) == largeWorking {
+		if free(&all.largeWorking) == largeWorking {
 			t.Error("a run that was started counts for nothing")
 		}
 		time.Sleep(startedTime)
 		synctest.Wait()
-		if free(all.large.working) != largeWorking {
+		if free(&all.largeWorking) != largeWorking {
 			t.Error("a run that was started counts for ever")
 		}
 	})

@@ -14,9 +14,8 @@ import (
 	"agentd/server/stream"
 )
 
-// sse is a row whose answer is the events of a feed. A browser's EventSource can set no header: the query takes what
-// otherwise stands in headers.
-func sse[In any](streams *stream.Service, row Route, cursor func(In) string, feed func(context.Context, Call, In) (stream.Feed, error)) Route {
+// sse is a row whose answer is the events of a feed.
+func sse[In interface{ after() string }](streams *stream.Service, row Route, feed func(context.Context, Call, In) (stream.Feed, error)) Route {
 	row.Method = "GET"
 	row.Summary += " The stream resumes after `Last-Event-ID`, also after a restart."
 	row.Answers = append([]openapi.Response{{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "Event frames."}}, row.Answers...)
@@ -25,7 +24,7 @@ func sse[In any](streams *stream.Service, row Route, cursor func(In) string, fee
 		if err != nil {
 			return err
 		}
-		if last := cursor(in); last != "" && r.Header.Get("Last-Event-ID") == "" {
+		if last := in.after(); last != "" && r.Header.Get("Last-Event-ID") == "" {
 			r.Header.Set("Last-Event-ID", last)
 		}
 		return streams.ServeSSE(w, r, c.Principal, f)
@@ -36,32 +35,36 @@ func sse[In any](streams *stream.Service, row Route, cursor func(In) string, fee
 // seenAll is the answer to a client that has seen the end of a run.
 var seenAll = []openapi.Response{{Status: 204, Description: "The run has ended, and `Last-Event-ID` is its last event: no further events follow."}}
 
-type watchRun struct {
-	RunID       string `path:"runId"`
+// resume is what a browser, which can set no header, sends in the query.
+type resume struct {
 	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
 	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which takes precedence."`
+}
+
+func (q resume) after() string { return q.LastEventID }
+
+type watchRun struct {
+	RunID string `path:"runId"`
+	resume
 }
 
 type watchSession struct {
-	ID          string `path:"id"`
-	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which takes precedence."`
+	ID string `path:"id"`
+	resume
 }
 
 type watchSubject struct {
-	Subject     string `query:"subject" doc:"As for a subscription over WebSocket, such as session:ID/events."`
-	Ticket      string `query:"ticket" check:"1.." doc:"A single-use ticket of POST /session/ws-ticket, instead of a token."`
-	LastEventID string `query:"lastEventId" check:"1.." doc:"As the header Last-Event-ID, which takes precedence."`
+	Subject string `query:"subject" doc:"As for a subscription over WebSocket, such as session:ID/events."`
+	resume
 }
 
 func (a *Runs) eventRoutes() []Route {
 	return []Route{
 		sse(a.Streams, Route{Path: "/events", Access: Anyone, Action: audit.Subscribe, Target: "events", Answers: seenAll, Errors: []*fault.Kind{fault.ScopeDenied},
 			Summary: "Stream the events of a subject as Server-Sent Events, to a token that may subscribe to it."},
-			func(in watchSubject) string { return in.LastEventID }, a.watchSubject),
+			a.watchSubject),
 		sse(a.Streams, Route{Path: "/runs/{runId}/events", Access: "agents:read:" + ofOwner, Answers: seenAll,
 			Summary: "Stream a run's events as Server-Sent Events: first all durable ones, then new ones, until a lifecycle frame."},
-			func(in watchRun) string { return in.LastEventID },
 			func(_ context.Context, c Call, in watchRun) (stream.Feed, error) {
 				return a.Feeds.run(event.OfAgentRun(c.Run.Owner, c.Run.ID), event.RunView, c.Run.Number), nil
 			}),
@@ -88,7 +91,6 @@ func (a *Runs) watchSubject(ctx context.Context, c Call, in watchSubject) (strea
 func (a *Sessions) eventRoute() Route {
 	return sse(a.Runs.Streams, Route{Path: a.Events + "/{id}/events", Access: "sessions:read:{id}", Errors: []*fault.Kind{fault.SessionNotFound},
 		Summary: "Stream the events of all runs of a session as Server-Sent Events."},
-		func(in watchSession) string { return in.LastEventID },
 		func(_ context.Context, _ Call, in watchSession) (stream.Feed, error) {
 			if !event.ValidID(in.ID) {
 				return stream.Feed{}, fault.New(fault.SessionNotFound, "No session can have this id.")
