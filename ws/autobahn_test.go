@@ -12,7 +12,7 @@ import (
 )
 
 // autobahnCase is a case of the Autobahn test suite, version 0.8.2, told in our own words: what its fuzzing peer sends to
-// one that echoes, and what must come back. Where the suite would accept less as NON-STRICT, want is what it calls OK, but for section 6.4.
+// one that echoes, and what must come back. Where the suite would accept less as NON-STRICT, want is what it calls OK.
 type autobahnCase struct {
 	id    string
 	steps []step
@@ -279,16 +279,16 @@ func autobahnText() []autobahnCase {
 	add("6.3.1", []step{frames(part{fin | text, surrogate})}, nil, 1007)
 	add("6.3.2", []step{frames(fragments(text, surrogate, 1)...)}, nil, 1007)
 
-	// The connection fails at the end of the message, not at the byte that cannot be right. The suite calls that NON-STRICT.
+	// The connection has to fail before the last step, which would wait as well.
 	const beyond = kosme + "\xf4\x90\x80\x80" + "edited"
-	late := func(id string, steps ...step) {
-		add(id, []step{steps[0], nil, steps[1], nil, steps[2], nil}, []string{"wait", "wait"}, 1007)
+	failFast := func(id string, steps ...step) {
+		add(id, []step{steps[0], nil, steps[1], nil, steps[2], nil}, []string{"wait"}, 1007)
 	}
-	late("6.4.1", frames(part{text, beyond[:11]}), frames(part{cont, beyond[11:15]}), frames(part{fin | cont, beyond[15:]}))
-	late("6.4.2", frames(part{text, beyond[:12]}), frames(part{cont, beyond[12:13]}), frames(part{fin | cont, beyond[13:]}))
+	failFast("6.4.1", frames(part{text, beyond[:11]}), frames(part{cont, beyond[11:15]}), frames(part{fin | cont, beyond[15:]}))
+	failFast("6.4.2", frames(part{text, beyond[:12]}), frames(part{cont, beyond[12:13]}), frames(part{fin | cont, beyond[13:]}))
 	all := part{fin | text, beyond}
-	late("6.4.3", cut(all, 0, 11), cut(all, 11, 15), cut(all, 15, len(beyond)))
-	late("6.4.4", cut(all, 0, 12), cut(all, 12, 13), cut(all, 13, len(beyond)))
+	failFast("6.4.3", cut(all, 0, 11), cut(all, 11, 15), cut(all, 15, len(beyond)))
+	failFast("6.4.4", cut(all, 0, 12), cut(all, 12, 13), cut(all, 13, len(beyond)))
 
 	for i, group := range utf8Groups() {
 		for j, s := range group {

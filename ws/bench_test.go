@@ -39,7 +39,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			frame := (&peer{}).frame(fin|text, strings.Repeat("x", n))
 			w := &wheel{b: bytes.Repeat(frame, max(1, 8<<10/len(frame)))}
-			c, err := ws.Accept(hijacked{nc: w}, handshake(), ws.Options{})
+			c, err := ws.Accept(hijacked{nc: w}, handshake(), nil)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite builds messages and writes them to memory.
+// BenchmarkWrite writes to memory.
 func BenchmarkWrite(b *testing.B) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -63,7 +63,7 @@ func BenchmarkWrite(b *testing.B) {
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := write(c, ws.Binary, p); err != nil {
+				if err := c.Write(ws.Binary, p); err != nil {
 					b.Fatal(err)
 				}
 				s.out.Reset()
@@ -182,7 +182,7 @@ func BenchmarkFanOut(b *testing.B) {
 				for i := range b.N {
 					var err error
 					if writer == "ws" {
-						err = conns[i%load.conns].Write(bytesOfBatch)
+						err = conns[i%load.conns].WriteEncoded(bytesOfBatch)
 					} else {
 						_, err = bare[i%load.conns].Write(bytesOfBatch)
 					}
@@ -229,7 +229,7 @@ func BenchmarkIdle(b *testing.B) {
 
 		var readers sync.WaitGroup
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c, err := ws.Accept(w, r, ws.Options{})
+			c, err := ws.Accept(w, r, nil)
 			if err != nil {
 				b.Error(err)
 				return

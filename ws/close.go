@@ -8,24 +8,29 @@ import (
 )
 
 // Close sends a close frame, if none has been sent, waits for the peer's, and closes the TCP connection (section 7.1.1 and
-// 7.1.2), whatever happens. It takes no longer than 5 s, even if others are writing to a peer that does not read.
-// It cuts the reason to 123 bytes. CodeNone sends no code; of the others, only one that can be sent is allowed.
+// 7.1.2), whatever happens. It takes no longer than CloseTimeout, even if others are writing to a peer that does not read.
+// It cuts the reason to 123 bytes. CodeNone sends no code. With another code that must not be sent, Close fails and sends
+// no close frame.
 //
 // The error is nil if the peer's close frame has come. Messages that come meanwhile go to a Read that is waiting, or are
 // dropped. After Read has failed, Close only waits until the peer has closed the TCP connection.
 func (c *Conn) Close(code Code, reason string) error {
 	defer c.CloseNow()
-	late := time.AfterFunc(closeTimeout, func() { c.shut(fmt.Errorf("ws: close: %w", os.ErrDeadlineExceeded)) })
+	payload, err := closePayload(code, reason)
+	if err != nil {
+		return err
+	}
+	late := time.AfterFunc(c.options.CloseTimeout, func() { c.shut(fmt.Errorf("ws: close: %w", os.ErrDeadlineExceeded)) })
 	defer late.Stop()
-	if err := c.sendClose(closePayload(code, reason)); err != nil {
+	if err := c.sendClose(payload); err != nil {
 		return err
 	}
 	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
 	if c.readErr == nil {
-		ahead, _ := c.br.Peek(c.br.Buffered())
-		c.br = newReader(ahead, c.nc) // the caller of Read may still use what it returned
-		c.drop()                      //nolint:errcheck // see below
+		c.in.detach() // the caller of Read may still use what it returned
+		c.msg = message{}
+		c.drop() //nolint:errcheck // see below
 	}
 	c.linger()
 	if !c.peerDone {
@@ -51,5 +56,5 @@ func (c *Conn) sendClose(payload []byte) error {
 		return nil
 	}
 	c.closeSent = true
-	return c.sendControl(opClose, payload)
+	return c.writeFrame(opClose, payload)
 }

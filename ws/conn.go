@@ -1,9 +1,6 @@
 package ws
 
 import (
-	"bufio"
-	"bytes"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -12,16 +9,17 @@ import (
 
 // Conn is a connection after its handshake. Any goroutine may call its methods, but only one may read.
 type Conn struct {
-	nc           net.Conn
-	maxMessage   int
-	writeTimeout time.Duration
+	nc       net.Conn
+	protocol string
+	options  Options
+	born     time.Time
 
 	// reading is full while somebody reads, who owns what follows.
 	reading  chan struct{}
-	br       *bufio.Reader // of nc
-	readErr  error         // why no further message can be read
-	peerDone bool          // the peer's close frame has come
-	limited  bool          // nc has a read deadline
+	readErr  error // why no further message can be read
+	peerDone bool  // the peer's close frame has come
+	hurried  bool  // nc has a read deadline
+	in       input
 	msg      message
 
 	// writing is full while somebody writes, who owns what follows.
@@ -29,19 +27,37 @@ type Conn struct {
 	closeSent bool      // so nothing more may be sent (section 5.5.1)
 	writeBy   time.Time // the deadline that nc has
 
-	pong   atomic.Pointer[[]byte] // the payload of the pong that is due; nil: none is
-	pinged atomic.Bool            // the latest ping has no answer yet
+	pong     atomic.Pointer[[]byte] // the payload of the pong that is due; nil: none is
+	lastPong atomic.Int64           // nanoseconds since born; 0: none
 
 	mu  sync.Mutex // guards err
 	err error      // why the connection is of no more use: the first cause
 }
 
-// newReader makes the reader of a connection, of which early has been read already.
-func newReader(early []byte, nc net.Conn) *bufio.Reader {
-	if len(early) == 0 {
-		return bufio.NewReaderSize(nc, inputSize)
+// newConn takes over nc, of which early has been read already.
+func newConn(nc net.Conn, early []byte, protocol string, o Options) *Conn {
+	c := &Conn{
+		nc:       nc,
+		protocol: protocol,
+		options:  o.withDefaults(),
+		born:     time.Now(),
+		reading:  make(chan struct{}, 1),
+		writing:  make(chan struct{}, 1),
 	}
-	return bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), nc), inputSize)
+	c.in.init(early)
+	return c
+}
+
+// Protocol returns the subprotocol of the handshake, or "".
+func (c *Conn) Protocol() string { return c.protocol }
+
+// LastPong returns when the last pong came, or the zero time. With Ping, one loop can keep any number of connections alive.
+func (c *Conn) LastPong() time.Time {
+	since := c.lastPong.Load()
+	if since == 0 {
+		return time.Time{}
+	}
+	return c.born.Add(time.Duration(since))
 }
 
 // CloseNow closes the TCP connection, without a close frame. Calls that read or write, or wait for their turn, fail with

@@ -32,7 +32,7 @@ func TestMessageTimeout(t *testing.T) {
 	for name, s := range parts {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, p := opened(t, ws.Options{})
+				c, p := opened(t, ws.Options{MessageTimeout: 3 * time.Second, MaxMessage: 1 << 20})
 				go p.send(p.frame(fin|text, "before"))
 				if _, m, err := c.Read(); err != nil || string(m) != "before" {
 					t.Fatalf("Read() = %q, %v", m, err)
@@ -49,7 +49,7 @@ func TestMessageTimeout(t *testing.T) {
 				}
 				if name == "half after a ping" { // which takes its time, too
 					go p.send(b[0][:4])
-					<-time.After(20 * time.Second)
+					<-time.After(2 * time.Second)
 					b[0] = b[0][4:]
 					at := bytes.IndexByte(b[0], text) // where the ping ends
 					go p.send(b[0][:at])
@@ -58,9 +58,9 @@ func TestMessageTimeout(t *testing.T) {
 				}
 				start := time.Now()
 				go p.send(b...)
-				p.want(t, "close 1008 message slower than 30s")
-				if err := <-failed; ws.CodeOf(err) != ws.CodePolicy || time.Since(start) != 30*time.Second {
-					t.Errorf("Read() = %v after %v, want code 1008 after 30s", err, time.Since(start))
+				p.want(t, "close 1008 message slower than 3s")
+				if err := <-failed; ws.CodeOf(err) != ws.CodePolicy || time.Since(start) != 3*time.Second {
+					t.Errorf("Read() = %v after %v, want code 1008 after 3s", err, time.Since(start))
 				}
 			})
 		})
@@ -70,13 +70,13 @@ func TestMessageTimeout(t *testing.T) {
 // TestMessageTimeoutStartsAnew has messages one after the other that are slow, but not too slow.
 func TestMessageTimeoutStartsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, p := opened(t, ws.Options{})
+		c, p := opened(t, ws.Options{MessageTimeout: 4 * time.Second})
 		go echo(c) //nolint:errcheck // what comes back tells
 		for range 5 {
 			for _, f := range []part{{fin | ping, "a"}, {text, "b"}, {fin | ping, "c"}, {fin | cont, "d"}} {
 				b := p.frame(f.b0, f.payload)
 				p.send(b[:len(b)-1])
-				<-time.After(8 * time.Second)
+				<-time.After(time.Second)
 				last := b[len(b)-1:]
 				if f.b0 == fin|cont { // the end of one comes with the beginning of the next
 					last = append(last, p.frame(fin|ping, "a")[:3]...)
@@ -93,7 +93,7 @@ func TestMessageTimeoutStartsAnew(t *testing.T) {
 					p.want(t, "text bd")
 				}
 				if f.b0 == fin|cont {
-					<-time.After(16 * time.Second)
+					<-time.After(2 * time.Second)
 					go p.send(p.frame(fin|ping, "a")[3:])
 					p.want(t, "pong a")
 				}
@@ -107,11 +107,11 @@ func TestMessageTimeoutStartsAnew(t *testing.T) {
 func TestWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p := opened(t, ws.Options{WriteTimeout: 4 * time.Second})
-		go write(c, ws.Text, nil) //nolint:errcheck // it is here to move the deadline
+		go c.Write(ws.Text, nil) //nolint:errcheck // it is here to move the deadline
 		p.want(t, "text ")
 		<-time.After(time.Second)
 		start := time.Now()
-		err := write(c, ws.Text, []byte("hello"))
+		err := c.Write(ws.Text, []byte("hello"))
 		if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took < 4*time.Second || took > 6*time.Second {
 			t.Errorf("Write() = %v after %v, want a timeout after 4 to 6 s", err, took)
 		}
@@ -134,7 +134,7 @@ func TestCloseNow(t *testing.T) {
 			ended <- err
 		}()
 		for range 2 {
-			go func() { ended <- write(c, ws.Text, []byte("unread")) }()
+			go func() { ended <- c.Write(ws.Text, []byte("unread")) }()
 		}
 		synctest.Wait()
 		c.CloseNow()
@@ -156,7 +156,7 @@ func TestCloseNow(t *testing.T) {
 func TestPingWhileWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p := opened(t, ws.Options{})
-		go write(c, ws.Binary, []byte("stuck")) //nolint:errcheck // what comes back tells
+		go c.Write(ws.Binary, []byte("stuck")) //nolint:errcheck // what comes back tells
 		synctest.Wait()
 		go func() {
 			for i := range 1000 {
@@ -183,23 +183,21 @@ func TestPingFlood(t *testing.T) {
 	})
 }
 
-// TestPing has a peer answer two pings, and then none.
 func TestPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p := opened(t, ws.Options{})
-		go echo(c) //nolint:errcheck // not of interest
-		for range 2 {
-			<-time.After(time.Minute)
-			go c.Ping() //nolint:errcheck // what comes tells
-			p.want(t, "ping ")
-			go p.send(p.frame(fin|pong, ""))
-			synctest.Wait()
+		if got := c.LastPong(); !got.IsZero() {
+			t.Errorf("LastPong() = %v, want none", got)
 		}
+		go echo(c) //nolint:errcheck // not of interest
+		<-time.After(time.Minute)
 		go c.Ping() //nolint:errcheck // what comes tells
 		p.want(t, "ping ")
-		<-time.After(time.Minute)
-		if err := c.Ping(); err != ws.ErrClosed {
-			t.Errorf("Ping() of a peer that has not answered the one before = %v, want %v", err, ws.ErrClosed)
+		<-time.After(time.Second)
+		go p.send(p.frame(fin|pong, ""))
+		synctest.Wait()
+		if got := c.LastPong(); !got.Equal(time.Now()) {
+			t.Errorf("LastPong() = %v, want %v", got, time.Now())
 		}
 	})
 }
@@ -229,10 +227,10 @@ func TestEncoded(t *testing.T) {
 				want = append(want, name+short(payload))
 			}
 			done := make(chan error)
-			go func() { done <- c.Write(batch) }()
+			go func() { done <- c.WriteEncoded(batch) }()
 			p.want(t, want...)
 			if err := <-done; err != nil {
-				t.Errorf("Write() = %v", err)
+				t.Errorf("WriteEncoded() = %v", err)
 			}
 		})
 	}
@@ -248,10 +246,13 @@ func TestConcurrent(t *testing.T) {
 		group.Go(func() {
 			for i := range each {
 				var err error
-				if m := fmt.Sprint(w, i); i%2 == 0 {
-					err = c.Write(encoded(m))
-				} else {
-					err = c.Write(encoded(m, "hello"))
+				switch m := fmt.Appendf(nil, "%d %d", w, i); i % 3 {
+				case 0:
+					err = c.Write(ws.Text, m)
+				case 1:
+					err = c.WriteEncoded(encoded(string(m), "hello"))
+				case 2:
+					err = errors.Join(c.Ping(), c.Write(ws.Text, m))
 				}
 				if err != nil {
 					t.Errorf("write %d of writer %d = %v", i, w, err)
@@ -266,6 +267,7 @@ func TestConcurrent(t *testing.T) {
 				ended <- err
 				return
 			}
+			c.LastPong()
 		}
 	}()
 	group.Go(func() {
@@ -309,7 +311,7 @@ func TestEnd(t *testing.T) {
 			if ws.CodeOf(err) != ws.CodeAbnormal {
 				t.Errorf("Read() after %q = %v, want code 1006", b, err)
 			}
-			if again := write(c, ws.Text, nil); again != err {
+			if again := c.Write(ws.Text, nil); again != err {
 				t.Errorf("Write() = %v, want %v", again, err)
 			}
 		}
@@ -327,7 +329,7 @@ func TestHalfClosed(t *testing.T) {
 	if _, m, err := c.Read(); err != nil || string(m) != "question" {
 		t.Fatalf("Read() = %q, %v", m, err)
 	}
-	if err := write(c, ws.Text, []byte("answer")); err != nil {
+	if err := c.Write(ws.Text, []byte("answer")); err != nil {
 		t.Errorf("Write() = %v", err)
 	}
 	if _, _, err := c.Read(); !errors.Is(err, io.ErrUnexpectedEOF) {

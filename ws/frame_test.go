@@ -71,14 +71,14 @@ func TestBrokenRules(t *testing.T) {
 					t.Errorf("answer to % x = %q, %v, want %s", tc.in, got, err, code)
 				}
 				err = <-failed
-				broken, ok := errors.AsType[*ws.CloseError](err)
-				if !ok || !broken.Refused || broken.Code != tc.code || ws.CodeOf(err) != tc.code {
-					t.Errorf("Read() = %v, want a refusal with code %d", err, tc.code)
+				broken, ok := errors.AsType[*ws.ProtocolError](err)
+				if !ok || broken.Code != tc.code || ws.CodeOf(err) != tc.code {
+					t.Errorf("Read() = %v, want a ProtocolError with code %d", err, tc.code)
 				}
 				if _, _, again := c.Read(); again != err {
 					t.Errorf("Read() = %v, want %v again", again, err)
 				}
-				if again := write(c, ws.Text, nil); again != err {
+				if again := c.Write(ws.Text, nil); again != err {
 					t.Errorf("Write() = %v, want %v", again, err)
 				}
 				if again := c.Close(ws.CodeNormal, ""); again != err {
@@ -191,6 +191,26 @@ func TestInvalidText(t *testing.T) {
 	}
 }
 
+// TestInvalidTextEarly stops at the first byte that cannot be right, of frames that announce more.
+func TestInvalidTextEarly(t *testing.T) {
+	for _, s := range []string{"ok\x80", "\xC1", "\xE0\x9F", "\xED\xA0", "\xF0\x8F", "\xF4\x90", "\xF5", "\xE2\x82x", "\xF0\xA4\xADx", "\xC2\xC2"} {
+		for _, cut := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				c, p := opened(t, ws.Options{})
+				go echo(c) //nolint:errcheck // what comes back tells
+				b := p.frame(text, s+"the rest")
+				b = b[:len(b)-len("the rest")]
+				size := len(b)
+				if cut {
+					size = 1
+				}
+				go p.send(slices.Collect(slices.Chunk(b, size))...)
+				p.want(t, "close 1007 text that is not UTF-8")
+			})
+		}
+	}
+}
+
 // TestPayloadLives reads messages that share a buffer, and keeps each until the next.
 func TestPayloadLives(t *testing.T) {
 	var in []byte
@@ -216,9 +236,9 @@ func TestPayloadLives(t *testing.T) {
 // TestCallersBytes writes, which must not change the caller's bytes.
 func TestCallersBytes(t *testing.T) {
 	c := scripted(t, ws.Options{})
-	p := encoded(strings.Repeat("keep", 30_000))
+	p := bytes.Repeat([]byte("keep"), 30_000)
 	kept := bytes.Clone(p)
-	if err := c.Write(p); err != nil || !bytes.Equal(p, kept) {
+	if err := c.Write(ws.Binary, p); err != nil || !bytes.Equal(p, kept) {
 		t.Errorf("Write() = %v, and changed the bytes: %v", err, !bytes.Equal(p, kept))
 	}
 }

@@ -73,7 +73,7 @@ func oracle(b []byte) (messages []string, end ws.Code) {
 		whole := uint64(len(payload)) == n
 		if !control {
 			text = append(text, payload...)
-			if whole && last && open == 1 && !utf8.Valid(text) {
+			if open == 1 && !prefix(text) || whole && last && open == 1 && !utf8.Valid(text) {
 				return messages, ws.CodeInvalidPayload
 			}
 		}
@@ -89,6 +89,23 @@ func oracle(b []byte) (messages []string, end ws.Code) {
 			return messages, oracleClose(payload)
 		}
 	}
+}
+
+// prefix reports whether b is UTF-8 but for a code point that is not complete.
+func prefix(b []byte) bool {
+	for len(b) > 0 {
+		if _, n := utf8.DecodeRune(b); n > 1 || b[0] < 0x80 {
+			b = b[n:]
+			continue
+		}
+		for _, end := range []string{"\x80", "\xBF", "\x80\x80", "\xBF\xBF", "\x80\x80\x80", "\xBF\xBF\xBF"} {
+			if len(b) < 4 && utf8.Valid(append(bytes.Clone(b), end...)) {
+				return true
+			}
+		}
+		return false
+	}
+	return true
 }
 
 func oracleClose(p []byte) ws.Code {
@@ -185,7 +202,7 @@ func FuzzRoundTrip(f *testing.F) {
 			t.Fatalf("Read() = %v %q, %v, want %q", typ, got, err, message)
 		}
 		s.out.Reset() // of pongs
-		if err := write(c, typ, got); err != nil {
+		if err := c.Write(typ, got); err != nil {
 			t.Fatalf("Write() = %v", err)
 		}
 		p.br = newReader(s.out.Bytes())
@@ -193,7 +210,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzHandshake checks that whatever passes CheckHandshake is accepted, and that the protocols that it returns pass again.
+// FuzzHandshake checks that whatever passes CheckHandshake is accepted, and that Protocols agrees with itself.
 func FuzzHandshake(f *testing.F) {
 	f.Add("websocket", "Upgrade", "13", "dGhlIHNhbXBsZSBub25jZQ==", "svc.protocol.v1, ticket.x", "permessage-deflate; a=\"b\"")
 	f.Add("websocket, TLS/1.0, /", "Upgrade", "13", "dGhlIHNhbXBsZSBub25jZQ==", "a", "")
@@ -204,26 +221,30 @@ func FuzzHandshake(f *testing.F) {
 		r.Header = http.Header{"Upgrade": {upgrade}, "Connection": {connection}, "Sec-Websocket-Version": {version},
 			"Sec-Websocket-Key": {key}, "Sec-Websocket-Protocol": {protocols}, "Sec-Websocket-Extensions": {extensions}}
 		fuzztest.Cost{PerByte: 64}.Check(t, len(protocols)+len(extensions), func() {
-			ws.CheckHandshake(r) //nolint:errcheck // it is looked at below
+			ws.Protocols(r.Header) //nolint:errcheck // it is looked at below
+			ws.CheckHandshake(r)   //nolint:errcheck // so is it
 		})
-		offered, err := ws.CheckHandshake(r)
+		offered, err := ws.Protocols(r.Header)
 		if err == nil {
-			r := r.Clone(r.Context())
-			r.Header.Set("Sec-WebSocket-Protocol", strings.Join(offered, ","))
-			if again, err := ws.CheckHandshake(r); err != nil || !slices.Equal(again, offered) || len(offered) == 0 {
-				t.Errorf("CheckHandshake() = %q, and of these %q, %v", offered, again, err)
+			again, err := ws.Protocols(http.Header{"Sec-Websocket-Protocol": {strings.Join(offered, ",")}})
+			if err != nil || !slices.Equal(again, offered) || len(offered) == 0 {
+				t.Errorf("Protocols() = %q, and of these %q, %v", offered, again, err)
 			}
 		}
-		o := ws.Options{}
+		o := ws.AcceptOptions{}
 		if len(offered) > 0 {
 			o.Protocol = offered[len(offered)-1]
 		}
+		err = ws.CheckHandshake(r)
 		if bad, ok := errors.AsType[*ws.HandshakeError](err); err != nil && (!ok || bad.Status < 400 || bad.Message == "") {
 			t.Errorf("CheckHandshake() = %#v", err)
 		}
-		_, acceptErr := ws.Accept(hijacked{nc: &script{}}, r, o)
+		c, acceptErr := ws.Accept(hijacked{nc: &script{}}, r, &o)
 		if (err == nil) != (acceptErr == nil) {
 			t.Errorf("CheckHandshake() = %v, but Accept() = %v", err, acceptErr)
+		}
+		if acceptErr == nil && c.Protocol() != o.Protocol {
+			t.Errorf("Protocol() = %q, want %q", c.Protocol(), o.Protocol)
 		}
 	})
 }
@@ -242,7 +263,7 @@ func FuzzClose(f *testing.F) {
 		if want := oracleClose([]byte(payload)); ws.CodeOf(err) != want {
 			t.Errorf("Read() = %v, want code %d", err, want)
 		}
-		if e, ok := errors.AsType[*ws.CloseError](err); ok && !e.Refused && len(payload) > 2 && e.Reason != payload[2:] {
+		if e, ok := errors.AsType[*ws.CloseError](err); ok && len(payload) > 2 && e.Reason != payload[2:] {
 			t.Errorf("Read() = %#v, want reason %q", e, payload[2:])
 		}
 	})
@@ -258,7 +279,8 @@ func TestHandshakeCost(t *testing.T) {
 		r := handshake()
 		r.Header["Sec-Websocket-Protocol"], r.Header["Sec-Websocket-Extensions"], r.Header["Upgrade"] = []string{string(value)}, []string{string(value)}, []string{string(value)}
 		fuzztest.Cost{PerByte: 32}.Check(t, 3*len(value), func() {
-			ws.CheckHandshake(r) //nolint:errcheck // only what it costs counts
+			ws.Protocols(r.Header) //nolint:errcheck // only what it costs counts
+			ws.CheckHandshake(r)   //nolint:errcheck // likewise
 		})
 		if t.Failed() {
 			t.Fatal(name)

@@ -74,7 +74,7 @@ func accepted(t testing.TB, o ws.Options, near, far net.Conn) (*ws.Conn, *peer) 
 	}
 	done := make(chan result, 1)
 	go func() {
-		c, err := ws.Accept(hijacked{nc: near}, handshake(), o)
+		c, err := ws.Accept(hijacked{nc: near}, handshake(), &ws.AcceptOptions{Options: o})
 		done <- result{c, err}
 	}()
 	p := &peer{nc: far, br: bufio.NewReader(far)}
@@ -223,17 +223,12 @@ func closing(code uint16, reason string) string {
 	return string(binary.BigEndian.AppendUint16(nil, code)) + reason
 }
 
-// write writes one message.
-func write(c *ws.Conn, t ws.Type, p []byte) error {
-	return c.Write(append(ws.AppendHead(nil, t, len(p)), p...))
-}
-
 // echo sends back what it reads, and returns why it ended.
 func echo(c *ws.Conn) error {
 	for {
 		typ, p, err := c.Read()
 		if err == nil {
-			err = write(c, typ, p)
+			err = c.Write(typ, p)
 		}
 		if err != nil {
 			c.Close(ws.CodeNormal, "") //nolint:errcheck // it has ended already

@@ -78,7 +78,7 @@ func TestNodeClient(t *testing.T) {
 	serve := func(path string, use func(c *ws.Conn, query url.Values) error) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			query := r.URL.Query()
-			c, err := ws.Accept(w, r, ws.Options{Protocol: query.Get("protocol")})
+			c, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: query.Get("protocol")})
 			if refusal, ok := errors.AsType[*ws.HandshakeError](err); ok {
 				for name, values := range refusal.Header {
 					w.Header()[name] = values
@@ -112,11 +112,7 @@ func TestNodeClient(t *testing.T) {
 		if _, _, err := c.Read(); err != nil {
 			return err
 		}
-		answer := "yes"
-		if err := c.Ping(); err != nil {
-			answer = "no"
-		}
-		if err := write(c, ws.Text, []byte(answer)); err != nil {
+		if err := c.Write(ws.Text, []byte(map[bool]string{true: "no", false: "yes"}[c.LastPong().IsZero()])); err != nil {
 			return err
 		}
 		return echo(c)
@@ -127,7 +123,7 @@ func TestNodeClient(t *testing.T) {
 			batch = append(ws.AppendHead(batch, ws.Text, n), strings.Repeat("x", n)...)
 			batch = append(ws.AppendHead(batch, ws.Binary, n), strings.Repeat("y", n)...)
 		}
-		if err := c.Write(batch); err != nil {
+		if err := c.WriteEncoded(batch); err != nil {
 			return err
 		}
 		return echo(c)
@@ -177,7 +173,7 @@ const autobahnProtocol = "interop.v1"
 func TestAutobahnClient(t *testing.T) {
 	var group sync.WaitGroup
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := ws.Accept(w, r, ws.Options{Protocol: autobahnProtocol})
+		c, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: autobahnProtocol})
 		if err != nil {
 			t.Errorf("Accept() = %v", err)
 			return

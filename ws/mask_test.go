@@ -33,6 +33,17 @@ func TestMask(t *testing.T) {
 	}
 }
 
+func TestBufferClasses(t *testing.T) {
+	for n, want := range map[int]int{0: 512, 1: 512, 512: 512, 513: 2048, 2048: 2048, 2049: 8192, 8192: 8192, 8193: 32768,
+		32768: 32768, 32769: 131072, 1 << 21: 1 << 21, 1<<21 + 1: 1<<21 + 1} {
+		b := getBuffer(n)
+		if cap(b.b) != want || len(b.b) != 0 {
+			t.Errorf("getBuffer(%d) = %d bytes of %d, want 0 of %d", n, len(b.b), cap(b.b), want)
+		}
+		b.free()
+	}
+}
+
 // BenchmarkMask compares mask with what it replaces and with the speed of memory.
 func BenchmarkMask(b *testing.B) {
 	for _, n := range []int{16, 125, 1 << 10, 16 << 10, 1 << 20} {

@@ -4,33 +4,40 @@ import (
 	"fmt"
 	"io"
 	"time"
-	"unicode/utf8"
 )
 
 // message is the one that is being read.
 type message struct {
-	typ     Type // 0: none is
-	frames  int
-	payload []byte // so far
-	timed   bool   // nc has a read deadline for it
+	typ    Type // 0: none is
+	size   int  // bytes of payload so far
+	frames int
+	text   textCheck
+	buf    *buffer // of the payload; nil: none needed yet
+	timed  bool    // nc has a read deadline for it
 }
 
 // Read returns the next message, which may come in any number of frames. Its payload is valid until the next call of
 // Read; that of a Text message is valid UTF-8. While Read waits, it answers pings and notes pongs.
 //
-// The error is a *CloseError if the peer has closed or broken a rule; Read has answered both with a close frame. Otherwise
-// it says how the connection was lost. Every later call returns the same.
+// The error is *CloseError if the peer has closed, and *ProtocolError if it broke a rule; Read has answered both with a
+// close frame. Otherwise it says how the connection was lost. Every later call returns the same.
 func (c *Conn) Read() (Type, []byte, error) {
 	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
+	if c.msg.buf != nil {
+		c.msg.buf.free()
+		c.msg.buf = nil
+	}
+	var p []byte
 	if c.readErr == nil {
-		c.msg = message{}
-		c.readErr = c.readMessage()
+		p, c.readErr = c.readMessage()
 	}
 	if c.readErr != nil {
-		c.msg = message{}
+		return 0, nil, c.readErr
 	}
-	return c.msg.typ, c.msg.payload, c.readErr
+	typ := c.msg.typ
+	c.msg = message{buf: c.msg.buf}
+	return typ, p, nil
 }
 
 // Discard reads until the connection has ended, and drops what comes: it neither holds nor checks messages. It serves
@@ -38,23 +45,27 @@ func (c *Conn) Read() (Type, []byte, error) {
 func (c *Conn) Discard() error {
 	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
+	if c.msg.buf != nil {
+		c.msg.buf.free()
+	}
+	c.msg = message{}
 	return c.drop()
 }
 
 // drop reads frames and drops messages until the connection has ended.
 func (c *Conn) drop() error {
-	c.msg = message{}
 	for c.readErr == nil {
 		h, err := c.readHeader()
 		if err == nil && h.op.control() {
 			err, h.length = c.readControl(h), 0
 		}
 		for err == nil && h.length > 0 {
-			var n int
-			if n, err = c.br.Discard(int(min(h.length, inputSize))); err != nil {
-				err = c.readFailed(err)
+			if c.in.buffered() == 0 {
+				err = c.fill()
 			}
-			h.length -= uint64(n)
+			n := min(h.length, uint64(c.in.buffered()))
+			c.in.skip(int(n))
+			h.length -= n
 		}
 		c.readErr = err
 	}
@@ -62,132 +73,177 @@ func (c *Conn) drop() error {
 }
 
 // readMessage reads frames until a message is complete.
-func (c *Conn) readMessage() error {
+func (c *Conn) readMessage() ([]byte, error) {
 	m := &c.msg
-	for last := false; !last; {
+	for {
 		h, err := c.readHeader()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if h.op.control() {
 			if err := c.readControl(h); err != nil {
-				return err
+				return nil, err
 			}
 			m.timed = m.timed && m.typ != 0
 			continue
 		}
 		switch {
 		case h.op == opContinuation && m.typ == 0: // section 5.4
-			return c.refuse(CodeProtocol, "continuation of nothing")
+			return nil, c.refuse(CodeProtocol, "continuation of nothing")
 		case h.op != opContinuation && m.typ != 0: // section 5.4
-			return c.refuse(CodeProtocol, "new message inside another")
-		case h.length > uint64(c.maxMessage-len(m.payload)):
-			return c.refuse(CodeTooBig, fmt.Sprintf("message longer than %d bytes", c.maxMessage))
+			return nil, c.refuse(CodeProtocol, "new message inside another")
+		case h.length > uint64(c.options.MaxMessage-m.size):
+			return nil, c.refuse(CodeTooBig, fmt.Sprintf("message longer than %d bytes", c.options.MaxMessage))
 		case m.frames == maxFrames:
-			return c.refuse(CodePolicy, fmt.Sprintf("message of more than %d frames", maxFrames))
+			return nil, c.refuse(CodePolicy, fmt.Sprintf("message of more than %d frames", maxFrames))
 		}
 		m.frames++
-		m.typ = max(m.typ, Type(h.op)) // a continuation is 0
-		if err := c.readPayload(h); err != nil {
-			return err
+		if h.op != opContinuation {
+			m.typ = Type(h.op)
 		}
-		last = h.fin
+		length := int(h.length)
+		m.size += length
+		if h.fin && m.buf == nil && length <= c.in.buffered() {
+			p := c.in.peek(length) // all of the message is here: no need to copy it
+			c.in.skip(length)
+			mask(p, h.key)
+			if m.typ == Text && !(m.text.add(p) && m.text.done()) {
+				return nil, c.refuse(CodeInvalidPayload, notUTF8)
+			}
+			return p, nil
+		}
+		if err := c.readPayload(h.key, length, h.fin); err != nil {
+			return nil, err
+		}
+		if !h.fin {
+			continue
+		}
+		if m.typ == Text && !m.text.done() {
+			return nil, c.refuse(CodeInvalidPayload, notUTF8)
+		}
+		return m.buf.b, nil
 	}
-	if m.typ == Text && !utf8.Valid(m.payload) { // section 8.1
-		return c.refuse(CodeInvalidPayload, "text that is not UTF-8")
-	}
-	return nil
 }
 
-// readHeader reads the next header. Between messages it waits for any time.
+const notUTF8 = "text that is not UTF-8"
+
+// readHeader reads the next header.
 func (c *Conn) readHeader() (header, error) {
-	if c.br.Buffered() == 0 && c.msg.typ == 0 {
-		if c.limited {
-			c.limited = false
-			c.nc.SetReadDeadline(time.Time{}) //nolint:errcheck // the read fails
-		}
-		if _, err := c.br.Peek(1); err != nil {
-			return header{}, c.readFailed(err)
-		}
-	}
 	for n := 2; ; {
-		b, err := c.peek(n)
-		if err != nil {
+		if err := c.want(n); err != nil {
 			return header{}, err
 		}
-		h, size, broken := parseHeader(b)
+		h, size, broken := parseHeader(c.in.peek(n))
 		switch {
 		case broken != "":
 			return header{}, c.refuse(CodeProtocol, broken)
 		case size == n:
-			c.br.Discard(n) //nolint:errcheck // they have been peeked
+			c.in.skip(n)
 			return h, nil
 		}
 		n = size
 	}
 }
 
-// readPayload adds the payload of a frame to the message.
-func (c *Conn) readPayload(h header) error {
-	m, left := &c.msg, int(h.length)
-	if h.fin && len(m.payload) == 0 && left <= c.br.Buffered() { // all of the message is here: no need to copy it
-		p, _ := c.br.Peek(left)
-		c.br.Discard(left) //nolint:errcheck // they have been peeked
-		m.payload = p[:left:left]
-		mask(m.payload, h.key)
-		return nil
+// readPayload adds the payload of a frame, the last one or not, to the message.
+func (c *Conn) readPayload(key uint32, length int, last bool) error {
+	m := &c.msg
+	most := c.options.MaxMessage
+	if last {
+		most = m.size
 	}
-	most := c.maxMessage
-	if h.fin {
-		most = len(m.payload) + left
-	}
-	for left > 0 {
-		if c.br.Buffered() == 0 {
-			c.hurry()
+	for length > 0 {
+		if c.in.buffered() == 0 && length < largeInput/2 {
+			if err := c.fill(); err != nil { // reads ahead: the next message may be there as well
+				return err
+			}
 		}
-		have := len(m.payload)
-		if have == cap(m.payload) { // memory does not follow what the peer announces, only what it has sent
-			m.payload = append(make([]byte, 0, min(max(4*have, min(left, firstPayload)), most)), m.payload...)
+		p := m.room(length, most)
+		var n int
+		if ready := c.in.buffered(); ready > 0 {
+			n = copy(p, c.in.peek(min(ready, len(p))))
+			c.in.skip(n)
+		} else {
+			if err := c.hurry(); err != nil {
+				return err
+			}
+			var err error
+			if n, err = c.nc.Read(p); n == 0 && err != nil {
+				return c.readFailed(err)
+			}
 		}
-		p := m.payload[have:min(have+left, cap(m.payload))]
-		n, err := c.br.Read(p)
-		if err != nil {
-			return c.readFailed(err)
+		p = p[:n]
+		key = mask(p, key)
+		if m.typ == Text && !m.text.add(p) {
+			return c.refuse(CodeInvalidPayload, notUTF8)
 		}
-		h.key = mask(p[:n], h.key)
-		m.payload = m.payload[:have+n]
-		left -= n
+		m.buf.b = m.buf.b[:len(m.buf.b)+n]
+		length -= n
 	}
 	return nil
 }
 
-// firstPayload is how many bytes a message gets before more than that of it has come.
-const firstPayload = 8 << 10
+// room returns free memory behind the payload so far, at most n bytes, for a message of at most most bytes. Memory does not
+// follow what the peer announces, only what it has sent: beyond 8 KiB it grows to four times that.
+func (m *message) room(n, most int) []byte {
+	if m.buf == nil {
+		m.buf = getBuffer(min(n, largeInput))
+	}
+	have := len(m.buf.b)
+	if have == cap(m.buf.b) {
+		old := m.buf
+		m.buf = getBuffer(min(4*have, most))
+		m.buf.b = append(m.buf.b, old.b...)
+		old.free()
+	}
+	return m.buf.b[have:min(have+n, cap(m.buf.b))]
+}
 
-// peek returns the next n bytes. They stay where they are until the next read.
-func (c *Conn) peek(n int) ([]byte, error) {
-	if c.br.Buffered() < n {
-		c.hurry()
+// want makes sure that n bytes are buffered.
+func (c *Conn) want(n int) error {
+	for c.in.buffered() < n {
+		if err := c.fill(); err != nil {
+			return err
+		}
 	}
-	p, err := c.br.Peek(n)
-	if err != nil {
-		return nil, c.readFailed(err)
+	return nil
+}
+
+// fill reads ahead once. Between messages it waits for any time.
+func (c *Conn) fill() error {
+	idle := c.in.buffered() == 0 && c.msg.typ == 0
+	if !idle {
+		if err := c.hurry(); err != nil {
+			return err
+		}
+	} else if c.hurried {
+		c.hurried = false
+		if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
+			return c.lost("read", err)
+		}
 	}
-	return p, nil
+	if err := c.in.fill(c.nc); err != nil {
+		return c.readFailed(err)
+	}
+	return nil
 }
 
 // hurry limits the time of a message whose beginning has come and whose end has not.
-func (c *Conn) hurry() {
-	if !c.msg.timed {
-		c.msg.timed, c.limited = true, true
-		c.nc.SetReadDeadline(time.Now().Add(messageTimeout)) //nolint:errcheck // the read fails
+func (c *Conn) hurry() error {
+	if c.msg.timed {
+		return nil
 	}
+	c.msg.timed, c.hurried = true, true
+	if err := c.nc.SetReadDeadline(time.Now().Add(c.options.MessageTimeout)); err != nil {
+		return c.lost("read", err)
+	}
+	return nil
 }
 
 // readFailed interprets the failure of a read from the network.
 func (c *Conn) readFailed(err error) error {
 	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() && c.failure() == nil {
-		return c.refuse(CodePolicy, "message slower than "+messageTimeout.String())
+		return c.refuse(CodePolicy, "message slower than "+c.options.MessageTimeout.String())
 	}
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF // section 7.1.5: without a close frame it is no proper end
@@ -203,36 +259,39 @@ func (c *Conn) lost(what string, err error) error {
 
 // refuse ends a connection whose peer broke a rule with a close frame that says so (section 7.1.7).
 func (c *Conn) refuse(code Code, reason string) error {
-	return c.answerClose(&CloseError{Code: code, Reason: reason, Refused: true}, reason)
+	return c.answerClose(&ProtocolError{code, reason}, code, reason)
 }
 
-// answerClose ends a connection for a cause and sends a close frame with its code. If that fails, nothing follows from it:
-// the connection is over.
-func (c *Conn) answerClose(cause *CloseError, reason string) error {
+// answerClose ends a connection for a cause and sends a close frame. If that fails, nothing follows from it: the connection
+// is over.
+func (c *Conn) answerClose(cause error, code Code, reason string) error {
 	err := c.fail(cause)
-	c.sendClose(closePayload(cause.Code, reason)) //nolint:errcheck // see above
+	if payload, broken := closePayload(code, reason); broken == nil {
+		c.sendClose(payload) //nolint:errcheck // see above
+	}
 	return err
 }
 
 // readControl reads and serves a control frame (section 5.5).
 func (c *Conn) readControl(h header) error {
-	p, err := c.peek(int(h.length))
-	if err != nil {
+	n := int(h.length)
+	if err := c.want(n); err != nil {
 		return err
 	}
-	c.br.Discard(len(p)) //nolint:errcheck // they have been peeked
+	p := c.in.peek(n)
+	c.in.skip(n)
 	mask(p, h.key)
 	switch h.op {
 	case opPing:
 		return c.answerPing(p)
 	case opPong:
-		c.pinged.Store(false)
+		c.lastPong.Store(max(int64(time.Since(c.born)), 1))
 		return nil
 	}
 	c.peerDone = true
-	closed := parseClose(p)
-	if closed.Refused {
-		return c.answerClose(closed, closed.Reason)
+	closed, broken := parseClose(p)
+	if broken != nil {
+		return c.refuse(broken.Code, broken.Reason)
 	}
-	return c.answerClose(closed, "")
+	return c.answerClose(closed, closed.Code, "")
 }

@@ -5,26 +5,30 @@ import (
 	"time"
 )
 
+// largeOutput is how many bytes are gathered for one write to the network, at most.
+const largeOutput = 32 << 10
+
+// Write sends a message in one frame, after those of others who wait. It neither changes nor keeps p. Text has to be valid
+// UTF-8; Write does not check that. If it takes longer than WriteTimeout, it shuts the connection.
+//
+// The error says how the connection has ended, as that of Read does, or is ErrClosed after Close.
+func (c *Conn) Write(t Type, p []byte) error {
+	return c.turn(func() error { return c.writeFrame(opcode(t), p) })
+}
+
 // AppendHead adds to b what precedes the payload of a message, which has size bytes. With the payload behind it, b has one
-// more message for Write: so a server can build messages from parts that many peers share. Text has to be valid UTF-8.
+// more message for WriteEncoded: so a server can build messages from parts that many peers share.
 func AppendHead(b []byte, t Type, size int) []byte { return appendHeader(b, opcode(t), size) }
 
-// Write sends messages that were built with AppendHead, with one write to the network, after those of others who wait. It
-// neither changes nor keeps them. If it takes longer than WriteTimeout, it shuts the connection.
-//
-// The error says how the connection has ended, as that of Read does, or is ErrClosed after Close. Some of the messages may
-// have been sent.
-func (c *Conn) Write(messages []byte) error {
+// WriteEncoded sends messages that were built with AppendHead, with one write to the network. Errors are those of
+// Write; some of the messages may have been sent.
+func (c *Conn) WriteEncoded(messages []byte) error {
 	return c.turn(func() error { return c.send(messages) })
 }
 
-// Ping sends a ping, and does not wait for the pong. If the peer has not answered the ping before, Ping shuts the connection.
-// Errors are those of Write. So one loop can keep any number of connections alive.
+// Ping sends a ping, and does not wait for the pong: see LastPong. Errors are those of Write.
 func (c *Conn) Ping() error {
-	if c.pinged.Swap(true) {
-		c.CloseNow()
-	}
-	return c.turn(func() error { return c.sendControl(opPing, nil) })
+	return c.turn(func() error { return c.writeFrame(opPing, nil) })
 }
 
 // turn waits for the turn to write, and writes.
@@ -42,9 +46,17 @@ func (c *Conn) turn(write func() error) error {
 	return err
 }
 
-// sendControl sends a control frame.
-func (c *Conn) sendControl(op opcode, payload []byte) error {
-	return c.send(append(appendHeader(nil, op, len(payload)), payload...))
+// writeFrame sends one frame, by one write to the network if it is not longer than largeOutput.
+func (c *Conn) writeFrame(op opcode, p []byte) error {
+	out := getBuffer(min(maxHeader+len(p), largeOutput))
+	defer out.free()
+	out.b = appendHeader(out.b, op, len(p))
+	n := min(len(p), cap(out.b)-len(out.b))
+	out.b = append(out.b, p[:n]...)
+	if err := c.send(out.b); err != nil {
+		return err
+	}
+	return c.send(p[n:])
 }
 
 // send writes to the network. Its deadline is set ahead, so that not every write has to set it.
@@ -52,9 +64,11 @@ func (c *Conn) send(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if now := time.Now(); c.writeBy.Sub(now) < c.writeTimeout {
-		c.writeBy = now.Add(c.writeTimeout * 3 / 2)
-		c.nc.SetWriteDeadline(c.writeBy) //nolint:errcheck // the write fails
+	if now := time.Now(); c.writeBy.Sub(now) < c.options.WriteTimeout {
+		c.writeBy = now.Add(c.options.WriteTimeout * 3 / 2)
+		if err := c.nc.SetWriteDeadline(c.writeBy); err != nil {
+			return c.lost("write", err)
+		}
 	}
 	if _, err := c.nc.Write(b); err != nil {
 		return c.lost("write", err)
@@ -79,7 +93,7 @@ func (c *Conn) writePong() (err error) {
 			return nil
 		}
 		if pong := c.pong.Swap(nil); pong != nil && !c.closeSent {
-			err = c.sendControl(opPong, *pong)
+			err = c.writeFrame(opPong, *pong)
 		}
 		<-c.writing
 	}
