@@ -29,7 +29,7 @@ var rulesRooms = map[string]string{
 	"server/id":        "",
 	"server/manual":    "",
 	"server/proc":      "",
-	"server/schema":    "",
+	"server/schema":    "server/canonical",
 	"server/sse":       "",
 	"ws":               "",
 	"ws/wstest":        "ws",

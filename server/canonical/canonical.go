@@ -2,13 +2,11 @@
 package canonical
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // appendNumber adds a finite number as ECMAScript prints it (ECMA-262, Number::toString): the shortest digits that give
@@ -29,37 +27,15 @@ func appendNumber(dst []byte, f float64) []byte {
 	return dst
 }
 
-// compare orders texts by their UTF-16 units. That is the order of their bytes, except among characters from U+D000
-// on, whose first byte is 0xed or more.
+// compare orders Unicode texts by their UTF-16 units. That is the order of their bytes, except among characters from
+// U+E000 on, whose first byte is 0xee or more.
 func compare(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}
-	if n < min(len(a), len(b)) && a[n] >= 0xed && b[n] >= 0xed {
-		return cmp.Or(slices.Compare(units(a[n:]), units(b[n:])), strings.Compare(a, b))
+	if n < min(len(a), len(b)) && a[n] >= 0xee && b[n] >= 0xee {
+		return slices.Compare(utf16.Encode([]rune(a[n:])), utf16.Encode([]rune(b[n:])))
 	}
 	return strings.Compare(a[n:], b[n:])
-}
-
-func units(s string) []uint16 {
-	var out []uint16
-	for len(s) > 0 {
-		if half, ok := surrogate(s); ok {
-			out, s = append(out, half), s[3:]
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s)
-		out, s = utf16.AppendRune(out, r), s[n:]
-	}
-	return out
-}
-
-// surrogate reads half of a surrogate pair that stands alone at the beginning of a text, in the three bytes that UTF-8
-// does not allow for it.
-func surrogate(s string) (half uint16, ok bool) {
-	if len(s) < 3 || s[0] != 0xed || s[1]&0xe0 != 0xa0 || s[2]&0xc0 != 0x80 {
-		return 0, false
-	}
-	return 0xd000 | uint16(s[1]&0x3f)<<6 | uint16(s[2]&0x3f), true
 }

@@ -14,12 +14,10 @@ import (
 )
 
 // Rules say which texts have a canonical form. It has no white space, members in the order of their names as UTF-16 units,
-// and texts and numbers as ECMAScript writes them.
+// and texts and numbers as ECMAScript writes them. A name that is there twice, a number that no double holds and a text
+// that is not Unicode have none.
 type Rules struct {
 	Depth int // how many arrays and objects may lie inside each other
-	// Loose gives each JSON text a form: of members with one name the last counts, a number that no double holds is
-	// Infinity, and what is not Unicode stays as it is. Otherwise all of these are errors, as in RFC 8785.
-	Loose bool
 	// Exact refuses numbers that a double would change in more than their last digits: those beyond 2^53 that have no
 	// double of their own, and those so small that they would be 0.
 	Exact bool
@@ -31,7 +29,8 @@ func (r Rules) Append(dst, text []byte) ([]byte, error) {
 	if !json.Valid(text) {
 		return nil, errors.New("it is not JSON")
 	}
-	w := writer{Rules: r, in: text, out: dst}
+	w := writer{Rules: r, Cursor: Cursor{Source: text}, out: dst}
+	w.Space()
 	if err := w.value(0); err != nil {
 		return nil, err
 	}
@@ -41,67 +40,74 @@ func (r Rules) Append(dst, text []byte) ([]byte, error) {
 // writer writes the canonical form of valid JSON.
 type writer struct {
 	Rules
-	in      []byte // what is left
+	Cursor
 	out     []byte
 	scratch []byte
 }
 
+// value writes the value at the cursor.
 func (w *writer) value(depth int) error {
-	w.space()
-	switch c := w.in[0]; c {
+	at := w.At
+	switch c := w.Source[at]; c {
 	case '{', '[':
 		if depth >= w.Depth {
 			return fmt.Errorf("it is nested deeper than %d", w.Depth)
 		}
-		if c == '[' {
-			return w.list(depth)
+		if c == '{' {
+			return w.object(depth)
 		}
-		return w.object(depth)
+		w.out = append(w.out, '[')
+		for n := range w.Items() {
+			if n > 0 {
+				w.out = append(w.out, ',')
+			}
+			if err := w.value(depth + 1); err != nil {
+				return err
+			}
+		}
+		w.out = append(w.out, ']')
+		return nil
 	case '"':
-		s, err := w.text()
-		w.out = AppendText(w.out, s)
-		return err
+		return w.text(at, w.Text())
 	case 't', 'f', 'n':
-		n := len("null")
-		if c == 'f' {
-			n = len("false")
-		}
-		w.out = append(w.out, w.in[:n]...)
-		w.in = w.in[n:]
+		w.out = append(w.out, w.Scalar()...)
 		return nil
 	}
-	return w.number()
+	return w.number(w.Scalar())
 }
 
-func (w *writer) space() {
-	if w.in[0] <= ' ' {
-		w.in = bytes.TrimLeft(w.in, " \t\r\n")
+// text writes the text that stands at an index.
+func (w *writer) text(at int, s string) error {
+	if strings.ContainsRune(s, utf8.RuneError) && !isUnicode(w.Source[at:EndOfText(w.Source, at)]) {
+		return fmt.Errorf("the text %.80q is not Unicode", s)
 	}
-}
-
-// more skips a comma and reports whether another element comes; else it skips what closes the list or object.
-func (w *writer) more() bool {
-	w.space()
-	c := w.in[0]
-	if c == ',' || c == '}' || c == ']' {
-		w.in = w.in[1:]
-	}
-	return c != '}' && c != ']'
-}
-
-func (w *writer) list(depth int) error {
-	w.in = w.in[1:]
-	w.out = append(w.out, '[')
-	for first := true; w.more(); first = false {
-		if !first {
-			w.out = append(w.out, ',')
-		}
-		if err := w.value(depth + 1); err != nil {
-			return err
-		}
-	}
-	w.out = append(w.out, ']')
+	w.out = AppendText(w.out, s)
 	return nil
+}
+
+// isUnicode reports whether a text in JSON is UTF-8 and has no escape of half a surrogate pair alone.
+func isUnicode(quoted []byte) bool {
+	escape := func(b []byte) rune { // one of UTF-16; -1 where there is none
+		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+			return -1
+		}
+		n, _ := strconv.ParseUint(string(b[2:6]), 16, 16)
+		return rune(n)
+	}
+	for i := 0; i < len(quoted); {
+		switch half := escape(quoted[i:]); {
+		case utf16.IsSurrogate(half):
+			if utf16.DecodeRune(half, escape(quoted[i+6:])) == utf8.RuneError {
+				return false
+			}
+			i += 12
+		case quoted[i] == '\\':
+			i += 2
+		default:
+			i++
+		}
+	}
+	return utf8.Valid(quoted)
 }
 
 // member is where the output has a member, its name included.
@@ -110,72 +116,56 @@ type member struct {
 	from, to int
 }
 
-func (w *writer) object(depth int) (err error) {
-	w.in = w.in[1:]
+func (w *writer) object(depth int) error {
 	w.out = append(w.out, '{')
 	begin := len(w.out)
 	var members []member
 	sorted := true
-	for w.more() {
-		w.space()
-		m := member{from: len(w.out)}
-		if m.name, err = w.text(); err != nil {
+	for at, name := range w.Members() {
+		m := member{name: name, from: len(w.out)}
+		if err := w.text(at, name); err != nil {
 			return err
 		}
-		w.out = append(AppendText(w.out, m.name), ':')
-		w.space()
-		w.in = w.in[1:] // the colon
+		w.out = append(w.out, ':')
 		if err := w.value(depth + 1); err != nil {
 			return err
 		}
 		m.to = len(w.out)
 		w.out = append(w.out, ',')
-		sorted = sorted && (members == nil || compare(members[len(members)-1].name, m.name) < 0)
+		sorted = sorted && (members == nil || compare(members[len(members)-1].name, name) < 0)
 		members = append(members, m)
 	}
 	if !sorted {
-		err = w.sort(begin, members)
+		if err := w.sort(begin, members); err != nil {
+			return err
+		}
 	}
 	w.out = append(bytes.TrimSuffix(w.out, []byte(",")), '}')
-	return err
+	return nil
 }
 
-// sort rewrites the members of an object, which end the output. Of several with one name, the last stays.
+// sort rewrites the members of an object, which end the output.
 func (w *writer) sort(begin int, members []member) error {
-	slices.SortStableFunc(members, func(a, b member) int { return compare(a.name, b.name) })
+	slices.SortFunc(members, func(a, b member) int { return compare(a.name, b.name) })
 	w.scratch = append(w.scratch[:0], w.out[begin:]...)
 	w.out = w.out[:begin]
 	for i, m := range members {
-		if i+1 == len(members) || members[i+1].name != m.name {
-			w.out = append(w.out, w.scratch[m.from-begin:m.to-begin]...)
-			w.out = append(w.out, ',')
-		} else if !w.Loose {
+		if i > 0 && members[i-1].name == m.name {
 			return fmt.Errorf("the member %.80q is there twice", m.name)
 		}
+		w.out = append(append(w.out, w.scratch[m.from-begin:m.to-begin]...), ',')
 	}
 	return nil
 }
 
-func (w *writer) number() error {
-	end := 0
-	for end < len(w.in) && strings.IndexByte("+-.0123456789eE", w.in[end]) >= 0 {
-		end++
-	}
-	text := string(w.in[:end])
-	f, _ := strconv.ParseFloat(text, 64) // one that is too large is infinite
-	w.in = w.in[end:]
-	begin := len(w.out)
-	switch infinite := math.IsInf(f, 0); {
-	case infinite && !w.Loose:
+func (w *writer) number(text []byte) error {
+	f, _ := strconv.ParseFloat(string(text), 64) // one that is too large is infinite
+	if math.IsInf(f, 0) {
 		return fmt.Errorf("no double holds the number %.40s", text)
-	case infinite && f > 0:
-		w.out = append(w.out, "Infinity"...)
-	case infinite:
-		w.out = append(w.out, "-Infinity"...)
-	default:
-		w.out = appendNumber(w.out, f)
 	}
-	if w.Exact && (f == 0 || math.Abs(f) >= maxExact) && !sameDecimal(text, string(w.out[begin:])) {
+	begin := len(w.out)
+	w.out = appendNumber(w.out, f)
+	if w.Exact && (f == 0 || math.Abs(f) >= maxExact) && ParseDecimal(string(text)) != ParseDecimal(string(w.out[begin:])) {
 		return fmt.Errorf("the number %.40s has more digits than a double holds", text)
 	}
 	return nil
@@ -184,107 +174,20 @@ func (w *writer) number() error {
 // maxExact is the integer up to which doubles have all.
 const maxExact = 1 << 53
 
-// sameDecimal reports whether two numbers of the same sign are the same.
-func sameDecimal(a, b string) bool {
-	digitsA, expA := decimal(a)
-	digitsB, expB := decimal(b)
-	return digitsA == digitsB && (expA == expB || digitsA == "")
-}
-
-// decimal is a number's digits without zeros at either end, and the exponent of the last one.
-func decimal(s string) (digits string, exp int) {
-	mantissa := strings.TrimPrefix(s, "-")
-	if i := strings.IndexAny(mantissa, "eE"); i >= 0 {
-		exp, _ = strconv.Atoi(mantissa[i+1:]) // where it does not fit, the number is 0 or infinite
-		mantissa = mantissa[:i]
-	}
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	digits = strings.TrimLeft(whole+fraction, "0")
-	exp -= len(fraction)
-	short := strings.TrimRight(digits, "0")
-	return short, exp + len(digits) - len(short)
-}
-
-// text reads a text. Halves of a surrogate pair that stand alone become the three bytes that UTF-8 does not allow for
-// them.
-func (w *writer) text() (string, error) {
-	s := w.unquote()
-	if !w.Loose && !utf8.ValidString(s) {
-		return "", fmt.Errorf("the text %.80q is not Unicode", s)
-	}
-	return s, nil
-}
-
-func (w *writer) unquote() string {
-	rest := w.in[1:]
-	end := bytes.IndexAny(rest, `"\`)
-	if rest[end] == '"' {
-		w.in = rest[end+1:]
-		return string(rest[:end])
-	}
-	var b []byte
-	for {
-		b = append(b, rest[:end]...)
-		if rest = rest[end:]; rest[0] == '"' {
-			w.in = rest[1:]
-			return string(b)
-		}
-		if c := rest[1]; c != 'u' {
-			b = append(b, unescape(c))
-			rest = rest[2:]
-		} else {
-			r := hex(rest[2:6])
-			rest = rest[6:]
-			if utf16.IsSurrogate(r) && len(rest) >= 6 && rest[0] == '\\' && rest[1] == 'u' {
-				if pair := utf16.DecodeRune(r, hex(rest[2:6])); pair != utf8.RuneError {
-					r, rest = pair, rest[6:]
-				}
-			}
-			if utf16.IsSurrogate(r) {
-				b = append(b, byte(0xe0|r>>12), byte(0x80|r>>6&0x3f), byte(0x80|r&0x3f))
-			} else {
-				b = utf8.AppendRune(b, r)
-			}
-		}
-		end = bytes.IndexAny(rest, `"\`)
-	}
-}
-
-func unescape(c byte) byte {
-	if i := strings.IndexByte("bfnrt", c); i >= 0 {
-		return "\b\f\n\r\t"[i]
-	}
-	return c // a quote or a slash of either kind
-}
-
-func hex(digits []byte) rune {
-	n, _ := strconv.ParseUint(string(digits), 16, 16) // the whole is known to be valid
-	return rune(n)
-}
-
-// AppendText adds a text as ECMAScript quotes it (ECMA-262, QuoteJSONString). Bytes that are not UTF-8 stay as they are,
-// but for half a surrogate pair, which is escaped.
+// AppendText adds a text as ECMAScript quotes it (ECMA-262, QuoteJSONString). Bytes that are not UTF-8 stay as they are.
 func AppendText(dst []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')
 	done := 0 // what comes before is written
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' && c != 0xed {
-			continue
-		}
-		half, isHalf := surrogate(s[i:])
-		if c == 0xed && !isHalf {
+		if c >= ' ' && c != '"' && c != '\\' {
 			continue
 		}
 		dst = append(dst, s[done:i]...)
-		switch short := strings.IndexByte("\b\f\n\r\t\"\\", c); {
-		case short >= 0:
+		if short := strings.IndexByte("\b\f\n\r\t\"\\", c); short >= 0 {
 			dst = append(dst, '\\', "bfnrt\"\\"[short])
-		case isHalf:
-			dst = append(dst, '\\', 'u', 'd', digits[half>>8&0xf], digits[half>>4&0xf], digits[half&0xf])
-			i += 2
-		default:
+		} else {
 			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
 		}
 		done = i + 1

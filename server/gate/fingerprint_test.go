@@ -51,8 +51,7 @@ func TestCanonical(t *testing.T) {
 		` [ 1 , "a" , null ] `: `[1,"a",null]`,
 		`{"a":true,"b":false}`: `{"a":true,"b":false}`,
 		`{"b":{"d":1,"c":2},"a":[{"z":1,"y":{}}]}`: `{"a":[{"y":{},"z":1}],"b":{"c":2,"d":1}}`,
-		`{"a":1,"b":2,"a":3}`:                      `{"a":3,"b":2}`,
-		`{"":1," ":2}`:                             `{"":1," ":2}`,
+		`{"":1," ":2}`: `{"":1," ":2}`,
 
 		// Numbers as ECMA-262 prints them.
 		`[0,-0,0.0,-0e9]`:                     `[0,0,0,0]`,
@@ -60,26 +59,26 @@ func TestCanonical(t *testing.T) {
 		`[1e20,1e21,123456789012345680000]`:   `[100000000000000000000,1e+21,123456789012345680000]`,
 		`[1e-6,1e-7,1.5e-9,0.000001]`:         `[0.000001,1e-7,1.5e-9,0.000001]`,
 		`[9007199254740993,0.1,5e-324,1e300]`: `[9007199254740992,0.1,5e-324,1e+300]`,
-		`[1e400,-1e400,1e-400]`:               `[Infinity,-Infinity,0]`,
+		`[1e-400]`:                            `[0]`,
 
 		// Texts as ECMA-262 quotes them.
-		`"\u0041\/\b\f\n\r\t\u0001\"\\"`:        `"A/\b\f\n\r\t\u0001\"\\"`,
-		`"é \u00e9 <\u003c> \u2028"`:            "\"é é <<> \u2028\"",
-		`"\ud83d\ude00 😀"`:                      `"😀 😀"`,
-		`"\ud83d \ude00 \uD83D\u0041 \ud83d\n"`: `"\ud83d \ude00 \ud83dA \ud83d\n"`,
-		`"\ude00\ud83d\ud83d\ude00"`:            `"\ude00\ud83d😀"`,
-		"\"\u007f\"":                            "\"\u007f\"",
+		`"\u0041\/\b\f\n\r\t\u0001\"\\"`: `"A/\b\f\n\r\t\u0001\"\\"`,
+		`"é \u00e9 <\u003c> \u2028"`:     "\"é é <<> \u2028\"",
+		`"\ud83d\ude00 😀"`:               `"😀 😀"`,
+		"\"\u007f\"":                     "\"\u007f\"",
 
 		// Keys by UTF-16 units: a pair of surrogates comes before U+E000.
 		"{\"\ue000\":1,\"\U0001f600\":2,\"z\":3,\"\uffff\":4}": "{\"z\":3,\"\U0001f600\":2,\"\ue000\":1,\"\uffff\":4}",
-		`{"\udc00":1,"` + "\U00010000" + `":2}`:                "{\"\U00010000\":2,\"\\udc00\":1}",
 		`{"é":1,"e\u0301":2,"E":3}`:                            "{\"E\":3,\"e\u0301\":2,\"é\":1}",
 
-		// What is no JSON is a text, and so is what nests too deep.
-		`{"a":1}{"a":1}`: `"{\"a\":1}{\"a\":1}"`,
-		"a\nb":           `"a\nb"`,
-		deep:             deep,
-		"[" + deep + "]": `"[` + deep + `]"`,
+		// What has no canonical form is a text, and so is what nests too deep.
+		`{"a":1,"b":2,"a":3}`: `"{\"a\":1,\"b\":2,\"a\":3}"`,
+		`[1e400]`:             `"[1e400]"`,
+		`"\ud83d"`:            `"\"\\ud83d\""`,
+		`{"a":1}{"a":1}`:      `"{\"a\":1}{\"a\":1}"`,
+		"a\nb":                `"a\nb"`,
+		deep:                  deep,
+		"[" + deep + "]":      `"[` + deep + `]"`,
 	} {
 		if got := string(gate.AppendCanonical(nil, []byte(in))); got != want {
 			t.Errorf("canonical form of %s = %s, want %s", in, got, want)
@@ -100,13 +99,11 @@ func FuzzFingerprint(f *testing.F) {
 		if len(out) > 7*len(in)+25*bytes.Count(in, []byte("e"))+25*bytes.Count(in, []byte("E"))+2 {
 			t.Errorf("canonical form of %d bytes has %d", len(in), len(out))
 		}
-		if !bytes.Contains(out, []byte("Infinity")) {
-			if !json.Valid(out) {
-				t.Fatalf("canonical form of %q is no JSON: %q", in, out)
-			}
-			if again := gate.AppendCanonical(nil, out); !bytes.Equal(again, out) && out[0] != '"' {
-				t.Errorf("canonical form of %q is %q, and of that %q", in, out, again)
-			}
+		if !json.Valid(out) {
+			t.Fatalf("canonical form of %q is no JSON: %q", in, out)
+		}
+		if again := gate.AppendCanonical(nil, out); !bytes.Equal(again, out) && out[0] != '"' {
+			t.Errorf("canonical form of %q is %q, and of that %q", in, out, again)
 		}
 		var indented bytes.Buffer
 		if json.Indent(&indented, in, "", " \t") == nil && len(bytes.TrimSpace(in)) > 0 {

@@ -339,15 +339,15 @@ func Replay(w http.ResponseWriter, first *store.KeyRecord) error {
 	return nil
 }
 
-// form is the canonical form of a body, which each JSON text has that is not nested too deep.
-var form = canonical.Rules{Depth: 64, Loose: true}
+// form is the canonical form of a body.
+var form = canonical.Rules{Depth: 64}
 
 // Fingerprint is the SHA-256 of a request: method, a space, its target, a line feed and the canonical form of its body.
 // The target is the path with the query, if there is one.
 //
-// The canonical form of JSON does not depend on the program that wrote the body. Anything else counts as one JSON text; so
-// does JSON that is nested deeper than 64, and no body at all, as the empty one. Up to fifty bytes of memory are needed
-// for each byte.
+// The canonical form of JSON does not depend on the program that wrote the body. Anything that has none counts as one JSON
+// text; so does JSON that is nested deeper than 64, and no body at all, as the empty one. Up to fifty bytes of memory are
+// needed for each byte.
 func Fingerprint(method, target string, body []byte) []byte {
 	b := make([]byte, 0, len(method)+len(target)+len(body)+4)
 	sum := sha256.Sum256(appendCanonical(fmt.Appendf(b, "%s %s\n", method, target), body))

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"agentd/server/canonical"
 )
 
 // A node is one compiled sub-schema. The zero node admits everything.
@@ -133,22 +135,22 @@ func (s site) strings() (out []string) {
 }
 
 // number reads a number, with its text for messages.
-func (s site) number() (decimal, string) {
+func (s site) number() (canonical.Decimal, string) {
 	text := read[json.Number](s, "number").String()
-	return parseDecimal(text), cut(text)
+	return canonical.ParseDecimal(text), cut(text)
 }
 
 // natural reads a count. Counts beyond the range of int32 are as good as that.
 func (s site) natural() int {
 	d, _ := s.number()
 	switch {
-	case d.neg || !d.integer():
+	case d.Negative || !d.Integer():
 		s.problem(s.at, "want an integer of at least 0")
 		return 0
-	case d.exp > 10 || d.exp+int64(len(d.digits)) > 9:
+	case d.Exp > 10 || d.Exp+int64(len(d.Digits)) > 9:
 		return 1<<31 - 1
 	}
-	n, _ := strconv.Atoi(d.digits + strings.Repeat("0", int(d.exp)))
+	n, _ := strconv.Atoi(d.Digits + strings.Repeat("0", int(d.Exp)))
 	return n
 }
 

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"iter"
 	"maps"
+	"math/big"
 	"regexp"
 	"slices"
 	"unicode/utf8"
+
+	"agentd/server/canonical"
 )
 
 type (
@@ -138,11 +141,11 @@ func (n *node) any(subs []*node, exactlyOne bool) {
 func (n *node) among(values list, want string) {
 	forms := make(map[string]bool, len(values))
 	for _, v := range values {
-		forms[string(canonical(nil, v))] = true
+		forms[string(form(nil, v))] = true
 	}
 	n.apply(func(c *check, v any) {
-		form := canonical(nil, v)
-		if c.spend(len(form) / 64); !forms[string(form)] {
+		got := form(nil, v)
+		if c.spend(len(got) / 64); !forms[string(got)] {
 			c.report("got %s, want %s", show(v), want)
 		}
 	})
@@ -187,23 +190,38 @@ func compare(want string, refused, too int) func(site) {
 	return func(s site) {
 		limit, text := s.number()
 		on(s.n, func(c *check, v json.Number) {
-			if got := parseDecimal(v.String()).cmp(limit); got == refused || got == too {
+			if got := canonical.ParseDecimal(v.String()).Cmp(limit); got == refused || got == too {
 				c.report("got %s, want %s %s", cut(v.String()), want, text)
 			}
 		})
 	}
 }
 
+// maxDigits bounds the numbers that multipleOf divides; division is the one operation here that is not linear.
+const maxDigits = 4096
+
 func multipleOf(s site) {
 	step, text := s.number()
-	if text != "" && (step.sign() <= 0 || len(step.digits) > maxDigits) {
+	if text != "" && (step.Sign() <= 0 || len(step.Digits) > maxDigits) {
 		s.problem(s.at, "want a positive number of at most %d digits", maxDigits)
 	}
 	on(s.n, func(c *check, v json.Number) {
-		if d := parseDecimal(v.String()); len(d.digits) > maxDigits || !d.multipleOf(step) {
+		if d := canonical.ParseDecimal(v.String()); len(d.Digits) > maxDigits || !isMultiple(d, step) {
 			c.report("got %s, want a multiple of %s", cut(v.String()), text)
 		}
 	})
+}
+
+// isMultiple reports whether a number is a whole number of steps. Both have at most maxDigits digits; step is positive.
+func isMultiple(d, step canonical.Decimal) bool {
+	shift := d.Exp - step.Exp
+	if d.Digits == "" || shift < 0 {
+		return d.Digits == "" // else the number has no trailing zero, so it has no factor of ten to give
+	}
+	n, _ := new(big.Int).SetString(d.Digits, 10)
+	m, _ := new(big.Int).SetString(step.Digits, 10)
+	tens := new(big.Int).Exp(big.NewInt(10), big.NewInt(shift), m)
+	return n.Mod(n.Mul(n, tens), m).Sign() == 0
 }
 
 // arrays are prefixItems and items; in draft 7, a list as items and additionalItems.

@@ -148,7 +148,7 @@ func (c *check) unique(list []any) {
 	first := make(map[string]int, len(list))
 	var buf []byte
 	for i, v := range list {
-		buf = canonical(buf[:0], v)
+		buf = form(buf[:0], v)
 		if c.spend(1 + len(buf)/64); c.stopped() {
 			return
 		}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"agentd/server/canonical"
 )
 
 // types is a set of JSON types. A number without fraction is in both sets integer and number.
@@ -59,7 +61,7 @@ func typeOf(v any) types {
 	case map[string]any:
 		return objectType
 	case json.Number:
-		if parseDecimal(v.String()).integer() {
+		if canonical.ParseDecimal(v.String()).Integer() {
 			return integer
 		}
 	}
@@ -84,9 +86,9 @@ func size(v any) int {
 	return 0
 }
 
-// canonical appends a form of v that is the same for, and only for, equal values: numbers by value, members in any
+// form appends a form of v that is the same for, and only for, equal values: numbers by value, members in any
 // order.
-func canonical(b []byte, v any) []byte {
+func form(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
 		return append(b, 'z')
@@ -96,20 +98,20 @@ func canonical(b []byte, v any) []byte {
 		b = strconv.AppendInt(append(b, 's'), int64(len(v)), 10)
 		return append(append(b, ':'), v...)
 	case json.Number:
-		d := parseDecimal(v.String())
-		b = strconv.AppendBool(append(b, 'd'), d.neg)
-		b = append(b, d.digits...)
-		return strconv.AppendInt(append(b, 'e'), d.exp, 10)
+		d := canonical.ParseDecimal(v.String())
+		b = strconv.AppendBool(append(b, 'd'), d.Negative)
+		b = append(b, d.Digits...)
+		return strconv.AppendInt(append(b, 'e'), d.Exp, 10)
 	case []any:
 		b = append(b, '[')
 		for _, e := range v {
-			b = canonical(b, e)
+			b = form(b, e)
 		}
 		return append(b, ']')
 	case map[string]any:
 		b = append(b, '{')
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			b = canonical(canonical(b, k), v[k])
+			b = form(form(b, k), v[k])
 		}
 		return append(b, '}')
 	}

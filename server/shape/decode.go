@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"strconv"
@@ -68,8 +69,8 @@ func (r *Reader) Read(data []byte, t *Type, into any) bool {
 		return false
 	}
 	r.data = data
-	d := decoder{cursor: cursor{b: data}, r: r}
-	d.space()
+	d := decoder{cursor: cursorAt(data, 0, nil), r: r}
+	d.Space()
 	d.value(reflect.ValueOf(into).Elem(), t, &rules{})
 	return true
 }
@@ -109,7 +110,7 @@ func (f *Field) set(v reflect.Value, text string, r *Reader, origin string, path
 		r.add(problem{at: -1, origin: origin, path: path, message: "is not UTF-8"})
 		return
 	}
-	d := decoder{cursor: cursor{b: fromText(f.typ, text), path: slices.Clone(path)}, r: r, origin: origin, outside: true}
+	d := decoder{cursor: cursorAt(fromText(f.typ, text), 0, slices.Clone(path)), r: r, origin: origin, outside: true}
 	d.value(v, f.typ, &f.rules)
 }
 
@@ -179,9 +180,9 @@ func (d *decoder) accept(at int, message string) bool {
 	return message == ""
 }
 
-// found is the type of the value at i.
+// found is the type of the value at the cursor.
 func (d *decoder) found() string {
-	switch d.b[d.i] {
+	switch d.Source[d.At] {
 	case '{':
 		return "an object"
 	case '[':
@@ -200,7 +201,7 @@ func (d *decoder) found() string {
 var wanted = [...]string{formBool: "true or false", formInt: "a whole number", formFloat: "a number", formText: "text", formList: "a list",
 	formDict: "an object", formObject: "an object", formRaw: "an object", formOther: "another value"}
 
-// fits reports whether the value at i may be read in a form.
+// fits reports whether the value at the cursor may be read in a form.
 func (d *decoder) fits(form form, r *rules) bool {
 	got := d.found()
 	switch form {
@@ -214,14 +215,14 @@ func (d *decoder) fits(form form, r *rules) bool {
 	return got == wanted[form]
 }
 
-// value reads the value at i, and passes it.
+// value reads the value at the cursor, and passes it.
 func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 	for v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 		t.defaults(v, d.kind(t))
 	}
-	at, before := d.i, d.r.Count()
+	at, before := d.At, d.r.Count()
 	if t.bare != nil { // what stands there replaces the whole default
 		v.SetZero()
 		t.defaults(v, "")
@@ -242,18 +243,18 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 	}
 	switch t.form {
 	case formBool:
-		v.SetBool(d.scalar() == "true")
+		v.SetBool(string(d.Scalar()) == "true")
 	case formInt:
 		d.integer(v, r)
 	case formFloat:
-		f, err := strconv.ParseFloat(d.scalar(), 64)
+		f, err := strconv.ParseFloat(string(d.Scalar()), 64)
 		if err != nil {
 			d.report(at, "want a smaller number")
 		} else if d.accept(at, r.checkNumber(f)) {
 			v.SetFloat(f)
 		}
 	case formText:
-		if s := d.text(); d.accept(at, r.checkText(s, d.r.Kept == nil)) {
+		if s := d.Text(); d.accept(at, r.checkText(s, d.r.Kept == nil)) {
 			v.SetString(s)
 		}
 	case formList:
@@ -263,9 +264,9 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 	case formObject:
 		d.object(v, t, r)
 	case formRaw:
-		null := d.b[d.i] == 'n' && r.null
+		null := d.Source[d.At] == 'n' && r.null
 		d.unique()
-		raw := d.b[at:d.i:d.i]
+		raw := d.Source[at:d.At:d.At]
 		if d.r.File { // which have left spaces
 			var compact bytes.Buffer
 			json.Compact(&compact, raw) //nolint:errcheck // it is sound
@@ -276,7 +277,7 @@ func (d *decoder) value(v reflect.Value, t *Type, r *rules) {
 		}
 	case formOther:
 		d.unique()
-		if isBytes := v.Kind() == reflect.Slice; isBytes && d.b[at] != '"' || json.Unmarshal(d.b[at:d.i], v.Addr().Interface()) != nil {
+		if isBytes := v.Kind() == reflect.Slice; isBytes && d.Source[at] != '"' || json.Unmarshal(d.Source[at:d.At], v.Addr().Interface()) != nil {
 			d.report(at, "want %s", map[bool]string{false: "another value", true: "base64 text"}[isBytes])
 		}
 	}
@@ -287,16 +288,16 @@ func (d *decoder) mismatch(t *Type) {
 	if t.bare != nil {
 		want = t.label
 	}
-	if d.b[d.i] == 'n' && len(d.path) > 0 {
+	if d.Source[d.At] == 'n' && len(d.path) > 0 {
 		hint = "; leave the key out for its default"
 	}
-	d.report(d.i, "want %s, got %s%s", want, d.found(), hint)
+	d.report(d.At, "want %s, got %s%s", want, d.found(), hint)
 	d.unique()
 }
 
 func (d *decoder) integer(v reflect.Value, r *rules) {
-	at := d.i
-	text := d.scalar()
+	at := d.At
+	text := string(d.Scalar())
 	if strings.ContainsAny(text, ".eE") {
 		d.report(at, "want a whole number, written with digits only, got %.40s", text)
 		return
@@ -310,20 +311,23 @@ func (d *decoder) integer(v reflect.Value, r *rules) {
 }
 
 func (d *decoder) list(v reflect.Value, t *Type, r *rules) {
-	at, item := d.i, *r
+	at, item := d.At, *r
 	item.size, item.required = bounds{}, false
 	count := 0
-	items := cursor{b: d.b, i: d.i}
-	items.items(func(int) { count++; items.skip() })
+	items := d.Cursor
+	for range items.Items() {
+		count++
+		items.Skip()
+	}
 	if !d.accept(at, r.checkCount(count)) {
-		d.i = items.i
+		d.At = items.At
 		return
 	}
 	list, one := reflect.MakeSlice(v.Type(), 0, min(count, 16)), reflect.New(v.Type().Elem()).Elem()
-	d.items(func(n int) {
+	for range d.items() {
 		if item.lenient && !d.alike(t.elem, &item) {
 			d.unique()
-			return
+			continue
 		}
 		before := d.r.Count()
 		one.SetZero()
@@ -331,17 +335,17 @@ func (d *decoder) list(v reflect.Value, t *Type, r *rules) {
 		if d.r.File || d.r.Count() == before { // an item takes far more memory than the bytes of a bad one
 			list = reflect.Append(list, one)
 		}
-	})
+	}
 	v.Set(list)
 }
 
 func (d *decoder) dict(v reflect.Value, t *Type, r *rules) {
 	v.Set(reflect.MakeMap(v.Type()))
 	item := rules{lenient: r.lenient}
-	d.each(func(key string, at int) {
+	for at, key := range d.each() {
 		if item.lenient && !d.alike(t.elem, &item) {
 			d.unique()
-			return
+			continue
 		}
 		if r.keys != nil {
 			if message := r.keys.Check(key); message != "" {
@@ -351,7 +355,7 @@ func (d *decoder) dict(v reflect.Value, t *Type, r *rules) {
 		elem := reflect.New(v.Type().Elem()).Elem()
 		d.fresh(elem, t.elem, &item)
 		v.SetMapIndex(reflect.ValueOf(key), elem)
-	})
+	}
 }
 
 // fresh reads an item of a list or map, which has its own defaults when it is an object.
@@ -362,12 +366,12 @@ func (d *decoder) fresh(v reflect.Value, t *Type, r *rules) {
 	d.value(v, t, r)
 }
 
-// kind is the kind that the object at i says it is; "" where it says none that exists.
+// kind is the kind that the object at the cursor says it is; "" where it says none that exists.
 func (d *decoder) kind(t *Type) string {
 	if t.kinds != nil {
-		if at := d.find("kind"); at >= 0 && d.b[at] == '"' {
-			ahead := cursor{b: d.b, i: at}
-			if kind := ahead.text(); slices.Contains(t.kinds, kind) {
+		if at := d.find("kind"); at >= 0 && d.Source[at] == '"' {
+			ahead := canonical.Cursor{Source: d.Source, At: at}
+			if kind := ahead.Text(); slices.Contains(t.kinds, kind) {
 				return kind
 			}
 		}
@@ -376,28 +380,28 @@ func (d *decoder) kind(t *Type) string {
 }
 
 func (d *decoder) object(v reflect.Value, t *Type, r *rules) {
-	start, kind, before := d.i, d.kind(t), d.r.Count()
+	start, kind, before := d.At, d.kind(t), d.r.Count()
 	given := make([]string, 0, len(t.fields)) // and what misspelt keys are likely to be: those are not missing as well
 	var kept []byte
-	d.each(func(key string, at int) {
-		f, begin := t.Field(key), d.i
+	for at, key := range d.each() {
+		f, begin := t.Field(key), d.At
 		switch {
 		case f != nil && !f.of(kind):
 			d.report(at, "%q is not a field of kind %s; it belongs to %s", key, kind, alternatives(f.kinds))
 			d.unique()
 		case f != nil && d.absent(f):
 			d.unique()
-			return
+			continue
 		case f != nil && d.member(v.FieldByIndex(f.index), f):
 		case d.r.Kept != nil:
 			d.unique()
-			kept = append(append(canonical.AppendText(append(kept, ','), key), ':'), d.b[begin:d.i]...)
+			kept = append(append(canonical.AppendText(append(kept, ','), key), ':'), d.Source[begin:d.At]...)
 		default:
 			key = d.stray(key, at, t.names(kind))
 			d.unique()
 		}
 		given = append(given, key)
-	})
+	}
 	if kept != nil {
 		kept[0] = '{'
 		d.r.Kept(d.path, append(kept, '}'))
@@ -440,7 +444,7 @@ func (d *decoder) settle(v reflect.Value, t *Type, r *rules, at, before int) {
 	}
 	if member != "" {
 		d.path = append(d.path, member)
-		d.report(cursor{b: d.b, i: at}.find(member), "%s", message)
+		d.report(cursorAt(d.Source, at, nil).find(member), "%s", message)
 		d.path = d.path[:len(d.path)-1]
 	} else {
 		d.accept(at, message)
@@ -450,34 +454,40 @@ func (d *decoder) settle(v reflect.Value, t *Type, r *rules, at, before int) {
 	}
 }
 
-// each calls read for the members of the object at i, with i at the value, which read passes; but for keys that repeat,
-// which it reports.
-func (d *decoder) each(read func(key string, at int)) {
-	seen := map[string]int{}
-	d.members(func(key string, at int) {
-		first, again := seen[key]
-		if !again {
-			seen[key] = at
-			read(key, at)
-			return
+// each yields the members of the object at the cursor, which stands at the value then; but it reports keys that repeat,
+// and passes their values.
+func (d *decoder) each() iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		seen := map[string]int{}
+		for at, key := range d.members() {
+			if first, again := seen[key]; again {
+				where := ""
+				if d.r.Name != "" && !d.outside && !d.r.Full() {
+					where = "; the first is at " + d.r.place(first)
+				}
+				d.report(at, "duplicate key %s%s", quoted(key), where)
+				d.Skip()
+				continue
+			}
+			if seen[key] = at; !yield(at, key) {
+				return
+			}
 		}
-		where := ""
-		if d.r.Name != "" && !d.outside && !d.r.Full() {
-			where = "; the first is at " + d.r.place(first)
-		}
-		d.report(at, "duplicate key %s%s", quoted(key), where)
-		d.skip()
-	})
+	}
 }
 
-// unique passes the value at i, and reports keys that repeat in it.
+// unique passes the value at the cursor, and reports keys that repeat in it.
 func (d *decoder) unique() {
-	switch d.b[d.i] {
+	switch d.Source[d.At] {
 	case '{':
-		d.each(func(string, int) { d.unique() })
+		for range d.each() {
+			d.unique()
+		}
 	case '[':
-		d.items(func(int) { d.unique() })
+		for range d.items() {
+			d.unique()
+		}
 	default:
-		d.skip()
+		d.Skip()
 	}
 }

@@ -12,14 +12,14 @@ import (
 // in it that lack a member with the rule given. A lenient number is what old counters hold: a number, the text of one, or
 // true for 1; anything else is 0. It is stored as an amount: not below 0, and a whole one is cut at 2^53-1.
 
-// absent reports whether the value at i counts as absent.
+// absent reports whether the value at the cursor counts as absent.
 func (d *decoder) absent(f *Field) bool {
-	null := d.b[d.i] == 'n' && d.r.Kept != nil && f.typ.form != formRaw
+	null := d.Source[d.At] == 'n' && d.r.Kept != nil && f.typ.form != formRaw
 	items := f.typ.form == formList || f.typ.form == formDict
 	return null || f.rules.lenient && !items && !d.alike(f.typ, &f.rules)
 }
 
-// alike reports whether the value at i is of a type, and has what must be given where that is an object.
+// alike reports whether the value at the cursor is of a type, and has what must be given where that is an object.
 func (d *decoder) alike(t *Type, r *rules) bool {
 	if t.form == formInt || t.form == formFloat {
 		return true
@@ -29,23 +29,23 @@ func (d *decoder) alike(t *Type, r *rules) bool {
 			return false
 		}
 		inner := *d
-		inner.i = d.find(f.Name)
-		return inner.i < 0 || !inner.fits(f.typ.form, &f.rules)
+		inner.At = d.find(f.Name)
+		return inner.At < 0 || !inner.fits(f.typ.form, &f.rules)
 	})
 }
 
 // amount reads a lenient number.
 func (d *decoder) amount(v reflect.Value, r *rules) {
-	at, text := d.i, "0"
+	at, text := d.At, "0"
 	switch d.found() {
 	case "text":
-		text = strings.TrimSpace(d.text())
+		text = strings.TrimSpace(d.Text())
 	case "true or false":
-		if d.scalar() == "true" {
+		if string(d.Scalar()) == "true" {
 			text = "1"
 		}
 	case "a number":
-		text = d.scalar()
+		text = string(d.Scalar())
 	default:
 		d.unique()
 	}
@@ -63,19 +63,19 @@ func (d *decoder) amount(v reflect.Value, r *rules) {
 	}
 }
 
-// member reads the value at i of a field. It reports false where that counts as unknown.
+// member reads the value at the cursor of a field. It reports false where that counts as unknown.
 func (d *decoder) member(v reflect.Value, f *Field) bool {
 	if before := d.r.Before[f.typ.goType]; before != nil {
 		ahead := d.cursor
-		ahead.skip()
-		value := d.b[d.i:ahead.i]
+		ahead.Skip()
+		value := d.Source[d.At:ahead.At]
 		read := before(d.path, value)
 		if read == nil {
 			return false
 		}
 		if &read[0] != &value[0] {
-			d.i = ahead.i
-			d = &decoder{cursor: cursor{b: read, path: d.path}, r: d.r, outside: true}
+			d.At = ahead.At
+			d = &decoder{cursor: cursorAt(read, 0, d.path), r: d.r, outside: true}
 		}
 	}
 	d.value(v, f.typ, &f.rules)

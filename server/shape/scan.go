@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"unicode/utf8"
+	"iter"
 
 	"agentd/server/canonical"
 )
@@ -20,7 +20,7 @@ func blank(data []byte) []byte {
 		end := i + 1
 		switch c := out[i]; {
 		case c == '"':
-			end = endOfText(out, i)
+			end = canonical.EndOfText(out, i)
 		case bytes.HasPrefix(out[i:], []byte("//")):
 			end = whiten(out, i, "\n")
 		case bytes.HasPrefix(out[i:], []byte("/*")):
@@ -33,7 +33,7 @@ func blank(data []byte) []byte {
 		case (c == '}' || c == ']') && comma >= 0 && bytes.IndexByte([]byte("[{,:"), before) < 0:
 			out[comma] = ' '
 		}
-		if !space(out[i]) {
+		if !bytes.ContainsRune([]byte(" \t\r\n"), rune(out[i])) {
 			if last = out[i]; last != ',' {
 				comma = -1
 			}
@@ -55,21 +55,6 @@ func whiten(b []byte, i int, mark string) int {
 		}
 	}
 	return end
-}
-
-func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
-
-// endOfText is the index after the text that starts at i, or the length of b where that does not end.
-func endOfText(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(b)
 }
 
 // sound reports what keeps data from being one JSON value within the limits, and where that is.
@@ -100,7 +85,7 @@ func Objects(data []byte) (n int) {
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			i = endOfText(data, i) - 1
+			i = canonical.EndOfText(data, i) - 1
 		case '{':
 			n++
 		}
@@ -108,137 +93,78 @@ func Objects(data []byte) (n int) {
 	return n
 }
 
-// A cursor walks over JSON that is sound.
+// A cursor walks over JSON that is sound, and knows the path of the value that it stands at.
 type cursor struct {
-	b    []byte
-	i    int
-	path []any // of the value at i
+	canonical.Cursor
+	path []any
 }
 
-func (c *cursor) space() {
-	for c.i < len(c.b) && space(c.b[c.i]) {
-		c.i++
-	}
+func cursorAt(source []byte, i int, path []any) cursor {
+	return cursor{canonical.Cursor{Source: source, At: i}, path}
 }
 
-// next ends a member or an item, with the comma after it.
-func (c *cursor) next() {
-	if c.space(); c.b[c.i] == ',' {
-		c.i++
-		c.space()
-	}
-}
-
-// members calls each for the members of the object at i, with i at the value, which each passes. at is where the key is.
-func (c *cursor) members(each func(key string, at int)) {
-	c.i++
-	for c.space(); c.b[c.i] != '}'; c.next() {
-		at := c.i
-		key := c.text()
-		c.space()
-		c.i++ // the colon
-		c.space()
-		c.path = append(c.path, key)
-		each(key, at)
-		c.path = c.path[:len(c.path)-1]
-	}
-	c.i++
-}
-
-// items calls each for the items of the list at i, with i at the item, which each passes.
-func (c *cursor) items(each func(n int)) {
-	c.i++
-	c.space()
-	for n := 0; c.b[c.i] != ']'; n++ {
-		c.path = append(c.path, n)
-		each(n)
-		c.path = c.path[:len(c.path)-1]
-		c.next()
-	}
-	c.i++
-}
-
-// text passes the text at i.
-func (c *cursor) text() (s string) {
-	start := c.i
-	c.i = endOfText(c.b, c.i)
-	raw := c.b[start:c.i]
-	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
-		return string(inner)
-	}
-	json.Unmarshal(raw, &s) //nolint:errcheck // it is valid
-	return s
-}
-
-// scalar passes the number or word at i.
-func (c *cursor) scalar() string {
-	start := c.i
-	for c.i < len(c.b) && bytes.IndexByte([]byte(" \t\r\n,]}"), c.b[c.i]) < 0 {
-		c.i++
-	}
-	return string(c.b[start:c.i])
-}
-
-// skip passes the value at i.
-func (c *cursor) skip() {
-	switch c.b[c.i] {
-	case '"':
-		c.i = endOfText(c.b, c.i)
-	case '{', '[':
-		for depth := 0; ; c.i++ {
-			switch c.b[c.i] {
-			case '"':
-				c.i = endOfText(c.b, c.i) - 1
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					c.i++
-					return
-				}
+// members is [canonical.Cursor.Members].
+func (c *cursor) members() iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		for at, name := range c.Members() {
+			c.path = append(c.path, name)
+			more := yield(at, name)
+			if c.path = c.path[:len(c.path)-1]; !more {
+				return
 			}
 		}
-	default:
-		c.scalar()
 	}
 }
 
-// find is where the value of a member of the object at i is; -1 where it is not there.
-func (c cursor) find(name string) int {
-	at := -1
-	if c.b[c.i] == '{' {
-		c.members(func(key string, _ int) {
-			if key == name && at < 0 {
-				at = c.i
+// items is [canonical.Cursor.Items].
+func (c *cursor) items() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for n := range c.Items() {
+			c.path = append(c.path, n)
+			more := yield(n)
+			if c.path = c.path[:len(c.path)-1]; !more {
+				return
 			}
-			c.skip()
-		})
+		}
 	}
-	return at
+}
+
+// find is where the value of a member of the object at the cursor is; -1 where it is not there.
+func (c cursor) find(name string) int {
+	if c.Source[c.At] == '{' {
+		for _, key := range c.Members() {
+			if key == name {
+				return c.At
+			}
+			c.Skip()
+		}
+	}
+	return -1
 }
 
 // find is where the path, or the nearest part of it that is there, stands in sound JSON.
 func find(data []byte, path []any) int {
-	c := cursor{b: data}
-	for c.space(); len(path) > 0; path = path[1:] {
+	c := cursorAt(data, 0, nil)
+	for c.Space(); len(path) > 0; path = path[1:] {
 		at := -1
 		switch part := path[0].(type) {
 		case string:
 			at = c.find(part)
 		case int:
-			if ahead := c; c.b[c.i] == '[' {
-				ahead.items(func(n int) {
+			if ahead := c; c.Source[c.At] == '[' {
+				for n := range ahead.Items() {
 					if n == part {
-						at = ahead.i
+						at = ahead.At
+						break
 					}
-					ahead.skip()
-				})
+					ahead.Skip()
+				}
 			}
 		}
 		if at < 0 {
 			break
 		}
-		c.i = at
+		c.At = at
 	}
-	return c.i
+	return c.At
 }
