@@ -14,9 +14,13 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/event"
+	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/message"
 	"agentd/server/provider"
 	"agentd/server/run"
+	"agentd/server/runstate"
+	"agentd/server/takeover"
 	"agentd/server/tool"
 	"agentd/store"
 	"agentd/store/storetest"
@@ -344,4 +348,39 @@ func waitFor(t testing.TB, ok func() bool) {
 // bubble runs a test in a bubble of its own.
 func bubble(test func(*testing.T)) func(*testing.T) {
 	return func(t *testing.T) { synctest.Test(t, test) }
+}
+
+// state reads a run's state as an import does.
+func state(t testing.TB, text string) *runstate.State {
+	t.Helper()
+	st, err := runstate.Read([]byte(text))
+	if err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	return st
+}
+
+func encode(t testing.TB, v any) string {
+	t.Helper()
+	b, err := message.Encode(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func (r *rig) imports(st *runstate.State) {
+	r.t.Helper()
+	if _, err := takeover.Import(r.t.Context(), r.engine, st, takeover.Options{}); err != nil {
+		r.t.Fatalf("Import: %v %v", err, fault.Of(err).Issues)
+	}
+}
+
+func (r *rig) state(runID string) *runstate.State {
+	r.t.Helper()
+	s, err := r.engine.Snapshot(r.t.Context(), runID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s.State
 }

@@ -317,3 +317,16 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 }
+
+// TestInputWithToolMessages: a tool message of an input stays what it was.
+func TestInputWithToolMessages(t *testing.T) {
+	r := newRig(t, single(llm(t, `{"turns":[{"text":"hello"}]}`)))
+	input := `[{"role":"user","content":"sum"},{"role":"assistant","content":"","toolCalls":[{"toolCallId":"c","toolName":"add","args":{}}]},
+		{"role":"tool","toolCallId":"c","content":"42"},{"role":"user","content":"thanks"}]`
+	h := r.start(run.StartRequest{Owner: "a", Input: json.RawMessage(input)})
+	r.wait(h)
+	r.restart()
+	if msg := r.state(h.ID).Messages[2]; msg.Role != message.Tool || msg.Content.Text != "42" || msg.ToolCallID != "c" {
+		t.Errorf("the tool message became %s", encode(t, msg))
+	}
+}

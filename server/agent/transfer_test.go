@@ -16,7 +16,6 @@ import (
 	"agentd/server/recording"
 	"agentd/server/run"
 	"agentd/server/schema"
-	"agentd/server/takeover"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -296,7 +295,7 @@ func TestTransferImported(t *testing.T) {
 	text := encode(t, res.State)
 	register, asked, pay := office(t, quiet, nil)
 	there := newRig(t, register)
-	there.imports(state(t, text), takeover.Options{})
+	there.imports(state(t, text))
 	p := res.State.PendingApprovals[0]
 	res = resume(t, there, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 	if res.Status != store.Completed || string(res.Output) != `"clerk: paid"` || pay.count() != 1 || res.State.CurrentAgentID != "clerk" {
@@ -375,7 +374,7 @@ func TestTransferredState(t *testing.T) {
 	st := state(t, encode(t, res.State))
 	st.ID, st.SessionID = "elsewhere", ""
 	want := encode(t, st)
-	r.imports(st, takeover.Options{})
+	r.imports(st)
 	if got := encode(t, r.state("elsewhere")); got != want {
 		t.Errorf("imported:\n got %s\nwant %s", got, want)
 	}

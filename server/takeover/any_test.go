@@ -1,4 +1,4 @@
-package agent_test
+package takeover_test
 
 import (
 	"bytes"
@@ -97,7 +97,7 @@ func goOn(t *testing.T, r *rig, text string, st *runstate.State) {
 	if got.Status != "completed" && got.Status != "failed" {
 		t.Fatalf("%s became %s", text, got.Status)
 	}
-	r.events(st.AgentID, st.ID)
+	r.events(st.ID)
 	said := 0
 	for _, m := range got.Messages {
 		if said < len(st.Messages) && sameMessage(t, m, st.Messages[said]) {

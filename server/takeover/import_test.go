@@ -1,9 +1,7 @@
-package agent_test
+package takeover_test
 
 import (
 	"encoding/json"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,100 +12,8 @@ import (
 	"agentd/server/run"
 	"agentd/server/runstate"
 	"agentd/server/takeover"
-	"agentd/server/tool"
 	"agentd/store"
 )
-
-// fixture is a state of the given version, edited by old and new texts.
-func fixture(t testing.TB, version string, edits ...string) *runstate.State {
-	t.Helper()
-	b, err := os.ReadFile("../runstate/testdata/run-state-" + version + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(edits); i += 2 {
-		if !strings.Contains(string(b), edits[i]) {
-			t.Fatalf("the fixture %s has no %q", version, edits[i])
-		}
-	}
-	return state(t, strings.NewReplacer(edits...).Replace(string(b)))
-}
-
-func state(t testing.TB, text string) *runstate.State {
-	t.Helper()
-	st, err := runstate.Read([]byte(text))
-	if err != nil {
-		t.Fatalf("Read: %v", err)
-	}
-	return st
-}
-
-// marked is the state after its import: its approvals say where they come from.
-func marked(st *runstate.State) *runstate.State {
-	if st.Status == string(store.Completed) {
-		return st // nothing of it waits
-	}
-	for i := range st.PendingApprovals {
-		p, of := &st.PendingApprovals[i], st
-		for head, rest, _ := strings.Cut(p.SubRunToolCallID, "/"); head != ""; head, rest, _ = strings.Cut(rest, "/") {
-			at := slices.IndexFunc(of.PendingSubRuns, func(s runstate.SubRun) bool { return s.ToolCallID == head })
-			of = &of.PendingSubRuns[at].State
-		}
-		p.Imported, p.RequestedBy, p.RequestedByAgent = true, "anonymous", of.AgentID
-	}
-	for i := range st.PendingSubRuns {
-		marked(&st.PendingSubRuns[i].State)
-	}
-	return st
-}
-
-func encode(t testing.TB, v any) string {
-	t.Helper()
-	b, err := message.Encode(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-// strangers are the agents of the fixtures, with tools that count their calls.
-func strangers(t testing.TB) (func(*rig) []agent.Registration, map[string]*counter) {
-	list, byName := tools("find_bag", "fetch_forecast", "send_mail", "publish", "transfer", "close_gate")
-	told := `{"turns":[{"when":{"lastTool":"."},"text":"I was told: {{lastTool}}"},{"text":"hello"}]}`
-	with := func(more ...tool.Tool) *agent.LLM {
-		l := llm(t, told, append(slices.Clone(list), more...)...)
-		l.Policy.Tools = map[string]agent.Gate{"send_mail": {Always: true}, "publish": {Always: true}, "transfer": {Always: true}}
-		return l
-	}
-	return func(*rig) []agent.Registration {
-		return []agent.Registration{
-			{ID: "luggage-desk", LLM: with()},
-			{ID: "orchard", LLM: with(agent.SubAgentTool("mailer", ""))}, {ID: "mailer", LLM: with()},
-			{ID: "stage-manager", LLM: with(agent.HandoffTool("scout", ""), agent.SubAgentTool("treasurer", ""))},
-			{ID: "scout", LLM: with()}, {ID: "treasurer", LLM: with()},
-			{ID: "harbour", LLM: with(agent.SubAgentTool("pilot", ""))}, {ID: "pilot", LLM: with()},
-			{ID: "program", Agent: goAgent{id: "program"}},
-		}
-	}, byName
-}
-
-func (r *rig) imports(st *runstate.State, o takeover.Options) takeover.Imported {
-	r.t.Helper()
-	made, err := takeover.Import(r.t.Context(), r.engine, st, o)
-	if err != nil {
-		r.t.Fatalf("Import: %v %v", err, fault.Of(err).Issues)
-	}
-	return made
-}
-
-func (r *rig) state(runID string) *runstate.State {
-	r.t.Helper()
-	s, err := r.engine.Snapshot(r.t.Context(), runID)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return s.State
-}
 
 // TestImportShowsTheSameState: of each version, with everything that this version has no place for.
 func TestImportShowsTheSameState(t *testing.T) {
@@ -138,7 +44,7 @@ func TestImportShowsTheSameState(t *testing.T) {
 		canonicalApprovals(t, want)
 		wanted[tc.version] = marked(want)
 		r.imports(fixture(t, tc.version, tc.edits...), takeover.Options{})
-		if got := types(r.events(want.AgentID, want.ID)); got != "agent.end" {
+		if got := r.events(want.ID); got != "agent.end" {
 			t.Errorf("%s: events %s, want agent.end alone", tc.version, got)
 		}
 	}
@@ -147,7 +53,7 @@ func TestImportShowsTheSameState(t *testing.T) {
 			if got, want := encode(t, r.state(want.ID)), encode(t, want); got != want {
 				t.Errorf("%s, %s:\n got %s\nwant %s", version, when, got, want)
 			}
-			r.checkNumbers(want.ID)
+			r.events(want.ID)
 		}
 		if n := r.restart(); n != 0 {
 			t.Errorf("a restart took up %d runs, want none", n)
@@ -172,7 +78,7 @@ func TestImportedRunGoesOn(t *testing.T) {
 		if err != nil || len(waiting) != 1 || waiting[0].SubRunToolCallID != "o2" || waiting[0].ToolName != "send_mail" {
 			t.Fatalf("Approvals = %+v, %v", waiting, err)
 		}
-		res := resume(t, r, made.RunID, run.Decision{ToolCallID: "m1", SubRunToolCallID: "o2", Granted: true})
+		res := r.resume(made.RunID, run.Decision{ToolCallID: "m1", SubRunToolCallID: "o2", Granted: true})
 		if res.Status != store.Completed || count["send_mail"].count() != 1 || string(res.Output) != `"I was told: I was told: did send_mail"` {
 			t.Errorf("resumed: %s %s %+v, %d mails", res.Status, res.Output, res.Error, count["send_mail"].count())
 		}
@@ -186,7 +92,7 @@ func TestImportedRunGoesOn(t *testing.T) {
 		if st.UsageByModel["mailer"].TotalTokens != 175 || st.UsageByModel["m-large"].TotalTokens != 2746 || st.Usage.TotalTokens < 2921+175 {
 			t.Errorf("usage %+v, want what the child used folded in", st.UsageByModel)
 		}
-		if got := types(r.events("orchard", made.RunID)); !restart && !strings.HasPrefix(got, "agent.end agent.start tool.approval.granted") {
+		if got := r.events(made.RunID); !restart && !strings.HasPrefix(got, "agent.end agent.start tool.approval.granted") {
 			t.Errorf("events %s", got)
 		}
 		kid := r.state("run_01J2CHILD7")
@@ -206,10 +112,10 @@ func TestImportedChain(t *testing.T) {
 		status store.Status
 	}{
 		{"granted", func(r *rig, id string, p journal.Approval) {
-			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+			r.resume(id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		}, 1, store.Completed},
 		{"denied", func(r *rig, id string, p journal.Approval) {
-			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Reason: "no"})
+			r.resume(id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Reason: "no"})
 		}, 0, store.Completed},
 		{"aborted", func(r *rig, id string, _ journal.Approval) {
 			if _, err := r.engine.Abort(t.Context(), id, run.AbortOptions{}); err != nil {
@@ -220,19 +126,19 @@ func TestImportedChain(t *testing.T) {
 			if _, err := r.engine.Abort(t.Context(), id, run.AbortOptions{OnPending: "hold"}); err != nil {
 				t.Error(err)
 			}
-			resume(t, r, id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+			r.resume(id, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 		}, 1, store.Completed},
 	} {
 		var said []string
-		make, _ := chain(t, nil)
-		home := newRig(t, make)
-		res, _ := home.run("desk", "pay the bill")
+		regs, _ := chain(t)
+		home := newRig(t, regs)
+		res := home.say("desk", "pay the bill")
 		parked, p := encode(t, res.State), res.State.PendingApprovals[0]
 		tc.decide(home, res.State.ID, p)
 		said = append(said, encode(t, home.state(res.State.ID)))
 
-		make, pay := chain(t, nil)
-		away := newRig(t, make)
+		regs, pay := chain(t)
+		away := newRig(t, regs)
 		made := away.imports(state(t, parked), takeover.Options{})
 		if got := encode(t, away.state(made.RunID)); made.Children != 2 || got != encode(t, marked(state(t, parked))) {
 			t.Errorf("%s: %d children, state\n got %s\nwant %s", tc.name, made.Children, got, parked)
@@ -243,8 +149,8 @@ func TestImportedChain(t *testing.T) {
 			t.Errorf("%s: %s with %d payments", tc.name, got.Status, pay.count())
 		}
 		said = append(said, encode(t, away.state(made.RunID)))
-		away.checkNumbers(made.RunID)
-		away.events("desk", made.RunID)
+		away.events(made.RunID)
+		away.events(made.RunID)
 		var states [2]runstate.State
 		for i := range said {
 			if err := json.Unmarshal([]byte(said[i]), &states[i]); err != nil {
@@ -265,15 +171,15 @@ func TestImportedChain(t *testing.T) {
 
 // TestImportHeld: a run that was aborted while its approvals were held is imported as that.
 func TestImportHeld(t *testing.T) {
-	make, _ := chain(t, nil)
-	home := newRig(t, make)
-	res, _ := home.run("desk", "pay the bill")
+	regs, _ := chain(t)
+	home := newRig(t, regs)
+	res := home.say("desk", "pay the bill")
 	if _, err := home.engine.Abort(t.Context(), res.State.ID, run.AbortOptions{OnPending: "hold"}); err != nil {
 		t.Fatal(err)
 	}
 	held := encode(t, home.state(res.State.ID))
-	make, pay := chain(t, nil)
-	away := newRig(t, make)
+	regs, pay := chain(t)
+	away := newRig(t, regs)
 	if made := away.imports(state(t, held), takeover.Options{}); made.Status != store.Aborted {
 		t.Fatalf("Import = %+v", made)
 	}
@@ -281,7 +187,7 @@ func TestImportHeld(t *testing.T) {
 		t.Errorf("state\n got %s\nwant %s", got, held)
 	}
 	p := res.State.PendingApprovals[0]
-	res = resume(t, away, res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
+	res = away.resume(res.State.ID, run.Decision{ToolCallID: p.ToolCallID, SubRunToolCallID: p.SubRunToolCallID, Granted: true})
 	if res.Status != store.Completed || pay.count() != 1 {
 		t.Errorf("resumed: %s, %d payments", res.Status, pay.count())
 	}
@@ -290,20 +196,20 @@ func TestImportHeld(t *testing.T) {
 // TestImportPartlyDecided: outcomes keep their places among calls that still wait, whichever way round they were told.
 func TestImportPartlyDecided(t *testing.T) {
 	for _, order := range []string{"calls", "answers"} {
-		make, _ := gatedAgent(t, `{"name":"a","args":{}},{"name":"b","args":{}},{"name":"c","args":{"n":3}}`)
-		home := newRig(t, make)
-		res, _ := home.run("a", "go")
+		regs, _ := gatedAgent(t, `{"name":"a","args":{}},{"name":"b","args":{}},{"name":"c","args":{"n":3}}`)
+		home := newRig(t, regs)
+		res := home.say("a", "go")
 		if len(res.State.PendingApprovals) != 2 {
 			t.Fatalf("pending = %+v", res.State.PendingApprovals)
 		}
 		first := res.State.PendingApprovals[0]
 		if order == "answers" { // as a program that appends outcomes as they come would have it
-			res = resume(t, home, res.State.ID, run.Decision{ToolCallID: first.ToolCallID, Granted: true})
+			res = home.resume(res.State.ID, run.Decision{ToolCallID: first.ToolCallID, Granted: true})
 			n := len(res.State.Messages)
 			res.State.Messages[n-1], res.State.Messages[n-2] = res.State.Messages[n-2], res.State.Messages[n-1]
 		}
-		make, count := gatedAgent(t, `{"name":"a","args":{}},{"name":"b","args":{}},{"name":"c","args":{"n":3}}`)
-		away := newRig(t, make)
+		regs, count := gatedAgent(t, `{"name":"a","args":{}},{"name":"b","args":{}},{"name":"c","args":{"n":3}}`)
+		away := newRig(t, regs)
 		parked := encode(t, res.State)
 		id := away.imports(state(t, parked), takeover.Options{}).RunID
 		if got := encode(t, away.state(id)); got != encode(t, marked(state(t, parked))) {
@@ -313,7 +219,7 @@ func TestImportPartlyDecided(t *testing.T) {
 		for _, p := range away.state(id).PendingApprovals {
 			words = append(words, run.Decision{ToolCallID: p.ToolCallID, Granted: true})
 		}
-		resume(t, away, id, words...)
+		away.resume(id, words...)
 		var told []string
 		for _, m := range away.state(id).Messages {
 			if m.Role == message.Tool {
@@ -329,18 +235,15 @@ func TestImportPartlyDecided(t *testing.T) {
 
 // TestImportTerms: what an approval takes is the stricter of both sides, and grants of elsewhere do not count.
 func TestImportTerms(t *testing.T) {
-	make, count := gatedAgent(t, `{"name":"a","args":{}}`)
-	home := newRig(t, make)
-	res, _ := home.run("a", "go")
+	regs, count := gatedAgent(t, `{"name":"a","args":{}}`)
+	home := newRig(t, regs)
+	res := home.say("a", "go")
 	st := res.State
 	st.PendingApprovals[0].GrantedBy, st.PendingApprovals[0].ApproversNeeded = []string{"token:x"}, 2
 	st.PendingApprovals[0].ExpiresAt = "2999-01-01T00:00:00.000Z"
-	make, count = gatedAgent(t, `{"name":"a","args":{}}`)
-	away := newRig(t, func(r *rig) []agent.Registration {
-		regs := make(r)
-		regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Different: true, Expires: 1 << 40}}
-		return regs
-	})
+	regs, count = gatedAgent(t, `{"name":"a","args":{}}`)
+	regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Different: true, Expires: 1 << 40}}
+	away := newRig(t, regs)
 	made := away.imports(state(t, encode(t, st)), takeover.Options{By: "token:me"})
 	p := away.state(made.RunID).PendingApprovals[0]
 	if p.NotBy != "token:me" || p.ApproversNeeded != 2 || p.GrantedBy != nil || p.ExpiresAt == "" || p.ExpiresAt > "2998" || len(made.Warnings) != 1 {
@@ -369,8 +272,7 @@ func TestImportBecomesASession(t *testing.T) {
 	register, _ := strangers(t)
 	r := newRig(t, register)
 	r.imports(fixture(t, "1.0"), takeover.Options{SessionID: "moved"})
-	h := r.start(run.StartRequest{Owner: "luggage-desk", SessionID: "moved", UserID: "marta", Input: json.RawMessage(`"And now?"`)})
-	msgs := r.wait(h).State.Messages
+	msgs := r.run(run.StartRequest{Owner: "luggage-desk", SessionID: "moved", UserID: "marta", Input: json.RawMessage(`"And now?"`)}).State.Messages
 	if len(msgs) != 7 || msgs[3].Content.Text != "No courier drives on Sundays." || msgs[0].Content.Parts[1].Image == nil {
 		t.Errorf("the next run has the history %s", encode(t, msgs))
 	}
@@ -384,34 +286,4 @@ func TestImportBecomesASession(t *testing.T) {
 		}
 	}
 	r.imports(fixture(t, "1.2", "2026-03-10T", "2999-03-10T"), takeover.Options{})
-}
-
-// TestInputWithToolMessages: a tool message of an input stays what it was.
-func TestInputWithToolMessages(t *testing.T) {
-	register, _ := strangers(t)
-	r := newRig(t, register)
-	input := `[{"role":"user","content":"sum"},{"role":"assistant","content":"","toolCalls":[{"toolCallId":"c","toolName":"add","args":{}}]},
-		{"role":"tool","toolCallId":"c","content":"42"},{"role":"user","content":"thanks"}]`
-	h := r.start(run.StartRequest{Owner: "pilot", Input: json.RawMessage(input)})
-	r.wait(h)
-	r.restart()
-	if msg := r.state(h.ID).Messages[2]; msg.Role != message.Tool || msg.Content.Text != "42" || msg.ToolCallID != "c" {
-		t.Errorf("the tool message became %s", encode(t, msg))
-	}
-}
-
-// canonicalApprovals puts the arguments of approvals into the form in which the calls are made.
-func canonicalApprovals(t *testing.T, st *runstate.State) {
-	t.Helper()
-	for i := range st.PendingApprovals {
-		var err error
-		p := &st.PendingApprovals[i]
-		if p.Args, err = message.Arguments(p.Args); err != nil {
-			t.Fatal(err)
-		}
-		p.ArgsDigest = journal.ArgsDigest(p.Args)
-	}
-	for i := range st.PendingSubRuns {
-		canonicalApprovals(t, &st.PendingSubRuns[i].State)
-	}
 }

@@ -1,4 +1,4 @@
-package agent_test
+package takeover_test
 
 import (
 	"fmt"
@@ -127,8 +127,7 @@ func TestImportConflicts(t *testing.T) {
 	refused("again", fault.RunExists, fixture(t, "1.1"), takeover.Options{SessionID: "new"})
 	refused("with a child that exists", fault.RunExists, fixture(t, "1.1", "run_01J2ORCHARD", "other"), takeover.Options{SessionID: "new"})
 	refused("into a session that waits", fault.SessionBusy, fixture(t, "1.0", "marta", "ines"), takeover.Options{SessionID: "sess-orchard"})
-	h := r.start(run.StartRequest{Owner: "pilot", SessionID: "talked", UserID: "marta"})
-	r.wait(h)
+	r.run(run.StartRequest{Owner: "pilot", SessionID: "talked", UserID: "marta"})
 	refused("into a session with content", fault.SessionExists, fixture(t, "1.0"), takeover.Options{SessionID: "talked"})
 	refused("with an odd session", fault.ConfigInvalid, fixture(t, "1.0"), takeover.Options{SessionID: "a b"})
 	refused("for another user", fault.ConfigInvalid, fixture(t, "1.0"), takeover.Options{SessionID: "sess-orchard"})
