@@ -101,12 +101,15 @@ func (a *asker) line(ctx context.Context, prompt string) (string, error) {
 func details(p journal.Approval, width int) string {
 	var b strings.Builder
 	b.WriteString(arguments(p.Args, width))
-	in := margin{mark: "  ", width: width}
-	say := func(format string, args ...any) { b.WriteString(in.set(fmt.Sprintf(format, args...) + "\n")) }
+	say := func(format string, args ...any) { b.WriteString(indented(fmt.Sprintf(format, args...)+"\n", width)) }
 	if p.MayHaveHappened() {
 		say("IT MAY HAVE HAPPENED ALREADY: an earlier attempt has an unknown outcome.")
 		if was := p.Previous; was != nil {
-			say("begun: %s at %s. %s", times(was.Attempts), was.BegunAt, printable(was.Known))
+			times := "once"
+			if was.Attempts > 1 {
+				times = fmt.Sprintf("%d times, first", was.Attempts)
+			}
+			say("begun: %s at %s. %s", times, was.BegunAt, printable(was.Known))
 		}
 	}
 	if p.Reason != "" {
@@ -131,14 +134,6 @@ func details(p journal.Approval, width int) string {
 	return b.String()
 }
 
-// times is how often something happened.
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times, first", n)
-}
-
 // arguments are indented lines for a terminal. Nothing is left out: it is what the person answers for.
 func arguments(args json.RawMessage, width int) string {
 	var b bytes.Buffer
@@ -146,12 +141,5 @@ func arguments(args json.RawMessage, width int) string {
 		b.Reset()
 		b.Write(args)
 	}
-	in := margin{mark: "  ", width: width}
-	return in.set(escaped(b.String()) + "\n")
-}
-
-// indented is a text of several lines, made fit for a terminal.
-func indented(text string, width int) string {
-	in := margin{mark: "  ", width: width}
-	return in.set(text)
+	return indented(escaped(b.String())+"\n", width)
 }

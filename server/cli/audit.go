@@ -185,7 +185,7 @@ func (c *call) listAudit(ctx context.Context) error {
 			w.row("SEQ", "TIME", "ACTOR", "ACTION", "DECISION", "TARGET")
 			for _, e := range page {
 				w.row(strconv.FormatInt(e.Seq, 10), message.Millis(e.TS), cmp.Or(e.Actor.Label, e.Actor.Kind+":"+e.Actor.ID), string(e.Action),
-					string(e.Decision), shortened(e.Target, 80))
+					string(e.Decision), fitting(e.Target, 81))
 			}
 		})
 	})

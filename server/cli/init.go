@@ -73,22 +73,18 @@ func plant(dir string, seeds []seed) error {
 		return fault.Invalid("Nothing was created, because files with these names exist.", issues...).
 			Advise("Choose another folder, or move these files.")
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return unmade(err)
-	}
-	for i, s := range seeds {
-		if err := s.make(dir); err != nil {
+	err := os.MkdirAll(dir, 0o755)
+	for i := 0; i < len(seeds) && err == nil; i++ {
+		if err = seeds[i].make(dir); err != nil {
 			for _, made := range seeds[:i] {
 				os.Remove(filepath.Join(dir, made.name)) //nolint:errcheck // the first error is the one to report
 			}
-			return unmade(err)
 		}
 	}
+	if err != nil {
+		return fault.Invalid(fmt.Sprintf("Nothing was created: %v.", err)).Advise("Choose another folder, or check its permissions.")
+	}
 	return nil
-}
-
-func unmade(err error) error {
-	return fault.Invalid(fmt.Sprintf("Nothing was created: %v.", err)).Advise("Choose another folder, or check its permissions.")
 }
 
 // make makes the file or folder, for its owner's eyes only. Whatever came to be there meanwhile is left alone.

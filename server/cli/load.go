@@ -3,6 +3,7 @@ package cli
 import (
 	"embed"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 
@@ -40,16 +41,10 @@ func (c *call) file() string {
 // load reads the configuration, or takes the demo's. The demo heeds no variables: one that names a database or an
 // address must not open it to everybody.
 func (c *call) load() (*config.Config, error) {
-	overrides := map[string]string{}
-	strict := ""
+	overrides := map[string]string{"server.host": c.flags.host, "server.port": c.flags.port, "secrets.source": c.flags.secretsSource}
+	maps.DeleteFunc(overrides, func(_, value string) bool { return value == "" })
 	if c.flags.strictSecrets {
-		strict = "true"
-	}
-	for path, value := range map[string]string{"server.host": c.flags.host, "server.port": c.flags.port,
-		"secrets.source": c.flags.secretsSource, "secrets.strict": strict} {
-		if value != "" {
-			overrides[path] = value
-		}
+		overrides["secrets.strict"] = "true"
 	}
 	if c.flags.dev {
 		return c.loadDemo(overrides)

@@ -16,7 +16,7 @@ func (c *call) listSessions(ctx context.Context) error {
 	return c.fetch(ctx, "/sessions"+query("userId", c.flags.user, "agentId", c.flags.agent), &list, func(w sheet) {
 		w.row("SESSION", "USER", "AGENT", "CREATED", "UPDATED", "TITLE")
 		for _, s := range list.Sessions {
-			w.row(s.ID, s.UserID, s.AgentID, s.CreatedAt, s.UpdatedAt, shortened(s.Title, 60))
+			w.row(s.ID, s.UserID, s.AgentID, s.CreatedAt, s.UpdatedAt, fitting(s.Title, 61))
 		}
 	})
 }

@@ -46,23 +46,20 @@ func (c *call) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return interruptible(ctx, func(ctx context.Context) error { return c.serve(ctx, srv) })
-}
-
-// serve runs the server until ctx ends or a part of it fails.
-func (c *call) serve(ctx context.Context, srv *server.Server) error {
-	if _, err := srv.Start(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil // it was told to stop before it was ready
+	return interruptible(ctx, func(ctx context.Context) error {
+		_, err := srv.Start(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil // it was stopped before it was ready
+		case err != nil:
+			return err
 		}
-		return err
-	}
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-srv.Failed():
-	}
-	return errors.Join(err, c.unready(), srv.Shutdown(context.WithoutCancel(ctx)))
+		select {
+		case <-ctx.Done():
+		case err = <-srv.Failed():
+		}
+		return errors.Join(err, c.unready(), srv.Shutdown(context.WithoutCancel(ctx)))
+	})
 }
 
 // harden limits what the process can do by accident, and what other programs of its user can do to it.
@@ -92,15 +89,20 @@ func shut(h config.Hardening) error {
 	return nil
 }
 
-// ready tells the world: by the ready file, and with --dev by what to try.
+// ready reports that the server listens: to the ready file, which appears with all of its content, to stdout with --json,
+// and to a service manager. With --dev it shows what to try.
 func (c *call) ready(addr server.Address, cfg *config.Config) error {
+	where := struct {
+		server.Address
+		PID int `json:"pid"`
+	}{addr, os.Getpid()}
 	if c.flags.readyFile != "" {
-		if err := writeReady(c.flags.readyFile, addr); err != nil {
+		if err := replace(c.flags.readyFile, func(f *os.File) error { return errors.Join(f.Chmod(0o644), json.NewEncoder(f).Encode(where)) }); err != nil {
 			return err
 		}
 	}
 	if c.flags.json {
-		if err := json.NewEncoder(c.stdout).Encode(readiness{addr, os.Getpid()}); err != nil {
+		if err := json.NewEncoder(c.stdout).Encode(where); err != nil {
 			return err
 		}
 	}
@@ -110,20 +112,7 @@ func (c *call) ready(addr server.Address, cfg *config.Config) error {
 	return c.notify("READY=1\nSTATUS=Listening on " + addr.String())
 }
 
-// readiness is what is written where a server listens.
-type readiness struct {
-	server.Address
-	PID int `json:"pid"`
-}
-
-// writeReady puts the file there whole: who sees it can read all of it.
-func writeReady(path string, addr server.Address) error {
-	return replace(path, func(f *os.File) error {
-		return errors.Join(f.Chmod(0o644), json.NewEncoder(f).Encode(readiness{addr, os.Getpid()}))
-	})
-}
-
-// unready takes the ready file away, also one that a process left when it was killed.
+// unready removes the ready file, also one that a killed process left.
 func (c *call) unready() error {
 	if c.flags.readyFile == "" {
 		return nil

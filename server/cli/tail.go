@@ -14,9 +14,10 @@ import (
 
 // tail watches a subject of a server.
 func (c *call) tail(ctx context.Context) error {
-	subject, err := c.subject()
-	if err != nil {
-		return err
+	run := event.ValidID(c.args[0])
+	subject, err := event.ParseSubject(c.args[0])
+	if err != nil && !run {
+		return c.cmd.misused("%q is neither a run nor a subject, such as session:ID/events or agent:ID/runs/RUN/events.", c.args[0])
 	}
 	if err := checkText(c.flags.since); err != nil {
 		return err
@@ -28,27 +29,15 @@ func (c *call) tail(ctx context.Context) error {
 	defer surviveClosedPipe()()
 	return interruptible(ctx, func(ctx context.Context) error {
 		w := &tailer{call: c, cfg: cfg, printer: newPrinter(c)}
-		if subject == nil {
+		if run {
 			s, err := w.state(ctx, c.args[0])
 			if err != nil {
 				return err
 			}
-			subject = new(event.OfAgentRun(s.AgentID, s.RunID))
+			subject = event.OfAgentRun(s.AgentID, s.RunID)
 		}
-		return w.watch(ctx, *subject)
+		return w.watch(ctx, subject)
 	})
-}
-
-// subject is the one that is to be watched; nil when a run is named instead.
-func (c *call) subject() (*event.Subject, error) {
-	if event.ValidID(c.args[0]) {
-		return nil, nil
-	}
-	s, err := event.ParseSubject(c.args[0])
-	if err != nil {
-		return nil, c.cmd.misused("%q is neither a run nor a subject, such as session:ID/events or agent:ID/runs/RUN/events.", c.args[0])
-	}
-	return &s, nil
 }
 
 // A tailer is a subject that is watched.

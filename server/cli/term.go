@@ -63,6 +63,12 @@ func escaped(json string) string {
 	return b.String()
 }
 
+// indented is a text of several lines, with two spaces before each line of a terminal.
+func indented(text string, width int) string {
+	in := margin{mark: "  ", width: width}
+	return in.set(text)
+}
+
 // A margin sets what others say apart from what the program says: each line begins with the mark, and no line is wider
 // than the terminal, which would show the rest of it at its edge, as it shows a prompt. Hidden characters are spaces.
 type margin struct {
@@ -133,14 +139,6 @@ func fitting(s string, columns int) string {
 		if used += cells(r); used >= columns {
 			return s[:i] + "…"
 		}
-	}
-	return s
-}
-
-// shortened is the beginning of a text, with a mark where the rest is left out.
-func shortened(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
 	}
 	return s
 }
