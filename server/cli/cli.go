@@ -1,6 +1,6 @@
 // Package cli is the command line of agentd: one table of commands, and one file for the work of each.
 //
-// Results go to stdout, everything else to stderr. A failure is rendered once, in fail.go.
+// Results go to stdout, everything else to stderr. A failure is rendered once, by [call.exit].
 package cli
 
 import (

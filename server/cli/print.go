@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
+	"agentd/server/fault"
 	"agentd/server/message"
 )
 
@@ -78,3 +80,80 @@ func (w sheet) facts(pairs ...string) {
 
 // say adds text.
 func (w sheet) say(format string, args ...any) { fmt.Fprintf(w, format, args...) }
+
+// exitCode is the error of a command that has told everything itself.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// failure is the JSON form of an error.
+type failure struct {
+	Error   string        `json:"error"`
+	Message string        `json:"message"`
+	Hint    string        `json:"hint,omitempty"`
+	Issues  []fault.Issue `json:"issues,omitempty"`
+}
+
+// exit renders an error, on stderr or with --json as a document on stdout, and returns the exit code.
+func (c *call) exit(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
+	f := fault.Of(err)
+	doc := failure{Error: f.Kind.Code, Message: f.Message, Hint: f.NextStep(), Issues: f.Issues}
+	if f.Kind == fault.Internal { // nobody else reads it, and there is no other log
+		doc.Message, doc.Hint = err.Error(), ""
+	}
+	code := exitFailed
+	if c.cmd != nil && c.cmd.fails != 0 {
+		code = c.cmd.fails
+	}
+	if f.Kind == fault.Usage {
+		code = exitUsage
+	}
+	if c.flags.json && c.cmd != nil && c.cmd.lines { // on one line, as those before it
+		b, _ := message.Encode(doc)
+		c.stdout.Write(append(b, '\n')) //nolint:errcheck // there is nowhere left to report it
+		return code
+	} else if c.flags.json {
+		c.printJSON(doc) //nolint:errcheck // likewise
+		return code
+	}
+	// A server may have told it, or a file be quoted in it.
+	fmt.Fprintf(c.stderr, "agentd: %s: %s\n", printable(doc.Error), printable(doc.Message))
+	for _, is := range doc.Issues {
+		fmt.Fprintf(c.stderr, "  - %s\n", printable(issue(is)))
+	}
+	if doc.Hint != "" {
+		fmt.Fprintf(c.stderr, "  hint: %s\n", printable(doc.Hint))
+	}
+	return code
+}
+
+// issue is a problem as one line: its path, if any, and what is wrong.
+func issue(is fault.Issue) string {
+	if len(is.Path) == 0 {
+		return is.Message
+	}
+	return dotted(is.Path) + ": " + is.Message
+}
+
+// dotted is a path of the configuration or a body as people write it.
+func dotted(path []any) string {
+	words := make([]string, len(path))
+	for i, e := range path {
+		words[i] = fmt.Sprint(e)
+	}
+	return strings.Join(words, ".")
+}
+
+// advised gives a fault a hint for this command line. What nobody classified has none.
+func advised(err error, hint string) error {
+	if f := fault.Of(err); f.Kind != fault.Internal {
+		f.Advise(hint)
+	}
+	return err
+}
