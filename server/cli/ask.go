@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"syscall"
+	"time"
 
 	"agentd/server/journal"
 	"agentd/server/rest"
@@ -153,33 +154,20 @@ const maxTyped = 64 << 10
 // When ctx ends first, nothing is taken and the error is its cause. The terminal hands over one line at a time, so
 // nothing of the next is ever held here.
 func typed(ctx context.Context, tty *os.File, prompt func()) (string, error) {
-	wakes, wake, err := os.Pipe()
-	if err != nil {
-		return "", err
-	}
-	defer wakes.Close()
-	defer wake.Close()
-	woken := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		wake.Write([]byte{0}) //nolint:errcheck // an empty pipe takes a byte
-		close(woken)
-	})
-	defer func() {
-		if !stop() {
-			<-woken
-		}
-	}()
 	if err := discardInput(tty.Fd()); err != nil {
 		return "", fmt.Errorf("the terminal does not drop earlier input: %w", err)
 	}
 	prompt()
 	var line []byte
 	for {
-		if err := readable(tty, wakes); err != nil {
+		ready, err := readable(int(tty.Fd()))
+		switch {
+		case err != nil:
 			return "", err
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
+		case !ready:
+			continue
 		}
 		var b [4096]byte
 		n, err := tty.Read(b[:])
@@ -195,22 +183,21 @@ func typed(ctx context.Context, tty *os.File, prompt func()) (string, error) {
 	}
 }
 
-// readable waits until one of the files has something to read.
-func readable(files ...*os.File) error {
-	for {
-		var set syscall.FdSet
-		last := 0
-		for _, f := range files {
-			fd := int(f.Fd())
-			last = max(last, fd)
-			if !include(&set, fd) {
-				return syscall.EMFILE
-			}
-		}
-		if err := selectReading(last+1, &set); err != syscall.EINTR {
-			return err
-		}
+// attention is how long the end of a context may go unnoticed at a prompt.
+const attention = 20 * time.Millisecond
+
+// readable waits for a moment until a file has something to read.
+func readable(fd int) (bool, error) {
+	var set syscall.FdSet
+	if !include(&set, fd) {
+		return false, syscall.EMFILE
 	}
+	moment := syscall.NsecToTimeval(int64(attention))
+	err := selectReading(fd+1, &set, &moment)
+	if err == syscall.EINTR {
+		return false, nil
+	}
+	return set != syscall.FdSet{}, err
 }
 
 // include adds a descriptor to a set, whose words have another name and size on each system.

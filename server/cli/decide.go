@@ -59,10 +59,8 @@ func samePending(a, b []journal.Approval) bool {
 // decisions are those that the command line asks for.
 func (c *call) decisions(pending []journal.Approval, granted bool) ([]rest.DecisionBody, error) {
 	var waiting []string
-	byName := map[string]journal.Approval{}
 	for _, a := range pending {
 		waiting = append(waiting, callName(a))
-		byName[callName(a)] = a
 	}
 	calls := c.args[1:]
 	if len(calls) == 0 {
@@ -77,11 +75,12 @@ func (c *call) decisions(pending []journal.Approval, granted bool) ([]rest.Decis
 	}
 	var decisions []rest.DecisionBody
 	for _, id := range calls {
-		if !slices.Contains(waiting, id) {
+		at := slices.Index(waiting, id)
+		if at < 0 {
 			return nil, fault.Invalid(fmt.Sprintf("The run does not wait for the call %q.", id)).
 				Advise("Name one of: " + strings.Join(waiting, ", ") + ". Without a name, the command decides on all.")
 		}
-		a := byName[id]
+		a := pending[at]
 		if granted && !c.flags.again && a.MayHaveHappened() {
 			return nil, fault.New(fault.OutcomeUnknown, "The call %s of %s may already have taken effect. Nothing was decided.", id, a.ToolName).
 				Advise("Find out whether it did. If so, deny it. To make the call once more, add --again.")

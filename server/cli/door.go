@@ -115,40 +115,32 @@ func (c *call) open(ctx context.Context, cfg *config.Config, access server.Acces
 	return &door{api, local}, nil
 }
 
-// holder is the API of the server that --url names or that holds the database; nil when there is neither.
+// holder is the API of the server that --url names or that holds the database, called with the token of the environment
+// if there is one; nil when there is no server.
 func (c *call) holder(cfg *config.Config) (*client.Client, error) {
+	var o client.Options
+	var err error
 	if c.flags.url != "" {
-		return c.named()
+		u, err := url.Parse(c.flags.url)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return nil, c.cmd.misused("--url is not the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
+		}
+		o.URL, o.Keyed = strings.TrimSuffix(u.String(), "/"), true
+	} else {
+		holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
+		if holder.Address == "" {
+			return nil, nil
+		}
+		if o, err = client.Locate(holder.Address); err != nil {
+			return nil, err
+		}
+		o.Keyed, o.Again = cfg.Server.Idempotency.Enabled, cfg.Server.Idempotency.Enabled
+		if file := cfg.Server.TLS.CertFile; file != "" {
+			o.Certificate = cfg.Resolve(file)
+		}
 	}
-	holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
-	if holder.Address == "" {
-		return nil, nil
-	}
-	o, err := client.Locate(holder.Address)
-	if err != nil {
-		return nil, err
-	}
-	o.Keyed, o.Again = cfg.Server.Idempotency.Enabled, cfg.Server.Idempotency.Enabled
-	if file := cfg.Server.TLS.CertFile; file != "" {
-		o.Certificate = cfg.Resolve(file)
-	}
-	return c.authorised(o)
-}
-
-// named is the API of the server that --url names.
-func (c *call) named() (*client.Client, error) {
-	u, err := url.Parse(c.flags.url)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, c.cmd.misused("--url is not the URL of an API, such as http://127.0.0.1:8080/v1, without credentials.")
-	}
-	return c.authorised(client.Options{URL: strings.TrimSuffix(u.String(), "/"), Keyed: true})
-}
-
-// authorised is the API of a server, called with the token of the environment if there is one.
-func (c *call) authorised(o client.Options) (*client.Client, error) {
-	name := cmp.Or(c.flags.tokenEnv, "AGENTD_TOKEN")
-	if o.Token = c.getenv(name); o.Token == "" && c.flags.tokenEnv != "" {
-		return nil, c.cmd.misused("the environment has no variable %.80q.", name)
+	if o.Token = c.getenv(cmp.Or(c.flags.tokenEnv, "AGENTD_TOKEN")); o.Token == "" && c.flags.tokenEnv != "" {
+		return nil, c.cmd.misused("the environment has no variable %.80q.", c.flags.tokenEnv)
 	}
 	o.Hints = hints
 	return client.New(o)

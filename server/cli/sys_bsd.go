@@ -16,4 +16,6 @@ func discardInput(fd uintptr) error {
 	return nil
 }
 
-func selectReading(n int, set *syscall.FdSet) error { return syscall.Select(n, set, nil, nil, nil) }
+func selectReading(n int, set *syscall.FdSet, patience *syscall.Timeval) error {
+	return syscall.Select(n, set, nil, nil, patience)
+}

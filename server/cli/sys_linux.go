@@ -11,7 +11,7 @@ func discardInput(fd uintptr) error {
 	return nil
 }
 
-func selectReading(n int, set *syscall.FdSet) error {
-	_, err := syscall.Select(n, set, nil, nil, nil)
+func selectReading(n int, set *syscall.FdSet, patience *syscall.Timeval) error {
+	_, err := syscall.Select(n, set, nil, nil, patience)
 	return err
 }
