@@ -14,32 +14,39 @@ type bearing int
 const (
 	none    bearing = iota
 	starts          // the entry is the start of a server
-	own             // it is about the run itself
-	tells           // it is a request that started the run, or decided on a call
+	concern         // it is about the run, or a request that started it or decided on a call
 	touches         // it is another request that names the run
 )
 
 // An account is what an entry of the chain says of a run.
 type account struct {
 	bearing  bearing
-	started  bool // it was started or imported, by the actor of the entry
+	start    int // what it is worth as the entry of the start; its actor started the run, or imported it
 	imported bool
-	earlier  bool // the entry is one of an earlier version, which recorded requests only
-	replayed bool // the request was sent before
 	words    []word
 }
 
+// What entries are worth as the one of a start.
+const (
+	noStart      = iota
+	startAgain   // a request that was sent before
+	startRequest // a request: earlier versions recorded nothing else
+	startEntry
+)
+
 // A word is what an entry says of a call: that it was asked for, or the decision on it.
 type word struct {
-	seq     int64
-	action  audit.Action // what was done, also where the entry is that of the request which did it
-	by      string
-	asked   bool // the entry is that of the request, which may come late: it waits for what the run does next
-	void    bool // what was recorded before was not done
-	granted bool
+	seq    int64
+	action audit.Action // what was done, also where the entry is that of the request which did it
+	by     string
+	asked  bool // the entry is that of the request, which may come late: it waits for what the run does next
+	void   bool // what was recorded before was not done
 
 	id, tool, digest, reason string // the digest is empty in entries of older servers
 }
+
+// implied reports whether it is the denial that an abort implies: the journal keeps no decision then.
+func (w word) implied() bool { return w.action == audit.ApprovalDenied && w.by == "abort" }
 
 func accountOf(e *audit.Entry, runID string) (a account) {
 	about := e.Context != nil && e.Context.RunID == runID
@@ -52,9 +59,11 @@ func accountOf(e *audit.Entry, runID string) (a account) {
 		a.bearing = touches
 		a.request(e, runID, about)
 	case action != audit.HTTPRequest && about:
-		a.bearing = own
+		a.bearing = concern
 		a.imported = action == audit.RunImport
-		a.started = (action == audit.RunStart || a.imported) && e.Decision != audit.Denied
+		if (action == audit.RunStart || a.imported) && e.Decision != audit.Denied {
+			a.start = startEntry
+		}
 		a.event(e, action)
 	}
 	return a
@@ -67,8 +76,7 @@ func (a *account) event(e *audit.Entry, action audit.Action) {
 		Void                           bool
 	}
 	if tool, ok := strings.CutPrefix(e.Target, "tool:"); ok && json.Unmarshal(e.Metadata, &what) == nil {
-		a.words = []word{{seq: e.Seq, action: action, by: nameOf(e.Actor), void: what.Void, granted: action == audit.ApprovalGranted,
-			id: what.ToolCallID, tool: tool, digest: what.ArgsDigest, reason: what.Reason}}
+		a.words = []word{{seq: e.Seq, action: action, by: nameOf(e.Actor), void: what.Void, id: what.ToolCallID, tool: tool, digest: what.ArgsDigest, reason: what.Reason}}
 	}
 }
 
@@ -90,7 +98,7 @@ func (a *account) request(e *audit.Entry, runID string, about bool) {
 		if d.RunID != runID && (d.RunID != "" || !about) { // without a run, the call is of the one that the entry names
 			continue
 		}
-		w := word{seq: e.Seq, action: audit.ApprovalDenied, by: nameOf(e.Actor), asked: true, granted: d.Granted, id: d.ToolCallID, tool: d.ToolName, digest: d.ArgsDigest, reason: d.Reason}
+		w := word{seq: e.Seq, action: audit.ApprovalDenied, by: nameOf(e.Actor), asked: true, id: d.ToolCallID, tool: d.ToolName, digest: d.ArgsDigest, reason: d.Reason}
 		if d.Granted {
 			w.action = audit.ApprovalGranted
 		}
@@ -99,13 +107,14 @@ func (a *account) request(e *audit.Entry, runID string, about bool) {
 	p := strings.Split(e.Target, "/")
 	n := len(p)
 	a.imported = n >= 2 && p[n-2] == "runs" && p[n-1] == "import"
-	a.earlier, a.replayed = true, what.IdempotencyReplayed
-	a.started = about && what.Method == "POST" && (a.imported || n >= 3 && p[n-3] == "agents" && (p[n-1] == "run" || p[n-1] == "stream"))
+	if about && what.Method == "POST" && (a.imported || n >= 3 && p[n-3] == "agents" && (p[n-1] == "run" || p[n-1] == "stream")) {
+		a.start = startRequest
+	}
 	switch {
-	case a.replayed:
-		a.words = nil
-	case a.started, len(a.words) > 0:
-		a.bearing = tells
+	case what.IdempotencyReplayed:
+		a.start, a.words = min(a.start, startAgain), nil
+	case a.start > noStart, len(a.words) > 0:
+		a.bearing = concern
 	}
 }
 
@@ -123,4 +132,19 @@ func nameOf(a audit.Actor) string {
 // isName reports whether a journal means the actor with a name. Earlier versions wrote no user there.
 func isName(name, journal string) bool {
 	return name == journal || journal == "cli" && strings.HasPrefix(name, "cli:")
+}
+
+// started holds who is said to have started the run to what the chain says. Of several entries the last one counts, since
+// a run that was erased may have been imported again; the entry of a request counts only where the start has none of its
+// own, and of one that was sent again only where there is no other. Where the chain says nothing, the report says so.
+func (v *verifier) started() {
+	by, best := "", 1
+	for i, a := range v.accounts {
+		if a.start >= best {
+			v.report.StartEntry, by, best = v.entries[i].Seq, nameOf(v.entries[i].Actor), a.start
+		}
+	}
+	if v.report.StartEntry != 0 && !isName(by, v.report.StartedBy) {
+		v.bad(memberRun, "it says that %.128q started it, and entry %d names %.128q", v.report.StartedBy, v.report.StartEntry, by)
+	}
 }

@@ -31,7 +31,7 @@ func TestStarted(t *testing.T) {
 		"sent again only":     {[]audit.Entry{again, resume}, 2},
 		"refused, and others": {[]audit.Entry{refused, other, resume}, 0},
 	} {
-		v := &verifier{runID: "r", entries: tt.entries}
+		v := &verifier{manifest: Manifest{RunID: "r"}, entries: tt.entries}
 		for i := range tt.entries {
 			v.accounts = append(v.accounts, accountOf(&tt.entries[i], "r"))
 		}

@@ -267,7 +267,7 @@ func (c *collector) finish(context.Context) error {
 	if err := m.seal(); err != nil {
 		return err
 	}
-	v := &verifier{report: Report{Problems: []Problem{}}, manifest: *m, bodies: c.b.bodies}
+	v := newVerifier(*m, c.b.bodies)
 	v.meaning(nil)
 	if len(v.report.Problems) == 0 {
 		return nil

@@ -11,104 +11,92 @@ import (
 	"agentd/store"
 )
 
-// is reports whether it is a decision on a call, and whether the call and the reason are those that it was for.
-func (w word) is(k *callLine, said *journal.Decided) (same, bound bool) {
-	same = w.granted == said.Granted && isName(w.by, said.By)
-	return same, same && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && sameReason(w.reason, said.Reason))
-}
+// A topic is what a bundle says under the id of a call. A program may use an id again: then it is about several calls.
+type topic struct {
+	calls []*callLine // of the journal
+	shown []shownCall // by other members
+	words []word      // of the chain, in the order of their entries
 
-// words are those on a call, in the order of their entries.
-type words struct {
+	// Of the words, the decisions that were made:
 	told  []word // by entries of their own
 	asked []word // by the requests that made them; each may come late, since it waits for what the run does next
 }
 
-// implied reports whether it is the denial that an abort implies: the journal keeps no decision then.
-func (w word) implied() bool { return w.action == audit.ApprovalDenied && w.by == "abort" }
-
-// takeBack forgets the latest word that says the same: it was recorded, and then not made.
-func (s *words) takeBack(w word) {
-	for i := range slices.Backward(s.told) {
-		if s.told[i].action == w.action && s.told[i].by == w.by {
-			s.told = slices.Delete(s.told, i, i+1)
-			return
-		}
+func (v *verifier) topic(id string) *topic {
+	t := v.topics[id]
+	if t == nil {
+		t = &topic{}
+		v.topics[id] = t
 	}
+	return t
 }
 
-// decisions holds the decisions of the journal and those of the chain to each other, by the id of the call. A program may
-// use an id again: then one of the words on it is that of each call. Else it is the last one, which is what the journal
-// keeps of a call that was asked for twice.
-func (v *verifier) decisions() {
-	said := v.words()
-	uses, decided, waiting := map[string]int{}, map[string]bool{}, map[string]bool{}
-	for _, k := range v.calls {
-		uses[k.ToolCallID]++
-		decided[k.ToolCallID] = decided[k.ToolCallID] || len(k.Decision) > 0
-		waiting[k.ToolCallID] = waiting[k.ToolCallID] || k.Phase == store.CallAwaiting
-	}
-	for _, k := range v.calls {
-		if len(k.Decision) == 0 {
-			continue
-		}
-		w := words{}
-		if s := said[k.ToolCallID]; s != nil {
-			w = *s
-		}
-		if n := len(w.told); uses[k.ToolCallID] == 1 && n > 0 {
-			last := w.told[n-1]
-			w.told = w.told[n-1:]
-			w.asked = slices.DeleteFunc(slices.Clone(w.asked), func(a word) bool { return a.seq < last.seq })
-		}
-		v.decision(k, w)
-	}
-	for _, id := range slices.Sorted(maps.Keys(said)) {
-		all := slices.Concat(said[id].told, said[id].asked)
-		aborted := slices.ContainsFunc(all, word.implied)
-		for _, w := range all {
-			switch {
-			case uses[id] == 0:
-				v.bad(memberCalls, "the call %.128q, which entry %d (%s) is about, is not in the journal", id, w.seq, w.action)
-			case decided[id], w.implied():
-			case waiting[id] || aborted: // it is recorded first, and a crash may have come in between
-				v.report.Unmade = append(v.report.Unmade, w.seq)
-			default:
-				v.bad(memberCalls, "the call %.128q has no decision, and entry %d is one (%s)", id, w.seq, w.action)
+// hear notes a word of the chain.
+func (t *topic) hear(w word) {
+	t.words = append(t.words, w)
+	switch {
+	case w.action != audit.ApprovalGranted && w.action != audit.ApprovalDenied:
+	case w.asked:
+		t.asked = append(t.asked, w)
+	case !w.void:
+		t.told = append(t.told, w)
+	default: // the latest that says the same was recorded, and then not made
+		for i := range slices.Backward(t.told) {
+			if t.told[i].action == w.action && t.told[i].by == w.by {
+				t.told = slices.Delete(t.told, i, i+1)
+				return
 			}
 		}
 	}
 }
 
-// words are the decisions in the chain, by call.
-func (v *verifier) words() map[string]*words {
-	said := map[string]*words{}
-	for _, a := range v.accounts {
-		for _, w := range a.words {
-			if w.action != audit.ApprovalGranted && w.action != audit.ApprovalDenied {
-				continue
-			}
-			if said[w.id] == nil {
-				said[w.id] = &words{}
-			}
-			switch of := said[w.id]; {
-			case w.asked:
-				of.asked = append(of.asked, w)
-			case w.void:
-				of.takeBack(w)
-			default:
-				of.told = append(of.told, w)
-			}
+// said compares all that is said of calls.
+func (v *verifier) said() {
+	for _, id := range slices.Sorted(maps.Keys(v.topics)) {
+		v.decisions(id, v.topics[id])
+		v.arguments(id, v.topics[id])
+	}
+}
+
+// decisions holds the decisions of the journal and those of the chain to each other. Where an id has one call, its decision
+// is the last one, which is what the journal keeps of a call that was asked for twice; else it is one of them.
+func (v *verifier) decisions(id string, t *topic) {
+	told, asked := t.told, t.asked
+	if n := len(told); n > 0 && len(t.calls) == 1 {
+		told = told[n-1:]
+		asked = slices.DeleteFunc(slices.Clone(asked), func(w word) bool { return w.seq < told[0].seq })
+	}
+	decided, waiting := false, false
+	for _, k := range t.calls {
+		if waiting = waiting || k.Phase == store.CallAwaiting; len(k.Decision) > 0 {
+			decided = true
+			v.decision(k, told, asked)
 		}
 	}
-	return said
+	all := slices.Concat(t.told, t.asked)
+	aborted := slices.ContainsFunc(all, word.implied)
+	for _, w := range all {
+		switch {
+		case len(t.calls) == 0:
+			v.bad(memberCalls, "the call %.128q, which entry %d (%s) is about, is not in the journal", id, w.seq, w.action)
+		case decided, w.implied():
+		case waiting || aborted: // it is recorded first, and a crash may have come in between
+			v.report.Unmade = append(v.report.Unmade, w.seq)
+		default:
+			v.bad(memberCalls, "the call %.128q has no decision, and entry %d is one (%s)", id, w.seq, w.action)
+		}
+	}
 }
 
 // decision holds that on a call to what the chain says about it. A request stands for an entry of the decision's own only
 // where the server that it was made to says, in the chain too, that it recorded no tool events.
-func (v *verifier) decision(k callLine, said words) {
+func (v *verifier) decision(k *callLine, told, asked []word) {
 	var is journal.Decided
-	same := func(w word) bool { same, _ := w.is(&k, &is); return same }
-	bound := func(w word) bool { _, bound := w.is(&k, &is); return bound }
+	same := func(w word) bool { return (w.action == audit.ApprovalGranted) == is.Granted && isName(w.by, is.By) }
+	bound := func(w word) bool { // the call and the reason are those that it was for, too
+		return same(w) && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && sameReason(w.reason, is.Reason))
+	}
+	all := slices.Concat(told, asked)
 	switch {
 	case json.Unmarshal(k.Decision, &is) != nil:
 		v.bad(memberCalls, "the decision on the call %.128q cannot be read", k.ToolCallID)
@@ -116,23 +104,22 @@ func (v *verifier) decision(k callLine, said words) {
 		v.bad(memberCalls, "the decision on the call %.128q was for other arguments", k.ToolCallID)
 	case is.Args != nil && journal.ArgsDigest(is.Args) != k.ArgsSHA256:
 		v.bad(memberCalls, "the decision on the call %.128q gave it other arguments than the digest", k.ToolCallID)
-	case slices.ContainsFunc(said.told, bound):
+	case slices.ContainsFunc(told, bound):
 		v.report.Decisions++
-	case slices.ContainsFunc(said.asked, func(w word) bool { return bound(w) && v.silent(w.seq) }):
+	case slices.ContainsFunc(asked, func(w word) bool { return bound(w) && v.silent(w.seq) }):
 		v.report.Decisions++
 		v.report.Asked++
-	case len(said.told)+len(said.asked) == 0:
+	case len(all) == 0:
 		v.bad(memberEntries, "there is no entry for the decision on the call %.128q", k.ToolCallID)
-	case slices.ContainsFunc(slices.Concat(said.told, said.asked), func(w word) bool { return same(w) && !bound(w) }):
+	case slices.ContainsFunc(all, func(w word) bool { return same(w) && !bound(w) }):
 		v.bad(memberCalls, "the decision on the call %.128q of %.128q is not the one in the chain: its arguments, tool or reason are others", k.ToolCallID, k.ToolName)
-	case slices.ContainsFunc(said.asked, same):
+	case slices.ContainsFunc(asked, same):
 		v.bad(memberEntries, "the decision on the call %.128q has only the entry of a request, although tool events were recorded at that time", k.ToolCallID)
 	default:
-		of := said.told
-		if len(of) == 0 {
-			of = said.asked
+		w := all[len(all)-1]
+		if n := len(told); n > 0 {
+			w = told[n-1]
 		}
-		w := of[len(of)-1]
 		v.bad(memberCalls, "the call %.128q was decided by %.128q (granted: %t), and entry %d says %s by %.128q",
 			k.ToolCallID, is.By, is.Granted, w.seq, w.action, w.by)
 	}
@@ -144,28 +131,33 @@ func (v *verifier) silent(seq int64) bool {
 	return i > 0 && v.servers[i-1].ToolEvents == "off"
 }
 
-// started holds who is said to have started the run to what the chain says. Of several entries the last one counts, since
-// a run that was erased may have been imported again; the entry of a request counts only where the start has none of its
-// own, and of one that was sent again only where there is no other. Where the chain says nothing, the report says so.
-func (v *verifier) started() {
-	worth := func(a *account) int {
-		switch {
-		case !a.started:
-			return 0
-		case a.replayed:
-			return 1
-		case a.earlier:
-			return 2
-		}
-		return 3
+// arguments holds what the members say of calls to the journal, and the journal to the digests in the chain.
+func (v *verifier) arguments(id string, t *topic) {
+	if len(t.calls) == 0 { // decisions checks that there is such a call
+		return
 	}
-	by, best := "", 1
-	for i := range v.accounts {
-		if n := worth(&v.accounts[i]); n >= best {
-			v.report.StartEntry, by, best = v.entries[i].Seq, nameOf(v.entries[i].Actor), n
+	calls, proven := t.calls, false
+	for _, w := range t.words {
+		if w.digest == "" || w.void {
+			continue
+		}
+		proven = true
+		if !slices.ContainsFunc(calls, func(k *callLine) bool {
+			return k.ToolName == w.tool && (k.ArgsSHA256 == w.digest || k.asked() == w.digest)
+		}) {
+			v.bad(memberCalls, "the call %.128q of %.128q has other arguments, or another tool, than entry %d (%s) says", id, calls[0].ToolName, w.seq, w.action)
 		}
 	}
-	if v.report.StartEntry != 0 && !isName(by, v.report.StartedBy) {
-		v.bad(memberRun, "it says that %.128q started it, and entry %d names %.128q", v.report.StartedBy, v.report.StartEntry, by)
+	if proven {
+		v.report.Arguments += len(calls)
+	} else {
+		calls = slices.DeleteFunc(slices.Clone(calls), func(k *callLine) bool { return !k.Canonical })
+	}
+	for i, s := range t.shown {
+		// The messages from before an import may use ids again that calls of the run have.
+		before := v.imported && slices.ContainsFunc(t.shown[i+1:], func(later shownCall) bool { return later.member == s.member && later.fits(calls) })
+		if len(calls) > 0 && !s.fits(calls) && !before {
+			v.bad(s.member, "it shows other arguments, or another tool, of the call %.128q of %.128q than the journal of calls", id, t.calls[0].ToolName)
+		}
 	}
 }

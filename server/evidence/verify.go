@@ -49,7 +49,7 @@ const maxProblems = 100
 // one that must have signed; nil takes the one in the bundle. The caller bounds the size of text; memory is at most a
 // hundred bytes for each byte of it.
 func Verify(text []byte, key ed25519.PublicKey) Report {
-	v := &verifier{report: Report{Problems: []Problem{}, Key: "bundle"}, bodies: map[string][]byte{}}
+	v := newVerifier(Manifest{}, map[string][]byte{})
 	if key != nil {
 		v.report.Key = "given"
 	}
@@ -66,12 +66,15 @@ type verifier struct {
 	manifest Manifest
 	bodies   map[string][]byte
 
-	runID    string
-	calls    []callLine
 	entries  []audit.Entry
 	accounts []account // of the entries
 	servers  []configLine
-	told     []toldCall
+	topics   map[string]*topic // by the id of a call
+	imported bool              // as an entry says
+}
+
+func newVerifier(m Manifest, bodies map[string][]byte) *verifier {
+	return &verifier{report: Report{Problems: []Problem{}, Key: "bundle"}, manifest: m, bodies: bodies, topics: map[string]*topic{}}
 }
 
 func (v *verifier) bad(member, format string, args ...any) {
@@ -82,7 +85,6 @@ func (v *verifier) bad(member, format string, args ...any) {
 
 // meaning checks what the members say.
 func (v *verifier) meaning(key ed25519.PublicKey) {
-	v.runID = v.manifest.RunID
 	v.report.Omitted, v.report.WritersWord = v.manifest.Omitted, writersWord
 	v.run()
 	v.events()
@@ -90,8 +92,7 @@ func (v *verifier) meaning(key ed25519.PublicKey) {
 	checkpoint, ok := v.checkpoint(v.key(key))
 	v.proven(checkpoint, ok)
 	v.started()
-	v.decisions()
-	v.arguments()
+	v.said()
 }
 
 // each decodes the lines of a member.
@@ -125,9 +126,9 @@ func (v *verifier) run() {
 		State            runState
 	}](v, memberRun)
 	v.report.StartedBy = run.StartedBy
-	v.tellState(&run.State)
-	if ok && (run.RunID != v.runID || run.State.ID != v.runID) {
-		v.bad(memberRun, "it is of the run %.64q, and its state of %.64q; the manifest is of %.64q", run.RunID, run.State.ID, v.runID)
+	v.showState(&run.State)
+	if ok && (run.RunID != v.manifest.RunID || run.State.ID != v.manifest.RunID) {
+		v.bad(memberRun, "it is of the run %.64q, and its state of %.64q; the manifest is of %.64q", run.RunID, run.State.ID, v.manifest.RunID)
 	}
 	one[programLine](v, memberProgram)
 }
@@ -138,23 +139,28 @@ func (v *verifier) events() {
 		if e.Seq != i+1 {
 			v.bad(memberEvents, "line %d is the event %d", i+1, e.Seq)
 		}
-		v.tellEvent(&e)
+		v.showEvent(&e)
 		var of struct{ RunID string }
-		if e.Type == event.AgentStart && (json.Unmarshal(e.Payload, &of) != nil || of.RunID != v.runID) {
+		if e.Type == event.AgentStart && (json.Unmarshal(e.Payload, &of) != nil || of.RunID != v.manifest.RunID) {
 			v.bad(memberEvents, "the event %d (%s) is of the run %.64q", e.Seq, e.Type, of.RunID)
 		}
 	})
 }
 
 func (v *verifier) journal() {
+	var calls []callLine
 	each(v, memberCalls, func(i int, k callLine) {
 		v.report.Calls++
 		if k.Index != i {
 			v.bad(memberCalls, "line %d is the call %d", i+1, k.Index)
 		}
-		v.calls = append(v.calls, k)
+		calls = append(calls, k)
 	})
-	if want, err := encodeLines(approvalsOf(v.calls)...); err != nil || !bytes.Equal(want, v.bodies[memberApprovals]) {
+	for i := range calls {
+		t := v.topic(calls[i].ToolCallID)
+		t.calls = append(t.calls, &calls[i])
+	}
+	if want, err := encodeLines(approvalsOf(calls)...); err != nil || !bytes.Equal(want, v.bodies[memberApprovals]) {
 		v.bad(memberApprovals, "they are not those of the journal of calls")
 	}
 }
@@ -204,7 +210,7 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 			v.bad(memberEntries, "entry %d comes after entry %d", e.Seq, last)
 		}
 		last = e.Seq
-		a := accountOf(&e, v.runID)
+		a := accountOf(&e, v.manifest.RunID)
 		if a.bearing == none {
 			v.bad(memberEntries, "entry %d is not about the run", e.Seq)
 		}
@@ -218,7 +224,10 @@ func (v *verifier) proven(c audit.Checkpoint, signed bool) {
 				v.bad(memberEntries, "entry %d is not in the tree of the checkpoint", e.Seq)
 			}
 		}
-		v.entries, v.accounts = append(v.entries, e), append(v.accounts, a)
+		v.entries, v.accounts, v.imported = append(v.entries, e), append(v.accounts, a), v.imported || a.imported
+		for _, w := range a.words {
+			v.topic(w.id).hear(w)
+		}
 	})
 	if !slices.ContainsFunc(v.entries, func(e audit.Entry) bool { return e.Action != string(audit.ServerStart) }) {
 		v.bad(memberEntries, "none is about the run")
