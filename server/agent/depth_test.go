@@ -21,7 +21,7 @@ type talker struct{ args string }
 func (talker) Name() string { return "talker" }
 
 func (p talker) Stream(_ context.Context, req *provider.Request, _ func(provider.Delta)) (*provider.Response, error) {
-	res := &provider.Response{Finish: provider.FinishStop, Text: "done", Model: "m", Attempts: 1}
+	res := &provider.Response{Finish: provider.FinishStop, Text: "done", Model: "m"}
 	if req.Messages[len(req.Messages)-1].Role == message.User {
 		res.Finish, res.Text = provider.FinishToolCalls, ""
 		res.ToolCalls = []message.ToolCall{{ID: "c1", Name: "deep", Args: message.Args(p.args)}}

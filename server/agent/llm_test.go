@@ -177,7 +177,7 @@ func (reader) Name() string { return "reader" }
 
 func (reader) Stream(_ context.Context, req *provider.Request, _ func(provider.Delta)) (*provider.Response, error) {
 	call := func(name, args string) (*provider.Response, error) {
-		return &provider.Response{Finish: provider.FinishToolCalls, Model: "m", Attempts: 1, ToolCalls: []message.ToolCall{{ID: name, Name: name, Args: json.RawMessage(args)}}}, nil
+		return &provider.Response{Finish: provider.FinishToolCalls, Model: "m", ToolCalls: []message.ToolCall{{ID: name, Name: name, Args: json.RawMessage(args)}}}, nil
 	}
 	last := req.Messages[len(req.Messages)-1]
 	text := last.Content.String()
@@ -189,7 +189,7 @@ func (reader) Stream(_ context.Context, req *provider.Request, _ func(provider.D
 		uri := "svc-spill:" + rest[:strings.Index(rest, ".json")+len(".json")]
 		return call("read_result", fmt.Sprintf(`{"handle":%q,"offset":99990}`, uri))
 	}
-	return &provider.Response{Finish: provider.FinishStop, Text: text, Model: "m", Attempts: 1}, nil
+	return &provider.Response{Finish: provider.FinishStop, Text: text, Model: "m"}, nil
 }
 
 func TestModelReadsALargeResultByItsHandle(t *testing.T) {

@@ -61,7 +61,7 @@ func (l *loop) stream(model Model, step int) (*provider.Response, error) {
 	req := &provider.Request{
 		Model: model.Model, Messages: Transcript(l.Record, l.Row.Messages), Tools: l.specs(), ToolChoice: l.ToolChoice,
 		Temperature: l.Temperature, MaxTokens: l.MaxTokens,
-		Meta: provider.Meta{RunID: l.Row.ID, AgentID: l.Row.Owner, SessionID: l.Row.Session, UserID: l.Row.User, StepNumber: step},
+		Meta: provider.Meta{RunID: l.Row.ID, AgentID: l.Row.Owner, StepNumber: step},
 	}
 	if l.Output != nil {
 		req.Output = &l.Output.Spec

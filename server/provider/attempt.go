@@ -28,7 +28,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	}
 	payload, err := message.Encode(body)
 	if err != nil {
-		return nil, 0, fault.New(fault.InvalidRequest, "the request cannot be encoded: a schema or an option is not valid JSON").Because(err)
+		return nil, 0, fault.New(fault.InvalidRequest, "the request cannot be encoded: a schema is not valid JSON").Because(err)
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)

@@ -73,20 +73,14 @@ func wireBody(req *Request, omit omission, whole bool) (map[string]any, error) {
 		}
 	}
 	if out := req.Output; out != nil {
-		if len(out.Schema) > 0 && omit&responseFormat == 0 {
-			body["response_format"] = wireFormat(out)
+		if omit&responseFormat == 0 {
+			body["response_format"] = map[string]any{"type": "json_schema",
+				"json_schema": map[string]any{"name": schemaName(out.Name), "schema": out.Schema, "strict": true}}
 		} else {
 			messages = append(messages, wireMessage{Role: "system", Content: instruction(out)})
 		}
 	}
 	body["messages"] = messages
-	for member, value := range req.Options {
-		if string(value) == "null" {
-			delete(body, member)
-		} else {
-			body[member] = value
-		}
-	}
 	omit.apply(body)
 	return body, nil
 }
@@ -173,11 +167,7 @@ func wireArgs(args json.RawMessage) string {
 func wireTools(tools []ToolSpec) []any {
 	out := make([]any, 0, len(tools))
 	for _, t := range tools {
-		input := t.Input
-		if len(input) == 0 {
-			input = json.RawMessage(`{"type":"object","properties":{}}`)
-		}
-		function := map[string]any{"name": t.Name, "parameters": input}
+		function := map[string]any{"name": t.Name, "parameters": t.Input}
 		if t.Description != "" {
 			function["description"] = t.Description
 		}
@@ -197,14 +187,6 @@ func wireChoice(c ToolChoice) any {
 	return nil
 }
 
-func wireFormat(out *OutputSpec) any {
-	schema := map[string]any{"name": schemaName(out.Name), "schema": out.Schema, "strict": true}
-	if out.Description != "" {
-		schema["description"] = out.Description
-	}
-	return map[string]any{"type": "json_schema", "json_schema": schema}
-}
-
 var unfitInName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 // schemaName makes a name that the protocol takes: 1 to 64 characters of A-Z a-z 0-9 _ -.
@@ -215,13 +197,6 @@ func schemaName(name string) string {
 
 // instruction asks in words for what response_format asks for on servers that know it.
 func instruction(out *OutputSpec) string {
-	var b strings.Builder
-	b.WriteString("Answer with one JSON value and nothing else: no other text and no code fence around it.")
-	if out.Description != "" {
-		b.WriteString("\nIt is: " + out.Description)
-	}
-	if len(out.Schema) > 0 {
-		b.WriteString("\nIt must match this JSON Schema:\n" + string(out.Schema))
-	}
-	return b.String()
+	return "Answer with one JSON value and nothing else: no other text and no code fence around it." +
+		"\nIt must match this JSON Schema:\n" + string(out.Schema)
 }

@@ -125,7 +125,6 @@ func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*R
 			if omit != known {
 				p.remember(req.Model, omit)
 			}
-			res.Attempts = attempts
 			return res, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)

@@ -173,20 +173,19 @@ func TestBody(t *testing.T) {
 			{Role: message.Tool, ToolCallID: "c1", Content: message.Text("4")},
 			{Role: message.Assistant, Content: message.Text("four")},
 		},
-		Tools:       []provider.ToolSpec{{Name: "add", Description: "sum", Input: json.RawMessage(`{"type":"object"}`)}, {Name: "now"}},
+		Tools:       []provider.ToolSpec{{Name: "add", Description: "sum", Input: json.RawMessage(`{"type":"object"}`)}, {Name: "now", Input: json.RawMessage(`{"type":"object","properties":{}}`)}},
 		ToolChoice:  provider.ToolChoice{Tool: "add"},
 		Temperature: new(0.0),
 		MaxTokens:   7,
 		Output:      &provider.OutputSpec{Name: "the answer/é", Schema: json.RawMessage(`{"type":"object"}`)},
-		Options:     map[string]json.RawMessage{"seed": json.RawMessage("1"), "temperature": json.RawMessage("0.5"), "stream_options": json.RawMessage("null")},
 		Meta:        provider.Meta{RunID: "r-secret"},
 	}
 	want := map[string]string{
-		"model":       `"m"`,
-		"stream":      `true`,
-		"temperature": `0.5`,
-		"max_tokens":  `7`,
-		"seed":        `1`,
+		"model":          `"m"`,
+		"stream":         `true`,
+		"temperature":    `0`,
+		"max_tokens":     `7`,
+		"stream_options": `{"include_usage":true}`,
 		"messages": `[{"role":"system","content":"Be <brief>."},{"role":"user","content":"a\nb"},` +
 			`{"role":"user","content":[{"type":"text","text":"see"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}},{"type":"image_url","image_url":{"url":"https://x.test/a.png"}}]},` +
 			`{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"add","arguments":"{\"a\":2}"}},{"id":"c2","type":"function","function":{"name":"now","arguments":"{}"}},` +
@@ -229,8 +228,6 @@ func TestBodySmall(t *testing.T) {
 		{"usage is asked for", func(*provider.Request) {}, "stream_options", `{"include_usage":true}`},
 		{"no temperature", func(*provider.Request) {}, "temperature", ""},
 		{"no limit", func(*provider.Request) {}, "max_tokens", ""},
-		{"output without schema", func(r *provider.Request) { r.Output = &provider.OutputSpec{Description: "a number"} }, "messages",
-			`[{"role":"user","content":"hello"},{"role":"system","content":"Answer with one JSON value and nothing else: no other text and no code fence around it.\nIt is: a number"}]`},
 	} {
 		req := hello()
 		tc.change(req)
@@ -283,9 +280,9 @@ func TestWholeAnswers(t *testing.T) {
 
 func TestRequestsThatCannotBeSent(t *testing.T) {
 	for name, change := range map[string]func(*provider.Request){
-		"role":    func(r *provider.Request) { r.Messages[0].Role = "oracle" },
-		"audio":   func(r *provider.Request) { r.Messages[0].Content.Parts = []message.Part{{Type: "audio"}} },
-		"options": func(r *provider.Request) { r.Options = map[string]json.RawMessage{"x": json.RawMessage("{")} },
+		"role":   func(r *provider.Request) { r.Messages[0].Role = "oracle" },
+		"audio":  func(r *provider.Request) { r.Messages[0].Content.Parts = []message.Part{{Type: "audio"}} },
+		"schema": func(r *provider.Request) { r.Tools = []provider.ToolSpec{{Name: "x", Input: json.RawMessage("{")}} },
 	} {
 		req := hello()
 		change(req)

@@ -36,17 +36,14 @@ type Request struct {
 	Temperature *float64    // nil = the model's own
 	MaxTokens   int         // most tokens to answer with; 0 = the model's own limit
 	Output      *OutputSpec // the form of the answer; nil = text
-	// Options are members of the request's body. They win over everything that the other fields put there; null
-	// takes a member out. Providers without a body ignore them.
-	Options map[string]json.RawMessage
-	Meta    Meta
+	Meta        Meta
 }
 
 // A ToolSpec is a tool as a model sees it.
 type ToolSpec struct {
 	Name        string
 	Description string
-	Input       json.RawMessage // JSON Schema of the arguments; empty = none
+	Input       json.RawMessage // JSON Schema of the arguments
 }
 
 // A ToolChoice says whether the model calls tools. The zero value leaves it to the model.
@@ -57,15 +54,14 @@ type ToolChoice struct {
 
 // An OutputSpec is the form that the answer's text must have: one JSON value.
 type OutputSpec struct {
-	Name        string
-	Description string
-	Schema      json.RawMessage // JSON Schema; empty = any JSON value
+	Name   string
+	Schema json.RawMessage // JSON Schema
 }
 
 // Meta says on whose behalf a call is made. It is for logs only and never sent.
 type Meta struct {
-	RunID, AgentID, SessionID, UserID string
-	StepNumber                        int
+	RunID, AgentID string
+	StepNumber     int
 }
 
 // A DeltaKind says what a delta adds to.
@@ -107,7 +103,6 @@ type Response struct {
 	Finish     FinishReason
 	Usage      message.Usage // estimated where the server reports none; Cost where the model has a price
 	Model      string        // as the server names it; the request's where it does not
-	Attempts   int           // requests made, from 1
 }
 
 // An Incomplete is a tool call whose arguments were cut off.

@@ -10,7 +10,6 @@ const (
 	temperature
 	streamOptions
 	responseFormat
-	parallelCalls
 )
 
 // repairs are the parameters that models are known to refuse although the protocol has them.
@@ -25,7 +24,6 @@ var repairs = [...]struct {
 		because: []string{"support", "deprecated", "permitted", "allowed", "unrecognized", "unknown", "unexpected"}},
 	{omission: streamOptions, member: "stream_options", named: []string{"stream_options"}},
 	{omission: responseFormat, member: "response_format", named: []string{"response_format", "json_schema"}},
-	{omission: parallelCalls, member: "parallel_tool_calls", named: []string{"parallel_tool_calls"}},
 }
 
 // String names the parameters, for the log.

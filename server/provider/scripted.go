@@ -29,7 +29,7 @@ func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (
 		return nil, fault.New(fault.InvalidRequest, "the script of %s has no turn for this request (step %d after the user's message)", s.name, now.step)
 	}
 	res := t.response(now)
-	res.Model, res.Attempts = req.Model, 1
+	res.Model = req.Model
 	if res.Usage = estimate(req, res); t.Usage != nil {
 		res.Usage = t.Usage.usage()
 	}

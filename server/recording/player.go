@@ -188,8 +188,7 @@ func (p *player) compareModelLocked(recorded, now string) {
 }
 
 func response(a *Answer) *provider.Response {
-	res := &provider.Response{Text: a.Text, Reasoning: a.Reasoning, ToolCalls: a.ToolCalls, Finish: provider.FinishReason(a.Finish), Usage: a.Usage,
-		Model: a.Model, Attempts: 1}
+	res := &provider.Response{Text: a.Text, Reasoning: a.Reasoning, ToolCalls: a.ToolCalls, Finish: provider.FinishReason(a.Finish), Usage: a.Usage, Model: a.Model}
 	if inc := a.Incomplete; inc != nil {
 		res.Incomplete = &provider.Incomplete{CallID: inc.ToolCallID, ToolName: inc.ToolName, ArgsPrefix: inc.ArgsPrefix}
 	}

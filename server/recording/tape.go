@@ -79,7 +79,7 @@ func requestOf(req *provider.Request, tools *tool.Set) Request {
 		q.Tools = append(q.Tools, t)
 	}
 	if o := req.Output; o != nil {
-		q.Output = &Output{o.Description, o.Schema}
+		q.Output = &Output{Schema: o.Schema}
 	}
 	return q
 }

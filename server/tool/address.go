@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"strings"
 
@@ -42,7 +41,8 @@ func parseAddress(s string) (*address, error) {
 }
 
 // fill makes the URL of a call. Every argument of the path must be there; it is one segment or a part of one, never a
-// step up. A pair of the query whose argument is absent is left out; a list in a pair like tag={tags} repeats the pair.
+// step up. A pair of the query whose argument is absent is left out; a list repeats a pair without other arguments, like
+// tag={tags}.
 func (a *address) fill(args arguments) (*url.URL, error) {
 	var missing string
 	path, ok := fill(a.path, func(arg string) (string, bool) {
@@ -59,10 +59,19 @@ func (a *address) fill(args arguments) (*url.URL, error) {
 		return nil, invalidInput("The arguments make a path with . or .. in it.", "Give plain names.")
 	}
 	var pairs []string
-	left := maxPairs
 	for pair := range strings.SplitSeq(a.query, "&") {
-		if pairs, ok = fillPair(pairs, pair, args, &left); !ok {
+		each := args.each(pair)
+		if len(pairs)+len(each) > maxPairs {
 			return nil, invalidInput(fmt.Sprintf("The arguments make more than %d pairs of the query.", maxPairs), "Give shorter lists.")
+		}
+		for _, one := range each {
+			text, ok := fill(pair, func(arg string) (string, bool) {
+				text, ok := one.text(arg)
+				return url.QueryEscape(text), ok
+			})
+			if ok && text != "" {
+				pairs = append(pairs, text)
+			}
 		}
 	}
 	raw := a.base + path
@@ -94,34 +103,18 @@ func climbs(path string) bool {
 	return false
 }
 
-// maxPairs bounds the query of a call: two lists in one pair make as many pairs as their lengths multiplied.
+// maxPairs bounds the query of a call.
 const maxPairs = 1000
 
-// fillPair adds the pair for the arguments, repeated for each item of those that are lists. It reports false when no more of
-// them may be made.
-func fillPair(pairs []string, template string, args arguments, left *int) (all []string, ok bool) {
-	for _, arg := range slots(template) {
-		var list []json.RawMessage
-		if json.Unmarshal(args[arg], &list) != nil {
-			continue
-		}
-		one := maps.Clone(args)
-		for _, one[arg] = range list {
-			if pairs, ok = fillPair(pairs, template, one, left); !ok {
-				return nil, false
-			}
-		}
-		return pairs, true
+// each is the arguments that a pair is made of: all, or one item after the other if the pair's only argument is a list.
+func (a arguments) each(pair string) (all []arguments) {
+	var list []json.RawMessage
+	names := slots(pair)
+	if len(names) != 1 || json.Unmarshal(a[names[0]], &list) != nil {
+		return []arguments{a}
 	}
-	if *left--; *left < 0 {
-		return nil, false
+	for _, item := range list {
+		all = append(all, arguments{names[0]: item})
 	}
-	pair, ok := fill(template, func(arg string) (string, bool) {
-		text, ok := args.text(arg)
-		return url.QueryEscape(text), ok
-	})
-	if ok && pair != "" {
-		pairs = append(pairs, pair)
-	}
-	return pairs, true
+	return all
 }

@@ -105,9 +105,8 @@ func settleError(err error) Settled {
 	}
 	o := message.Fail("", "", cmp.Or(e.Kind, message.ExecutionFailed), cmp.Or(e.Message, "The tool failed without saying why."), e.Hint)
 	if e.RecoveryHint != "" {
-		o.Recoverable, o.RecoveryHint = false, e.RecoveryHint
+		o.Recoverable, o.RecoveryHint = e.RecoveryHint == message.RetryLater, e.RecoveryHint
 	}
-	o.Recoverable = o.Recoverable || e.Recoverable
 	return Settled{Outcome: *o}
 }
 

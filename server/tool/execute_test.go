@@ -52,7 +52,7 @@ func TestExecuteOutcomes(t *testing.T) {
 		{"empty error", failing(errors.New("")), `{"kind":"execution_failed","message":"The tool failed without saying why.","recoveryHint":"try_alternative"}`},
 		{"typed error", failing(&tool.Error{Kind: message.CapabilityBlocked, Message: "No.", Hint: "Ask."}),
 			`{"kind":"capability_blocked","message":"No.","hint":"Ask.","recoveryHint":"report_to_user"}`},
-		{"typed error with its own advice", failing(&tool.Error{Message: "Busy.", Recoverable: true, RecoveryHint: message.RetryLater}),
+		{"typed error with its own advice", failing(&tool.Error{Message: "Busy.", RecoveryHint: message.RetryLater}),
 			`{"kind":"execution_failed","message":"Busy.","recoverable":true,"recoveryHint":"retry_later"}`},
 		{"fault keeps its cause", failing(fault.New(fault.SessionNotFound, "No session.").Because(errors.New("secret"))),
 			`{"kind":"execution_failed","message":"No session.","hint":"List the sessions with ` + "`GET /sessions`" + `.","recoveryHint":"try_alternative"}`},

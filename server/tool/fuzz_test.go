@@ -105,11 +105,11 @@ type answering func(*http.Request) *http.Response
 
 func (a answering) RoundTrip(req *http.Request) (*http.Response, error) { return a(req), nil }
 
-// FuzzPairs fills a query with arguments that are lists, of which a pair may have several.
+// FuzzPairs fills a query with arguments that are lists, which repeat a pair.
 func FuzzPairs(f *testing.F) {
 	f.Add([]byte(`{"a":["1","2"],"b":["x",["y"],null]}`))
 	f.Add([]byte(`{"a":[[]],"b":{}}`))
-	f.Add(fmt.Appendf(nil, `{"a":[%s0],"b":[%[1]s0]}`, strings.Repeat("0,", 60)))
+	f.Add(fmt.Appendf(nil, `{"a":[%s0],"b":[%[1]s0]}`, strings.Repeat("0,", 1000)))
 	f.Fuzz(func(t *testing.T, args []byte) {
 		rec := &recorder{}
 		tl := newHTTP(t, tool.HTTPOptions{Method: "GET", URL: "http://h/?p={a}-{b}&q={b}", Transport: rec})
@@ -142,17 +142,16 @@ var pairCost = fuzztest.Cost{PerByte: 4000, Base: 4 << 20, Time: time.Second}
 
 func TestPairsCost(t *testing.T) {
 	list := fuzztest.Fill("[", func(int) string { return "0," }, "0]")
-	tl := newHTTP(t, tool.HTTPOptions{Method: "GET", URL: "http://h/?p={a}{b}{c}", Transport: &recorder{}})
+	tl := newHTTP(t, tool.HTTPOptions{Method: "GET", URL: "http://h/?p={a}&q={b}&r={a}{b}", Transport: &recorder{}})
 	for name, args := range map[string][]byte{
-		"two lists":             fmt.Appendf(nil, `{"a":%s,"b":%[1]s,"c":0}`, list),
-		"two lists for nothing": fmt.Appendf(nil, `{"a":%s,"b":%[1]s}`, list),
-		"lists in lists":        fmt.Appendf(nil, `{"a":%s0%s,"c":%s}`, strings.Repeat("[", 400), strings.Repeat("]", 400), list),
+		"long list":      fmt.Appendf(nil, `{"a":%s}`, list),
+		"lists in lists": fmt.Appendf(nil, `{"a":%s0%s,"b":%s}`, strings.Repeat("[", 400), strings.Repeat("]", 400), list),
 	} {
 		c := call
 		c.Args = args
 		pairCost.Check(t, len(args), func() {
-			if _, err := tl.Execute(t.Context(), c); err == nil && name == "two lists" {
-				t.Error("two lists of 32000 make a query")
+			if _, err := tl.Execute(t.Context(), c); err == nil {
+				t.Error("a list of 32000 makes a query")
 			}
 		})
 		if t.Failed() {

@@ -30,7 +30,7 @@ type HTTPOptions struct {
 	Method string // GET, HEAD, POST, PUT, PATCH or DELETE
 	// URL is a template: {name} in its path or query stands for the argument of that name, escaped. Every argument of
 	// the path must be there and not be empty; a pair of the query is left out when its argument is absent, and
-	// repeated for each item of a list.
+	// repeated for each item of a list that is its only argument.
 	URL     string
 	Headers map[string]string // with secrets filled in; they go to the URL's own host only
 	// Body is a template of a JSON body. A text that consists of {name} becomes the argument itself; if the argument is absent,

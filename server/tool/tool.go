@@ -126,16 +126,14 @@ type Result struct {
 	Truncated bool
 }
 
-// An Error says why a call failed. A zero Kind is execution_failed. Where RecoveryHint is empty, it and Recoverable
-// are those of the kind.
+// An Error says why a call failed. A zero Kind is execution_failed.
 type Error struct {
 	Kind          message.ErrorKind
-	Message, Hint string // sentences for the model, without secrets
-	Recoverable   bool   // the same call may succeed later
-	RecoveryHint  message.RecoveryHint
-	RetryAfter    time.Duration // for rate_limited: how long to wait at least
-	NotBegun      bool          // nothing has happened: the call may be made again, whatever the tool is
-	Unknown       bool          // the call was begun, and may have had its effect or not
+	Message, Hint string               // sentences for the model, without secrets
+	RecoveryHint  message.RecoveryHint // "": that of the kind
+	RetryAfter    time.Duration        // for rate_limited: how long to wait at least
+	NotBegun      bool                 // nothing has happened: the call may be made again, whatever the tool is
+	Unknown       bool                 // the call was begun, and may have had its effect or not
 }
 
 func (e *Error) Error() string { return e.Message }
