@@ -26,7 +26,7 @@ const (
 	maxRefusing = 32
 	// refusalTime is how long one of them stays open.
 	refusalTime = time.Second
-	// shortOfFiles is how long to wait for a file that is closed elsewhere before the next attempt to accept.
+	// shortOfFiles is how long a listener waits for a file that is closed elsewhere before it accepts again.
 	shortOfFiles = 250 * time.Millisecond
 )
 
@@ -58,7 +58,6 @@ type connections struct {
 	surplus int // how many of those that are refused may be open
 	log     *slog.Logger
 	refused *metrics.Counter
-	freed   chan struct{} // holds a token when one was closed lately
 
 	mu       sync.Mutex // guards the fields below and those of the connections
 	open     int
@@ -74,7 +73,7 @@ func newConnections(limit int, proxied bool, refused *metrics.Counter, log *slog
 		share = max(1, limit*3/4)
 	}
 	return &connections{max: limit, share: share, surplus: min(maxRefusing, max(4, limit/4)), log: log, refused: refused,
-		freed: make(chan struct{}, 1), of: map[netip.Prefix]int{}}
+		of: map[netip.Prefix]int{}}
 }
 
 // admit counts a new connection. Where there is no room for it, it is nil or, if the client can be answered, one that
@@ -161,7 +160,7 @@ func (c *connections) handler(next http.Handler) http.Handler {
 // limit puts the limit before a listener. Silent says that its clients speak TLS, so that the answer would mean nothing
 // to them.
 func (c *connections) limit(l net.Listener, silent bool) net.Listener {
-	return &limited{Listener: l, all: c, silent: silent, closed: make(chan struct{})}
+	return &limited{Listener: l, all: c, silent: silent}
 }
 
 // exhausted reports whether an error is for want of files, in the process or the system, or of the system's memory, which
@@ -177,8 +176,6 @@ type limited struct {
 	all    *connections
 	silent bool
 	short  bool // of files; logged
-	once   sync.Once
-	closed chan struct{}
 }
 
 // Accept returns the next connection that is within the limit. While the process is short of files it waits, since to
@@ -192,12 +189,8 @@ func (l *limited) Accept() (net.Conn, error) {
 				l.all.log.Error("connections wait: the process cannot open more files", "error", fault.Innermost(err), "open", l.all.count())
 			}
 			l.short = true
-			select {
-			case <-l.all.freed:
-			case <-time.After(shortOfFiles):
-			case <-l.closed:
-			}
-			continue // a listener that is closed says so itself
+			time.Sleep(shortOfFiles)
+			continue
 		case err != nil:
 			return nil, err
 		}
@@ -207,11 +200,6 @@ func (l *limited) Accept() (net.Conn, error) {
 		}
 		conn.Close()
 	}
-}
-
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
 }
 
 // counted is a connection within the limit.
@@ -256,10 +244,6 @@ func (c *counted) leaveLocked() {
 		if c.all.of[c.from]--; c.all.of[c.from] == 0 {
 			delete(c.all.of, c.from)
 		}
-	}
-	select {
-	case c.all.freed <- struct{}{}:
-	default:
 	}
 }
 

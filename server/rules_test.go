@@ -73,7 +73,7 @@ var rulesRooms = map[string]string{
 	// Transport.
 	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
-	"server/rest": "auth metrics store server/agent server/audit server/audit/export server/event server/fault server/gate server/health server/hub server/journal server/message " +
+	"server/rest": "auth metrics store server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
 		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace",
 
 	// The other end of server/rest.

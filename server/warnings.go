@@ -15,7 +15,8 @@ import (
 func Warnings(cfg *config.Config) []string {
 	all := []string{}
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	if cfg.Server.Socket.Path == "" && !loopback(cfg.Server.Host) {
+	open := cfg.Server.Socket.Path == "" && !loopback(cfg.Server.Host)
+	if open {
 		if cfg.Auth.Kind == "none" {
 			warn("auth.kind is none and server.host is %s: every caller is an administrator", cfg.Server.Host)
 		}
@@ -26,7 +27,7 @@ func Warnings(cfg *config.Config) []string {
 			warn("server.tlsTerminatedUpstream is false and server.host is %s: without a proxy that speaks TLS, tokens travel unencrypted", cfg.Server.Host)
 		}
 	}
-	if cfg.Server.Socket.Path == "" && !loopback(cfg.Server.Host) && !cfg.Server.TrustProxy {
+	if open && !cfg.Server.TrustProxy {
 		limits := []string{}
 		if rate := cfg.Server.RateLimit; rate.Enabled {
 			limits = append(limits, fmt.Sprintf("%d requests in %v", rate.PerIPRequests, rate.Window.Duration()))

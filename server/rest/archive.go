@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentd/server/audit"
+	"agentd/server/canonical"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/openapi"
@@ -122,7 +123,8 @@ func (d *download) Write(p []byte) (int, error) {
 		d.buf = append(d.buf, d.before...)
 	}
 	if d.quoted {
-		d.buf = appendEscaped(d.buf, p)
+		text := canonical.AppendText(nil, string(p))
+		d.buf = append(d.buf, text[1:len(text)-1]...)
 	} else {
 		d.buf = append(d.buf, p...)
 	}
@@ -131,23 +133,4 @@ func (d *download) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-// appendEscaped appends UTF-8 text as it stands inside a JSON string (RFC 8259, section 7). The text may end within a
-// character.
-func appendEscaped(to, text []byte) []byte {
-	const digits = "0123456789abcdef"
-	for _, c := range text {
-		switch {
-		case c == '"' || c == '\\':
-			to = append(to, '\\', c)
-		case c == '\n':
-			to = append(to, '\\', 'n')
-		case c < ' ':
-			to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
-		default:
-			to = append(to, c)
-		}
-	}
-	return to
 }

@@ -122,10 +122,17 @@ func FuzzEscaped(f *testing.F) {
 			return
 		}
 		at := int(cut % uint(len(text)+1))
-		out := appendEscaped(appendEscaped([]byte{'"'}, []byte(text[:at])), []byte(text[at:]))
+		answer := httptest.NewRecorder()
+		out := newDownload(answer, ndjson)
+		out.before, out.quoted = `"`, true
+		for _, piece := range []string{text[:at], text[at:]} {
+			if _, err := out.Write([]byte(piece)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		var got string
-		if err := json.Unmarshal(append(out, '"'), &got); err != nil || got != text {
-			t.Errorf("%q is written as %q, and read as %q, %v", text, out, got, err)
+		if err := json.Unmarshal(append(answer.Body.Bytes(), '"'), &got); err != nil || got != text {
+			t.Errorf("%q is written as %q, and read as %q, %v", text, answer.Body, got, err)
 		}
 	})
 }
