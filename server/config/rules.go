@@ -46,7 +46,7 @@ func rule(pattern, want string, more func(string) string) *shape.Rule {
 // checkRef repeats nothing of a text that may be a secret itself.
 func checkRef(s string) string {
 	if s != "" {
-		if err := secret.Check(s); err != nil {
+		if _, err := secret.Parse(s); err != nil {
 			return secret.Clause(err)
 		}
 	}

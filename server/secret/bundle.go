@@ -68,26 +68,17 @@ func derive(passphrase []byte, salt [saltSize]byte) []byte {
 	return argon2.IDKey(passphrase, salt[:], kdfTime, kdfMemory, kdfThreads, keySize)
 }
 
-// open decrypts a file's content.
-func open(sealed, passphrase []byte) (*bundle, error) {
-	if err := checkSealed(sealed); err != nil {
-		return nil, err
-	}
-	return openWith(sealed, derive(passphrase, saltOf(sealed)))
-}
-
-func checkSealed(sealed []byte) error {
+// open decrypts a file's content. With the salt of a bundle that was opened before, it takes that one's key.
+func open(sealed, passphrase []byte, before *bundle) (*bundle, error) {
 	if len(sealed) < headerSize+tagSize || [4]byte(sealed) != magic {
-		return errNoBundle
+		return nil, errNoBundle
 	}
-	return nil
-}
-
-func saltOf(sealed []byte) [saltSize]byte { return [saltSize]byte(sealed[4:]) }
-
-// openWith decrypts content that checkSealed has passed.
-func openWith(sealed, key []byte) (*bundle, error) {
-	b := &bundle{salt: saltOf(sealed), key: key}
+	b := &bundle{salt: [saltSize]byte(sealed[4:])}
+	if before != nil && before.salt == b.salt {
+		b.key = before.key
+	} else {
+		b.key = derive(passphrase, b.salt)
+	}
 	plain, err := b.aead().Open(nil, sealed[4+saltSize:headerSize], sealed[headerSize:], nil)
 	if err != nil {
 		return nil, errPassphrase

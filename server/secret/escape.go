@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -10,7 +11,7 @@ import (
 // A span is where something is in a text.
 type span struct{ from, to int }
 
-// A view is a text as one sees it who undoes escapes.
+// A view is a text whose escapes may be undone.
 type view struct {
 	text string
 	at   []int // where each byte, and the end, is in the text itself; nil: at the same place
@@ -25,51 +26,35 @@ func (v view) span(from, to int) span {
 }
 
 const (
-	maxEscaped = 3  // how many times over a text may be escaped
+	maxEscaped = 4  // how many times over escapes are undone: one that was escaped three times may be broken into lines
 	maxTorn    = 5  // bytes that are left of an escape where a text was cut off: \u12ab without one
 	maxEscape  = 12 // bytes of the longest escape, a pair of surrogates
 	maxIndent  = 16 // blanks at the beginning of a line that continues one
 )
 
-// escapes are the ways of escaping, by the byte that each escape begins with. decode returns the first escape of a text
-// decoded and its length, which is 0 when there is none.
-var escapes = []struct {
-	mark   byte
-	decode func(string) (string, int)
-}{{'%', percent}, {'\\', backslash}}
-
-// each calls fn for the view and for those that undo up to levels ways of escaping in it, each also with its lines joined.
-func (v view) each(levels int, fn func(view)) {
-	fn(v)
-	lines, carriages := v.without('\r', func(string) (string, int) { return "", 1 })
-	if joined, wrapped := lines.without('\n', wrap); carriages || wrapped {
-		fn(joined)
-	}
-	if levels == 0 {
-		return
-	}
-	for _, e := range escapes {
-		if inner, changed := v.without(e.mark, e.decode); changed {
-			inner.each(levels-1, fn)
+// views are a text, and what undoing its escapes makes of it, again and again.
+func views(text string) []view {
+	all := []view{{text: text}}
+	for len(all) <= maxEscaped {
+		inner, changed := all[len(all)-1].unescaped()
+		if !changed {
+			break
 		}
+		all = append(all, inner)
 	}
+	return all
 }
 
-// without undoes one way of escaping, and reports whether there was something to undo.
-func (v view) without(mark byte, decode func(string) (string, int)) (inner view, changed bool) {
-	if strings.IndexByte(v.text, mark) < 0 {
+// unescaped undoes every escape of the view once, and joins its lines.
+func (v view) unescaped() (inner view, changed bool) {
+	if !slices.ContainsFunc([]byte("%\\\r\n"), func(c byte) bool { return strings.IndexByte(v.text, c) >= 0 }) {
 		return v, false
 	}
 	out, at := make([]byte, 0, len(v.text)), make([]int, 0, len(v.text)+1)
 	for i := 0; i < len(v.text); {
-		text, n := "", 0
-		if v.text[i] == mark {
-			text, n = decode(v.text[i:])
-		}
-		if n == 0 {
+		text, n := unescape(v.text[i:])
+		if changed = changed || n > 0; n == 0 {
 			text, n = v.text[i:i+1], 1
-		} else {
-			changed = true
 		}
 		out = append(out, text...)
 		for range len(text) {
@@ -79,6 +64,29 @@ func (v view) without(mark byte, decode func(string) (string, int)) (inner view,
 	}
 	at = append(at, v.span(len(v.text), len(v.text)).to)
 	return view{string(out), at}, changed
+}
+
+// unescape decodes the escape or the break of a line that a text begins with, and returns its length; 0: there is none.
+func unescape(s string) (string, int) {
+	switch s[0] {
+	case '%':
+		if c, ok := code(s, 1, 2); ok {
+			return string([]byte{byte(c)}), 3
+		}
+	case '\\':
+		return backslash(s)
+	case '\r':
+		return "", 1
+	case '\n': // with the blanks at the beginning of the next line; an empty line ends a text
+		n := 1
+		for n < len(s) && n <= maxIndent && strings.IndexByte(" \t\r", s[n]) >= 0 {
+			n++
+		}
+		if n == len(s) || s[n] != '\n' {
+			return "", n
+		}
+	}
+	return "", 0
 }
 
 // ends are where the view may end: at its end, and before what may be left there of an escape.
@@ -97,26 +105,6 @@ func (v view) starts() []int {
 		all = append(all, i+1)
 	}
 	return all
-}
-
-// wrap decodes the end of a line, with the blanks at the beginning of the next, to nothing. An empty line ends a text.
-func wrap(s string) (string, int) {
-	n := 1
-	for n < len(s) && n <= maxIndent && (s[n] == ' ' || s[n] == '\t') {
-		n++
-	}
-	if n < len(s) && s[n] == '\n' {
-		return "", 0
-	}
-	return "", n
-}
-
-// percent decodes %41.
-func percent(s string) (string, int) {
-	if c, ok := code(s, 1, 2); ok {
-		return string([]byte{byte(c)}), 3
-	}
-	return "", 0
 }
 
 // backslash decodes an escape of JSON, or of a text in Go or C.

@@ -28,10 +28,10 @@ func (f *Flow) Push(piece string) string {
 	}
 	var found []span
 	upTo := len(s)
-	view{text: s}.each(maxEscaped, func(v view) {
+	for _, v := range views(s) {
 		found = forms.find(v, found)
 		upTo = min(upTo, forms.open(v, 0))
-	})
+	}
 	// What was found across that place is held back whole: it may belong to a longer one.
 	for again := true; again; {
 		again = slices.ContainsFunc(found, func(x span) bool {

@@ -72,9 +72,14 @@ func (r *Redactor) Add(value []byte) bool {
 
 func pair(s string, i int) uint16 { return uint16(s[i])<<8 | uint16(s[i+1]) }
 
-// appendForms adds all that a value may look like, but for escapes. A long word of it counts too: the lines of a key, or the
-// token in a header's value.
+// appendForms adds all that a value may look like once escapes are undone, which may undo some of the value's own. A long
+// word of it counts too: the lines of a key, or the token in a header's value.
 func appendForms(all []string, value string) []string {
+	for _, v := range views(value)[1:] {
+		if len(v.text) >= minKnown {
+			all = append(all, v.text, strings.ReplaceAll(v.text, " ", "+"))
+		}
+	}
 	parts := []string{value}
 	if trimmed := strings.TrimSpace(value); trimmed != value {
 		parts = append(parts, trimmed)
@@ -130,7 +135,7 @@ func (r *Redactor) hide(s string, start, end bool) string {
 		return s
 	}
 	var found []span
-	view{text: s}.each(maxEscaped, func(v view) {
+	for _, v := range views(s) {
 		found = f.find(v, found)
 		if start {
 			found = f.findRest(v, found)
@@ -138,7 +143,7 @@ func (r *Redactor) hide(s string, start, end bool) string {
 		if at := f.open(v, minKnown); end && at < len(s) {
 			found = append(found, span{at, len(s)})
 		}
-	})
+	}
 	return redact(s, found)
 }
 

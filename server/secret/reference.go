@@ -12,11 +12,10 @@ import (
 // A Ref is a reference that was read: scheme ":" ["//" authority] path ["?" query] ["#" fragment], a subset of RFC 3986.
 // Percent triplets are decoded byte by byte; in the query + is a space, and the last of several values of a name counts.
 type Ref struct {
-	Scheme    string // lower case
-	Authority string
-	Path      string
-	Query     map[string]string
-	Fragment  string
+	Scheme   string // lower case
+	Path     string
+	Query    map[string]string
+	Fragment string
 
 	raw string
 }
@@ -26,29 +25,21 @@ const maxRef = 8 << 10
 
 // A scheme is what references of one scheme may have.
 type scheme struct {
-	path      string // what the path is, in words
-	authority authority
-	params    []string
-	fragment  bool
-	peer      string // what this build lacks to resolve it; empty: nothing
+	path     string   // what the path is, in words
+	local    bool     // the path is a file's: // or //localhost may precede it
+	params   []string // after ?
+	fragment bool
+	peer     string // what this build lacks to resolve it; empty: nothing
 }
-
-type authority int
-
-const (
-	noAuthority  authority = iota // no // at all
-	thisMachine                   // // and nothing or localhost before the path
-	anyAuthority                  // // and a name
-)
 
 var schemes = map[string]scheme{
 	"env":            {path: "the name of a variable", params: []string{"default"}},
-	"file":           {path: "a path", authority: thisMachine, params: []string{"encoding", "warnOnPermissions"}},
-	"encrypted-file": {path: "a path", authority: thisMachine, params: []string{"key"}, fragment: true},
+	"file":           {path: "a path", local: true, params: []string{"encoding", "warnOnPermissions"}},
+	"encrypted-file": {path: "a path", local: true, params: []string{"key"}, fragment: true},
 	"ref":            {path: "a key"},
 	"literal":        {path: "a value"},
-	"keyring":        {path: "an account", params: []string{"service"}, peer: "keyring"},
-	"vault":          {path: "a path", authority: anyAuthority, fragment: true, peer: "vault adapter"},
+	"keyring":        {peer: "keyring"},
+	"vault":          {peer: "vault adapter"},
 }
 
 // Usable are the schemes that this build resolves, for messages.
@@ -59,8 +50,8 @@ var (
 	validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// Parse reads a reference. The error is secret-ref-invalid. It shows nothing of the text, not even its length, because the
-// text may be a secret in the wrong place.
+// Parse reads a reference. The error is secret-ref-invalid, or missing-peer-dependency for a scheme that this build does not
+// support. It shows nothing of the text, not even its length, because the text may be a secret in the wrong place.
 func Parse(text string) (Ref, error) {
 	wrong := func(form, clause string, args ...any) (Ref, error) { return Ref{}, invalid(form, clause, args...) }
 	none := func(form string) (Ref, error) {
@@ -81,19 +72,22 @@ func Parse(text string) (Ref, error) {
 	}
 	r := Ref{Scheme: strings.ToLower(name), Query: map[string]string{}, raw: text}
 	s, known := schemes[r.Scheme]
-	if !known {
+	switch {
+	case !known:
 		return none("unknown-scheme")
+	case s.peer != "":
+		return Ref{}, failed(fault.MissingPeerDependency, "this build has no %s, so it cannot resolve %s: references; use %s", s.peer, r.Scheme, Usable).
+			Advise("Use a reference with " + Usable + " instead.")
 	}
 	rest, fragment, hasFragment := strings.Cut(rest, "#")
 	path, query, _ := strings.Cut(rest, "?")
-	hasAuthority := strings.HasPrefix(path, "//")
+	host := ""
+	local, hasAuthority := strings.CutPrefix(path, "//")
 	if hasAuthority {
-		path = path[2:]
-		at := strings.IndexByte(path, '/')
-		if at < 0 {
-			at = len(path)
+		host, path, _ = strings.Cut(local, "/")
+		if local != host {
+			path = "/" + path
 		}
-		r.Authority, path = path[:at], path[at:]
 	}
 	ok := true
 	decode := func(s string) string {
@@ -101,7 +95,7 @@ func Parse(text string) (Ref, error) {
 		ok = ok && err == nil
 		return text
 	}
-	r.Authority, r.Path, r.Fragment = decode(r.Authority), decode(path), decode(fragment)
+	r.Path, r.Fragment = decode(path), decode(fragment)
 	for pair := range strings.SplitSeq(query, "&") {
 		if pair != "" {
 			key, value, _ := strings.Cut(strings.ReplaceAll(pair, "+", " "), "=")
@@ -111,21 +105,19 @@ func Parse(text string) (Ref, error) {
 	switch {
 	case !ok:
 		return wrong("invalid-percent-encoding", "a %% begins two hexadecimal digits; write %% itself as %%25")
-	case hasAuthority && s.authority == noAuthority:
+	case hasAuthority && !s.local:
 		return wrong("unexpected-authority", "no // follows %s:", r.Scheme)
-	case hasAuthority && r.Authority == "" && r.Path == "", hasAuthority && r.Authority == "" && s.authority == anyAuthority:
+	case hasAuthority && host == "" && r.Path == "":
 		return wrong("missing-authority", "want %s after %s://", s.path, r.Scheme)
-	case r.Authority != "" && r.Authority != "localhost" && s.authority == thisMachine:
+	case host != "" && host != "localhost":
 		return wrong("unexpected-authority", "the file is on this machine: write %[1]s:path or %[1]s:///path", r.Scheme)
-	case strings.Contains(r.Authority, "@"):
-		return wrong("unexpected-authority", "want a host alone after %s://, without a user or a password", r.Scheme)
-	case r.Path == "" && (r.Authority == "" || s.authority == thisMachine):
+	case r.Path == "":
 		return wrong("empty-path", "want %s: and %s", r.Scheme, s.path)
 	case hasFragment && !s.fragment:
 		return wrong("malformed-uri", "no # follows %s: and %s; write # as %%23", r.Scheme, s.path)
 	case r.Scheme == "env" && !validVariable.MatchString(r.Path):
 		return wrong("malformed-uri", "want env: and the name of a variable: letters, digits and _")
-	case strings.ContainsRune(r.Authority+r.Path+r.Fragment, 0):
+	case strings.ContainsRune(r.Path+r.Fragment, 0):
 		return wrong("malformed-uri", "a path has no NUL")
 	}
 	if where, given := r.Query["key"]; given && r.Scheme == "encrypted-file" {
@@ -142,7 +134,7 @@ func Parse(text string) (Ref, error) {
 	}
 	for key := range r.Query {
 		switch {
-		case r.Scheme == "vault" || slices.Contains(s.params, key):
+		case slices.Contains(s.params, key):
 		case len(s.params) == 0:
 			return wrong("malformed-uri", "%s: takes no parameters; write ? as %%3F", r.Scheme)
 		default:
@@ -152,53 +144,34 @@ func Parse(text string) (Ref, error) {
 	return r, nil
 }
 
-// Check is Parse for a reference that this build must be able to resolve: it also rejects schemes that this build does not
-// support.
-func Check(text string) error {
-	r, err := Parse(text)
-	if err != nil {
-		return err
-	}
-	return r.supported()
-}
-
-// supported is the error for a scheme that this build lacks something for.
-func (r Ref) supported() error {
-	lacks := schemes[r.Scheme].peer
-	if lacks == "" {
-		return nil
-	}
-	return failed(fault.MissingPeerDependency, "this build has no %s, so it cannot resolve %s: references; use %s", lacks, r.Scheme, Usable).Advise("Use a reference with " + Usable + " instead.")
-}
-
-// String is the reference for people. What may be a secret in it is hidden: the value of literal:, a default, and
-// parameters that mean nothing to us.
+// String is the reference for people. What may be a secret in it is hidden: the value of literal:, and a default.
 func (r Ref) String() string {
 	if r.Scheme == "literal" {
 		return "literal:***"
 	}
 	rest, fragment, hasFragment := strings.Cut(r.raw, "#")
 	before, query, _ := strings.Cut(rest, "?")
-	text, sep := []byte(before), "?"
+	var text strings.Builder
+	text.WriteString(before)
+	sep := "?"
 	for pair := range strings.SplitSeq(query, "&") {
 		if pair == "" {
 			continue
 		}
-		name, _, _ := strings.Cut(pair, "=")
-		switch name {
-		case "encoding", "warnOnPermissions", "service":
-			text = append(append(text, sep...), pair...)
+		switch name, _, _ := strings.Cut(pair, "="); name {
+		case "encoding", "warnOnPermissions":
+			text.WriteString(sep + pair)
 		case "key":
-			text = append(append(append(text, sep...), "key="...), Show(r.Query["key"])...)
+			text.WriteString(sep + "key=" + Show(r.Query["key"]))
 		default:
-			text = append(append(append(text, sep...), name...), "=***"...)
+			text.WriteString(sep + name + "=***")
 		}
 		sep = "&"
 	}
 	if hasFragment {
-		text = append(append(text, '#'), fragment...)
+		text.WriteString("#" + fragment)
 	}
-	return string(text)
+	return text.String()
 }
 
 // Show is any text that stands where a reference should, for people: the reference without what may be secret in it, or

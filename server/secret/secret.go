@@ -36,8 +36,8 @@ type Resolver struct {
 	Known    *Redactor                         // gets every value; may be nil
 	Literals bool                              // allows literal:, together with the environment
 
-	mu     sync.Mutex         // guards opened
-	opened map[string]*bundle // encrypted files by path and passphrase, since opening one is meant to be slow
+	mu     sync.Mutex            // guards opened
+	opened map[string]*fileStore // encrypted files by path and passphrase: each keeps its key, which is meant to be slow to derive
 }
 
 // Resolve returns the value behind a reference, which the caller owns. The error is a fault.
@@ -86,10 +86,8 @@ func (r *Resolver) resolve(text string) ([]byte, error) {
 		return r.encrypted(ref)
 	case "ref":
 		return r.stored(ref.Path)
-	case "literal":
-		return r.literal(ref.Path)
 	}
-	return nil, ref.supported()
+	return r.literal(ref.Path)
 }
 
 func (r *Resolver) lookup(name string) (string, bool) {
@@ -138,34 +136,31 @@ func (r *Resolver) encrypted(ref Ref) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	id := path + "\x00" + string(passphrase)
-	b := r.opened[id]
-	if b == nil {
-		sealed, err := readSealed(path)
-		if err != nil {
-			return nil, err
-		}
-		if sealed == nil {
-			return nil, fmt.Errorf("there is no file %s", path)
-		}
-		if b, err = open(sealed, passphrase); err != nil {
-			return nil, fmt.Errorf("the file %s %w", path, err)
-		}
-		if r.opened == nil {
-			r.opened = map[string]*bundle{}
-		}
-		r.opened[id] = b
+	r.mu.Lock()
+	if r.opened == nil {
+		r.opened = map[string]*fileStore{}
 	}
-	value, found, err := b.find(ref.Fragment)
+	if r.opened[id] == nil {
+		r.opened[id] = &fileStore{path: path, passphrase: passphrase}
+	}
+	file := r.opened[id]
+	r.mu.Unlock()
+	value, found, err := file.find(ref.Fragment)
 	switch {
 	case err != nil || found:
 		return value, err
+	case !exists(path):
+		return nil, fmt.Errorf("there is no file %s", path)
 	case ref.Fragment == "":
 		return nil, errors.New("the reference names none of the file's values: write encrypted-file:path#KEY")
 	}
 	return nil, fmt.Errorf("the file %s has no value under %q", path, ref.Fragment)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // key is the passphrase of an encrypted file.

@@ -107,12 +107,12 @@ func TestPeers(t *testing.T) {
 		if f.Kind != fault.MissingPeerDependency || !strings.Contains(f.NextStep(), "env:, file:") {
 			t.Errorf("Resolve(%s) = %v, %q; want missing-peer-dependency and what to use instead", ref, err, f.NextStep())
 		}
-		if err := secret.Check(ref); !fault.Is(err, fault.MissingPeerDependency) {
-			t.Errorf("Check(%s) = %v, want missing-peer-dependency", ref, err)
+		if _, err := secret.Parse(ref); !fault.Is(err, fault.MissingPeerDependency) {
+			t.Errorf("Parse(%s) = %v, want missing-peer-dependency", ref, err)
 		}
 	}
-	if err := secret.Check("ref:x"); err != nil {
-		t.Errorf("Check(ref:x) = %v, want none", err)
+	if _, err := secret.Parse("ref:x"); err != nil {
+		t.Errorf("Parse(ref:x) = %v, want none", err)
 	}
 }
 

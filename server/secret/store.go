@@ -97,14 +97,19 @@ func (s *fileStore) Get(key string) ([]byte, bool, error) {
 	if err := checkKey(key); err != nil {
 		return nil, false, err
 	}
+	value, found, err := s.find(key)
+	return value, found, failure(err)
+}
+
+// find is bundle.find. Without a file there are no values.
+func (s *fileStore) find(name string) ([]byte, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, err := s.read()
 	if err != nil || b == nil {
-		return nil, false, failure(err)
+		return nil, false, err
 	}
-	value, found, err := b.find(key)
-	return value, found, failure(err)
+	return b.find(name)
 }
 
 func (s *fileStore) List() ([]Entry, error) {
@@ -169,18 +174,10 @@ func (s *fileStore) read() (*bundle, error) {
 	switch {
 	case err != nil || raw == nil:
 		return nil, err
-	case bytes.Equal(raw, s.raw):
+	case s.seen != nil && bytes.Equal(raw, s.raw):
 		return s.seen, nil
 	}
-	if err := checkSealed(raw); err != nil {
-		return nil, fmt.Errorf("the file %s %w", s.path, err)
-	}
-	var b *bundle
-	if s.seen != nil && s.seen.salt == saltOf(raw) { // deriving the key is meant to be slow
-		b, err = openWith(raw, s.seen.key)
-	} else {
-		b, err = open(raw, s.passphrase)
-	}
+	b, err := open(raw, s.passphrase, s.seen)
 	if err != nil {
 		return nil, fmt.Errorf("the file %s %w", s.path, err)
 	}
