@@ -195,7 +195,7 @@ func (c *contract) frames(body string, add func(string, ...any)) {
 	for line := range strings.Lines(body) {
 		data, ok := strings.CutPrefix(line, "data: ")
 		var f struct{ Kind, Type string }
-		if !ok || !strings.HasSuffix(data, "\n") || json.Unmarshal([]byte(data), &f) != nil || f.Kind == "event" && !event.Known(f.Type) {
+		if !ok || !strings.HasSuffix(data, "\n") || json.Unmarshal([]byte(data), &f) != nil || f.Kind == "event" && !slices.ContainsFunc(event.Catalogue(), func(t event.Type) bool { return t.Name == f.Type }) {
 			continue
 		}
 		for _, is := range s.Validate(json.RawMessage(data)) {

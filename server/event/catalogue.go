@@ -92,6 +92,3 @@ func ForChildren(typ string) bool { return byName[typ].Child }
 
 // InAnswer reports whether clients that may start an agent and not read it get events of this type.
 func InAnswer(typ string) bool { return byName[typ].Answer }
-
-// Known reports whether the type is in the catalogue.
-func Known(typ string) bool { _, ok := byName[typ]; return ok }

@@ -157,11 +157,11 @@ func readTypes(s site) {
 		names = list{s.v}
 	}
 	for _, name := range names {
-		t := typeNamed(name)
-		if t == 0 {
+		t, _ := name.(string)
+		if !slices.Contains(typeNames, t) {
 			s.problem(s.at, "%s is no type", show(name))
 		}
-		s.n.types |= t
+		s.n.types = append(s.n.types, t)
 	}
 	if len(names) == 0 {
 		s.problem(s.at, "want at least one type")

@@ -103,7 +103,7 @@ func (c *check) value(n *node, v any) {
 		return
 	case v == nil && n.nullable:
 		return
-	case n.types != 0 && !n.types.admits(got):
+	case n.types != nil && !n.types.admits(got):
 		c.report("got %s, want %s", got, n.types)
 		return // what else the schema says is about values of its type
 	}
@@ -175,9 +175,13 @@ func (c *check) alternatives(subs []*node, v any, exactlyOne bool) {
 			}
 			continue
 		}
-		wanted |= sub.types
-		typed = typed && sub.types != 0
-		if sub.types != 0 && !sub.types.admits(typeOf(v)) {
+		for _, t := range sub.types {
+			if !slices.Contains(wanted, t) {
+				wanted = append(wanted, t)
+			}
+		}
+		typed = typed && sub.types != nil
+		if sub.types != nil && !sub.types.admits(typeOf(v)) {
 			continue
 		}
 		if nearest == nil || cmp.Compare(len(issues), len(nearest)) < 0 {

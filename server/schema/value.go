@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,63 +12,40 @@ import (
 	"agentd/server/canonical"
 )
 
-// types is a set of JSON types. A number without fraction is in both sets integer and number.
-type types uint8
+// typeNames are the types of JSON. A number without fraction is an integer and a number.
+var typeNames = []string{"null", "boolean", "object", "array", "string", "integer", "number"}
 
-const (
-	null types = 1 << iota
-	boolean
-	objectType
-	array
-	stringType
-	integer
-	number
-)
-
-var typeNames = [...]string{"null", "boolean", "object", "array", "string", "integer", "number"}
+// types are names of types.
+type types []string
 
 // String is the names, as in "string or null".
-func (t types) String() string {
-	var names []string
-	for rest := t; rest != 0; rest &= rest - 1 {
-		names = append(names, typeNames[bits.TrailingZeros8(uint8(rest))])
-	}
-	slices.Reverse(names) // what a value should be reads better before null
-	return strings.Join(names, " or ")
-}
+func (t types) String() string { return strings.Join(t, " or ") }
 
-// typeNamed is the type of the given name, 0 if there is none.
-func typeNamed(name any) types {
-	s, _ := name.(string)
-	if i := slices.Index(typeNames[:], s); i >= 0 {
-		return 1 << i
-	}
-	return 0
+// admits reports whether a value of type got is of one of the types.
+func (t types) admits(got string) bool {
+	return slices.Contains(t, got) || got == "integer" && slices.Contains(t, "number")
 }
 
 // typeOf is the narrowest type of a decoded value.
-func typeOf(v any) types {
+func typeOf(v any) string {
 	switch v := v.(type) {
 	case nil:
-		return null
+		return "null"
 	case bool:
-		return boolean
+		return "boolean"
 	case string:
-		return stringType
+		return "string"
 	case []any:
-		return array
+		return "array"
 	case map[string]any:
-		return objectType
+		return "object"
 	case json.Number:
 		if canonical.ParseDecimal(v.String()).Integer() {
-			return integer
+			return "integer"
 		}
 	}
-	return number
+	return "number"
 }
-
-// admits reports whether a value of type got is of one of the types.
-func (t types) admits(got types) bool { return t&got != 0 || got == integer && t&number != 0 }
 
 // size is the length of a decoded value itself, without what its items and members hold.
 func size(v any) int {

@@ -31,12 +31,12 @@ func (t *Type) Settings() (all []Setting) {
 
 // A Row documents one leaf.
 type Row struct {
-	Path     string   `json:"path"`            // dotted; <id> stands for a key of a map, <n> for an index
-	Type     string   `json:"type"`            // in words, with its range
-	Default  string   `json:"default"`         // as JSON; empty: none
-	Required bool     `json:"required"`        // must be given wherever its object is
-	Kinds    []string `json:"kinds,omitempty"` // the kinds that it belongs to; empty: all
-	Doc      string   `json:"doc"`
+	Path     string   // dotted; <id> stands for a key of a map, <n> for an index
+	Type     string   // in words, with its range
+	Default  string   // as JSON; empty: none
+	Required bool     // must be given wherever its object is
+	Kinds    []string // the kinds that it belongs to; empty: all
+	Doc      string
 }
 
 // Rows lists every leaf, in the order of the fields. The caller owns the slice.
