@@ -1,8 +1,6 @@
 package recording
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,10 +14,12 @@ func difference(recorded, now *Request, ids []string) *Divergence {
 	if d := messages(recorded.Messages, now.Messages, ids); d != nil {
 		return d
 	}
-	if d := tools(recorded.Tools, now.Tools); d != nil {
+	toolsWere, settingsWere := parts(&recorded.Terms)
+	toolsAre, settingsAre := parts(&now.Terms)
+	if d := compare(toolsWere, toolsAre); d != nil {
 		return d
 	}
-	return settings(&recorded.Terms, &now.Terms)
+	return compare(settingsWere, settingsAre)
 }
 
 func messages(recorded, now []message.Message, ids []string) *Divergence {
@@ -30,7 +30,7 @@ func messages(recorded, now []message.Message, ids []string) *Divergence {
 		case i >= len(now):
 			return at("message", title(recorded, i), text(recorded[i], ids), "(no message)")
 		}
-		a, b := whole(recorded[i], ids), whole(now[i], ids)
+		a, b := string(canonical(seen(recorded[i]), ids...)), string(canonical(seen(now[i]), ids...))
 		if a == b {
 			continue
 		}
@@ -46,20 +46,14 @@ func messages(recorded, now []message.Message, ids []string) *Divergence {
 func title(msgs []message.Message, i int) string {
 	m := msgs[i]
 	who := string(m.Role)
-	if m.Role == message.Tool {
-		for _, before := range msgs[:i] {
-			for _, c := range before.ToolCalls {
-				if c.ID == m.ToolCallID {
-					who = "tool " + c.Name
-				}
+	for _, before := range msgs[:i] {
+		for _, c := range before.ToolCalls {
+			if m.Role == message.Tool && c.ID == m.ToolCallID {
+				who = "tool " + c.Name
 			}
 		}
 	}
 	return fmt.Sprintf("message %d (%s)", i+1, who)
-}
-
-func whole(m message.Message, ids []string) string {
-	return string(canonical(seen(m), ids...))
 }
 
 func text(m message.Message, ids []string) string {
@@ -72,82 +66,54 @@ func text(m message.Message, ids []string) string {
 	return s
 }
 
-func tools(recorded, now []Tool) *Divergence {
-	find := func(list []Tool, name string) *Tool {
-		if i := slices.IndexFunc(list, func(t Tool) bool { return t.Name == name }); i >= 0 {
-			return &list[i]
-		}
-		return nil
-	}
-	for _, t := range recorded {
-		if find(now, t.Name) == nil {
-			return at("tool", "tool "+t.Name, "offered", "not offered")
-		}
-	}
-	for _, t := range now {
-		was := find(recorded, t.Name)
-		switch {
-		case was == nil:
-			return at("tool", "tool "+t.Name, "not offered", "offered")
-		case was.Description != t.Description:
-			return at("tool", "description of the tool "+t.Name, was.Description, t.Description)
-		case !same(was.Input, t.Input):
-			return at("tool", "input schema of the tool "+t.Name, plain(was.Input), plain(t.Input))
-		}
-	}
-	names := func(list []Tool) string {
-		var names []string
-		for _, t := range list {
-			names = append(names, t.Name)
-		}
-		return strings.Join(names, ", ")
-	}
-	if a, b := names(recorded), names(now); a != b {
-		return at("tool", "order of the tools", a, b)
-	}
-	return nil
-}
+// A part is one of the terms of a request, as people read it.
+type part struct{ kind, where, text string }
 
-func settings(recorded, now *Terms) *Divergence {
-	limit := func(tokens int) any {
-		if tokens == 0 {
-			return nil
+func parts(t *Terms) (tools, settings []part) {
+	var names []string
+	var details []part
+	for _, tool := range t.Tools {
+		input := ""
+		if len(tool.Input) > 0 {
+			input = string(canonical(tool.Input))
 		}
-		return tokens
+		names = append(names, tool.Name)
+		tools = append(tools, part{"tool", "tool " + tool.Name, "offered"})
+		details = append(details, part{"tool", "description of the tool " + tool.Name, tool.Description},
+			part{"tool", "input schema of the tool " + tool.Name, input})
 	}
+	var limit any // none
+	if t.MaxTokens != 0 {
+		limit = t.MaxTokens
+	}
+	settings = []part{{"tool", "order of the tools", strings.Join(names, ", ")}}
 	for _, s := range []struct {
-		name          string
-		recorded, now any
-	}{
-		{"tool choice", recorded.ToolChoice, now.ToolChoice},
-		{"temperature", recorded.Temperature, now.Temperature},
-		{"longest answer in tokens", limit(recorded.MaxTokens), limit(now.MaxTokens)},
-		{"output schema", recorded.Output, now.Output},
-	} {
-		if !same(s.recorded, s.now) {
-			return at("setting", s.name, setting(s.recorded), setting(s.now))
+		name  string
+		value any
+	}{{"tool choice", t.ToolChoice}, {"temperature", t.Temperature}, {"longest answer in tokens", limit}, {"output schema", t.Output}} {
+		text := strings.Trim(string(canonical(s.value)), `"`)
+		if text == "" || text == "null" {
+			text = "(not set)" // it is left to the model
+		}
+		settings = append(settings, part{"setting", s.name, text})
+	}
+	return append(tools, details...), settings
+}
+
+// compare finds the first part that differs. A part that is not there belongs to a tool that is not offered.
+func compare(recorded, now []part) *Divergence {
+	find := func(list []part, where string) string {
+		if i := slices.IndexFunc(list, func(p part) bool { return p.where == where }); i >= 0 {
+			return list[i].text
+		}
+		return "not offered"
+	}
+	for _, p := range slices.Concat(recorded, now) {
+		if was, is := find(recorded, p.where), find(now, p.where); was != is {
+			return at(p.kind, p.where, was, is)
 		}
 	}
 	return nil
-}
-
-// setting is a value for people; what is absent is left to the model.
-func setting(v any) string {
-	switch s := plain(v); s {
-	case `""`, "null":
-		return "(not set)"
-	default:
-		return strings.Trim(s, `"`)
-	}
-}
-
-func same(a, b any) bool { return bytes.Equal(canonical(a), canonical(b)) }
-
-func plain(v any) string {
-	if raw, ok := v.(json.RawMessage); ok && len(raw) == 0 {
-		return ""
-	}
-	return string(canonical(v))
 }
 
 // at is a divergence of which only the surroundings are shown.

@@ -66,7 +66,7 @@ func (p *player) cast(reg agent.Registration) agent.Registration {
 	a.NewTape, a.Budget.Wall = nil, 0
 	a.Models = slices.Clone(a.Models)
 	for i, m := range a.Models {
-		a.Models[i].Provider = part{p, m.Provider.Name()}
+		a.Models[i].Provider = actor{p, m.Provider.Name()}
 	}
 	if a.Tools != nil {
 		a.Tools = a.Tools.Recorded(p.outcome)
@@ -75,15 +75,15 @@ func (p *player) cast(reg agent.Registration) agent.Registration {
 	return reg
 }
 
-// A part is a provider that the player plays.
-type part struct {
+// An actor is a provider that the player plays.
+type actor struct {
 	*player
 	name string
 }
 
-func (m part) Name() string { return m.name }
+func (m actor) Name() string { return m.name }
 
-func (m part) Stream(_ context.Context, req *provider.Request, _ func(provider.Delta)) (*provider.Response, error) {
+func (m actor) Stream(_ context.Context, req *provider.Request, _ func(provider.Delta)) (*provider.Response, error) {
 	return m.answer(m.name, req)
 }
 

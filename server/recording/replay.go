@@ -23,6 +23,7 @@ import (
 	"agentd/server/id"
 	"agentd/server/message"
 	"agentd/server/run"
+	"agentd/server/transcript"
 	"agentd/store"
 )
 
@@ -150,15 +151,11 @@ func (s *stage) seed(ctx context.Context, req run.StartRequest, history []Past) 
 	before := store.Change{Run: store.Run{ID: id.New(), Kind: "agent", Owner: s.agent, Current: s.agent, Session: req.SessionID, User: req.UserID,
 		Status: store.Completed, InputForm: "text", Messages: len(history), Usage: []byte("{}"), Models: []byte("{}"), Created: now, Started: now, Finished: now}}
 	for i, h := range history {
-		var body any = h.Message
-		if h.Message.Role == message.Tool { // stored as the outcome whose text it is
-			text, err := message.Encode(h.Message.Content.String())
-			if err != nil {
-				return err
-			}
-			body = message.Outcome{ToolCallID: h.Message.ToolCallID, Output: text}
+		var o *message.Outcome
+		if h.Message.Role == message.Tool {
+			o = transcript.Outcome(h.Message, "")
 		}
-		b, err := message.Encode(body)
+		b, err := transcript.Body(h.Message, o)
 		if err != nil {
 			return err
 		}
