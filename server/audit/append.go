@@ -155,8 +155,8 @@ func (b *batch) reload(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	if k.tail != nil && len(k.tail.Hash) != sha256.Size {
-		return unusable("the hash of entry %d is damaged", k.tail.Seq)
+	if k.Tail != nil && len(k.Tail.Hash) != sha256.Size {
+		return unusable("the hash of entry %d is damaged", k.Tail.Seq)
 	}
 	from := k.edge()
 	if size := b.tip.tree.size; size > 0 { // the tree that this process has grown itself, if the entries are still there
@@ -177,13 +177,13 @@ func (b *batch) reload(tx *store.Tx) error {
 	if k.stub != nil {
 		next.hash = k.stub.node
 	}
-	if k.tail != nil {
+	if k.Tail != nil {
 		// For entries that are missing, which a verification finds, the tree has leaves to which no checkpoint that was
 		// signed before will ever fit.
-		if err := l.hashes(ctx, from.size+1, k.tail.Seq, true, func(hash []byte) error { next.tree.add(hash); return nil }); err != nil {
+		if err := l.hashes(ctx, from.size+1, k.Tail.Seq, true, func(hash []byte) error { next.tree.add(hash); return nil }); err != nil {
 			return err
 		}
-		next.hash = node(k.tail.Hash)
+		next.hash = node(k.Tail.Hash)
 	}
 	b.tip, b.stale = next, false
 	l.see(b.tip.tree)

@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -204,20 +203,22 @@ func (l *Log) Run(ctx context.Context) error {
 	heads, minute := time.NewTicker(every), time.NewTicker(denialWindow)
 	defer heads.Stop()
 	defer minute.Stop()
-	for first := true; ; first = false {
-		if !first { // that one covers at once what a process that was killed has left
-			select {
-			case <-heads.C:
-			case <-l.due:
-			case <-minute.C:
-				l.countDenials()
-				continue
-			case <-ctx.Done():
-				return nil
-			}
-		}
+	checkpoint := func() {
 		if err := l.checkpoint(ctx); err != nil {
 			l.log.Error("audit checkpoint failed", "error", err)
+		}
+	}
+	checkpoint() // this one covers what a process that was killed has left
+	for {
+		select {
+		case <-heads.C:
+			checkpoint()
+		case <-l.due:
+			checkpoint()
+		case <-minute.C:
+			l.countDenials()
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }
@@ -240,12 +241,6 @@ func (l *Log) Close() error {
 		errs = append(errs, l.checkpoint(context.Background()), l.heads.file.Close())
 	}
 	return errors.Join(append(errs, l.file.Close())...)
-}
-
-// Exists reports whether there is a chain at a path.
-func Exists(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // unavailable is the fault of a chain that cannot be written; nil for nil.

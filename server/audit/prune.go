@@ -74,14 +74,14 @@ func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Acto
 	if k.broken != nil {
 		return Pruned{}, unusable("it is broken at entry %d (%s), and nobody has accepted that", k.broken.Seq, k.broken.Reason)
 	}
-	if k.tail == nil {
+	if k.Tail == nil {
 		return Pruned{}, nil
 	}
 	st, gaps := cmp.Or(k.stub, &stub{}), len(k.accepted) > 0
 	first := st.Through + 1
-	through, err := l.olderThan(ctx, first, k.tail.Seq-retain, before.UnixMilli(), gaps)
+	through, err := l.olderThan(ctx, first, k.Tail.Seq-retain, before.UnixMilli(), gaps)
 	if err != nil || through < first {
-		return Pruned{FirstSurvivingSeq: min(first, k.tail.Seq)}, err
+		return Pruned{FirstSurvivingSeq: min(first, k.Tail.Seq)}, err
 	}
 	err = l.Append(ctx, Record{Actor: by, Action: AuditPrune, Target: "audit", Decision: Success,
 		Metadata: map[string]any{"fromSeq": first, "throughSeq": through, "before": before.UnixMilli()}})

@@ -279,6 +279,9 @@ func TestPrune(t *testing.T) {
 		if v := c.verify(t, nil, audit.Verification{}); v.OK || v.Reason != name {
 			t.Errorf("Verify() after %q = %+v, want %s", statement, v, name)
 		}
+		if b := c.open(t).Broken(); name == "bad-signature" && (b == nil || b.Reason != name) {
+			t.Errorf("Broken() at a start after %q = %+v, want %s", statement, b, name)
+		}
 	}
 	if v := verify(t, openLog(t, audit.Options{Path: p.log, Checkpoints: audit.Checkpoints{Path: p.checkpoints}}), audit.Verification{Checkpoints: p.checkpoints}); !v.OK {
 		t.Errorf("Verify() after another start = %+v, want it good", v)

@@ -80,39 +80,34 @@ func (l *Log) judge(v *Verification, found *Verdict) error {
 	return nil
 }
 
-// known is what the file of a chain says about its beginning, its end and its latest checkpoint.
+// known is what the file of a chain holds beside its entries.
 type known struct {
-	tail   *store.AuditRow
-	stub   *stub       // nil: the chain was never pruned
-	pruned []byte      // the stub as it is stored
-	line   []byte      // of the latest checkpoint; nil: none
-	head   *Checkpoint // that line, when the chain's key has signed it
-	tree   []byte      // of that checkpoint, as it is stored
-	grown  edge        // that tree, when it is the one that was signed
-	broken *Break
-
+	store.AuditState
+	stub     *stub       // nil: the chain was never pruned
+	head     *Checkpoint // the latest, when the chain's key has signed it
+	grown    edge        // the tree of that checkpoint, when the one that is stored is the one that was signed
+	broken   *Break
 	accepted []Acceptance // oldest first
 }
 
-// read reads it. Only what is signed with a key counts.
+// read reads it. Of checkpoints and acceptances, only what is signed with a key counts.
 func (l *Log) read(ctx context.Context, key ed25519.PublicKey) (k known, err error) {
-	s, err := l.file.State(ctx)
-	if err != nil {
+	if k.AuditState, err = l.file.State(ctx); err != nil {
 		return k, err
 	}
-	k.tail, k.line, k.tree, k.accepted = s.Tail, s.Values[valueHead], s.Values[valueEdge], acceptances(s.Values[valueAccepts], key)
-	if k.pruned = s.Values[valueStub]; k.pruned != nil {
-		if k.stub, err = parseStub(k.pruned); err != nil {
+	k.accepted = acceptances(k.Values[valueAccepts], key)
+	if text := k.Values[valueStub]; text != nil {
+		if k.stub, err = parseStub(text); err != nil {
 			return k, err
 		}
 	}
-	if c, err := ParseCheckpoint(k.line); err == nil && c.Verify(key) {
+	if c, err := ParseCheckpoint(k.Values[valueHead]); err == nil && c.Verify(key) {
 		k.head = &c
-		if e, ok := parseEdge(k.tree); ok && e.size > 0 && e.head() == c.Head {
+		if e, ok := parseEdge(k.Values[valueEdge]); ok && e.size > 0 && e.head() == c.Head {
 			k.grown = e
 		}
 	}
-	if text := s.Values[valueBroken]; len(text) > 0 {
+	if text := k.Values[valueBroken]; len(text) > 0 {
 		if k.broken = new(Break); json.Unmarshal(text, k.broken) != nil {
 			return k, unusable("the record of its break is damaged")
 		}
@@ -136,7 +131,7 @@ func (k *known) edge() edge {
 	if k.stub != nil {
 		e = k.stub.edge
 	}
-	if k.tail != nil && k.grown.size > e.size && k.grown.size <= k.tail.Seq {
+	if k.Tail != nil && k.grown.size > e.size && k.grown.size <= k.Tail.Seq {
 		e = k.grown
 	}
 	return e.clone()
@@ -157,7 +152,6 @@ func (l *Log) examine(ctx context.Context) error {
 		return nil
 	}
 	w := l.verifier(l.public, &k)
-	w.tree = k.edge()
 	if err := w.finish(ctx, w.resume(ctx, &k)); err != nil {
 		return err
 	}
@@ -167,21 +161,23 @@ func (l *Log) examine(ctx context.Context) error {
 	return nil
 }
 
-// resume prepares a walk that begins after the verifier's tree, and collects the heads that it must lead to.
+// resume prepares a walk that begins after the largest tree that the chain's key vouches for, and collects the heads that it
+// must lead to.
 func (w *verifier) resume(ctx context.Context, k *known) error {
-	size := w.tree.size
-	w.next = size + 1
-	if k.stub != nil && k.stub.Through == size {
-		w.prev = k.stub.node[:]
-	} else if size > 0 {
-		w.prev = nil
-		if _, err := w.l.file.Scan(ctx, store.Span{From: size, To: size}, func(r *store.AuditRow) error {
+	if err := w.begin(k.stub); err != nil {
+		return err
+	}
+	if e := k.edge(); e.size > w.tree.size {
+		w.next, w.prev, w.tree = e.size+1, nil, e
+		_, err := w.l.file.Scan(ctx, store.Span{From: e.size, To: e.size}, func(r *store.AuditRow) error {
 			w.prev = slices.Clone(r.Hash)
 			return w.contents(r)
-		}); err != nil {
+		})
+		if err == nil && w.prev == nil {
+			err = w.broken(e.size, BrokenMissing, "", "")
+		}
+		if err != nil {
 			return err
-		} else if w.prev == nil {
-			return w.broken(size, BrokenMissing, "", "")
 		}
 	}
 	if h := w.l.heads; h != nil {

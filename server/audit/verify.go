@@ -124,7 +124,7 @@ var errBroken = errors.New("audit: the chain is broken")
 
 // verifier makes a walk over all entries. begin, expect or resume say where it begins and what the entries must lead to.
 func (l *Log) verifier(key ed25519.PublicKey, k *known) *verifier {
-	w := &verifier{l: l, key: key, stub: k.pruned, whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
+	w := &verifier{l: l, key: key, stub: k.Values[valueStub], whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
 	w.accept(k.accepted)
 	return w
 }
@@ -201,10 +201,10 @@ func (w *verifier) expect(v *Verification, k *known) (err error) {
 	if seen.Size > 0 {
 		w.must(seen, false)
 	}
-	if k.tree != nil {
-		e, ok := parseEdge(k.tree)
+	if text := k.Values[valueEdge]; text != nil {
+		e, ok := parseEdge(text)
 		if !ok {
-			return w.broken(max(w.good, 1), BrokenLog, "", hex.EncodeToString(k.tree))
+			return w.broken(max(w.good, 1), BrokenLog, "", hex.EncodeToString(text))
 		}
 		w.must(e.head(), false)
 	}
@@ -213,9 +213,9 @@ func (w *verifier) expect(v *Verification, k *known) (err error) {
 
 // keep adds the checkpoint that the chain itself holds, and compares the tree with which the walk begins.
 func (w *verifier) keep(k *known) error {
-	if k.line != nil {
+	if k.Values[valueHead] != nil {
 		if w.kept = k.head; w.kept == nil {
-			c, _ := ParseCheckpoint(k.line)
+			c, _ := ParseCheckpoint(k.Values[valueHead])
 			return w.broken(max(c.Head.Size, 1), BrokenSignature, "", c.Signature)
 		}
 		w.must(w.kept.Head, false)
