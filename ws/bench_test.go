@@ -39,7 +39,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			frame := (&peer{}).frame(fin|text, strings.Repeat("x", n))
 			w := &wheel{b: bytes.Repeat(frame, max(1, 8<<10/len(frame)))}
-			c, err := ws.Accept(hijacked{nc: w}, handshake(), nil)
+			c, err := ws.Accept(hijacked{nc: w}, handshake(), ws.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -229,7 +229,7 @@ func BenchmarkIdle(b *testing.B) {
 
 		var readers sync.WaitGroup
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c, err := ws.Accept(w, r, nil)
+			c, err := ws.Accept(w, r, ws.Options{})
 			if err != nil {
 				b.Error(err)
 				return

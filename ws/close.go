@@ -8,21 +8,16 @@ import (
 )
 
 // Close sends a close frame, if none has been sent, waits for the peer's, and closes the TCP connection (section 7.1.1 and
-// 7.1.2), whatever happens. It takes no longer than CloseTimeout, even if others are writing to a peer that does not read.
-// It cuts the reason to 123 bytes. CodeNone sends no code. With another code that must not be sent, Close fails and sends
-// no close frame.
+// 7.1.2), whatever happens. It takes no longer than 5 s, even if others are writing to a peer that does not read.
+// It cuts the reason to 123 bytes. CodeNone sends no code; of the others, only one that can be sent is allowed.
 //
 // The error is nil if the peer's close frame has come. Messages that come meanwhile go to a Read that is waiting, or are
 // dropped. After Read has failed, Close only waits until the peer has closed the TCP connection.
 func (c *Conn) Close(code Code, reason string) error {
 	defer c.CloseNow()
-	payload, err := closePayload(code, reason)
-	if err != nil {
-		return err
-	}
-	late := time.AfterFunc(c.options.CloseTimeout, func() { c.shut(fmt.Errorf("ws: close: %w", os.ErrDeadlineExceeded)) })
+	late := time.AfterFunc(closeTimeout, func() { c.shut(fmt.Errorf("ws: close: %w", os.ErrDeadlineExceeded)) })
 	defer late.Stop()
-	if err := c.sendClose(payload); err != nil {
+	if err := c.sendClose(closePayload(code, reason)); err != nil {
 		return err
 	}
 	c.reading <- struct{}{}

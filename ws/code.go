@@ -35,27 +35,20 @@ func (c Code) canBeSent() bool {
 // ErrClosed is the error of a connection that this side has closed.
 var ErrClosed = errors.New("ws: connection closed")
 
-// CloseError is the error of a connection that the peer has closed by a close frame.
+// CloseError is the error of a connection that the peer has closed by a close frame, or whose peer broke a rule or exceeded
+// a limit.
 type CloseError struct {
-	Code   Code   // CodeNone if the frame had none
-	Reason string // valid UTF-8 of at most 123 bytes
+	Code    Code   // CodeNone if the frame had none
+	Reason  string // valid UTF-8 of at most 123 bytes
+	Refused bool   // the peer broke a rule, and has been sent a close frame with this code and reason
 }
 
 func (e *CloseError) Error() string {
-	if e.Reason == "" {
-		return fmt.Sprintf("ws: closed by the peer with code %d", e.Code)
+	if e.Refused {
+		return fmt.Sprintf("ws: %s (code %d)", e.Reason, e.Code)
 	}
 	return fmt.Sprintf("ws: closed by the peer with code %d: %q", e.Code, e.Reason)
 }
-
-// ProtocolError is the error of a connection whose peer broke a rule or exceeded a limit. The peer has been sent a close
-// frame with this code and reason.
-type ProtocolError struct {
-	Code   Code // CodeProtocol, CodeInvalidPayload, CodeTooBig or CodePolicy
-	Reason string
-}
-
-func (e *ProtocolError) Error() string { return fmt.Sprintf("ws: %s (code %d)", e.Reason, e.Code) }
 
 // CodeOf returns the code of an error of Read (section 7.1.5): the one that the peer sent, or CodeNone; the one that it was
 // sent for breaking a rule; or CodeAbnormal for all else. It is 0 for nil.
@@ -66,9 +59,6 @@ func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*CloseError](err); ok {
 		return e.Code
 	}
-	if e, ok := errors.AsType[*ProtocolError](err); ok {
-		return e.Code
-	}
 	return CodeAbnormal
 }
 
@@ -76,38 +66,29 @@ func CodeOf(err error) Code {
 const maxReason = maxControl - 2
 
 // closePayload makes the payload of a close frame (section 5.5.1), of a reason cut to what there is room for.
-func closePayload(code Code, reason string) ([]byte, error) {
+func closePayload(code Code, reason string) []byte {
 	if code == CodeNone {
-		return nil, nil
-	}
-	if !code.canBeSent() {
-		return nil, fmt.Errorf("ws: code %d cannot be sent", code)
+		return nil
 	}
 	reason = strings.ToValidUTF8(reason, "\uFFFD")
-	if len(reason) > maxReason {
-		end := maxReason
-		for !utf8.RuneStart(reason[end]) {
-			end--
-		}
-		reason = reason[:end]
-	}
-	return append(binary.BigEndian.AppendUint16(nil, uint16(code)), reason...), nil
+	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "") // without half a character at the end
+	return append(binary.BigEndian.AppendUint16(nil, uint16(code)), reason...)
 }
 
-// parseClose reads the payload of a close frame (section 5.5.1). Of the results, one is nil.
-func parseClose(p []byte) (*CloseError, *ProtocolError) {
+// parseClose reads the payload of a close frame (section 5.5.1).
+func parseClose(p []byte) *CloseError {
 	switch {
 	case len(p) == 0:
-		return &CloseError{Code: CodeNone}, nil
+		return &CloseError{Code: CodeNone}
 	case len(p) == 1:
-		return nil, &ProtocolError{CodeProtocol, "close frame with half a code"}
+		return &CloseError{CodeProtocol, "close frame with half a code", true}
 	}
 	code, reason := Code(binary.BigEndian.Uint16(p)), p[2:]
 	if !code.canBeSent() {
-		return nil, &ProtocolError{CodeProtocol, fmt.Sprintf("close frame with code %d", code)}
+		return &CloseError{CodeProtocol, fmt.Sprintf("close frame with code %d", code), true}
 	}
 	if !utf8.Valid(reason) {
-		return nil, &ProtocolError{CodeInvalidPayload, "close frame with a reason that is not UTF-8"}
+		return &CloseError{CodeInvalidPayload, "close frame with a reason that is not UTF-8", true}
 	}
-	return &CloseError{Code: code, Reason: string(reason)}, nil
+	return &CloseError{code, string(reason), false}
 }

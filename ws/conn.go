@@ -9,10 +9,9 @@ import (
 
 // Conn is a connection after its handshake. Any goroutine may call its methods, but only one may read.
 type Conn struct {
-	nc       net.Conn
-	protocol string
-	options  Options
-	born     time.Time
+	nc           net.Conn
+	maxMessage   int
+	writeTimeout time.Duration
 
 	// reading is full while somebody reads, who owns what follows.
 	reading  chan struct{}
@@ -27,37 +26,11 @@ type Conn struct {
 	closeSent bool      // so nothing more may be sent (section 5.5.1)
 	writeBy   time.Time // the deadline that nc has
 
-	pong     atomic.Pointer[[]byte] // the payload of the pong that is due; nil: none is
-	lastPong atomic.Int64           // nanoseconds since born; 0: none
+	pong   atomic.Pointer[[]byte] // the payload of the pong that is due; nil: none is
+	pinged atomic.Bool            // the latest ping has no answer yet
 
 	mu  sync.Mutex // guards err
 	err error      // why the connection is of no more use: the first cause
-}
-
-// newConn takes over nc, of which early has been read already.
-func newConn(nc net.Conn, early []byte, protocol string, o Options) *Conn {
-	c := &Conn{
-		nc:       nc,
-		protocol: protocol,
-		options:  o.withDefaults(),
-		born:     time.Now(),
-		reading:  make(chan struct{}, 1),
-		writing:  make(chan struct{}, 1),
-	}
-	c.in.init(early)
-	return c
-}
-
-// Protocol returns the subprotocol of the handshake, or "".
-func (c *Conn) Protocol() string { return c.protocol }
-
-// LastPong returns when the last pong came, or the zero time. With Ping, one loop can keep any number of connections alive.
-func (c *Conn) LastPong() time.Time {
-	since := c.lastPong.Load()
-	if since == 0 {
-		return time.Time{}
-	}
-	return c.born.Add(time.Duration(since))
 }
 
 // CloseNow closes the TCP connection, without a close frame. Calls that read or write, or wait for their turn, fail with

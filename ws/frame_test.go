@@ -71,9 +71,9 @@ func TestBrokenRules(t *testing.T) {
 					t.Errorf("answer to % x = %q, %v, want %s", tc.in, got, err, code)
 				}
 				err = <-failed
-				broken, ok := errors.AsType[*ws.ProtocolError](err)
-				if !ok || broken.Code != tc.code || ws.CodeOf(err) != tc.code {
-					t.Errorf("Read() = %v, want a ProtocolError with code %d", err, tc.code)
+				broken, ok := errors.AsType[*ws.CloseError](err)
+				if !ok || !broken.Refused || broken.Code != tc.code || ws.CodeOf(err) != tc.code {
+					t.Errorf("Read() = %v, want a refusal with code %d", err, tc.code)
 				}
 				if _, _, again := c.Read(); again != err {
 					t.Errorf("Read() = %v, want %v again", again, err)

@@ -74,7 +74,7 @@ func accepted(t testing.TB, o ws.Options, near, far net.Conn) (*ws.Conn, *peer) 
 	}
 	done := make(chan result, 1)
 	go func() {
-		c, err := ws.Accept(hijacked{nc: near}, handshake(), &ws.AcceptOptions{Options: o})
+		c, err := ws.Accept(hijacked{nc: near}, handshake(), o)
 		done <- result{c, err}
 	}()
 	p := &peer{nc: far, br: bufio.NewReader(far)}

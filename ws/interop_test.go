@@ -78,7 +78,7 @@ func TestNodeClient(t *testing.T) {
 	serve := func(path string, use func(c *ws.Conn, query url.Values) error) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			query := r.URL.Query()
-			c, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: query.Get("protocol")})
+			c, err := ws.Accept(w, r, ws.Options{Protocol: query.Get("protocol")})
 			if refusal, ok := errors.AsType[*ws.HandshakeError](err); ok {
 				for name, values := range refusal.Header {
 					w.Header()[name] = values
@@ -112,7 +112,11 @@ func TestNodeClient(t *testing.T) {
 		if _, _, err := c.Read(); err != nil {
 			return err
 		}
-		if err := c.Write(ws.Text, []byte(map[bool]string{true: "no", false: "yes"}[c.LastPong().IsZero()])); err != nil {
+		answer := "yes"
+		if err := c.Ping(); err != nil {
+			answer = "no"
+		}
+		if err := c.Write(ws.Text, []byte(answer)); err != nil {
 			return err
 		}
 		return echo(c)
@@ -173,7 +177,7 @@ const autobahnProtocol = "interop.v1"
 func TestAutobahnClient(t *testing.T) {
 	var group sync.WaitGroup
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: autobahnProtocol})
+		c, err := ws.Accept(w, r, ws.Options{Protocol: autobahnProtocol})
 		if err != nil {
 			t.Errorf("Accept() = %v", err)
 			return

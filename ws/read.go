@@ -19,8 +19,8 @@ type message struct {
 // Read returns the next message, which may come in any number of frames. Its payload is valid until the next call of
 // Read; that of a Text message is valid UTF-8. While Read waits, it answers pings and notes pongs.
 //
-// The error is *CloseError if the peer has closed, and *ProtocolError if it broke a rule; Read has answered both with a
-// close frame. Otherwise it says how the connection was lost. Every later call returns the same.
+// The error is a *CloseError if the peer has closed or broken a rule; Read has answered both with a close frame. Otherwise
+// it says how the connection was lost. Every later call returns the same.
 func (c *Conn) Read() (Type, []byte, error) {
 	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
@@ -92,8 +92,8 @@ func (c *Conn) readMessage() ([]byte, error) {
 			return nil, c.refuse(CodeProtocol, "continuation of nothing")
 		case h.op != opContinuation && m.typ != 0: // section 5.4
 			return nil, c.refuse(CodeProtocol, "new message inside another")
-		case h.length > uint64(c.options.MaxMessage-m.size):
-			return nil, c.refuse(CodeTooBig, fmt.Sprintf("message longer than %d bytes", c.options.MaxMessage))
+		case h.length > uint64(c.maxMessage-m.size):
+			return nil, c.refuse(CodeTooBig, fmt.Sprintf("message longer than %d bytes", c.maxMessage))
 		case m.frames == maxFrames:
 			return nil, c.refuse(CodePolicy, fmt.Sprintf("message of more than %d frames", maxFrames))
 		}
@@ -148,7 +148,7 @@ func (c *Conn) readHeader() (header, error) {
 // readPayload adds the payload of a frame, the last one or not, to the message.
 func (c *Conn) readPayload(key uint32, length int, last bool) error {
 	m := &c.msg
-	most := c.options.MaxMessage
+	most := c.maxMessage
 	if last {
 		most = m.size
 	}
@@ -164,9 +164,7 @@ func (c *Conn) readPayload(key uint32, length int, last bool) error {
 			n = copy(p, c.in.peek(min(ready, len(p))))
 			c.in.skip(n)
 		} else {
-			if err := c.hurry(); err != nil {
-				return err
-			}
+			c.hurry()
 			var err error
 			if n, err = c.nc.Read(p); n == 0 && err != nil {
 				return c.readFailed(err)
@@ -211,16 +209,11 @@ func (c *Conn) want(n int) error {
 
 // fill reads ahead once. Between messages it waits for any time.
 func (c *Conn) fill() error {
-	idle := c.in.buffered() == 0 && c.msg.typ == 0
-	if !idle {
-		if err := c.hurry(); err != nil {
-			return err
-		}
+	if c.in.buffered() > 0 || c.msg.typ != 0 {
+		c.hurry()
 	} else if c.hurried {
 		c.hurried = false
-		if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
-			return c.lost("read", err)
-		}
+		c.nc.SetReadDeadline(time.Time{}) //nolint:errcheck // the read fails
 	}
 	if err := c.in.fill(c.nc); err != nil {
 		return c.readFailed(err)
@@ -229,21 +222,17 @@ func (c *Conn) fill() error {
 }
 
 // hurry limits the time of a message whose beginning has come and whose end has not.
-func (c *Conn) hurry() error {
-	if c.msg.timed {
-		return nil
+func (c *Conn) hurry() {
+	if !c.msg.timed {
+		c.msg.timed, c.hurried = true, true
+		c.nc.SetReadDeadline(time.Now().Add(messageTimeout)) //nolint:errcheck // the read fails
 	}
-	c.msg.timed, c.hurried = true, true
-	if err := c.nc.SetReadDeadline(time.Now().Add(c.options.MessageTimeout)); err != nil {
-		return c.lost("read", err)
-	}
-	return nil
 }
 
 // readFailed interprets the failure of a read from the network.
 func (c *Conn) readFailed(err error) error {
 	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() && c.failure() == nil {
-		return c.refuse(CodePolicy, "message slower than "+c.options.MessageTimeout.String())
+		return c.refuse(CodePolicy, "message slower than "+messageTimeout.String())
 	}
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF // section 7.1.5: without a close frame it is no proper end
@@ -259,16 +248,17 @@ func (c *Conn) lost(what string, err error) error {
 
 // refuse ends a connection whose peer broke a rule with a close frame that says so (section 7.1.7).
 func (c *Conn) refuse(code Code, reason string) error {
-	return c.answerClose(&ProtocolError{code, reason}, code, reason)
+	return c.answerClose(&CloseError{code, reason, true})
 }
 
-// answerClose ends a connection for a cause and sends a close frame. If that fails, nothing follows from it: the connection
-// is over.
-func (c *Conn) answerClose(cause error, code Code, reason string) error {
-	err := c.fail(cause)
-	if payload, broken := closePayload(code, reason); broken == nil {
-		c.sendClose(payload) //nolint:errcheck // see above
+// answerClose ends a connection for a cause and sends a close frame: with the reason if the peer broke a rule. If that fails,
+// nothing follows from it: the connection is over.
+func (c *Conn) answerClose(cause *CloseError) error {
+	err, reason := c.fail(cause), ""
+	if cause.Refused {
+		reason = cause.Reason
 	}
+	c.sendClose(closePayload(cause.Code, reason)) //nolint:errcheck // see above
 	return err
 }
 
@@ -285,13 +275,9 @@ func (c *Conn) readControl(h header) error {
 	case opPing:
 		return c.answerPing(p)
 	case opPong:
-		c.lastPong.Store(max(int64(time.Since(c.born)), 1))
+		c.pinged.Store(false)
 		return nil
 	}
 	c.peerDone = true
-	closed, broken := parseClose(p)
-	if broken != nil {
-		return c.refuse(broken.Code, broken.Reason)
-	}
-	return c.answerClose(closed, closed.Code, "")
+	return c.answerClose(parseClose(p))
 }

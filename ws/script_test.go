@@ -51,7 +51,7 @@ func scriptedBoth(t testing.TB, o ws.Options, in ...[]byte) (*ws.Conn, *script) 
 		in[i] = bytes.Clone(in[i])
 	}
 	s := &script{in: in}
-	c, err := ws.Accept(hijacked{nc: s}, handshake(), &ws.AcceptOptions{Options: o})
+	c, err := ws.Accept(hijacked{nc: s}, handshake(), o)
 	if err != nil {
 		t.Fatalf("Accept() = %v", err)
 	}

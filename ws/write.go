@@ -26,8 +26,12 @@ func (c *Conn) WriteEncoded(messages []byte) error {
 	return c.turn(func() error { return c.send(messages) })
 }
 
-// Ping sends a ping, and does not wait for the pong: see LastPong. Errors are those of Write.
+// Ping sends a ping, and does not wait for the pong. If the peer has not answered the ping before, Ping shuts the connection.
+// So one loop can keep any number of connections alive. Errors are those of Write.
 func (c *Conn) Ping() error {
+	if c.pinged.Swap(true) {
+		c.CloseNow()
+	}
 	return c.turn(func() error { return c.writeFrame(opPing, nil) })
 }
 
@@ -64,11 +68,9 @@ func (c *Conn) send(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if now := time.Now(); c.writeBy.Sub(now) < c.options.WriteTimeout {
-		c.writeBy = now.Add(c.options.WriteTimeout * 3 / 2)
-		if err := c.nc.SetWriteDeadline(c.writeBy); err != nil {
-			return c.lost("write", err)
-		}
+	if now := time.Now(); c.writeBy.Sub(now) < c.writeTimeout {
+		c.writeBy = now.Add(c.writeTimeout * 3 / 2)
+		c.nc.SetWriteDeadline(c.writeBy) //nolint:errcheck // the write fails
 	}
 	if _, err := c.nc.Write(b); err != nil {
 		return c.lost("write", err)

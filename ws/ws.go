@@ -17,7 +17,7 @@
 package ws
 
 import (
-	"cmp"
+	"net/http"
 	"time"
 )
 
@@ -29,32 +29,27 @@ const (
 	Binary Type = 2
 )
 
-// Options bound a connection. Zero values take the defaults.
+// Options are what a server chooses for one connection. Zero values take the defaults.
 type Options struct {
+	Protocol string      // the subprotocol to choose, one that the client offers; "": none
+	Header   http.Header // further fields of the answer, none of them of the handshake
+
 	// MaxMessage is the longest message that Read accepts, in bytes of payload. A longer one ends the connection with
 	// code 1009, before its payload is read. Default 1 MiB.
 	MaxMessage int
 
-	// MessageTimeout is how long a message may take from its first byte to its last. A slower one ends the connection
-	// with code 1008. Between messages, Read waits without limit. Default 30 s.
-	MessageTimeout time.Duration
-
 	// WriteTimeout is how long the writing of one message, batch or control frame may take before the connection fails.
 	// The limit may be half as long again, as one deadline serves several writes. Default 10 s.
 	WriteTimeout time.Duration
-
-	// CloseTimeout is how long Close waits for the peer. Default 5 s.
-	CloseTimeout time.Duration
 }
 
-func (o Options) withDefaults() Options {
-	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<20)
-	o.MessageTimeout = cmp.Or(o.MessageTimeout, 30*time.Second)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
-	o.CloseTimeout = cmp.Or(o.CloseTimeout, 5*time.Second)
-	return o
-}
-
-// maxFrames is the number of frames that one message may come in. It bounds what empty frames can cost, which no limit
-// of bytes does; 4 MiB in frames of 64 bytes stay far below.
-const maxFrames = 1 << 17
+const (
+	// messageTimeout is how long a message may take from its first byte to its last. A slower one ends the connection with
+	// code 1008. Between messages, Read waits without limit.
+	messageTimeout = 30 * time.Second
+	// closeTimeout is how long Close waits for the peer.
+	closeTimeout = 5 * time.Second
+	// maxFrames is the number of frames that one message may come in. It bounds what empty frames can cost, which no limit
+	// of bytes does; 4 MiB in frames of 64 bytes stay far below.
+	maxFrames = 1 << 17
+)

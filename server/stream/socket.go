@@ -29,11 +29,10 @@ const (
 type socket struct {
 	c      *client
 	conn   *ws.Conn
-	prefix string    // of the ids of its subscriptions
-	last   int       // the reader's: number of the latest subscription
-	ready  bool      // the reader's: initialize has come
-	pinged time.Time // the writer's
-	ended  []string  // the latest subscriptions that the server has ended and the client may not know of yet; guarded by c.mu
+	prefix string   // of the ids of its subscriptions
+	last   int      // the reader's: number of the latest subscription
+	ready  bool     // the reader's: initialize has come
+	ended  []string // the latest subscriptions that the server has ended and the client may not know of yet; guarded by c.mu
 }
 
 func (s *Service) newSocket(p auth.Principal, conn *ws.Conn) *socket {
@@ -247,13 +246,7 @@ func (k *socket) head(out []byte, _, _ string, size int) []byte {
 	return ws.AppendHead(out, ws.Text, size)
 }
 
-// idle pings a silent client, and gives up one that has not answered the ping before.
 func (k *socket) idle() {
-	if !k.pinged.IsZero() && k.conn.LastPong().Before(k.pinged) {
-		k.conn.CloseNow()
-		return
-	}
-	k.pinged = time.Now()
 	k.conn.Ping() //nolint:errcheck // the reader notices
 }
 

@@ -24,10 +24,7 @@ const ticketPrefix = "ticket."
 //
 // Errors are returned while the status can still be chosen.
 func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr, bearer string) error {
-	if err := ws.CheckHandshake(r); err != nil {
-		return handshakeFault(w, err)
-	}
-	offered, err := ws.Protocols(r.Header)
+	offered, err := ws.CheckHandshake(r)
 	if err != nil {
 		return handshakeFault(w, err)
 	}
@@ -66,7 +63,7 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 		}
 	}
 	answers(http.StatusSwitchingProtocols)
-	conn, err := ws.Accept(w, r, &ws.AcceptOptions{Protocol: protocol, Header: h, Options: ws.Options{MaxMessage: maxFrame, WriteTimeout: writeTimeout}})
+	conn, err := ws.Accept(w, r, ws.Options{Protocol: protocol, Header: h, MaxMessage: maxFrame, WriteTimeout: writeTimeout})
 	if err != nil {
 		if _, ok := errors.AsType[*ws.HandshakeError](err); ok {
 			answers(0)
