@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"agentd/server/agent"
 	"agentd/server/fault"
@@ -168,7 +169,7 @@ func TestRequestShape(t *testing.T) {
 }
 
 func TestNothingComesFromTheEnvironment(t *testing.T) {
-	a, err := NewHTTP(HTTPOptions{ID: "a", URL: "http://bot.intra/"})
+	a, err := NewHTTP(HTTPOptions{ID: "a", URL: "http://bot.intra/", Timeout: time.Minute, MaxOutput: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

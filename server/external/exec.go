@@ -1,7 +1,6 @@
 package external
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,12 +13,12 @@ import (
 	"agentd/server/secret"
 )
 
-// ExecOptions is what NewExec needs. Known and Timeout may be zero.
+// ExecOptions is what NewExec needs.
 type ExecOptions struct {
 	ID       string
 	Program  proc.Command  // without input
 	Protocol string        // "text" or "jsonl"
-	Timeout  time.Duration // of a whole run, from the start of the program; 0 is DefaultTimeout
+	Timeout  time.Duration // of a whole run, from the start of the program
 	// Known are the secrets that are taken out of what the program writes, but not out of its checkpoints and requests for
 	// approvals; nil: there are none.
 	Known *secret.Redactor
@@ -45,7 +44,6 @@ type ExecOptions struct {
 // of {toolCallId, granted, reason?} in the order of the requests. The program gets them until its next checkpoint, request or
 // result; it gets a grant a second time only when a person says so, see [agent.Resumption].
 func NewExec(opts ExecOptions) agent.Streamer {
-	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	if opts.Protocol == "text" {
 		return &textAgent{program{opts}}
 	}

@@ -1,6 +1,7 @@
 package external_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -22,7 +23,7 @@ import (
 
 func newExec(t *testing.T, opts external.ExecOptions) agent.Streamer {
 	t.Helper()
-	opts.ID = "bot"
+	opts.ID, opts.Timeout = "bot", cmp.Or(opts.Timeout, time.Minute)
 	return external.NewExec(opts)
 }
 

@@ -20,12 +20,6 @@ import (
 	"agentd/server/message"
 )
 
-// What a Timeout and a MaxOutput of zero stand for.
-const (
-	DefaultTimeout   = 10 * time.Minute
-	DefaultMaxOutput = 8 << 20 // bytes
-)
-
 // maxFrame bounds one line of a program and the data of one server-sent event.
 const maxFrame = 1 << 20
 

@@ -2,7 +2,6 @@ package external
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -22,15 +21,15 @@ import (
 	"agentd/server/secret"
 )
 
-// HTTPOptions is what NewHTTP needs. ID and URL are required.
+// HTTPOptions is what NewHTTP needs. ID, URL, Timeout and MaxOutput are required.
 type HTTPOptions struct {
 	ID        string
 	URL       string            // http or https
 	Headers   map[string]string // sent with every request
 	Stream    string            // "" for one JSON answer, "sse" for an event stream
 	HMACKey   []byte            // signs the requests when not empty
-	Timeout   time.Duration     // of a whole run; 0 is DefaultTimeout
-	MaxOutput int64             // bytes of an answer's body; 0 is DefaultMaxOutput
+	Timeout   time.Duration     // of a whole run
+	MaxOutput int64             // bytes of an answer's body
 	Transport http.RoundTripper // nil: the guard's, which uses no proxy and keeps no connection open
 	Known     *secret.Redactor  // secrets that are taken out of the part of an answer that an error shows; nil: there are none
 	Outbound  *outbound.Guard   // makes the connections, where Transport is nil; nil: one without options
@@ -65,7 +64,6 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Stream == "sse" {
 		header.Set("Accept", "text/event-stream")
 	}
-	o.Timeout, o.MaxOutput = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.MaxOutput, DefaultMaxOutput)
 	if o.Transport == nil {
 		o.Transport = o.Outbound.Transport("agents."+o.ID+".url", outbound.HostPort(u))
 	}

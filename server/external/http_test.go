@@ -1,6 +1,7 @@
 package external_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -25,7 +26,7 @@ import (
 
 func newHTTP(t *testing.T, opts external.HTTPOptions) *external.HTTP {
 	t.Helper()
-	opts.ID = "bot"
+	opts.ID, opts.Timeout, opts.MaxOutput = "bot", cmp.Or(opts.Timeout, time.Minute), cmp.Or(opts.MaxOutput, 1<<20)
 	a, err := external.NewHTTP(opts)
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request,
 	switch {
 	case aborted != nil:
 		return agent.Result{}, aborted
-	case failure == nil && !status.OK():
+	case failure == nil && !status.Success():
 		return agent.Result{}, a.exited(status)
 	case err == errNoResult:
 		return agent.Result{}, fault.New(fault.AgentProtocol, "The agent's program ended without a result.")

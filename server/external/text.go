@@ -49,7 +49,7 @@ func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) 
 		return agent.Result{}, classify(failure)
 	case err != nil:
 		return agent.Result{}, classify(err)
-	case !status.OK():
+	case !status.Success():
 		return agent.Result{}, a.exited(status)
 	}
 	text := all.String()

@@ -203,7 +203,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 		a.ToolChoice.Mode = c.ToolChoice.Mode
 	}
 	a.Forward, a.CallerInstructions = c.ForwardEvents, c.CallerInstructions == "append"
-	a.Filter = agent.HandoffFilter{Kind: c.HandoffFilter.Kind, N: c.HandoffFilter.N, StripToolCalls: c.HandoffFilter.StripToolCalls}
+	a.Filter = agent.HandoffFilter(c.HandoffFilter)
 	for _, m := range append([]config.Fallback{{Provider: c.Provider, Model: c.Model}}, c.Fallbacks...) {
 		if p := b.models[m.Provider]; p != nil { // absent: it is told of already
 			a.Models = append(a.Models, agent.Model{Provider: p, Model: m.Model})

@@ -178,7 +178,7 @@ func TestNothingIsInherited(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, _ := io.ReadAll(p)
-		if status, err := p.Wait(); !status.OK() || err != nil || slices.Contains(strings.Fields(string(out)), strconv.Itoa(fd)) || len(strings.Fields(string(out))) > 4 {
+		if status, err := p.Wait(); !status.Success() || err != nil || slices.Contains(strings.Fields(string(out)), strconv.Itoa(fd)) || len(strings.Fields(string(out))) > 4 {
 			t.Errorf("ls /dev/fd = %q, %v, %v, want 0, 1, 2 and its own", out, status, err)
 		}
 	}

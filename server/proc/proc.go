@@ -96,22 +96,10 @@ type Process struct {
 	err    error         // set before done is closed
 }
 
-// A Status says how a program ended.
+// A Status says how a program ended. Its text is "exit status 3" or "signal: killed".
 type Status struct {
-	Code   int            // exit status, -1 after a signal
-	Signal syscall.Signal // 0 after a normal exit
-	Stderr string         // the last StderrTail bytes of its stderr
-}
-
-// OK reports whether the program exited with status 0.
-func (s Status) OK() bool { return s.Code == 0 && s.Signal == 0 }
-
-// String is "exit status 3" or "signal: killed".
-func (s Status) String() string {
-	if s.Signal != 0 {
-		return "signal: " + s.Signal.String()
-	}
-	return fmt.Sprintf("exit status %d", s.Code)
+	*os.ProcessState
+	Stderr string // the last StderrTail bytes of its stderr
 }
 
 // Said is String and the stderr that hide leaves, for a message.
@@ -341,10 +329,7 @@ func (p *Process) Wait() (Status, error) {
 	io.Copy(io.Discard, p)
 	<-p.done
 	p.out.Close()
-	s := Status{Code: p.cmd.ProcessState.ExitCode(), Stderr: p.stderr.String()}
-	if ws, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		s.Signal = ws.Signal()
-	}
+	s := Status{p.cmd.ProcessState, p.stderr.String()}
 	if p.err == nil { // a program can have exited before its last bytes were read
 		return s, p.over
 	}

@@ -55,6 +55,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// signal is what ended a program; 0: it exited.
+func signal(s proc.Status) syscall.Signal {
+	if ws := s.Sys().(syscall.WaitStatus); ws.Signaled() {
+		return ws.Signal()
+	}
+	return 0
+}
+
 func sh(script string) []string { return []string{"/bin/sh", "-c", script} }
 
 func run(t *testing.T, ctx context.Context, c proc.Command) (string, proc.Status, error) {
@@ -104,8 +112,8 @@ func TestRun(t *testing.T) {
 			if status.Stderr != tc.stderr {
 				t.Errorf("run(%q) wrote %.80q to stderr, want %.80q", tc.c.Argv, status.Stderr, tc.stderr)
 			}
-			if status.OK() != (tc.status == "exit status 0") {
-				t.Errorf("OK() = %v for %s", status.OK(), status)
+			if status.Success() != (tc.status == "exit status 0") {
+				t.Errorf("Success() = %v for %s", status.Success(), status)
 			}
 		})
 	}
@@ -168,7 +176,7 @@ func TestOutputLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	var over *proc.OverflowError
-	if status, err := p.Wait(); !errors.As(err, &over) || status.Signal != syscall.SIGTERM {
+	if status, err := p.Wait(); !errors.As(err, &over) || signal(status) != syscall.SIGTERM {
 		t.Errorf("Wait() = %v, %v, want SIGTERM and an overflow", status, err)
 	}
 }
@@ -191,7 +199,7 @@ func TestPipe(t *testing.T) {
 	if got, err := out.ReadString('\n'); got != "end\n" {
 		t.Errorf("ReadString() = %q, %v, want end", got, err)
 	}
-	if status, err := p.Wait(); !status.OK() || err != nil {
+	if status, err := p.Wait(); !status.Success() || err != nil {
 		t.Errorf("Wait() = %v, %v", status, err)
 	}
 	if _, err := p.Stdin.Write([]byte("x")); err == nil {
@@ -249,7 +257,7 @@ func TestAbortEndsTheTree(t *testing.T) {
 	cause := errors.New("aborted")
 	cancel(cause)
 	status, err := p.Wait()
-	if status.Signal != syscall.SIGTERM || err != cause {
+	if signal(status) != syscall.SIGTERM || err != cause {
 		t.Errorf("Wait() = %v, %v, want SIGTERM and %v", status, err, cause)
 	}
 	gone()
@@ -268,7 +276,7 @@ func TestDeafProgramIsKilled(t *testing.T) {
 	start := time.Now()
 	cancel()
 	status, err := p.Wait()
-	if took := time.Since(start); status.Signal != syscall.SIGKILL || err != context.Canceled || took < proc.Grace || took > 2*proc.Grace {
+	if took := time.Since(start); signal(status) != syscall.SIGKILL || err != context.Canceled || took < proc.Grace || took > 2*proc.Grace {
 		t.Errorf("Wait() = %v, %v after %v, want SIGKILL after %v", status, err, took, proc.Grace)
 	}
 	gone()
@@ -277,7 +285,7 @@ func TestDeafProgramIsKilled(t *testing.T) {
 func TestExitEndsWhatIsLeft(t *testing.T) {
 	path, opened, gone := fifo(t)
 	out, status, err := run(t, t.Context(), proc.Command{Argv: sh("exec 3<>" + path + "; sleep 1000 & echo up >&3; echo done")})
-	if out != "done\n" || !status.OK() || err != nil {
+	if out != "done\n" || !status.Success() || err != nil {
 		t.Errorf("run = %q, %v, %v, want done", out, status, err)
 	}
 	opened() // what it wrote is still in the pipe
@@ -297,7 +305,7 @@ func TestStrangerHoldsThePipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, err := p.Wait()
-	if took := time.Since(start); !status.OK() || err != nil || took > 10*time.Second {
+	if took := time.Since(start); !status.Success() || err != nil || took > 10*time.Second {
 		t.Errorf("Wait() = %v, %v after %v", status, err, took)
 	}
 	if b, err := os.ReadFile(pidFile); err == nil {
@@ -390,7 +398,7 @@ func TestProgramsOutliveThreads(t *testing.T) {
 		io.WriteString(p.Stdin, "still here")
 		p.Stdin.Close()
 		out, _ := io.ReadAll(p)
-		if status, err := p.Wait(); string(out) != "still here" || !status.OK() || err != nil {
+		if status, err := p.Wait(); string(out) != "still here" || !status.Success() || err != nil {
 			t.Errorf("cat = %q, %v, %v", out, status, err)
 		}
 	}

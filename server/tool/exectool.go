@@ -57,9 +57,9 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 	if err != nil { // the cause of ctx
 		return Result{}, err
 	}
-	if !status.OK() {
+	if !status.Success() {
 		// A signal was sent by somebody else.
-		return Result{}, &Error{Message: "The tool's program ended with " + status.Said(t.o.Known.Piece), Unknown: status.Signal != 0}
+		return Result{}, &Error{Message: "The tool's program ended with " + status.Said(t.o.Known.Piece), Unknown: !status.Exited()}
 	}
 	if len(output) == 0 || !cut && json.Valid(output) {
 		return Result{Output: output}, nil
