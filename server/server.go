@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ type parts struct {
 	keys     *gate.Keys // nil: none are remembered
 	http     *http.Server
 	listener net.Listener
-	closers  []func()
+	closers  []func() error // in the order of what they close
 
 	connections *connections
 
@@ -260,40 +261,34 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // unwind stops what has been started, in reverse order. It is the end of a shutdown and of a failed start.
 func (s *Server) unwind(p *parts) error {
 	var errs []error
-	if p.engine != nil {
-		ended, cancel := context.WithCancel(context.Background())
-		cancel()
-		errs = append(errs, p.engine.Drain(ended))
+	for _, stop := range slices.Backward(p.closers) {
+		errs = append(errs, stop())
 	}
-	if p.stop != nil {
-		p.stop() // ends the hub
-	}
-	if p.streams != nil {
-		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		p.streams.Shutdown(limit)
-		cancel()
-	}
-	if p.http != nil {
-		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		if err := p.http.Shutdown(limit); err != nil {
-			errs = append(errs, p.http.Close())
-		}
-		cancel()
+	return errors.Join(errs...)
+}
+
+// onStop adds what unwind does before all that was added earlier.
+func (p *parts) onStop(stop func() error) { p.closers = append(p.closers, stop) }
+
+// halt ends runs, streams and requests, and waits for the goroutines.
+func (p *parts) halt() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := p.engine.Drain(ended)
+	p.stop() // ends the hub
+	limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	p.streams.Shutdown(limit)
+	cancel()
+	limit, cancel = context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if p.http.Shutdown(limit) != nil {
+		err = errors.Join(err, p.http.Close())
 	}
 	if p.listener != nil {
 		p.listener.Close()
 	}
 	p.background.Wait()
-	for _, c := range p.closers {
-		c()
-	}
-	if p.audit != nil {
-		errs = append(errs, p.audit.Close())
-	}
-	if p.db != nil {
-		errs = append(errs, p.db.Close())
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // NewLogger makes the log that observability.logger asks for: json, pretty or silent.

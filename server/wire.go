@@ -55,13 +55,14 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
-	p := &parts{failed: make(chan error, 1)}
+	p := &parts{failed: make(chan error, 1), stop: func() {}}
 	s.parts = p
 	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
 		Holder: store.Holder{Command: s.opts.Command}, ReadOnly: s.access == Read, Beside: s.access == Beside})
 	if err != nil {
 		return err
 	}
+	p.onStop(p.db.Close)
 	sessions := session.New(p.db.Sessions())
 	programs := proc.NewLimit(cfg.Server.MaxPrograms)
 	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Offline: !s.runs(), Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
@@ -69,7 +70,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.closers = append(p.closers, closeProviders)
+	p.onStop(func() error { closeProviders(); return nil })
 	for _, reg := range declared {
 		if err := s.agents.Register(reg); err != nil {
 			return err
@@ -87,6 +88,9 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
 	if err := s.openAudit(ctx, p, chain); err != nil {
 		return err
+	}
+	if p.audit != nil {
+		p.onStop(p.audit.Close)
 	}
 	p.engine = agent.New(s.agents, run.Options{Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
 		Redact: s.known.Piece, Audit: s.auditTools(p), Lineages: auth.Lineages(p.db.Tokens())})
@@ -108,7 +112,7 @@ func (s *Server) open(ctx context.Context) error {
 		CORS: gate.CORS(cfg.Server.CORS), CSRF: gate.CSRF(cfg.Server.CSRF),
 		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
 	rollup := s.health(p, kept)
-	p.closers = append(p.closers, rollup.Wait)
+	p.onStop(func() error { rollup.Wait(); return nil })
 	feeds := &rest.Feeds{Engine: p.engine, Audit: p.audit, Keep: ttl}
 	runs := &rest.Runs{Engine: p.engine, Feeds: feeds, SSE: cfg.Server.SSE.Enabled, Base: cfg.Server.BasePath, Record: p.gate.Record}
 	api := &rest.API{Base: cfg.Server.BasePath, Version: Version, MaxBody: int64(cfg.Server.MaxBodyBytes), Engine: p.engine}
@@ -149,6 +153,7 @@ func (s *Server) open(ctx context.Context) error {
 	api.Mount(p.gate)
 	p.http = &http.Server{Handler: p.connections.handler(p.gate), ConnState: p.connections.state, ConnContext: p.connections.context,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	p.onStop(p.halt)
 	return nil
 }
 

@@ -157,16 +157,7 @@ func (a *Runs) runCassette(w http.ResponseWriter, r *http.Request, _ Call, in ru
 }
 
 // RunImport is the result of the import of a run.
-type RunImport struct {
-	RunID     string       `json:"runId"`
-	Status    store.Status `json:"status" enum:"awaiting_approval|completed|failed|aborted"`
-	SessionID string       `json:"sessionId,omitempty"`
-	Children  int          `json:"children" doc:"Imported child runs, at all depths."`
-	Warnings  []string     `json:"warnings" doc:"What the import omits from the state, and why."`
-}
-
-// runImportOf is the wire form of what an import made.
-func runImportOf(v takeover.Imported) RunImport { return RunImport(v) }
+type RunImport takeover.Imported
 
 func (a *Runs) importRoute() Route {
 	return Route{Method: "POST", Path: "/runs/import", Access: "runs:import", Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
@@ -190,11 +181,11 @@ func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
 		},
 		Also: func(tx *store.Tx, v takeover.Imported) error {
-			return c.Key.Keep(tx, store.KeyRecord{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, runImportOf(v))
+			return c.Key.Keep(tx, store.KeyRecord{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, RunImport(v))
 		}})
 	if err == nil {
 		c.Request.Concerns(made.RunID, made.SessionID)
 		c.Request.Did("run:"+made.RunID, map[string]any{"agentId": st.AgentID})
 	}
-	return runImportOf(made), err
+	return RunImport(made), err
 }

@@ -43,11 +43,11 @@ type Options struct {
 
 // Imported is what an import made.
 type Imported struct {
-	RunID     string
-	Status    store.Status
-	SessionID string // empty: none
-	Children  int    // child runs, at all depths
-	Warnings  []string
+	RunID     string       `json:"runId"`
+	Status    store.Status `json:"status" enum:"awaiting_approval|completed|failed|aborted"`
+	SessionID string       `json:"sessionId,omitempty"`
+	Children  int          `json:"children" doc:"Imported child runs, at all depths."`
+	Warnings  []string     `json:"warnings" doc:"What the import omits from the state, and why."`
 }
 
 // Import makes a run of a state that [runstate.Read] has read, whose run has ended, waits for approvals, or was aborted
