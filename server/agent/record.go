@@ -10,7 +10,7 @@ import (
 	"agentd/store"
 )
 
-// A Tape records the model calls of one run. It returns what is to be stored of a model call after one more attempt; that
+// A Tape records the model calls of one run. It returns the stored form of a model call after one more attempt, which
 // replaces what it returned for the same step before.
 type Tape func(Attempt) (json.RawMessage, error)
 

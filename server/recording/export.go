@@ -16,8 +16,7 @@ import (
 	"agentd/store"
 )
 
-// Export writes a recorded run that has ended as a file of its own; see package  It holds everything that
-// was said. Errors: run-not-found, run-not-ended, run-not-recorded, storage-failed, all before the first byte; and
+// Export writes a recorded run that has ended as a file; see [Format]. The file holds everything that was said. Errors: run-not-found, run-not-ended, run-not-recorded, storage-failed, all before the first byte; and
 // those of w.
 func Export(ctx context.Context, e *agent.Engine, runID string, w io.Writer) error {
 	row, rec, err := e.Read(ctx, runID)
@@ -200,7 +199,7 @@ func (d *dubbing) toolCalls() []ToolCall {
 	return calls
 }
 
-// approvals tells of every question to a person. Answers that an abort gave by itself are none.
+// approvals lists every question to a person. An abort answers the open ones itself; those answers do not count.
 func (d *dubbing) approvals() []Approval {
 	type question struct{ call, child string }
 	var list []Approval
@@ -244,7 +243,7 @@ func (d *dubbing) approvals() []Approval {
 	return list
 }
 
-// decided adds a decision to its question. Who made it, the journal tells of the latest one about a call.
+// decided adds a decision to its question. The journal knows who made the latest decision about a call.
 func (d *dubbing) decided(a *Approval, step int, ev store.Event, reason string) {
 	a.Granted, a.Reason, a.TimestampISO = new(ev.Type == event.ApprovalGranted), reason, message.Millis(ev.At)
 	a.StepNumber = cmp.Or(step, a.StepNumber)

@@ -195,7 +195,7 @@ type Approval struct {
 	ToolCallID       string `json:"toolCallId"`
 	SubRunToolCallID string `json:"subRunToolCallId,omitempty"` // set for calls of a child run
 	ToolName         string `json:"toolName,omitempty"`
-	Asked            string `json:"asked,omitempty"`   // why, where it is not the tool's or the agent's wish
+	Asked            string `json:"asked,omitempty"`   // why, unless the tool or the agent requires it
 	Granted          *bool  `json:"granted,omitempty"` // nil: nobody decided
 	Reason           string `json:"reason,omitempty"`
 	By               string `json:"by,omitempty"`

@@ -154,8 +154,8 @@ func TestReadRefuses(t *testing.T) {
 		{"two inputs", sealed(meta, `{"kind":"input"}`, `{"kind":"input"}`), fault.CassetteInvalid, "second input line"},
 		{"two results", sealed(meta, `{"kind":"result"}`, `{"kind":"result"}`), fault.CassetteInvalid, "second result line"},
 		{"a changed line", strings.Replace(good, `"args":{}`, `"args":[]`, 1), fault.CassetteChecksum, "its checksum does not match"},
-		{"a missing line", strings.Replace(good, call(2, "a")+"\n", "", 1), fault.CassetteInvalid, "its footer tells of 5"},
-		{"a wrong count of calls", strings.Replace(good, `"toolCallCount":3`, `"toolCallCount":2`, 1), fault.CassetteInvalid, "tells of 2"},
+		{"a missing line", strings.Replace(good, call(2, "a")+"\n", "", 1), fault.CassetteInvalid, "its footer counts 5"},
+		{"a wrong count of calls", strings.Replace(good, `"toolCallCount":3`, `"toolCallCount":2`, 1), fault.CassetteInvalid, "counts 2"},
 		{"a count of the body alone", strings.Replace(good, `"recordCount":5`, `"recordCount":3`, 1), nil, ""},
 	} {
 		_, err := Read(strings.NewReader(tc.file))

@@ -16,7 +16,7 @@ import (
 	"agentd/server/tool"
 )
 
-// A player answers in the place of models and tools as the recording tells, and compares what it is asked.
+// A player answers in the place of models and tools as they did in the recording, and compares what it is asked.
 type player struct {
 	rec   *Recording
 	calls map[string]int  // index of a tool call in the recording, by its id
@@ -87,7 +87,7 @@ func (m actor) Stream(_ context.Context, req *provider.Request, _ func(provider.
 	return m.answer(m.name, req)
 }
 
-// errStopped ends a replay that need not go on.
+// errStopped ends a replay whose result is known.
 var errStopped = errors.New("the replay has ended")
 
 func (p *player) stopped() bool {

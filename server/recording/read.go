@@ -205,10 +205,10 @@ func (r *reader) cursor(step int, call string) error {
 func (r *reader) close() error {
 	f := r.footer
 	if n := r.sum.Lines; f.RecordCount != n+2 && f.RecordCount != n {
-		return r.invalid("It has %d lines, and its footer tells of %d.", n+2, f.RecordCount)
+		return r.invalid("It has %d lines, and its footer counts %d.", n+2, f.RecordCount)
 	}
 	if f.ToolCallCount != len(r.rec.ToolCalls) {
-		return r.invalid("It has %d tool calls, and its footer tells of %d.", len(r.rec.ToolCalls), f.ToolCallCount)
+		return r.invalid("It has %d tool calls, and its footer counts %d.", len(r.rec.ToolCalls), f.ToolCallCount)
 	}
 	if sum := r.sum.Checksum(); cmp.Or(f.Checksum, sum) != sum {
 		return fault.New(fault.CassetteChecksum, "Somebody changed the recording: its checksum does not match.")

@@ -125,7 +125,7 @@ func (s *stage) drive(ctx context.Context, p *player) (runID string, err error) 
 			p.end(res)
 			return runID, nil
 		}
-		for h = nil; h == nil; { // a decision may need a second one before the run goes on
+		for h = nil; h == nil; { // a decision may need a second one before the run continues
 			decisions, by := p.decide(res.State.PendingApprovals)
 			if p.stopped() {
 				return runID, nil

@@ -57,7 +57,7 @@ func (r *Request) Hash(runIDs ...string) string {
 	return digest(canonical(q, runIDs...))
 }
 
-// seen is a message as far as a model sees it: who of several agents or users speaks, no model is told.
+// seen is a message as far as a model sees it: models do not see which of several agents or users speaks.
 func seen(m message.Message) message.Message {
 	m.AgentID, m.UserID = "", ""
 	return m
@@ -95,7 +95,7 @@ func canonical(v any, runIDs ...string) []byte {
 	return b
 }
 
-// delta tells the messages of a request by those of the one before: the number of messages that are the same from the
+// delta compares the messages of a request with those of the one before: the number of messages that are the same from the
 // beginning, and the rest.
 func delta(before, now []message.Message) (kept int, rest []message.Message) {
 	for kept < min(len(before), len(now)) && bytes.Equal(canonical(before[kept]), canonical(now[kept])) {

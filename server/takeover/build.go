@@ -139,17 +139,17 @@ func (t *takeover) addCalls(m *run.Move, st *runstate.State, l *layout) {
 // addMessages adds the transcript. The outcome of a call is that of a step, the latest call first: ids can repeat, and what
 // comes before the run belongs to none of its steps.
 func addMessages(m *run.Move, st *runstate.State, l *layout) {
-	type told struct {
+	type settled struct {
 		step int
 		*message.Outcome
 	}
-	steps := map[[2]string][]told{} // by id and tool
+	steps := map[[2]string][]settled{} // by id and tool
 	for i := range st.Steps {
 		s := &st.Steps[i]
 		for j := range s.ToolCalls {
 			c := &s.ToolCalls[j]
 			key := [2]string{c.Call.ID, c.Call.Name}
-			steps[key] = append(steps[key], told{s.StepNumber, &c.Outcome})
+			steps[key] = append(steps[key], settled{s.StepNumber, &c.Outcome})
 		}
 	}
 	outcomes := make([]*message.Outcome, len(st.Messages))

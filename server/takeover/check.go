@@ -58,7 +58,7 @@ func (p place) check(st *runstate.State, live bool, depth int) {
 	case !event.ValidID(st.AgentID):
 		p.bad("is no id of an agent"+invalidID, "agentId")
 	case reg != nil && reg.LLM == nil && live:
-		p.bad("is no agent of kind llm here, so its run cannot go on from a state", "agentId")
+		p.bad("is no agent of kind llm here, so its run cannot continue from a state", "agentId")
 	}
 	var llm *agent.LLM
 	if live && reg != nil {
@@ -233,12 +233,12 @@ func (p place) checkSubRuns(st *runstate.State, live bool, depth int) {
 	}
 }
 
-// identity tells the pending approvals of a run apart.
+// identity identifies a pending approval within a run.
 type identity struct{ call, path string }
 
-// leavesOf finds the approval in a child run for each approval that the run shows above it, and gives it the stricter terms of
-// both; nil for the run's own approvals, and where there is none. Ids can be long and approvals many, so no path is put
-// together.
+// leavesOf returns, for each approval that the run shows, the approval in the child run below it, with the stricter terms of
+// both; nil for the run's own approvals, and if the child run has no such approval. It builds no path, since ids can be
+// long and approvals many.
 func leavesOf(st *runstate.State) []*message.Approval {
 	below := map[string]map[identity]*message.Approval{}
 	for i := range st.PendingSubRuns {

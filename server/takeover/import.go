@@ -1,5 +1,5 @@
 // Package takeover imports a run from the state that another server exported: the state becomes the rows that the run would
-// have had here, so that later nothing tells it apart.
+// have had here, so that it is a run like any other.
 //
 //	messages        the run's own, all of them, the history of its session included; an outcome lies where the state has
 //	                it or, while its call waits, in the place that the engine would have reserved for it
@@ -30,7 +30,7 @@ import (
 
 // Options say how a state is taken over.
 type Options struct {
-	SessionID string // of the session that the run is to belong to; empty: the one in the state
+	SessionID string // of the session for the run; empty: the one in the state
 	By        string // the principal that imports; anonymous when empty
 	Lineage   string // whom the principal counts as; By when empty
 	MayJoin   bool   // it may join a session that another has made
@@ -219,7 +219,7 @@ func (t *takeover) prepare(st *runstate.State) (*run.Adoption, error) {
 	return root, nil
 }
 
-// suspended reports whether a decision lets the run of a state go on.
+// suspended reports whether a decision lets the run of a state continue.
 func suspended(st *runstate.State) bool {
 	return st.Status == string(store.Awaiting) || st.Status == string(store.Aborted) && len(st.PendingApprovals) > 0
 }

@@ -14,8 +14,8 @@ type layout struct {
 	journal []laid      // the calls that have a row, in the order of the rows
 	dead    []laid      // the calls that have none: nothing answers them, and nothing waits for them
 	orphans []int       // tool messages that answer no call
-	own     []*laid     // by pending approval: its call; nil for those of child runs, and where there is none
-	parked  []*laid     // by pending child run: its call; nil where there is none
+	own     []*laid     // by pending approval: its call; nil for those of child runs, and without a call
+	parked  []*laid     // by pending child run: its call; nil without a call
 	answers map[int]int // by message: the row in the journal of the call that it answers
 }
 
@@ -33,7 +33,7 @@ type laid struct {
 func (c *laid) waits() bool { return c.approval >= 0 || c.sub >= 0 }
 
 // layoutOf finds the calls of a state. Ids can repeat, so an answer is that of the latest call that has none. Only
-// where the run can go on, approvals have calls.
+// a run that can continue has approvals with calls.
 func layoutOf(st *runstate.State, live bool) *layout {
 	l := &layout{places: make([]int, len(st.Messages)), own: make([]*laid, len(st.PendingApprovals)), parked: make([]*laid, len(st.PendingSubRuns)),
 		answers: map[int]int{}}
@@ -81,7 +81,7 @@ func layoutOf(st *runstate.State, live bool) *layout {
 }
 
 // lay gives each message its place, and each call that has a row its place in the journal. The outcomes of a message's
-// calls follow it in the order of the calls or, where they were told in another, in that one.
+// calls follow it in the order of the calls or, if the state has another order, in that order.
 func (l *layout) lay(msgs []message.Message, all []*laid, byAnswer map[int]*laid) {
 	reserved := map[int]int{} // by message
 	for i := range msgs {

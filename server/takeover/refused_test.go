@@ -28,7 +28,7 @@ func TestImportRefused(t *testing.T) {
 			"id is no id of a run here: it has 1 to 128 characters of A-Z a-z 0-9 _ -", "run_01HV3K9Q2M", "a/b", "sess-ferry-88", "s s"),
 		"times and steps": unfit("1.0", `startedAt is no time: "then"; steps.1.stepNumber is not above 2, the number before it`,
 			"2024-04-02T07:15:02.000Z", "then", `"stepNumber": 1`, `"stepNumber": 2`),
-		"opaque agent that waits": unfit("1.1", "agentId is no agent of kind llm here, so its run cannot go on from a state", `"orchard"`, `"program"`),
+		"opaque agent that waits": unfit("1.1", "agentId is no agent of kind llm here, so its run cannot continue from a state", `"orchard"`, `"program"`),
 		"unknown tool": unfit("1.2", `pendingApprovals.1.toolName cannot be called here: There is no tool named "publisher".`,
 			`"publish"`, `"publisher"`),
 		"another agent below": unfit("1.2", "pendingSubRuns.0.state.agentId is not treasurer, the agent that the tool subagent_treasurer calls here",

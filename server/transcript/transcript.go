@@ -11,14 +11,13 @@ import (
 	"agentd/store"
 )
 
-// A stored tool message is the outcome of its call. Other programs tell outcomes in other words; what they told is kept
-// beside it.
+// A stored tool message is the outcome of its call. Other programs write outcomes in other words; Told keeps their message.
 type answer struct {
 	*message.Outcome
 	Told *message.Message `json:"told,omitempty"`
 }
 
-// Body is the stored form of a message, and Decode its inverse. o is the outcome that a tool message tells, nil for all
+// Body is the stored form of a message, and Decode its inverse. o is the outcome that a tool message reports, nil for all
 // other messages.
 func Body(msg message.Message, o *message.Outcome) (json.RawMessage, error) {
 	if o == nil {
@@ -49,7 +48,7 @@ func Decode(m store.Message) (message.Message, *message.Outcome, error) {
 	return Answer(o), o, nil
 }
 
-// Outcome is the outcome that a tool message tells of which nothing else is known.
+// Outcome is the outcome that a tool message reports, if nothing else is known of the call.
 func Outcome(msg message.Message, toolName string) *message.Outcome {
 	o := &message.Outcome{ToolCallID: msg.ToolCallID, ToolName: toolName, ContentParts: msg.Content.Parts}
 	if o.ContentParts == nil {
@@ -58,7 +57,7 @@ func Outcome(msg message.Message, toolName string) *message.Outcome {
 	return o
 }
 
-// Answer is the tool message that tells a model of an outcome.
+// Answer is the tool message that reports an outcome to a model.
 func Answer(o *message.Outcome) message.Message {
 	return message.Message{Role: message.Tool, ToolCallID: o.ToolCallID, Content: message.Text(message.Render(o))}
 }
