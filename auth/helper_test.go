@@ -40,13 +40,7 @@ func setUp(t testing.TB, opts auth.Options) *bench {
 	if err != nil {
 		t.Fatalf("NewVerifier() = %v, want none", err)
 	}
-	is, err := auth.NewIssuer(auth.IssuerOptions{
-		Tokens: db.Tokens(), Pepper: pepper, Prefix: "svc", Envs: opts.Envs, Revoked: v.Revoked,
-	})
-	if err != nil {
-		t.Fatalf("NewIssuer() = %v, want none", err)
-	}
-	return &bench{v, is, db}
+	return &bench{v, v.Issuer(), db}
 }
 
 // mint makes a token with the scope agents:read.

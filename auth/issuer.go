@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,30 +16,11 @@ import (
 
 const defaultEnv = "live"
 
-// IssuerOptions are what an [Issuer] works with.
-type IssuerOptions struct {
-	Tokens  *store.Tokens
-	Pepper  []byte // see CheckPepper
-	Prefix  string
-	Envs    []string        // that a token may have; empty: any
-	Revoked func(id string) // is called after a revocation, as Verifier.Revoked is; may be nil
-}
-
 // An Issuer mints, lists and revokes tokens. It is safe for concurrent use.
-type Issuer struct{ opts IssuerOptions }
+type Issuer struct{ v *Verifier }
 
-// NewIssuer returns an Issuer. Errors are those of [NewVerifier].
-func NewIssuer(opts IssuerOptions) (*Issuer, error) {
-	if err := CheckPepper(opts.Pepper); err != nil {
-		return nil, err
-	}
-	if err := checkNames(opts.Prefix, opts.Envs); err != nil {
-		return nil, err
-	}
-	opts.Pepper = slices.Clone(opts.Pepper)
-	opts.Envs = slices.Clone(opts.Envs)
-	return &Issuer{opts}, nil
-}
+// Issuer returns the Issuer of the tokens that v recognises.
+func (v *Verifier) Issuer() *Issuer { return &Issuer{v} }
 
 // A MintRequest says which token to make.
 type MintRequest struct {
@@ -65,14 +47,14 @@ func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (s
 	if err := checkScopes(minter.Grant, req.Scopes); err != nil {
 		return store.Token{}, "", err
 	}
-	raw, err := Mint(s.opts.Prefix, env)
+	raw, err := Mint(s.v.prefix, env)
 	if err != nil {
 		return store.Token{}, "", err
 	}
-	now := time.Now()
+	now, hash := time.Now(), s.v.hasher.sum(raw)
 	t := store.Token{
 		ID:      id.New(),
-		Hash:    Hash(s.opts.Pepper, raw),
+		Hash:    hex.EncodeToString(hash[:]),
 		Label:   req.Label,
 		Scopes:  slices.Clone(req.Scopes),
 		Minter:  minter.TokenID,
@@ -85,7 +67,7 @@ func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (s
 	if last := minter.Expires; !last.IsZero() && (t.Expires == 0 || last.UnixMilli() < t.Expires) {
 		t.Expires = last.UnixMilli()
 	}
-	switch err := s.opts.Tokens.Insert(ctx, t); {
+	switch err := s.v.tokens.Insert(ctx, t); {
 	case errors.Is(err, store.ErrConflict):
 		return store.Token{}, "", fault.New(fault.AuthRevoked, "The token was revoked.")
 	case err != nil:
@@ -95,10 +77,10 @@ func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (s
 }
 
 func (s *Issuer) checkEnv(asked, env string) error {
-	if envAllowed(env, s.opts.Envs) {
+	if envAllowed(env, s.v.envs) {
 		return nil
 	}
-	if len(s.opts.Envs) == 0 {
+	if len(s.v.envs) == 0 {
 		return fault.Invalid("The environment of the token is not valid.",
 			fault.At("is not a lower-case letter and up to 15 of a-z 0-9 and -", "env"))
 	}
@@ -107,7 +89,7 @@ func (s *Issuer) checkEnv(asked, env string) error {
 		message = "is needed, because this server has no environment " + defaultEnv
 	}
 	return fault.Invalid("The environment of the token is not allowed.", fault.At(message, "env")).
-		With("allowed", slices.Clone(s.opts.Envs))
+		With("allowed", slices.Clone(s.v.envs))
 }
 
 func checkScopes(minter Grant, texts []string) error {
@@ -134,14 +116,14 @@ func checkScopes(minter Grant, texts []string) error {
 // List returns the tokens in the order of their creation, revoked ones only when asked for. Their hashes are not for
 // showing.
 func (s *Issuer) List(ctx context.Context, revoked bool) ([]store.Token, error) {
-	return s.opts.Tokens.List(ctx, revoked)
+	return s.v.tokens.List(ctx, revoked)
 }
 
 // Revoke ends a token for good, and with it every token that it has minted, those that these have minted, and so on:
 // whoever held the token may hold them. It returns the ids of the others that it has ended. A token that is revoked
 // already stays so. The error is token-not-found when there is none with the id.
 func (s *Issuer) Revoke(ctx context.Context, id string) (others []string, err error) {
-	ended, err := s.opts.Tokens.Revoke(ctx, id)
+	ended, err := s.v.tokens.Revoke(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, fault.New(fault.TokenNotFound, "There is no token %.80q.", id)
 	}
@@ -149,10 +131,8 @@ func (s *Issuer) Revoke(ctx context.Context, id string) (others []string, err er
 		return nil, fmt.Errorf("revoking a token: %w", err)
 	}
 	others = slices.DeleteFunc(ended, func(other string) bool { return other == id })
-	if s.opts.Revoked != nil {
-		for _, id := range append([]string{id}, others...) {
-			s.opts.Revoked(id)
-		}
+	for _, id := range append([]string{id}, others...) {
+		s.v.Revoked(id)
 	}
 	return others, nil
 }

@@ -3,7 +3,6 @@ package auth
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/hex"
 	"hash"
 	"math"
 	"slices"
@@ -52,12 +51,7 @@ func CheckPepper(pepper []byte) error {
 	return nil
 }
 
-// Hash is what the store keeps of a token: its HMAC-SHA256 under the pepper, in lower-case hexadecimal.
-func Hash(pepper []byte, raw Raw) string {
-	sum := newHasher(pepper).sum(raw)
-	return hex.EncodeToString(sum[:])
-}
-
+// digest is the keyed hash of a token: its HMAC-SHA256 under the pepper. The store keeps it in lower-case hexadecimal.
 type digest [sha256.Size]byte
 
 // A hasher computes keyed hashes without allocating: it keeps states that have absorbed the pepper already.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,12 +29,10 @@ func ParseScope(text string) (Scope, error) {
 	if len(parts) != 2 && len(parts) != 3 {
 		return Scope{}, fmt.Errorf("%.80q is not resource:action or resource:action:target", text)
 	}
-	s := Scope{Resource: parts[0], Action: parts[1]}
+	s := Scope{Resource: parts[0], Action: parts[1], Target: strings.Join(parts[2:], "")}
 	flaw := s.flaw()
-	if flaw == "" && len(parts) == 3 {
-		if s.Target = parts[2]; !isTarget(s.Target) {
-			flaw = badTarget
-		}
+	if len(parts) == 3 && s.Target == "" {
+		flaw = cmp.Or(flaw, badTarget)
 	}
 	if flaw != "" {
 		return Scope{}, fmt.Errorf("%.80q is not a scope: %s", text, flaw)
@@ -68,33 +67,16 @@ func (s Scope) String() string {
 	return s.Resource + ":" + s.Action + ":" + s.Target
 }
 
-// Covers reports whether one who holds granted may do what needs required, or may mint a token with it. The rules,
-// of which the first that applies decides:
-//
-//	admin:* and admin:*:target cover everything
-//	the resources must be equal
-//	granted's action must be "*" or equal
-//	granted without a target, or with target "*", covers every target and none
-//	the targets must be equal
-//
-// A required scope that is not well-formed is covered by nothing, so an id from a path can be put in it unchecked.
-func Covers(granted, required Scope) bool {
-	return required.flaw() == "" && granted.matches(required)
-}
-
-// matches is Covers for a well-formed required scope. The zero Scope matches none, for none has an empty resource.
+// matches reports whether the scope covers a well-formed one. The zero Scope covers none, for none has an empty resource.
 func (s Scope) matches(required Scope) bool {
-	if s.isAdmin() {
+	switch {
+	case s.Resource == "admin" && s.Action == wildcard:
 		return true
+	case s.Resource != required.Resource, s.Action != wildcard && s.Action != required.Action:
+		return false
 	}
-	return s.Resource == required.Resource &&
-		(s.Action == wildcard || s.Action == required.Action) &&
-		(s.everyTarget() || s.Target == required.Target)
+	return s.Target == "" || s.Target == wildcard || s.Target == required.Target
 }
-
-func (s Scope) isAdmin() bool { return s.Resource == "admin" && s.Action == wildcard }
-
-func (s Scope) everyTarget() bool { return s.Target == "" || s.Target == wildcard }
 
 // A Grant is what a principal may do: whatever one of its scopes covers. The zero Grant covers nothing.
 type Grant []Scope
@@ -110,7 +92,16 @@ func parseGrant(texts []string) Grant {
 	return g
 }
 
-// Covers reports whether a scope of the grant covers required; see [Covers].
+// Covers reports whether one who holds the grant may do what needs required, or may mint a token with it: whether one of
+// its scopes covers that. The rules, of which the first that applies decides:
+//
+//	admin:* and admin:*:target cover everything
+//	the resources must be equal
+//	granted's action must be "*" or equal
+//	granted without a target, or with target "*", covers every target and none
+//	the targets must be equal
+//
+// A required scope that is not well-formed is covered by nothing, so an id from a path can be put in it unchecked.
 func (g Grant) Covers(required Scope) bool {
 	return required.flaw() == "" && slices.ContainsFunc(g, func(s Scope) bool { return s.matches(required) })
 }
@@ -122,7 +113,7 @@ func (g Grant) Targets(resource, action string) (all bool, ids []string) {
 		return true, nil
 	}
 	for _, s := range g {
-		if Covers(s, Scope{Resource: resource, Action: action, Target: s.Target}) {
+		if (Grant{s}).Covers(Scope{Resource: resource, Action: action, Target: s.Target}) {
 			ids = append(ids, s.Target)
 		}
 	}

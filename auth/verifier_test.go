@@ -54,11 +54,11 @@ func TestVerifyRefuses(t *testing.T) {
 		pass(time.Minute - time.Millisecond)
 		b.want(t, noIP, brief, nil)
 		pass(time.Millisecond)
-		otherPepper, err := auth.NewIssuer(auth.IssuerOptions{Tokens: b.db.Tokens(), Pepper: []byte(strings.ToUpper(string(pepper))), Prefix: "svc"})
+		otherPepper, err := auth.NewVerifier(auth.Options{Tokens: b.db.Tokens(), Pepper: []byte(strings.ToUpper(string(pepper))), Prefix: "svc"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, peppered, err := otherPepper.Mint(t.Context(), admin, auth.MintRequest{Scopes: []string{"agents:read"}})
+		_, peppered, err := otherPepper.Issuer().Mint(t.Context(), admin, auth.MintRequest{Scopes: []string{"agents:read"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -146,11 +146,11 @@ func issuerOf(t testing.TB, cfg *config.Config, db *store.DB) *auth.Issuer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuer, err := auth.NewIssuer(auth.IssuerOptions{Tokens: db.Tokens(), Pepper: key, Prefix: cfg.Auth.TokenPrefix, Envs: cfg.Auth.TokenEnvironments})
+	v, err := auth.NewVerifier(auth.Options{Tokens: db.Tokens(), Pepper: key, Prefix: cfg.Auth.TokenPrefix, Envs: cfg.Auth.TokenEnvironments})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issuer
+	return v.Issuer()
 }
 
 func (r *rig) start() {

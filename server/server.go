@@ -80,7 +80,6 @@ type parts struct {
 	hub      *hub.Hub
 	engine   *agent.Engine
 	verifier *auth.Verifier
-	issuer   *auth.Issuer
 	metrics  *metrics.Inventory
 	gate     *gate.Gate
 	streams  *stream.Service

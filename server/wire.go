@@ -139,8 +139,8 @@ func (s *Server) open(ctx context.Context) error {
 	if cfg.Server.WS.Enabled {
 		api.Add(&rest.Realtime{Path: cfg.Server.WS.Path, Streams: p.streams, Tickets: tickets})
 	}
-	if p.issuer != nil {
-		api.Add(&rest.Tokens{Issuer: p.issuer})
+	if p.verifier != nil {
+		api.Add(&rest.Tokens{Issuer: p.verifier.Issuer()})
 	}
 	if p.audit != nil {
 		api.Add(&rest.Audit{Log: p.audit, Checkpoints: chain.Checkpoints.Path})
@@ -161,10 +161,5 @@ func (s *Server) openAuth(p *parts, key []byte) (err error) {
 	c := s.cfg.Auth
 	p.verifier, err = auth.NewVerifier(auth.Options{Tokens: p.db.Tokens(), Pepper: key, Prefix: c.TokenPrefix, Envs: c.TokenEnvironments,
 		PerIPFailureThreshold: c.PerIPFailureThreshold, PerIPLockout: c.PerIPLockout.Duration(), Logger: s.log})
-	if err != nil {
-		return err
-	}
-	p.issuer, err = auth.NewIssuer(auth.IssuerOptions{Tokens: p.db.Tokens(), Pepper: key, Prefix: c.TokenPrefix, Envs: c.TokenEnvironments,
-		Revoked: p.verifier.Revoked})
 	return err
 }
