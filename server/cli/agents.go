@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/rest"
 )
@@ -15,10 +14,10 @@ import (
 // database.
 func (c *call) listAgents(ctx context.Context) error {
 	var list rest.AgentList
-	err := c.catalogue(ctx, "/agents", &list, func(cfg *config.Config) error {
+	err := c.catalogue(ctx, "/agents", &list, func() error {
 		list.Agents = []rest.AgentSummary{}
-		for _, id := range slices.Sorted(maps.Keys(cfg.Agents)) {
-			list.Agents = append(list.Agents, declared(cfg, id))
+		for _, id := range slices.Sorted(maps.Keys(c.cfg.Agents)) {
+			list.Agents = append(list.Agents, c.declared(id))
 		}
 		return nil
 	})
@@ -36,11 +35,11 @@ func (c *call) listAgents(ctx context.Context) error {
 func (c *call) showAgent(ctx context.Context) error {
 	id := c.args[0]
 	var a rest.AgentSummary
-	err := c.catalogue(ctx, at("/agents", id, ""), &a, func(cfg *config.Config) error {
-		if _, ok := cfg.Agents[id]; !ok {
-			return undeclared(cfg, id)
+	err := c.catalogue(ctx, at("/agents", id, ""), &a, func() error {
+		if _, ok := c.cfg.Agents[id]; !ok {
+			return c.undeclared(id)
 		}
-		a = declared(cfg, id)
+		a = c.declared(id)
 		return nil
 	})
 	if err != nil {
@@ -52,29 +51,25 @@ func (c *call) showAgent(ctx context.Context) error {
 }
 
 // catalogue reads an answer of a server or, where there is none, calls here.
-func (c *call) catalogue(ctx context.Context, path string, to any, here func(*config.Config) error) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	api, err := c.holder(cfg)
+func (c *call) catalogue(ctx context.Context, path string, to any, here func() error) error {
+	api, err := c.holder()
 	if err != nil {
 		return err
 	}
 	if api == nil {
-		return here(cfg)
+		return here()
 	}
 	defer api.Close()
 	return api.Call(ctx, "GET", path, nil, to)
 }
 
-func declared(cfg *config.Config, id string) rest.AgentSummary {
-	return rest.AgentSummary{ID: id, Description: cfg.Agents[id].Description.Text}
+func (c *call) declared(id string) rest.AgentSummary {
+	return rest.AgentSummary{ID: id, Description: c.cfg.Agents[id].Description.Text}
 }
 
 // undeclared is the error of an agent that the configuration does not declare.
-func undeclared(cfg *config.Config, id string) error {
-	known := slices.Sorted(maps.Keys(cfg.Agents))
+func (c *call) undeclared(id string) error {
+	known := slices.Sorted(maps.Keys(c.cfg.Agents))
 	missing := fault.New(fault.AgentNotFound, "The configuration has no agent %q.", id)
 	if best := fault.Nearest(id, known); best != "" {
 		missing.Message += " Did you mean " + best + "?"

@@ -16,7 +16,6 @@ import (
 	"agentd/server"
 	"agentd/server/audit"
 	"agentd/server/audit/export"
-	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/secret"
@@ -46,38 +45,29 @@ func readChain(ctx context.Context, o audit.Options, fn func(*audit.Log) error) 
 	return errors.Join(fn(l), l.Close())
 }
 
-// chainPlace is where the chain is, without what opens it.
-func (c *call) chainPlace() (cfg *config.Config, o audit.Options, err error) {
-	cfg = config.Default()
-	if c.flags.file == "" || c.file() != "" {
-		if cfg, err = c.load(); err != nil {
-			return nil, o, err
-		}
-	}
-	o = server.AuditFiles(cfg)
+// chainFiles is where the chain is, without what opens it.
+func (c *call) chainFiles() audit.Options {
+	o := server.AuditFiles(c.cfg)
 	o.Logger, o.Cipher = c.log(), ""
 	if c.flags.file != "" {
 		o.Path, o.Checkpoints.Path = c.flags.file, c.flags.file+".checkpoints"
 	}
-	return cfg, o, nil
+	return o
 }
 
 // chainOptions is where the chain is, and what opens it.
 func (c *call) chainOptions() (audit.Options, error) {
-	cfg, o, err := c.chainPlace()
-	if err != nil {
-		return o, err
-	}
-	ref := cmp.Or(c.flags.passphrase, string(cfg.Audit.PassphraseRef), string(cfg.Storage.Encryption.PassphraseRef))
+	o := c.chainFiles()
+	ref := cmp.Or(c.flags.passphrase, string(c.cfg.Audit.PassphraseRef), string(c.cfg.Storage.Encryption.PassphraseRef))
 	if ref == "" {
 		return o, nil // it is not needed for everything
 	}
-	secrets, err := server.SecretsFor(cfg, c.log(), ref)
+	secrets, err := server.SecretsFor(c.cfg, c.log(), ref)
 	if err != nil {
 		return o, err
 	}
 	if c.flags.passphrase == "" {
-		with, err := server.AuditOptions(cfg, secrets)
+		with, err := server.AuditOptions(c.cfg, secrets)
 		o.Passphrase = with.Passphrase
 		return o, err
 	}
@@ -204,9 +194,6 @@ func (c *call) exportAudit(ctx context.Context) error {
 }
 
 func (c *call) acceptAudit(ctx context.Context) error {
-	if c.flags.reason == "" {
-		return c.cmd.misused("--reason is missing: why may the broken chain continue?")
-	}
 	var a audit.Acceptance
 	err := c.appending(ctx, false, func(l *audit.Log) (err error) {
 		a, err = l.Accept(ctx, c.flags.reason, operator())
@@ -252,11 +239,7 @@ func instant(text string, now time.Time) (time.Time, error) {
 
 // auditKey tells the public key, for which no passphrase is needed.
 func (c *call) auditKey(ctx context.Context) error {
-	_, o, err := c.chainPlace()
-	if err != nil {
-		return err
-	}
-	return readChain(ctx, o, func(l *audit.Log) error {
+	return readChain(ctx, c.chainFiles(), func(l *audit.Log) error {
 		key := audit.KeyOf(l.PublicKey())
 		if c.flags.json {
 			return c.printJSON(key)
@@ -269,11 +252,11 @@ func (c *call) auditKey(ctx context.Context) error {
 
 // recorded has the audit chain record an operation, and then does it. So the chain knows of everything that is done,
 // whatever happens in between. It records a failure, too, and an operation that is refused, which it does not do.
-func (c *call) recorded(ctx context.Context, cfg *config.Config, r audit.Record, refused error, do func() error) error {
+func (c *call) recorded(ctx context.Context, r audit.Record, refused error, do func() error) error {
 	if refused != nil {
 		do = func() error { return refused }
 	}
-	if !cfg.Audit.Enabled {
+	if !c.cfg.Audit.Enabled {
 		return do()
 	}
 	begun, failed := false, refused

@@ -11,10 +11,7 @@ import (
 )
 
 func (c *call) printConfig(context.Context) error {
-	cfg, err := c.load()
-	if err == nil {
-		_, err = c.stdout.Write(cfg.Print())
-	}
+	_, err := c.stdout.Write(c.cfg.Print())
 	return err
 }
 
@@ -24,14 +21,10 @@ func (c *call) printSchema(context.Context) error {
 }
 
 func (c *call) checkConfig(context.Context) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	if err := built(cfg); err != nil {
+	if err := built(c.cfg); err != nil {
 		return advised(err, "Correct that, and check again.")
 	}
-	outbound, warnings := cfg.Targets(), warnings(cfg)
+	outbound, warnings := c.cfg.Targets(), warnings(c.cfg)
 	if outbound == nil {
 		outbound = []config.Target{}
 	}

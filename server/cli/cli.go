@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentd/server/config"
 	"agentd/server/fault"
 )
 
@@ -39,7 +40,8 @@ type call struct {
 
 	cmd   *command
 	flags options
-	args  []string // the positional ones
+	args  []string       // the positional ones
+	cfg   *config.Config // of commands with --config
 }
 
 func (c *call) dispatch(ctx context.Context, args []string) error {
@@ -66,6 +68,11 @@ func (c *call) dispatch(ctx context.Context, args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(cmd.flags, "config ") && !cmd.lenient {
+		if c.cfg, err = c.load(); err != nil {
+			return err
+		}
 	}
 	return cmd.run(c, ctx)
 }

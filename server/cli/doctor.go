@@ -66,13 +66,13 @@ func (d *diagnosis) fails(check string, err error) {
 }
 
 func (c *call) doctor(ctx context.Context) error {
-	return c.diagnose(func(d *diagnosis, cfg *config.Config) {
+	return c.diagnose(func(d *diagnosis) {
 		if !c.flags.offline {
-			c.checkFiles(d, cfg)
-			c.checkSecrets(d, cfg)
-			c.checkDatabase(ctx, d, cfg)
+			c.checkFiles(d)
+			c.checkSecrets(d)
+			c.checkDatabase(ctx, d)
 		}
-		c.checkOutbound(d, cfg)
+		c.checkOutbound(d)
 	})
 }
 
@@ -81,27 +81,27 @@ func (c *call) secretsDoctor(context.Context) error {
 }
 
 // diagnose checks the configuration and, if it is valid, what else is asked for, and tells what was found.
-func (c *call) diagnose(checks func(*diagnosis, *config.Config)) error {
+func (c *call) diagnose(checks func(*diagnosis)) error {
 	d := &diagnosis{Version: server.Version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Checks: []finding{}, Outbound: []config.Target{},
 		Summary: map[string]int{statusOK: 0, statusWarn: 0, statusFail: 0, statusSkip: 0}}
-	cfg, err := c.load()
-	if fault.Is(err, fault.Usage) {
+	var err error
+	if c.cfg, err = c.load(); fault.Is(err, fault.Usage) {
 		return err
 	}
 	if err == nil {
-		err = built(cfg)
+		err = built(c.cfg)
 	}
 	if err != nil {
 		d.fails("configuration", err)
 	} else {
-		d.Home = cfg.Resolve(".")
+		d.Home = c.cfg.Resolve(".")
 		d.find("configuration", statusOK, "", "%s is valid.", cmp.Or(c.file(), "The configuration without a file"))
 		if !c.flags.offline {
-			for _, text := range warnings(cfg) {
+			for _, text := range warnings(c.cfg) {
 				d.find("configuration", statusWarn, "", "%s.", text)
 			}
 		}
-		checks(d, cfg)
+		checks(d)
 	}
 	for _, f := range d.Checks {
 		d.Summary[f.Status]++
@@ -141,9 +141,9 @@ func destination(t config.Target) string {
 }
 
 // checkOutbound tells what the server could contact. Only who asks for offline wants there to be nothing.
-func (c *call) checkOutbound(d *diagnosis, cfg *config.Config) {
+func (c *call) checkOutbound(d *diagnosis) {
 	var beyond, programs []string
-	for _, t := range cfg.Targets() {
+	for _, t := range c.cfg.Targets() {
 		d.Outbound = append(d.Outbound, t)
 		switch {
 		case t.Command != nil:
@@ -190,16 +190,16 @@ type guarded struct {
 }
 
 // guardedFiles are those of a configuration.
-func (c *call) guardedFiles(cfg *config.Config) []guarded {
-	db := cfg.Resolve(cfg.Storage.Path)
+func (c *call) guardedFiles() []guarded {
+	db := c.cfg.Resolve(c.cfg.Storage.Path)
 	all := []guarded{{path: filepath.Dir(db), folder: true}}
 	if file := c.file(); file != "" && !c.flags.dev {
 		all = append(all, guarded{path: file})
 	}
 	all = append(all, guarded{path: db}, guarded{path: db + "-wal", passing: true}, guarded{path: db + "-shm", passing: true},
-		guarded{path: cfg.SecretsPath(), secret: true, passing: true})
-	r := &secret.Resolver{Dir: cfg.Dir}
-	for _, ref := range cfg.Refs() {
+		guarded{path: c.cfg.SecretsPath(), secret: true, passing: true})
+	r := &secret.Resolver{Dir: c.cfg.Dir}
+	for _, ref := range c.cfg.Refs() {
 		if parsed, err := secret.Parse(string(ref.Ref)); err == nil && parsed.Query["warnOnPermissions"] == "0" {
 			continue
 		}
@@ -218,9 +218,9 @@ func (c *call) guardedFiles(cfg *config.Config) []guarded {
 }
 
 // checkFiles looks at the rights of others, and with --fix-perms takes them away.
-func (c *call) checkFiles(d *diagnosis, cfg *config.Config) {
+func (c *call) checkFiles(d *diagnosis) {
 	good, missing := 0, []string{}
-	for _, g := range c.guardedFiles(cfg) {
+	for _, g := range c.guardedFiles() {
 		info, err := os.Stat(g.path)
 		if os.IsNotExist(err) {
 			if !g.passing {
@@ -233,7 +233,7 @@ func (c *call) checkFiles(d *diagnosis, cfg *config.Config) {
 			continue
 		}
 		open := info.Mode().Perm() & 0o077
-		if g.folder && cfg.Resolve(".") == g.path { // the configuration's own folder may be anything, such as /srv
+		if g.folder && c.cfg.Resolve(".") == g.path { // the configuration's own folder may be anything, such as /srv
 			open &= 0o022
 		}
 		switch {
@@ -261,8 +261,8 @@ func (c *call) checkFiles(d *diagnosis, cfg *config.Config) {
 }
 
 // checkSecrets opens the active store and resolves every reference.
-func (c *call) checkSecrets(d *diagnosis, cfg *config.Config) {
-	secrets, report, err := server.Secrets(cfg, c.log(), nil)
+func (c *call) checkSecrets(d *diagnosis) {
+	secrets, report, err := server.Secrets(c.cfg, c.log(), nil)
 	if err != nil {
 		d.fails("secrets", err)
 		return
@@ -272,12 +272,12 @@ func (c *call) checkSecrets(d *diagnosis, cfg *config.Config) {
 		message += ", not " + report.DowngradedFrom + ": " + report.DowngradeReason
 	}
 	d.find("secrets", statusOK, "", "%s.", message)
-	for _, ref := range cfg.Refs() {
+	for _, ref := range c.cfg.Refs() {
 		where := dotted(ref.Path)
 		value, err := secrets.Resolve(string(ref.Ref))
 		if err != nil {
 			err = secret.Unresolvable(where, ref.Ref.String(), err)
-		} else if where == "auth.pepperRef" && cfg.Auth.Kind == "token" {
+		} else if where == "auth.pepperRef" && c.cfg.Auth.Kind == "token" {
 			err = auth.CheckPepper(value)
 		}
 		if err != nil {
@@ -289,9 +289,9 @@ func (c *call) checkSecrets(d *diagnosis, cfg *config.Config) {
 }
 
 // checkDatabase opens the database for reading, also beside a server that holds it.
-func (c *call) checkDatabase(ctx context.Context, d *diagnosis, cfg *config.Config) {
-	path := cfg.Resolve(cfg.Storage.Path)
-	if cfg.Storage.Encryption.Enabled {
+func (c *call) checkDatabase(ctx context.Context, d *diagnosis) {
+	path := c.cfg.Resolve(c.cfg.Storage.Path)
+	if c.cfg.Storage.Encryption.Enabled {
 		d.fails("database", fault.New(fault.EncryptionUnsupported, "storage.encryption.enabled is true, but agentd cannot encrypt the database."))
 		return
 	}
@@ -300,7 +300,7 @@ func (c *call) checkDatabase(ctx context.Context, d *diagnosis, cfg *config.Conf
 		return
 	}
 	holder, held := store.FindHolder(path)
-	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
+	db, err := store.Open(ctx, c.storeOptions(store.Options{ReadOnly: true}))
 	if err == nil {
 		err = errors.Join(db.Ping(ctx), db.Close())
 	}
@@ -315,5 +315,5 @@ func (c *call) checkDatabase(ctx context.Context, d *diagnosis, cfg *config.Conf
 		by = fmt.Sprintf("; process %d holds it", holder.PID)
 	}
 	d.find("database", statusOK, "", "%s can be read%s.", path, by)
-	c.checkSoundness(ctx, d, cfg)
+	c.checkSoundness(ctx, d)
 }

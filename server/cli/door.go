@@ -52,11 +52,7 @@ const runState = "See its state with `agentd runs show RUN`."
 
 // through gives fn the API, and closes it afterwards.
 func (c *call) through(ctx context.Context, access server.Access, fn func(*door) error) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	d, err := c.open(ctx, cfg, access)
+	d, err := c.open(ctx, access)
 	if err != nil {
 		return err
 	}
@@ -81,21 +77,21 @@ func (c *call) download(ctx context.Context, method, path string) (size int64, e
 
 // open finds the API of the server that --url names or that holds the database. Where there is none, and for commands
 // that work beside a server, it opens the database with an access.
-func (c *call) open(ctx context.Context, cfg *config.Config, access server.Access) (*door, error) {
+func (c *call) open(ctx context.Context, access server.Access) (*door, error) {
 	beside := c.cmd.beside
 	if !beside || c.flags.url != "" {
-		if remote, err := c.holder(cfg); err != nil {
+		if remote, err := c.holder(); err != nil {
 			return nil, err
 		} else if remote != nil {
 			return &door{Client: remote}, nil
 		}
 	}
 	if access != server.Read {
-		if err := shut(cfg.Hardening); err != nil {
+		if err := shut(c.cfg.Hardening); err != nil {
 			return nil, err
 		}
 	}
-	o := server.Options{Config: cfg, Logger: c.log(), Command: c.cmd.name}
+	o := server.Options{Config: c.cfg, Logger: c.log(), Command: c.cmd.name}
 	local, err := server.Open(ctx, o, access, beside)
 	if beside && fault.Is(err, fault.StoreLocked) {
 		local, err = server.Open(ctx, o, server.Beside, true)
@@ -108,7 +104,7 @@ func (c *call) open(ctx context.Context, cfg *config.Config, access server.Acces
 	case err != nil:
 		return nil, err
 	}
-	api, err := client.New(client.Options{URL: "http://localhost" + cfg.Server.BasePath, Dial: local.Dial, Hints: hints})
+	api, err := client.New(client.Options{URL: "http://localhost" + c.cfg.Server.BasePath, Dial: local.Dial, Hints: hints})
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
 	}
@@ -117,7 +113,7 @@ func (c *call) open(ctx context.Context, cfg *config.Config, access server.Acces
 
 // holder is the API of the server that --url names or that holds the database, called with the token of the environment
 // if there is one; nil when there is no server.
-func (c *call) holder(cfg *config.Config) (*client.Client, error) {
+func (c *call) holder() (*client.Client, error) {
 	var o client.Options
 	var err error
 	if c.flags.url != "" {
@@ -127,16 +123,16 @@ func (c *call) holder(cfg *config.Config) (*client.Client, error) {
 		}
 		o.URL, o.Keyed = strings.TrimSuffix(u.String(), "/"), true
 	} else {
-		holder, _ := store.FindHolder(cfg.Resolve(cfg.Storage.Path))
+		holder, _ := store.FindHolder(c.cfg.Resolve(c.cfg.Storage.Path))
 		if holder.Address == "" {
 			return nil, nil
 		}
 		if o, err = client.Locate(holder.Address); err != nil {
 			return nil, err
 		}
-		o.Keyed, o.Again = cfg.Server.Idempotency.Enabled, cfg.Server.Idempotency.Enabled
-		if file := cfg.Server.TLS.CertFile; file != "" {
-			o.Certificate = cfg.Resolve(file)
+		o.Keyed, o.Again = c.cfg.Server.Idempotency.Enabled, c.cfg.Server.Idempotency.Enabled
+		if file := c.cfg.Server.TLS.CertFile; file != "" {
+			o.Certificate = c.cfg.Resolve(file)
 		}
 	}
 	if o.Token = c.getenv(cmp.Or(c.flags.tokenEnv, "AGENTD_TOKEN")); o.Token == "" && c.flags.tokenEnv != "" {
@@ -198,7 +194,10 @@ func (c *call) load() (*config.Config, error) {
 	if c.flags.strictSecrets {
 		overrides["secrets.strict"] = "true"
 	}
-	if c.flags.dev {
+	switch {
+	case c.flags.file != "" && c.file() == "": // the chain's file needs no configuration
+		return config.Default(), nil
+	case c.flags.dev:
 		return c.loadDemo(overrides)
 	}
 	if c.flags.url != "" && c.flags.config == "" { // the server is another's, and so is its configuration

@@ -37,14 +37,10 @@ func (c *call) evidence(ctx context.Context) error {
 // collect reads the files of the database and of the chain, which a server that holds them does not notice: the journal
 // is in no answer of its API.
 func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error) {
-	cfg, err := c.load()
-	if err != nil {
-		return nil, err
-	}
-	if !cfg.Audit.Enabled {
+	if !c.cfg.Audit.Enabled {
 		return nil, fault.New(fault.EvidenceIncomplete, "audit.enabled is false, so there are no entries about the run.")
 	}
-	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
+	db, err := store.Open(ctx, c.storeOptions(store.Options{ReadOnly: true}))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, advised(err, "Make the database with `agentd run` or `agentd start`.")
 	}
@@ -60,7 +56,7 @@ func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error)
 			}
 			return snapshot, err
 		}
-		bundle, err = evidence.Collect(ctx, evidence.Sources{Runs: engine.Reader, State: state, Chain: l, Every: cfg.Audit.Checkpoint.Interval.Duration(),
+		bundle, err = evidence.Collect(ctx, evidence.Sources{Runs: engine.Reader, State: state, Chain: l, Every: c.cfg.Audit.Checkpoint.Interval.Duration(),
 			Version: server.Version}, c.args[0])
 		return err
 	})

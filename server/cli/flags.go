@@ -225,6 +225,9 @@ func (cmd *command) parse(args []string, o *options) (positional []string, err e
 	if n := len(positional); n < least || n > most {
 		return nil, cmd.misused("%d argument(s) are given, want %s.", n, cmd.usage())
 	}
+	if cmd.needs != "" && fs.Lookup(cmd.needs).Value.String() == "" {
+		return nil, cmd.misused("--%s is missing.", cmd.needs)
+	}
 	return positional, nil
 }
 

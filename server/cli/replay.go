@@ -9,27 +9,22 @@ import (
 	"slices"
 
 	"agentd/server/agent"
-	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/manifest"
 	"agentd/server/recording"
 )
 
 func (c *call) replay(ctx context.Context) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
 	rec, err := c.recording(c.args[0])
 	if err != nil {
 		return err
 	}
-	regs, done, err := manifest.Build(manifest.Options{Config: cfg, Logger: c.log(), Offline: true})
+	regs, done, err := manifest.Build(manifest.Options{Config: c.cfg, Logger: c.log(), Offline: true})
 	if err != nil {
 		return err
 	}
 	defer done()
-	reg, err := c.actor(cfg, regs, rec)
+	reg, err := c.actor(regs, rec)
 	if err != nil {
 		return err
 	}
@@ -64,14 +59,14 @@ func (c *call) recording(name string) (*recording.Recording, error) {
 }
 
 // actor is the agent to replay with.
-func (c *call) actor(cfg *config.Config, regs []agent.Registration, rec *recording.Recording) (agent.Registration, error) {
+func (c *call) actor(regs []agent.Registration, rec *recording.Recording) (agent.Registration, error) {
 	id := cmp.Or(c.flags.agent, rec.Meta.AgentID)
 	if id == "" {
 		return agent.Registration{}, c.cmd.misused("the recording names no agent: name one with --agent.")
 	}
 	i := slices.IndexFunc(regs, func(r agent.Registration) bool { return r.ID == id })
 	if i < 0 {
-		return agent.Registration{}, undeclared(cfg, id)
+		return agent.Registration{}, c.undeclared(id)
 	}
 	return regs[i], nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"agentd/server"
 	"agentd/server/client"
-	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/message"
 	"agentd/server/rest"
@@ -21,10 +20,6 @@ import (
 const maxInput = 64 << 20
 
 func (c *call) run(ctx context.Context) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
 	input, err := c.input()
 	if err != nil {
 		return err
@@ -35,7 +30,7 @@ func (c *call) run(ctx context.Context) error {
 	}
 	defer surviveClosedPipe()()
 	return interruptible(ctx, func(ctx context.Context) error {
-		f, err := c.begin(ctx, cfg, body)
+		f, err := c.begin(ctx, body)
 		if err != nil && ctx.Err() != nil {
 			return fault.New(fault.RunAborted, "Interrupted before the run began.").Advise("Run the command again.")
 		}
@@ -77,18 +72,18 @@ func checkText(s string) error {
 }
 
 // begin starts a run, whose events then come.
-func (c *call) begin(ctx context.Context, cfg *config.Config, body rest.RunBody) (f *follower, err error) {
+func (c *call) begin(ctx context.Context, body rest.RunBody) (f *follower, err error) {
 	id := c.args[0]
-	if _, ok := cfg.Agents[id]; !ok {
-		if remote, err := c.holder(cfg); err == nil && remote == nil { // before a database is made for nothing
-			return nil, undeclared(cfg, id)
+	if _, ok := c.cfg.Agents[id]; !ok {
+		if remote, err := c.holder(); err == nil && remote == nil { // before a database is made for nothing
+			return nil, c.undeclared(id)
 		}
 	}
 	text, err := message.Encode(body)
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.open(ctx, cfg, server.Run)
+	d, err := c.open(ctx, server.Run)
 	if err != nil {
 		return nil, err
 	}

@@ -133,11 +133,7 @@ func (c *call) abortRun(ctx context.Context) error {
 }
 
 func (c *call) importRun(ctx context.Context) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	limit := int64(cfg.Server.MaxBodyBytes)
+	limit := int64(c.cfg.Server.MaxBodyBytes)
 	file, err := c.readFile(c.args[0], limit)
 	if err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 
 	"agentd/server"
 	"agentd/server/audit"
-	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/secret"
 )
@@ -22,13 +21,9 @@ import (
 const maxSecret = 1 << 20
 
 // secretStore is the active store of the configuration.
-func (c *call) secretStore() (*config.Config, secret.Store, error) {
-	cfg, err := c.load()
-	if err != nil {
-		return nil, nil, err
-	}
-	secrets, _, err := server.Secrets(cfg, c.log(), nil)
-	return cfg, secrets.Store, err
+func (c *call) secretStore() (secret.Store, error) {
+	secrets, _, err := server.Secrets(c.cfg, c.log(), nil)
+	return secrets.Store, err
 }
 
 func (c *call) setSecret(ctx context.Context) error {
@@ -85,7 +80,7 @@ func (c *call) keep(ctx context.Context, action audit.Action, value []byte) erro
 // secret where there was none; for the other actions absent reports that.
 func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (store secret.Store, absent, err error) {
 	key := c.args[0]
-	cfg, store, err := c.secretStore()
+	store, err = c.secretStore()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,7 +89,7 @@ func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (st
 		entry.Metadata["revealed"] = true
 	}
 	if err := store.Check(key, value); fault.Is(err, fault.SecretAccessDenied) {
-		return store, nil, c.recorded(ctx, cfg, entry, err, nil)
+		return store, nil, c.recorded(ctx, entry, err, nil)
 	} else if err != nil {
 		return store, nil, err
 	}
@@ -111,19 +106,19 @@ func (c *call) alter(ctx context.Context, action audit.Action, value []byte) (st
 		return store, nil, err
 	case !found && action != audit.SecretSet:
 		entry.Decision = audit.NotFound
-		return store, c.recorded(ctx, cfg, entry, noSecret(store, key), nil), nil
-	case !opensChain(cfg, key):
-		return store, nil, c.recorded(ctx, cfg, entry, nil, set)
+		return store, c.recorded(ctx, entry, noSecret(store, key), nil), nil
+	case !c.opensChain(key):
+		return store, nil, c.recorded(ctx, entry, nil, set)
 	case found:
 		refused := fault.New(fault.SecretAccessDenied, "The secret %q is the passphrase of the audit chain. Without it, nobody can read the chain.", key).
 			Advise("Keep the secret. For a new chain, set `audit.passphraseRef` to another secret and `audit.path` to another file.")
-		return store, nil, c.recorded(ctx, cfg, entry, refused, nil)
+		return store, nil, c.recorded(ctx, entry, refused, nil)
 	}
 	// Without this secret there is no chain to record in, or none that opens.
 	if err := set(); err != nil {
 		return store, nil, err
 	}
-	if err := c.recorded(ctx, cfg, entry, nil, nothing); err != nil {
+	if err := c.recorded(ctx, entry, nil, nothing); err != nil {
 		_, undo := store.Delete(key)
 		return store, nil, errors.Join(err, undo)
 	}
@@ -139,25 +134,25 @@ func secretEntry(action audit.Action, key string, store secret.Store) audit.Reco
 }
 
 // opensChain reports whether a secret of the active store is the passphrase of the audit chain.
-func opensChain(cfg *config.Config, key string) bool {
-	ref, err := secret.Parse(string(cmp.Or(cfg.Audit.PassphraseRef, cfg.Storage.Encryption.PassphraseRef)))
-	if err != nil || !cfg.Audit.Enabled {
+func (c *call) opensChain(key string) bool {
+	ref, err := secret.Parse(string(cmp.Or(c.cfg.Audit.PassphraseRef, c.cfg.Storage.Encryption.PassphraseRef)))
+	if err != nil || !c.cfg.Audit.Enabled {
 		return false
 	}
 	return ref.Scheme == "ref" && ref.Path == key ||
-		ref.Scheme == "encrypted-file" && ref.Fragment == key && cfg.Resolve(ref.Path) == cfg.SecretsPath()
+		ref.Scheme == "encrypted-file" && ref.Fragment == key && c.cfg.Resolve(ref.Path) == c.cfg.SecretsPath()
 }
 
 // revealing records with --reveal that a value is about to be shown, or why there is none. A value must not be shown after
 // an error.
-func (c *call) revealing(ctx context.Context, cfg *config.Config, entry audit.Record, absent error) error {
+func (c *call) revealing(ctx context.Context, entry audit.Record, absent error) error {
 	if !c.flags.reveal {
 		return nil
 	}
 	if absent != nil {
 		entry.Decision = audit.NotFound
 	}
-	if err := c.recorded(ctx, cfg, entry, absent, nothing); absent == nil {
+	if err := c.recorded(ctx, entry, absent, nothing); absent == nil {
 		return err
 	}
 	return nil // the caller reports that there is no value
@@ -185,7 +180,7 @@ func (c *call) disclose(value []byte, absent error, doc any, shown *string, sent
 
 func (c *call) getSecret(ctx context.Context) error {
 	key := c.args[0]
-	cfg, store, err := c.secretStore()
+	store, err := c.secretStore()
 	if err != nil {
 		return err
 	}
@@ -197,7 +192,7 @@ func (c *call) getSecret(ctx context.Context) error {
 	if !found {
 		absent = noSecret(store, key)
 	}
-	if err := c.revealing(ctx, cfg, secretEntry(audit.SecretReveal, key, store), absent); err != nil {
+	if err := c.revealing(ctx, secretEntry(audit.SecretReveal, key, store), absent); err != nil {
 		return err
 	}
 	doc := struct {
@@ -213,7 +208,7 @@ func noSecret(store secret.Store, key string) error {
 }
 
 func (c *call) listSecrets(context.Context) error {
-	_, store, err := c.secretStore()
+	store, err := c.secretStore()
 	if err != nil {
 		return err
 	}
@@ -271,16 +266,12 @@ func (c *call) tryRef(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	secrets, err := server.SecretsFor(cfg, c.log(), c.args[0])
+	secrets, err := server.SecretsFor(c.cfg, c.log(), c.args[0])
 	if err != nil {
 		return err
 	}
 	value, absent := secrets.Resolve(c.args[0])
-	if err := c.revealing(ctx, cfg, audit.Record{Action: audit.SecretReveal, Target: "secret:" + ref.String()}, absent); err != nil {
+	if err := c.revealing(ctx, audit.Record{Action: audit.SecretReveal, Target: "secret:" + ref.String()}, absent); err != nil {
 		return err
 	}
 	doc := struct {

@@ -16,18 +16,14 @@ import (
 )
 
 func (c *call) start(ctx context.Context) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	if c.file() == "" && !c.flags.dev && len(cfg.Agents) == 0 {
+	if c.file() == "" && !c.flags.dev && len(c.cfg.Agents) == 0 {
 		return fault.New(fault.Usage, "There is no configuration: no --config, no AGENTD_CONFIG, and no agentd.json in this folder.").
 			Advise("Create one with `agentd init`, or try the demo with `agentd start --dev`.")
 	}
 	if err := c.unready(); err != nil {
 		return notReplaced(c.flags.readyFile, err)
 	}
-	if err := harden(cfg.Hardening); err != nil {
+	if err := harden(c.cfg.Hardening); err != nil {
 		return err
 	}
 	listener, err := c.inherited()
@@ -35,11 +31,11 @@ func (c *call) start(ctx context.Context) error {
 		return err
 	}
 	srv, err := server.New(server.Options{
-		Config:   cfg,
-		Logger:   server.NewLogger(cfg.Observability.Logger, c.stderr),
+		Config:   c.cfg,
+		Logger:   server.NewLogger(c.cfg.Observability.Logger, c.stderr),
 		Listener: listener,
 		Hooks: server.Hooks{
-			OnReady:        func(_ context.Context, addr server.Address) error { return c.ready(addr, cfg) },
+			OnReady:        func(_ context.Context, addr server.Address) error { return c.ready(addr) },
 			BeforeShutdown: func(context.Context, int) error { return c.notify("STOPPING=1") },
 		},
 	})
@@ -91,7 +87,7 @@ func shut(h config.Hardening) error {
 
 // ready reports that the server listens: to the ready file, which appears with all of its content, to stdout with --json,
 // and to a service manager. With --dev it shows what to try.
-func (c *call) ready(addr server.Address, cfg *config.Config) error {
+func (c *call) ready(addr server.Address) error {
 	where := struct {
 		server.Address
 		PID int `json:"pid"`
@@ -107,7 +103,7 @@ func (c *call) ready(addr server.Address, cfg *config.Config) error {
 		}
 	}
 	if c.flags.dev {
-		fmt.Fprintf(c.stderr, tryThis, addr.URL(cfg.Server.BasePath))
+		fmt.Fprintf(c.stderr, tryThis, addr.URL(c.cfg.Server.BasePath))
 	}
 	return c.notify("READY=1\nSTATUS=Listening on " + addr.String())
 }

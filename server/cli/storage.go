@@ -9,13 +9,12 @@ import (
 	"slices"
 
 	"agentd/server"
-	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/store"
 )
 
-func (c *call) storeOptions(cfg *config.Config, o store.Options) store.Options {
-	o.Path, o.Durability, o.Logger = cfg.Resolve(cfg.Storage.Path), cfg.Storage.Durability, c.log()
+func (c *call) storeOptions(o store.Options) store.Options {
+	o.Path, o.Durability, o.Logger = c.cfg.Resolve(c.cfg.Storage.Path), c.cfg.Storage.Durability, c.log()
 	o.Holder = store.Holder{Command: c.cmd.name}
 	return o
 }
@@ -27,8 +26,8 @@ type soundness struct {
 }
 
 // verifyFiles reads the database and the file of the audit chain whole, also beside a server that holds them.
-func (c *call) verifyFiles(ctx context.Context, cfg *config.Config) ([]soundness, error) {
-	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
+func (c *call) verifyFiles(ctx context.Context) ([]soundness, error) {
+	db, err := store.Open(ctx, c.storeOptions(store.Options{ReadOnly: true}))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +37,7 @@ func (c *call) verifyFiles(ctx context.Context, cfg *config.Config) ([]soundness
 	if err := errors.Join(err, db.Close()); err != nil {
 		return nil, err
 	}
-	files := server.AuditFiles(cfg)
+	files := server.AuditFiles(c.cfg)
 	if !exists(files.Path) {
 		if heads, err := os.Stat(files.Checkpoints.Path); err == nil && heads.Size() > 0 {
 			missing := store.Damage{Place: "chain", Message: "it is missing, but its checkpoints exist: " + files.Checkpoints.Path}
@@ -55,11 +54,7 @@ func (c *call) verifyFiles(ctx context.Context, cfg *config.Config) ([]soundness
 }
 
 func (c *call) verifyStorage(ctx context.Context) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	files, err := c.verifyFiles(ctx, cfg)
+	files, err := c.verifyFiles(ctx)
 	if fault.Is(err, fault.StorageCorrupt) {
 		return advised(err, restore)
 	}
@@ -88,8 +83,8 @@ func (c *call) verifyStorage(ctx context.Context) error {
 const restore = "Stop the server, keep a copy of the damaged files, and restore the backup of the whole folder."
 
 // checkSoundness is [call.verifyFiles] for the doctor.
-func (c *call) checkSoundness(ctx context.Context, d *diagnosis, cfg *config.Config) {
-	files, err := c.verifyFiles(ctx, cfg)
+func (c *call) checkSoundness(ctx context.Context, d *diagnosis) {
+	files, err := c.verifyFiles(ctx)
 	if err != nil {
 		d.fails("integrity", err)
 		return
@@ -109,17 +104,13 @@ func (c *call) checkSoundness(ctx context.Context, d *diagnosis, cfg *config.Con
 
 // migrate brings the database to the schema of this version.
 func (c *call) migrate(ctx context.Context) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	db, err := store.Open(ctx, c.storeOptions(cfg, store.Options{ReadOnly: true}))
+	db, err := store.Open(ctx, c.storeOptions(store.Options{ReadOnly: true}))
 	if errors.Is(err, fs.ErrNotExist) {
 		return advised(err, "Check `storage.path`; `agentd start` creates a database.")
 	}
 	behind := fault.Is(err, fault.SchemaBehind)
 	if behind {
-		db, err = store.Open(ctx, c.storeOptions(cfg, store.Options{}))
+		db, err = store.Open(ctx, c.storeOptions(store.Options{}))
 	}
 	if err == nil {
 		err = db.Close()

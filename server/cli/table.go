@@ -14,8 +14,11 @@ import (
 type command struct {
 	name  string // one word, or a group and a word
 	flags string // names of rows of the table of flags
+	needs string // a flag without which it does not work
 	lines bool   // with --json it writes one document on each line
 	fails int    // the exit code of errors; 0: 1
+	// lenient is for commands that load the configuration themselves, to report what is wrong with it.
+	lenient bool
 	// beside is for commands about tokens: without --url, they work on the files also while a server runs, because its
 	// first token has to come from somewhere.
 	beside bool
@@ -57,7 +60,7 @@ func commands() []command {
 		{name: "sessions export", flags: "config url token-env o dev json", lines: true, run: (*call).exportSession},
 		{name: "sessions import", flags: "config url token-env as dev json", run: (*call).importSession},
 		{name: "sessions delete", flags: "config url token-env yes dev json", run: (*call).deleteSession},
-		{name: "token create", flags: "config url token-env env expires label scope json", beside: true, run: (*call).createToken},
+		{name: "token create", flags: "config url token-env env expires label scope json", needs: "scope", beside: true, run: (*call).createToken},
 		{name: "token list", flags: "config url token-env all json", beside: true, run: (*call).listTokens},
 		{name: "token revoke", flags: "config url token-env json", beside: true, run: (*call).revokeToken},
 		{name: "secrets set", flags: "config from-stdin value secrets-source strict-secrets json", run: (*call).setSecret},
@@ -66,14 +69,14 @@ func commands() []command {
 		{name: "secrets delete", flags: "config secrets-source strict-secrets json", run: (*call).deleteSecret},
 		{name: "secrets rotate", flags: "config from-stdin new-value reveal secrets-source strict-secrets json", run: (*call).rotateSecret},
 		{name: "secrets ref", flags: "config reveal secrets-source strict-secrets json", run: (*call).tryRef},
-		{name: "secrets doctor", flags: "config secrets-source strict-secrets json", run: (*call).secretsDoctor},
-		{name: "doctor", flags: "config fix-perms offline secrets-source strict-secrets dev json", run: (*call).doctor},
+		{name: "secrets doctor", flags: "config secrets-source strict-secrets json", lenient: true, run: (*call).secretsDoctor},
+		{name: "doctor", flags: "config fix-perms offline secrets-source strict-secrets dev json", lenient: true, run: (*call).doctor},
 		{name: "storage verify", flags: "config dev json", run: (*call).verifyStorage},
 		{name: "audit verify", flags: "config file passphrase-ref checkpoints public-key from-seq to-seq dev json", run: (*call).verifyAudit},
 		{name: "audit list", flags: "config file passphrase-ref action actor limit from-seq to-seq dev json", run: (*call).listAudit},
 		{name: "audit export", flags: "config file passphrase-ref format o from-seq to-seq dev json", lines: true, run: (*call).exportAudit},
-		{name: "audit prune", flags: "config file passphrase-ref before retain dev json", run: (*call).pruneAudit},
-		{name: "audit accept", flags: "config reason.accept dev json", run: (*call).acceptAudit},
+		{name: "audit prune", flags: "config file passphrase-ref before retain dev json", needs: "before", run: (*call).pruneAudit},
+		{name: "audit accept", flags: "config reason.accept dev json", needs: "reason", run: (*call).acceptAudit},
 		{name: "audit key", flags: "config file passphrase-ref dev json", run: (*call).auditKey},
 		{name: "evidence", flags: "config o json", run: (*call).evidence},
 		{name: "evidence verify", flags: "public-key.bundle json", run: (*call).verifyEvidence},

@@ -6,7 +6,6 @@ import (
 
 	"agentd/server/agent"
 	"agentd/server/client"
-	"agentd/server/config"
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/store"
@@ -22,13 +21,9 @@ func (c *call) tail(ctx context.Context) error {
 	if err := checkText(c.flags.since); err != nil {
 		return err
 	}
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
 	defer surviveClosedPipe()()
 	return interruptible(ctx, func(ctx context.Context) error {
-		w := &tailer{call: c, cfg: cfg, printer: newPrinter(c)}
+		w := &tailer{call: c, printer: newPrinter(c)}
 		if run {
 			s, err := w.state(ctx, c.args[0])
 			if err != nil {
@@ -43,7 +38,6 @@ func (c *call) tail(ctx context.Context) error {
 // A tailer is a subject that is watched.
 type tailer struct {
 	*call
-	cfg     *config.Config
 	printer *printer
 
 	last    string // id of the latest event
@@ -53,7 +47,7 @@ type tailer struct {
 
 // api is the API of the server as it is now.
 func (t *tailer) api() (*client.Client, error) {
-	a, err := t.holder(t.cfg)
+	a, err := t.holder()
 	if a == nil && err == nil {
 		err = fault.New(fault.ServerUnreachable, "No server holds the database %s.", t.cfg.Resolve(t.cfg.Storage.Path)).
 			Advise("Start one with `agentd start`, or name another with --url.")

@@ -20,9 +20,6 @@ const (
 )
 
 func (c *call) createToken(ctx context.Context) error {
-	if len(c.flags.scopes) == 0 {
-		return c.cmd.misused("--scope is missing.")
-	}
 	body := rest.MintBody{Label: c.flags.label, Scopes: c.flags.scopes, Env: c.flags.env, ExpiresInMS: time.Duration(c.flags.expires).Milliseconds()}
 	return c.through(ctx, server.Hold, func(d *door) error {
 		var made rest.MintedToken
