@@ -2,10 +2,8 @@ package stream
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
-	"errors"
-	"io"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -21,7 +19,7 @@ const writeTimeout = 30 * time.Second
 // ServeSSE streams a feed until its subject ends, the client leaves or the service shuts down. The caller must not have
 // written the answer's headers; those that it has set are sent. A client that has had everything of a run that has ended
 // gets 204, at which browsers do not come back. An error is returned only while the status can still be chosen.
-// On a connection that can be taken over it returns at once, so that an idle stream costs no more than an idle socket.
+// It takes over the connection and returns at once, so that an idle stream costs no more than an idle socket.
 func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Principal, feed Feed) error {
 	if err := s.draining(); err != nil {
 		return err
@@ -44,36 +42,33 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 		h.Set("X-Accel-Buffering", "no")
 		if r.Method == http.MethodHead {
 			w.WriteHeader(http.StatusOK)
+		} else {
+			err = o.open(w, r)
 		}
 	}
 	if err != nil || whole || r.Method == http.MethodHead {
 		f.close()
 		return err
 	}
-	head := o.open(w, r)
-	if head == nil || s.start(o.c, s.opts.KeepAlive) != nil { // the client has gone, or the server began to stop a moment ago
+	if s.start(o.c, s.opts.KeepAlive) != nil { // the server began to stop a moment ago
 		o.shut()
 		f.close()
 		return nil
 	}
 	o.c.do(0, func() {
-		if head() != nil {
+		if o.send(o.answer) != nil {
 			o.shut()
 		}
+		o.answer = nil
 		o.c.attach(f)
 	})
-	if _, waits := o.conn.(*response); waits {
-		o.serve()
-	} else {
-		go o.serve()
-	}
+	go o.serve()
 	return nil
 }
 
 // serve reads until the client has gone or the stream is over. What the client sends means nothing.
 func (o *sseWire) serve() {
-	var b [64]byte
-	for {
+	for b := [64]byte{}; ; { // io.Copy would hold a larger buffer
 		if _, err := o.conn.Read(b[:]); err != nil {
 			o.c.close()
 			return
@@ -83,82 +78,46 @@ func (o *sseWire) serve() {
 
 // sseWire writes the frames of one stream. Data is on one line.
 type sseWire struct {
-	c    *client
-	conn io.ReadWriteCloser // nil before open
+	c      *client
+	conn   net.Conn
+	answer []byte // its head, until it is sent
 }
 
 // chunkHead is a chunk's size with leading zeros (RFC 9112 section 7.1), to be filled in.
 const chunkHead = "00000000\r\n"
 
-// open takes over the client's connection, if that can be. It returns what sends the head of the answer, or nil if the client
-// has gone.
-func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (head func() error) {
-	rc := http.NewResponseController(w)
-	if r.ProtoMajor == 1 && r.ProtoMinor == 1 {
-		if s, ok := w.(interface{ SetStatus(int) }); ok {
-			s.SetStatus(http.StatusOK)
-		}
-		conn, _, err := rc.Hijack()
-		if err == nil {
-			// Nothing of the request stays: what net/http reads and writes with is several times as large as the stream.
-			conn.SetDeadline(time.Time{}) //nolint:errcheck // the write fails
-			o.conn, o.c.lead = timed{conn}, chunkHead
-			var b bytes.Buffer // as net/http would have written it
-			b.WriteString("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nTransfer-Encoding: chunked\r\n")
-			w.Header().Write(&b) //nolint:errcheck // a buffer takes everything
-			b.WriteString("\r\n")
-			return func() error {
-				_, err := o.conn.Write(b.Bytes())
-				return err
-			}
-		}
-		if !errors.Is(err, http.ErrNotSupported) {
-			return nil
-		}
+// open takes over the client's connection and makes the head of the answer, as net/http would have written it. Nothing of the
+// request stays: what net/http reads and writes with is several times as large as the stream.
+func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (err error) {
+	if s, ok := w.(interface{ SetStatus(int) }); ok {
+		s.SetStatus(http.StatusOK)
 	}
-	a := &response{w: w, rc: rc}
-	a.ctx, a.end = context.WithCancel(r.Context())
-	o.conn = a
-	return func() error {
-		w.WriteHeader(http.StatusOK)
-		return rc.Flush()
+	if o.conn, _, err = http.NewResponseController(w).Hijack(); err != nil {
+		return err
 	}
+	o.conn.SetDeadline(time.Time{}) //nolint:errcheck // the write fails
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.%d 200 OK\r\nDate: %s\r\n", r.ProtoMinor, time.Now().UTC().Format(http.TimeFormat))
+	if r.ProtoMinor > 0 { // HTTP/1.0 has no chunks
+		o.c.lead = chunkHead
+		b.WriteString("Transfer-Encoding: chunked\r\n")
+	}
+	w.Header().Write(&b) //nolint:errcheck // a buffer takes everything
+	b.WriteString("\r\n")
+	o.answer = b.Bytes()
+	return nil
 }
 
-// timed is a connection whose writes each have a deadline, so a stream may last and a client that stopped reading may not.
-type timed struct{ net.Conn }
-
-func (c timed) Write(b []byte) (int, error) {
-	c.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // the write fails
-	return c.Conn.Write(b)
-}
-
-// response is an answer of net/http that cannot be taken over, as a connection of which nothing can be read.
-type response struct {
-	w   http.ResponseWriter
-	rc  *http.ResponseController
-	ctx context.Context // of the request, or until Close
-	end context.CancelFunc
-}
-
-func (a *response) Read([]byte) (int, error) { <-a.ctx.Done(); return 0, io.EOF }
-func (a *response) Close() error             { a.end(); return nil }
-
-func (a *response) Write(b []byte) (int, error) {
-	a.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // a recorder in a test has none
-	defer a.rc.SetWriteDeadline(time.Time{})            //nolint:errcheck // see above
-	n, err := a.w.Write(b)
-	if err == nil {
-		err = a.rc.Flush()
-	}
-	return n, err
+// send writes to the connection. Each write has a deadline, so a stream may last and a client that stopped reading may not.
+func (o *sseWire) send(b []byte) error {
+	o.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // the write fails
+	_, err := o.conn.Write(b)
+	return err
 }
 
 // shut ends the connection at once.
 func (o *sseWire) shut() {
-	if o.conn != nil {
-		o.conn.Close() //nolint:errcheck // it is over either way
-	}
+	o.conn.Close() //nolint:errcheck // it is over either way
 }
 
 func (o *sseWire) head(out []byte, name, id string, _ int) []byte {
@@ -182,14 +141,14 @@ func (o *sseWire) idle() {
 	out.b = append(out.b, ": keep-alive\n\n"...)
 }
 
-// write sends what was added, as a chunk unless net/http makes those.
+// write sends what was added, as a chunk where there are chunks.
 func (o *sseWire) write(out []byte) error {
 	if o.c.lead != "" {
 		n := len(out) - len(chunkHead)
 		hex.Encode(out, []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 		out = append(out, "\r\n"...)
 	}
-	_, err := o.conn.Write(out)
+	err := o.send(out)
 	if err != nil {
 		o.shut()
 	}
@@ -211,7 +170,7 @@ func (o *sseWire) bye(e ending) {
 		o.c.note(f, v)
 	}
 	if o.c.sendFrom(1); !o.c.gone && o.c.lead != "" {
-		o.conn.Write([]byte("0\r\n\r\n")) //nolint:errcheck // it is over either way
+		o.send([]byte("0\r\n\r\n")) //nolint:errcheck // it is over either way
 	}
 	o.shut()
 }

@@ -1,9 +1,13 @@
 package stream_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -31,6 +35,32 @@ func again(e *hub.Entry) *hub.Entry {
 	return &hub.Entry{Pos: e.Pos, ID: e.ID, Type: e.Type, Payload: e.Payload, Lifecycle: e.Lifecycle}
 }
 
+// taken is an answer whose connection can be taken over.
+type taken struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (t taken) Hijack() (net.Conn, *bufio.ReadWriter, error) { return t.conn, nil, nil }
+
+// take makes an answer, and what reads it to its end, with status 200.
+func take() (http.ResponseWriter, func(t *testing.T) string) {
+	near, far := net.Pipe()
+	return taken{httptest.NewRecorder(), near}, func(t *testing.T) string {
+		t.Helper()
+		far.SetReadDeadline(time.Now().Add(time.Hour)) //nolint:errcheck // the read fails
+		res, err := http.ReadResponse(bufio.NewReader(far), nil)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatalf("the answer is %v, %v, want 200", res, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatalf("the stream does not end: %v; it is\n%s", err, body)
+		}
+		return string(body)
+	}
+}
+
 // serve runs a stream to its end and returns the ids of its events and the names of its other frames.
 func serve(t *testing.T, h *hub.Hub, cursor string, f stream.Feed) string {
 	t.Helper()
@@ -38,20 +68,19 @@ func serve(t *testing.T, h *hub.Hub, cursor string, f stream.Feed) string {
 	f.Backlog = func(context.Context, hub.Position, *hub.Entry) (int, string, error) { return 0, "", nil }
 	f.Resolve = func(context.Context, string) (hub.Position, bool, error) { return hub.Position{}, false, nil }
 	f.Whole = func(first *hub.Entry) bool { return first.Pos.Seq == 1 && first.Pos.Sub == 0 }
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header.Set("Last-Event-ID", cursor)
-	w := httptest.NewRecorder()
-	s := stream.New(stream.Options{Hub: h, KeepAlive: time.Minute, Queue: 100})
-	if err := s.ServeSSE(w, r, auth.Anonymous(), f); err != nil {
-		t.Fatalf("ServeSSE() = %v, want none", err)
-	}
-	if ctx.Err() != nil {
-		t.Fatalf("the stream did not end; it is\n%s", w.Body)
-	}
+	var body string
+	synctest.Test(t, func(t *testing.T) {
+		w, answer := take()
+		s := stream.New(stream.Options{Hub: h, KeepAlive: time.Minute, Queue: 100})
+		if err := s.ServeSSE(w, r, auth.Anonymous(), f); err != nil {
+			t.Fatalf("ServeSSE() = %v, want none", err)
+		}
+		body = answer(t)
+	})
 	var got []string
-	for _, m := range regexp.MustCompile(`event: (\S+)\n(?:id: (\S+)\n)?data: .*"status":"(\w+)"|event: (\S+)\nid: (\S+)`).FindAllStringSubmatch(w.Body.String(), -1) {
+	for _, m := range regexp.MustCompile(`event: (\S+)\n(?:id: (\S+)\n)?data: .*"status":"(\w+)"|event: (\S+)\nid: (\S+)`).FindAllStringSubmatch(body, -1) {
 		switch {
 		case m[1] != "":
 			got = append(got, m[3])
@@ -149,15 +178,18 @@ func TestRevokedWhileAStreamBegins(t *testing.T) {
 		s := stream.New(stream.Options{Hub: h, KeepAlive: time.Minute, Queue: 100})
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.Header.Set("Last-Event-ID", "x")
-		w := httptest.NewRecorder()
+		w, answer := take()
 		err := s.ServeSSE(w, r, auth.Principal{TokenID: "t1"}, stream.Feed{Subject: "s", Resolve: func(context.Context, string) (hub.Position, bool, error) {
 			s.Revoked("t1")
 			<-time.After(2 * time.Minute) // also the keep-alive is due
 			synctest.Wait()
 			return hub.Position{}, true, nil
 		}})
-		if body := w.Body.String(); err != nil || w.Code != 200 || !strings.Contains(body, `"status":"failed","reason":"auth.revoked"`) {
-			t.Errorf("ServeSSE() = %v with %d %s, want a lifecycle frame failed, auth.revoked", err, w.Code, body)
+		if err != nil {
+			t.Fatalf("ServeSSE() = %v, want none", err)
+		}
+		if body := answer(t); !strings.Contains(body, `"status":"failed","reason":"auth.revoked"`) {
+			t.Errorf("ServeSSE() sends %s, want a lifecycle frame failed, auth.revoked", body)
 		}
 	})
 }
