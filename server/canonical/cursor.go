@@ -3,7 +3,6 @@ package canonical
 import (
 	"bytes"
 	"encoding/json"
-	"iter"
 	"unicode/utf8"
 )
 
@@ -20,55 +19,42 @@ func (c *Cursor) Space() {
 	}
 }
 
-// next ends a member or an item, with the comma after it.
-func (c *Cursor) next() {
-	if c.Space(); c.Source[c.At] == ',' {
+// More moves into the object or list at the cursor, or on from the end of a value in it. It reports whether it found a
+// member or an item there; otherwise it passes the closing bracket.
+func (c *Cursor) More() bool {
+	if b := c.Source[c.At]; b == '{' || b == '[' {
+		c.At++
+	}
+	c.Space()
+	switch c.Source[c.At] {
+	case ',':
 		c.At++
 		c.Space()
+	case '}', ']':
+		c.At++
+		return false
 	}
+	return true
 }
 
-// Members yields where the members of the object begin, and their names. The cursor stands at the value then, which the
-// body passes.
-func (c *Cursor) Members() iter.Seq2[int, string] {
-	return func(yield func(int, string) bool) {
-		c.At++
-		for c.Space(); c.Source[c.At] != '}'; c.next() {
-			at := c.At
-			name := c.Text()
-			c.Space()
-			c.At++ // the colon
-			if c.Space(); !yield(at, name) {
-				return
-			}
-		}
-		c.At++
-	}
-}
-
-// Items yields the indices of the items of the list. The cursor stands at the item then, which the body passes.
-func (c *Cursor) Items() iter.Seq[int] {
-	return func(yield func(int) bool) {
-		c.At++
-		c.Space()
-		for n := 0; c.Source[c.At] != ']'; n++ {
-			if !yield(n) {
-				return
-			}
-			c.next()
-		}
-		c.At++
-	}
+// Name returns the name of the member at the cursor, and moves to its value.
+func (c *Cursor) Name() string {
+	name := c.Text()
+	c.Space()
+	c.At++ // the colon
+	c.Space()
+	return name
 }
 
 // Text returns what a text says. What is not Unicode in it becomes U+FFFD.
-func (c *Cursor) Text() (s string) {
+func (c *Cursor) Text() string {
 	start := c.At
 	c.At = EndOfText(c.Source, c.At)
 	raw := c.Source[start:c.At]
 	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
 		return string(inner)
 	}
+	var s string
 	json.Unmarshal(raw, &s) //nolint:errcheck // it is valid
 	return s
 }

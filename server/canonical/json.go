@@ -57,15 +57,13 @@ func (w *writer) value(depth int) error {
 			return w.object(depth)
 		}
 		w.out = append(w.out, '[')
-		for n := range w.Items() {
-			if n > 0 {
-				w.out = append(w.out, ',')
-			}
+		for w.More() {
 			if err := w.value(depth + 1); err != nil {
 				return err
 			}
+			w.out = append(w.out, ',')
 		}
-		w.out = append(w.out, ']')
+		w.out = append(bytes.TrimSuffix(w.out, []byte(",")), ']')
 		return nil
 	case '"':
 		return w.text(at, w.Text())
@@ -121,7 +119,9 @@ func (w *writer) object(depth int) error {
 	begin := len(w.out)
 	var members []member
 	sorted := true
-	for at, name := range w.Members() {
+	for w.More() {
+		at := w.At
+		name := w.Name()
 		m := member{name: name, from: len(w.out)}
 		if err := w.text(at, name); err != nil {
 			return err

@@ -10,7 +10,8 @@ func Members(object []byte) iter.Seq2[string, []byte] {
 			return
 		}
 		c := Cursor{Source: object}
-		for _, name := range c.Members() {
+		for c.More() {
+			name := c.Name()
 			start := c.At
 			if c.Skip(); !yield(name, object[start:c.At]) {
 				return
@@ -26,7 +27,7 @@ func Elements(list []byte) iter.Seq[[]byte] {
 			return
 		}
 		c := Cursor{Source: list}
-		for range c.Items() {
+		for c.More() {
 			start := c.At
 			if c.Skip(); !yield(list[start:c.At]) {
 				return

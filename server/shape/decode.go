@@ -315,7 +315,7 @@ func (d *decoder) list(v reflect.Value, t *Type, r *rules) {
 	item.size, item.required = bounds{}, false
 	count := 0
 	items := d.Cursor
-	for range items.Items() {
+	for items.More() {
 		count++
 		items.Skip()
 	}
@@ -323,20 +323,21 @@ func (d *decoder) list(v reflect.Value, t *Type, r *rules) {
 		d.At = items.At
 		return
 	}
-	list, one := reflect.MakeSlice(v.Type(), 0, min(count, 16)), reflect.New(v.Type().Elem()).Elem()
+	v.Set(reflect.MakeSlice(v.Type(), 0, min(count, 16)))
 	for range d.items() {
 		if item.lenient && !d.alike(t.elem, &item) {
 			d.unique()
 			continue
 		}
-		before := d.r.Count()
-		one.SetZero()
-		d.fresh(one, t.elem, &item)
-		if d.r.File || d.r.Count() == before { // an item takes far more memory than the bytes of a bad one
-			list = reflect.Append(list, one)
+		n, before := v.Len(), d.r.Count()
+		v.Grow(1)
+		v.SetLen(n + 1)
+		v.Index(n).SetZero()
+		d.fresh(v.Index(n), t.elem, &item)
+		if !d.r.File && d.r.Count() > before { // an item takes far more memory than the bytes of a bad one
+			v.SetLen(n)
 		}
 	}
-	v.Set(list)
 }
 
 func (d *decoder) dict(v reflect.Value, t *Type, r *rules) {

@@ -103,10 +103,13 @@ func cursorAt(source []byte, i int, path []any) cursor {
 	return cursor{canonical.Cursor{Source: source, At: i}, path}
 }
 
-// members is [canonical.Cursor.Members].
+// members yields where the members of the object at the cursor begin, and their names. The cursor stands at the value then,
+// which the body passes.
 func (c *cursor) members() iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
-		for at, name := range c.Members() {
+		for c.More() {
+			at := c.At
+			name := c.Name()
 			c.path = append(c.path, name)
 			more := yield(at, name)
 			if c.path = c.path[:len(c.path)-1]; !more {
@@ -116,10 +119,10 @@ func (c *cursor) members() iter.Seq2[int, string] {
 	}
 }
 
-// items is [canonical.Cursor.Items].
+// items yields the indices of the items of the list at the cursor, which stands at the item then. The body passes it.
 func (c *cursor) items() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for n := range c.Items() {
+		for n := 0; c.More(); n++ {
 			c.path = append(c.path, n)
 			more := yield(n)
 			if c.path = c.path[:len(c.path)-1]; !more {
@@ -132,8 +135,8 @@ func (c *cursor) items() iter.Seq[int] {
 // find is where the value of a member of the object at the cursor is; -1 where it is not there.
 func (c cursor) find(name string) int {
 	if c.Source[c.At] == '{' {
-		for _, key := range c.Members() {
-			if key == name {
+		for c.More() {
+			if c.Name() == name {
 				return c.At
 			}
 			c.Skip()
@@ -152,7 +155,7 @@ func find(data []byte, path []any) int {
 			at = c.find(part)
 		case int:
 			if ahead := c; c.Source[c.At] == '[' {
-				for n := range ahead.Items() {
+				for n := 0; ahead.More(); n++ {
 					if n == part {
 						at = ahead.At
 						break
