@@ -14,8 +14,8 @@ import (
 	"agentd/store"
 )
 
-// An Acceptance says who has taken note that a chain is broken, and why that may be. The chain continues from there: it is
-// held to what it was at that moment, and every verification reports the acceptance.
+// An Acceptance records who accepted that a chain is broken, and why. The chain continues from there. Verification compares it
+// with its state at that moment, and reports every acceptance.
 type Acceptance struct {
 	At     int64           `json:"at" doc:"Milliseconds since 1970; atIso is the same."`
 	AtISO  string          `json:"atIso,omitempty"` // in a verdict only
@@ -25,12 +25,12 @@ type Acceptance struct {
 	First  Break           `json:"first" doc:"What a verification found first."`
 	Breaks []AcceptedBreak `json:"breaks,omitempty" doc:"Every entry that differed from its original."`
 
-	// The checkpoint file before it, whose heads may have been signed for entries that are gone.
+	// The checkpoint file up to the acceptance. Its heads may have been signed for entries that are gone.
 	HeadBytes  int64  `json:"headBytes"`
 	HeadSHA256 string `json:"headSha256"`
 }
 
-// AcceptedBreak is one place of a chain, as it was when it was accepted.
+// AcceptedBreak is one broken place of a chain, in its state at the time of acceptance.
 type AcceptedBreak struct {
 	Seq    int64  `json:"seq"`
 	To     int64  `json:"to,omitempty" doc:"The last of the entries that are missing."`
@@ -44,9 +44,9 @@ const (
 	maxReason = 1000
 )
 
-// Accept lets a chain that is broken continue. That somebody accepts it is recorded in the chain, and signed with the next
-// head in the checkpoint file. It needs the chain for itself. Errors: audit-whole when there is nothing to accept,
-// audit-unusable when there is too much.
+// Accept lets a broken chain continue. It records the acceptance in the chain, and signs it with the next head in the
+// checkpoint file. No other process may hold the chain. Errors: audit-whole if nothing is broken, audit-unusable if too
+// much is.
 func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, error) {
 	a := Acceptance{At: time.Now().UnixMilli(), By: by.Kind + ":" + by.ID, Reason: strings.ToValidUTF8(reason, "\ufffd")}
 	if l.heads == nil {
@@ -65,7 +65,7 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 	}
 	a.First = found.breach()
 	a.First.Found = a.At
-	if before != nil { // entries that came since may look as if the break were elsewhere
+	if before != nil { // later entries may make the break appear in another place
 		a.First = *before
 	}
 	if a.Breaks, err = l.rebase(ctx); err != nil {
@@ -94,7 +94,7 @@ func (l *Log) Accept(ctx context.Context, reason string, by Actor) (Acceptance, 
 	return a, nil
 }
 
-// lost are the entries whose contents were given up.
+// lost lists the entries whose unreadable contents were accepted.
 func lost(accepted []Acceptance) (seqs []int64) {
 	for _, a := range accepted {
 		for _, b := range a.Breaks {
@@ -106,13 +106,13 @@ func lost(accepted []Acceptance) (seqs []int64) {
 	return seqs
 }
 
-// lostEntry stands for an entry whose contents were given up.
+// lostEntry is shown in place of an entry whose contents are lost.
 func lostEntry(r *store.AuditRow) Entry {
 	return Entry{Seq: r.Seq, TS: r.TS, Actor: Actor{Kind: ActorSystem, ID: "unknown"}, Action: string(AuditDamaged), Decision: Failed,
 		PrevHash: hex.EncodeToString(r.Prev), Hash: hex.EncodeToString(r.Hash)}
 }
 
-// rebase takes the entries as they are for the chain, and returns what is wrong with them.
+// rebase makes the entries, as they are now, the chain, and returns the broken places.
 func (l *Log) rebase(ctx context.Context) ([]AcceptedBreak, error) {
 	k, err := l.read(ctx, l.public)
 	if err != nil {
@@ -136,7 +136,7 @@ func (l *Log) rebase(ctx context.Context) ([]AcceptedBreak, error) {
 	})
 }
 
-// iso is a time in milliseconds since 1970 as answers have it; empty for none.
+// iso formats a time in milliseconds since 1970 as in answers; it is empty for 0.
 func iso(ms int64) string {
 	if ms == 0 {
 		return ""
@@ -144,7 +144,7 @@ func iso(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// accept has the verifier pass over breaks that were accepted.
+// accept makes the verifier skip accepted breaks.
 func (w *verifier) accept(all []Acceptance) {
 	w.verdict.Accepted = all
 	w.accepted = map[AcceptedBreak]bool{}
@@ -156,7 +156,7 @@ func (w *verifier) accept(all []Acceptance) {
 	}
 }
 
-// fails is broken for a place of the chain, whose row is r, that may have been accepted as it is.
+// fails is broken for a place of the chain, whose row is r, unless that place was accepted in this state.
 func (w *verifier) fails(b AcceptedBreak, r *store.AuditRow, expected, actual string) error {
 	if r != nil {
 		sum := sha256.New()

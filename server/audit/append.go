@@ -12,14 +12,14 @@ import (
 	"agentd/store"
 )
 
-// Append returns when the records are durable, all or none of them, or with an error, which is audit-unavailable unless
-// a record itself is wrong. They follow each other in the chain. Those of other callers may share their transaction.
+// Append adds records to the chain, one after the other, all or none of them. It returns when they are durable. Its error is
+// audit-unavailable, unless a record itself is wrong. Records of other callers may share the transaction.
 func (l *Log) Append(ctx context.Context, records ...Record) error {
 	return l.add(ctx, l.file.Update, records)
 }
 
-// Note is [Log.Append] that does not wait: the records are in the first transaction that begins from now on. While the
-// chain cannot be written, and while too many wait, it does wait.
+// Note is [Log.Append] that does not wait: the next transaction to begin writes the records. While the chain cannot be
+// written, and while too many records wait, Note waits too.
 func (l *Log) Note(ctx context.Context, records ...Record) error {
 	return l.add(ctx, l.file.Post, records)
 }
@@ -75,23 +75,23 @@ type tip struct {
 	hash node
 }
 
-// batch chains and inserts the entries of a transaction together. Only the one who commits uses it; see [store.Batch].
+// batch chains and inserts the entries of a transaction together. Only the caller that commits uses it; see [store.Batch].
 type batch struct {
 	log   *Log
 	tip   tip  // as of the last commit
-	stale bool // it must be read again: a commit failed, or another process has appended
+	stale bool // the tip must be read again: a commit failed, or another process has appended
 
-	begun   time.Time // the transaction, as the fields below
+	begun   time.Time // when the transaction began; the fields below belong to it, too
 	pending []pending
 	rows    []store.AuditRow
-	next    tip // once it is committed
+	next    tip // after the commit
 }
 
-// Begin is that of [store.Batch].
+// Begin implements [store.Batch].
 func (b *batch) Begin() { b.begun, b.pending = time.Now(), b.pending[:0] }
 
-// Flush chains, seals and inserts what is pending. Beside a process that holds the file, another may have appended: then the
-// transaction is tried again, builds on that, and keeps others from appending meanwhile.
+// Flush chains, seals and inserts the pending entries. If another process has appended to the file meanwhile, the store runs
+// the transaction again. It then continues from the new end, and no other process can append until it commits.
 func (b *batch) Flush(tx *store.Tx) error {
 	if len(b.pending) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (b *batch) Flush(tx *store.Tx) error {
 	return err
 }
 
-// End is that of [store.Batch].
+// End implements [store.Batch].
 func (b *batch) End(err error) {
 	l, n := b.log, len(b.pending)
 	switch {
@@ -148,7 +148,7 @@ func (b *batch) End(err error) {
 	b.pending, b.rows = b.pending[:0], nil
 }
 
-// reload reads the tip from the file. tx is the transaction that must begin there; nil: nobody else knows the log yet.
+// reload reads the tip from the file. tx is the open transaction; nil while the log is being opened.
 func (b *batch) reload(tx *store.Tx) error {
 	ctx, l := context.Background(), b.log
 	k, err := l.read(ctx, l.public)

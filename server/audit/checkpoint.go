@@ -108,7 +108,7 @@ func PEM(key ed25519.PublicKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// Key is a public key as somebody needs it who wants to recognise it later.
+// Key describes a public key so that a person can recognise it later.
 type Key struct {
 	Algorithm    string `json:"algorithm" doc:"Ed25519 (RFC 8032)."`
 	Fingerprint  string `json:"fingerprint" doc:"sha256: and, hex, the SHA-256 of the key's DER: openssl pkey -pubin -in FILE -outform DER | sha256sum."`
@@ -162,8 +162,8 @@ type heads struct {
 	damaged bool                       // when it was opened, the last line was not signed by the chain's key
 }
 
-// openHeads opens the file, and takes away a last line that a crash has cut. What a line says counts only when the chain's
-// key has signed it.
+// openHeads opens the file and removes a last line that a crash has cut. A line counts only if the chain's key has signed
+// it.
 func openHeads(o Checkpoints, key ed25519.PublicKey) (*heads, error) {
 	folder := filepath.Dir(o.Path)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -190,7 +190,7 @@ func (h *heads) load(key ed25519.PublicKey) error {
 	if err == nil {
 		err = h.file.Truncate(whole)
 	}
-	if err != nil || whole == 0 || h.take(last, key) { // so nearly always one signature is checked, and not that of each line
+	if err != nil || whole == 0 || h.take(last, key) { // one signature instead of one for each line, nearly always
 		return err
 	}
 	h.damaged = true
@@ -209,7 +209,7 @@ func (h *heads) each(fn func([]byte)) error {
 	}
 }
 
-// take makes the checkpoint of a line the latest, if the key has signed it.
+// take makes the checkpoint in a line the latest if the key has signed it.
 func (h *heads) take(line []byte, key ed25519.PublicKey) bool {
 	c, err := ParseCheckpoint(line)
 	if err != nil || !c.Verify(key) {
@@ -243,9 +243,9 @@ func (h *heads) write(c *Checkpoint) error {
 	return nil
 }
 
-// checkpoint signs the head of the chain, unless the latest checkpoint has it or the chain is broken. The entries are
-// made durable before the file has it, and the file has it before the chain: so after a power cut neither a head without
-// its entries is left, nor a file that lacks the chain's latest.
+// checkpoint signs the head of the chain, unless the latest checkpoint has it or the chain is broken. It makes the entries
+// durable first, then writes the file, then the chain's own copy. So a power cut leaves neither a head without its entries
+// nor a file that lacks the chain's latest.
 func (l *Log) checkpoint(ctx context.Context) error {
 	tree := l.tree()
 	if l.heads == nil || l.Broken() != nil || tree.size <= l.heads.size() {
@@ -278,7 +278,7 @@ func (l *Log) cover(ctx context.Context, tree edge, accepted *Acceptance) error 
 	})
 }
 
-// mend gives a checkpoint file that is new the chain's latest checkpoint.
+// mend writes the chain's latest checkpoint to a new checkpoint file.
 func (l *Log) mend(line []byte) error {
 	if l.heads.latest.Load() != nil || l.heads.damaged || !l.heads.take(line, l.public) {
 		return nil
@@ -286,8 +286,8 @@ func (l *Log) mend(line []byte) error {
 	return l.heads.write(l.heads.latest.Load())
 }
 
-// Covering is the first checkpoint of the chain's checkpoint file whose tree has an entry; ok is false when none has.
-// Only those that the chain's key has signed count.
+// Covering returns the first checkpoint in the chain's checkpoint file that covers an entry and is signed by the chain's key;
+// ok is false if there is none.
 func (l *Log) Covering(seq int64) (c Checkpoint, ok bool, err error) {
 	k, err := l.read(context.Background(), l.public)
 	if err != nil {
@@ -319,8 +319,8 @@ func headsOf(f *os.File, from, to int64) *headReader {
 	return &headReader{f, bufio.NewReaderSize(io.NewSectionReader(f, from, to-from), maxLine)}
 }
 
-// readHeads opens a checkpoint file; one that does not exist has no lines. It passes over the lines before the latest
-// acceptance, if they are those that stood there then: the entries that they were signed for may be gone.
+// readHeads opens a checkpoint file; a missing one has no lines. It skips the lines before the latest acceptance if they are
+// unchanged since: the entries that they were signed for may be gone.
 func readHeads(path string, accepted []Acceptance) (*headReader, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) || path == "" {
@@ -350,8 +350,8 @@ func digest(f *os.File, n int64) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// line is the next line, which is valid until the next call; nil at the end. A line without its end is one that was being
-// written.
+// line returns the next line, which is valid until the next call, and nil at the end. A line without its end does not count:
+// it was being written.
 func (h *headReader) line() ([]byte, error) {
 	line, err := h.r.ReadSlice('\n')
 	if err == io.EOF {
@@ -360,7 +360,7 @@ func (h *headReader) line() ([]byte, error) {
 	return line, err
 }
 
-// next is the next checkpoint; ok is false at the end, and when the file cannot be read.
+// next returns the next checkpoint; ok is false at the end, and if the file cannot be read.
 func (h *headReader) next() (c Checkpoint, ok bool, err error) {
 	line, err := h.line()
 	if line == nil || err != nil {

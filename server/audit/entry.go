@@ -1,4 +1,4 @@
-// Package audit keeps the tamper-evident chain of what principals did: append, seal, verify, export.
+// Package audit keeps the tamper-evident chain of what principals did: append, seal, verify, prune.
 //
 // Each entry holds the hash of the one before it. The contents of an entry are encrypted. Its number, its time and the
 // two hashes are not, so that the links can be checked without the passphrase. A second file holds signed heads of a
@@ -44,7 +44,7 @@ type Actor struct {
 	Label string `json:"label,omitempty"`
 }
 
-// A Decision is what became of it.
+// A Decision is the outcome of an action.
 type Decision string
 
 const (
@@ -54,14 +54,14 @@ const (
 	NotFound Decision = "not-found"
 )
 
-// Context is what it belonged to.
+// Context names the run, the session and the tool that an action belongs to.
 type Context struct {
 	RunID     string `json:"runId,omitempty"`
 	SessionID string `json:"sessionId,omitempty"`
 	ToolName  string `json:"toolName,omitempty"`
 }
 
-// A Record is what a caller wants to have recorded.
+// A Record is an action that a caller records.
 type Record struct {
 	At       time.Time // zero: now
 	Actor    Actor
@@ -137,8 +137,8 @@ func appendTexts(b []byte, always int, members ...string) []byte {
 	return append(b, '}')
 }
 
-// appendEntry writes the canonical form of the entry; without its own hash, which may be nil, that is what is hashed. It
-// returns nil if there is no place for what the chain adds.
+// appendEntry writes the canonical form of the entry. With a nil hash, it leaves the hash out and so writes the text that is
+// hashed. It returns nil for contents without a target, which have no place for the chain's members.
 func (c contents) appendEntry(dst []byte, seq, ts int64, prev, hash []byte) []byte {
 	t := bytes.LastIndex(c, []byte(targetMember))
 	if t < 0 {
@@ -169,18 +169,19 @@ func entryOf(r *store.AuditRow, plain contents) (e Entry, err error) {
 	return e, nil
 }
 
-// Line is the entry as one line of canonical JSON, without the line's end: what an export has. Of hashes that are not
-// hexadecimal it has what can be read.
+// Line is the entry as one line of canonical JSON, as in an export, without the line's end. A hash that is not hexadecimal is
+// cut at the first wrong character.
 func (e *Entry) Line(dst []byte) []byte {
 	hash, _ := hex.DecodeString(e.Hash)
 	return e.appendTo(dst, hash)
 }
 
-// Sum is the hash that the entry must have, by what it says. Its metadata must be in canonical form, as they are in what
-// [Log.List] returns and in an export.
+// Sum computes the entry's hash from its other members. Its metadata must be in canonical form, as [Log.List] returns them
+// and as an export holds them.
 func (e *Entry) Sum() [sha256.Size]byte { return sha256.Sum256(e.appendTo(nil, nil)) }
 
 func (e *Entry) appendTo(dst, hash []byte) []byte {
 	prev, _ := hex.DecodeString(e.PrevHash)
-	return encode(e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision, e.Metadata, e.Target).appendEntry(dst, e.Seq, e.TS, prev, hash)
+	c := encode(e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision, e.Metadata, e.Target)
+	return c.appendEntry(dst, e.Seq, e.TS, prev, hash)
 }

@@ -20,10 +20,10 @@ type Query struct {
 	Limit        int  // of entries; 100 when 0
 }
 
-// Limits of one page. A page that ends at one of them before its own limit says where the next one begins.
+// Limits of one page. List ends a page early when it reaches one of them, and returns where the next page begins.
 const (
-	pageRows  = 50_000  // entries that are looked at
-	pageBytes = 4 << 20 // contents of entries that are returned
+	pageRows  = 50_000  // entries that List reads
+	pageBytes = 4 << 20 // contents of entries that it returns
 )
 
 // List returns a page of the entries, in ascending order unless the newest are wanted first. More is the sequence number
@@ -80,8 +80,8 @@ func sealed() error {
 		Advise("Set `audit.passphraseRef` in the configuration. Verifying the links needs no passphrase.")
 }
 
-// Entries yields what a query selects; the query's limit is that of a page. It reads page by page: no statement is open
-// while it yields. After an error it ends.
+// Entries yields all entries that a query selects. It reads them in pages of the query's limit, and no statement is open while
+// it yields. An error is the last thing it yields.
 func (l *Log) Entries(ctx context.Context, q Query) iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
 		for more := int64(1); more != 0; {

@@ -24,9 +24,9 @@ type Options struct {
 	Holder     store.Holder
 	Logger     *slog.Logger
 
-	// Passphrase opens the contents. Without it only the links can be checked, and nothing can be appended.
+	// Passphrase opens the contents. Without it, only the links can be checked and nothing can be appended.
 	Passphrase []byte
-	Cipher     string // chacha20 (when empty) or aes256gcm; of a chain that exists, "" takes what it has
+	Cipher     string // chacha20 (default) or aes256gcm; empty accepts the cipher of an existing chain
 
 	ReadOnly bool // somebody else may hold the file; see [store.Options]
 	Beside   bool
@@ -34,8 +34,8 @@ type Options struct {
 	Checkpoints Checkpoints
 	Metrics     *metrics.Inventory // nil: nothing is counted
 
-	// Committed gets each entry once it is durable, in order, from one goroutine at a time. It must not block,
-	// and the line is its own.
+	// Committed receives each entry when it is durable, in order, from one goroutine at a time. It must not block. It may
+	// keep the line.
 	Committed func(seq int64, line []byte)
 }
 
@@ -52,15 +52,15 @@ type Log struct {
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	broken *Break
-	lost   []int64 // entries whose contents cannot be read, as somebody has accepted
+	lost   []int64 // entries whose contents cannot be read; somebody has accepted that
 	seen   edge    // the tree as of the last commit; it is never changed in place
 
-	walking chan struct{} // holds a token while a verification runs: each takes a core
-	due     chan struct{} // has Run write a checkpoint: enough entries came since the last one
+	walking chan struct{} // holds a token while a verification runs: one uses a whole core
+	due     chan struct{} // tells Run that enough entries have come for a checkpoint
 	denials notices
 	grants  notices
 
-	uncovered atomic.Int64 // when the first entry came that no checkpoint covers, in milliseconds; of no meaning while all are covered
+	uncovered atomic.Int64 // when the first entry came that no checkpoint covers, in milliseconds; unused while all are covered
 }
 
 // Head is the Merkle tree over all entries at one moment. Size is also the last sequence number.
@@ -155,8 +155,9 @@ func (l *Log) found(tx *store.Tx) error {
 	case s.Tail != nil:
 		return unusable("it has entries, but not what they were sealed with")
 	}
-	if info, err := os.Stat(l.opts.Checkpoints.Path); l.opts.Checkpoints.Path != "" && err == nil && info.Size() > 0 {
-		return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints exist: %s.", l.opts.Path, l.opts.Checkpoints.Path).
+	path := l.opts.Checkpoints.Path
+	if info, err := os.Stat(path); path != "" && err == nil && info.Size() > 0 {
+		return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints exist: %s.", l.opts.Path, path).
 			Advise("Restore the chain's file. To begin a new chain, move its checkpoints to another place.")
 	}
 	return found(tx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
@@ -183,15 +184,15 @@ func (l *Log) tree() edge {
 	return l.seen
 }
 
-// see lets others see the tree as of a commit.
+// see publishes the tree as of a commit.
 func (l *Log) see(tree edge) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = tree
 }
 
-// Check reports whether entries can be appended. After a failure it tries again, so that it finds out when the disk
-// has recovered.
+// Check reports whether entries can be appended. After a failed commit it tries another one, and so notices that the disk has
+// recovered.
 func (l *Log) Check(ctx context.Context) error { return unavailable(l.file.Ping(ctx)) }
 
 // Run writes checkpoints and the counts of denied authentications until ctx is done.
@@ -208,7 +209,7 @@ func (l *Log) Run(ctx context.Context) error {
 			l.log.Error("audit checkpoint failed", "error", err)
 		}
 	}
-	checkpoint() // this one covers what a process that was killed has left
+	checkpoint() // covers the entries of a process that was killed
 	for {
 		select {
 		case <-heads.C:
@@ -223,7 +224,7 @@ func (l *Log) Run(ctx context.Context) error {
 	}
 }
 
-// Close makes the records that wait durable, writes a last checkpoint and closes the file.
+// Close writes the waiting records and a last checkpoint, and closes the file.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	closed := l.closed
@@ -243,7 +244,7 @@ func (l *Log) Close() error {
 	return errors.Join(append(errs, l.file.Close())...)
 }
 
-// unavailable is the fault of a chain that cannot be written; nil for nil.
+// unavailable wraps the reason why the chain cannot be written; it returns nil for nil.
 func unavailable(err error) error {
 	if err == nil {
 		return nil

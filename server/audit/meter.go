@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// measure has the gauges ask the log, which is open.
+// measure connects the gauges to the log, which is open.
 func (l *Log) measure() {
 	in := l.opts.Metrics
 	l.uncovered.Store(time.Now().UnixMilli())
@@ -32,8 +32,8 @@ func oneIf(yes bool) float64 {
 	return 0
 }
 
-// Uncovered is for how long there has been an entry that no checkpoint covers; 0: there is none, or no checkpoints are
-// written. What a process before this one has left uncovered counts from the opening.
+// Uncovered is the age of the oldest entry that no checkpoint covers; 0 if there is none, or if no checkpoints are written.
+// Entries that an earlier process left uncovered count from the opening.
 func (l *Log) Uncovered() time.Duration {
 	if l.heads == nil || l.tree().size <= l.heads.size() {
 		return 0

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	denialWindow = time.Minute // denied authentications of one kind within it have two entries: the first, and the others counted
-	maxDenials   = 100         // kinds within it that have entries, so that a flood makes a few entries a minute; others share one
+	denialWindow = time.Minute // within it, denied authentications of one kind get two entries: the first, and the number of the others
+	maxDenials   = 100         // kinds with their own entries in a window, so that a flood makes few entries; the rest share one
 
 	grantWindow = time.Hour // within it, only the first authentication of an actor from an address has an entry
-	maxGrants   = 1000      // pairs of actor and address that have entries; others share one
+	maxGrants   = 1000      // pairs of actor and address with their own entries in a window; the rest share one
 )
 
-// A notice is a kind of events of which the chain has the first.
+// A notice is a kind of event. The chain records the first of each kind.
 type notice struct {
 	of   string       // an actor's id, or the code of a fault
 	from netip.Prefix // zero: not known, or several
@@ -37,8 +37,8 @@ type notices struct {
 	kinds map[notice]*tally
 }
 
-// first counts an event and reports whether it is the first of its kind. shared is the kind that it has when there are too
-// many.
+// first counts an event, and reports its kind and whether it is the first of that kind. When there are too many kinds, the
+// event counts as one of the kind shared.
 func (n *notices) first(kind, shared notice) (notice, bool) {
 	now := time.Now()
 	n.mu.Lock()
@@ -65,7 +65,7 @@ func (n *notices) forget(kind notice) {
 	delete(n.kinds, kind)
 }
 
-// take returns what was counted, and begins anew.
+// take returns the counts and resets them.
 func (n *notices) take() map[notice]*tally {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,8 +85,8 @@ type Denial struct {
 
 var nobody = Actor{Kind: ActorSystem, ID: "unauthenticated"}
 
-// Denied records a refused authentication: the first of a network and kind at once, the others of the same minute as a
-// number when that is over.
+// Denied records a refused authentication. The first of each network and fault gets an entry at once. When the minute is over,
+// one more entry holds the number of the others.
 func (l *Log) Denied(ctx context.Context, v Denial) error {
 	kind, first := l.denials.first(notice{v.Code, v.From}, notice{of: v.Code})
 	entry := "shared"
@@ -99,7 +99,7 @@ func (l *Log) Denied(ctx context.Context, v Denial) error {
 	return l.Note(ctx, denied(kind, v.Target, map[string]any{"method": v.Method, "requestId": v.RequestID, "count": 1}))
 }
 
-// countDenials records the denials of the last minute that have no entry.
+// countDenials records how many denials of the last minute have no entry.
 func (l *Log) countDenials() {
 	for kind, t := range l.denials.take() {
 		if t.n == 0 {
@@ -128,11 +128,11 @@ type Grant struct {
 	RequestID string
 }
 
-// ByTicket is the proof that is good for one connection.
+// ByTicket marks a ticket, which is valid for one connection.
 const ByTicket = "ticket"
 
-// Granted records an authentication: that of an actor from a network once an hour, so that it costs a request nothing, and
-// each ticket. The entry is durable before the next that is appended.
+// Granted records an authentication. A token used from a network gets one entry an hour, so that it costs a request nothing; a
+// ticket gets one each time. The entry is durable before any that is appended later.
 func (l *Log) Granted(ctx context.Context, g Grant) error {
 	kind := notice{g.Actor.ID, g.From}
 	if g.By != ByTicket {
@@ -149,7 +149,7 @@ func (l *Log) Granted(ctx context.Context, g Grant) error {
 	return err
 }
 
-// address names a network; those that are counted together, and those that are not known, are "other".
+// address names a network. Unknown networks, and those that are counted together, are "other".
 func address(p netip.Prefix) string {
 	switch {
 	case !p.IsValid():

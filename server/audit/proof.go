@@ -18,8 +18,8 @@ type Proof struct {
 	Path     []string `json:"path"` // from the leaf to the root, hex
 }
 
-// Proofs makes the proofs for several entries, whose sequence numbers ascend, in the tree over the first size entries. It
-// reads the hashes of all of these that are not pruned.
+// Proofs makes proofs for entries, whose sequence numbers ascend, in the tree over the first size entries. It reads the hashes
+// of all of these that are not pruned, once.
 func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, error) {
 	if len(seqs) == 0 {
 		return nil, nil
@@ -37,7 +37,8 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 		proofs[i] = Proof{Seq: seq, TreeSize: size, Path: []string{}}
 	}
 	tree := st.edge.clone()
-	if err := l.hashes(ctx, tree.size+1, size, len(k.accepted) > 0, func(hash []byte) error { tree.grow(hash, proofs); return nil }); err != nil {
+	err = l.hashes(ctx, tree.size+1, size, len(k.accepted) > 0, func(hash []byte) error { tree.grow(hash, proofs); return nil })
+	if err != nil {
 		return nil, err
 	}
 	root := tree.fold(proofs)
@@ -47,8 +48,8 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	return proofs, nil
 }
 
-// extend adds to the paths of proofs what they need once two parts of the tree are joined: the root of the part that their
-// entry is not in. The left part has the leaves from left to right-1, the other one those from right to end-1.
+// extend extends the paths of proofs when two parts of the tree are joined: the path of an entry in one part gets the root of
+// the other. l is the root over the leaves from left to right-1, and r over those from right to end-1.
 func extend(proofs []Proof, left, right, end int64, l, r node) {
 	at, _ := slices.BinarySearchFunc(proofs, left+1, func(p Proof, seq int64) int { return cmp.Compare(p.Seq, seq) })
 	for ; at < len(proofs) && proofs[at].Seq <= end; at++ {
@@ -60,8 +61,8 @@ func extend(proofs []Proof, left, right, end int64, l, r node) {
 	}
 }
 
-// RootOf is the root that a proof leads to from the hash of its entry; ok is false when the proof is malformed. The
-// proof holds when that is the root of a signed head of the proof's size.
+// RootOf computes the root to which a proof leads from the hash of its entry; ok is false for a malformed proof. The proof
+// holds if a head of its size with that root is signed.
 func RootOf(hash []byte, p Proof) (root []byte, ok bool) {
 	at, last := p.Seq-1, p.TreeSize-1
 	if len(hash) != sha256.Size || at < 0 || at > last {

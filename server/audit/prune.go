@@ -15,8 +15,8 @@ import (
 
 const stubLabel = "svc-audit-stub/1"
 
-// stub is where a chain begins that was pruned. A verification begins with it: it holds the hash that the first entry
-// refers to and the edge of the tree, so that checkpoints made before still fit.
+// stub is the beginning of a pruned chain, where a verification starts. It holds the hash that the first entry refers to, and
+// the edge of the tree, so that earlier checkpoints still fit.
 type stub struct {
 	V         string `json:"v"`
 	Through   int64  `json:"through"` // the last entry that was pruned
@@ -57,9 +57,9 @@ type Pruned struct {
 // pruneBatch is how many entries one transaction deletes: appends wait that long.
 const pruneBatch = 5000
 
-// Prune deletes the oldest entries: as many as are older than a time, without a gap and so that at least retain are
-// left. That is recorded in the chain, as done by the actor, before it is done; a signed record takes the place of what
-// was deleted, with each batch, so that a crash leaves a chain that verifies.
+// Prune deletes the oldest entries, up to the first that is not older than a time, and leaves at least retain entries. It first
+// appends an entry that names the actor. Each batch replaces the deleted entries by a signed stub, so that a crash leaves a
+// chain that verifies.
 func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Actor) (Pruned, error) {
 	if retain < 1 {
 		return Pruned{}, fault.Invalid("At least one entry must stay.", fault.At("is at least 1", "retain"))
@@ -94,8 +94,8 @@ func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Acto
 	return Pruned{Deleted: st.Through - first + 1, FirstSurvivingSeq: st.Through + 1}, err
 }
 
-// olderThan is the last of the entries from first on that are all older than a time; it is not beyond most. With gaps,
-// some may be missing.
+// olderThan returns the last entry, at most the given one, up to which all entries from first on are older than a time. With
+// gaps, entries may be missing.
 func (l *Log) olderThan(ctx context.Context, first, most, before int64, gaps bool) (int64, error) {
 	through := first - 1
 	if most < first {
@@ -116,7 +116,7 @@ func (l *Log) olderThan(ctx context.Context, first, most, before int64, gaps boo
 
 var errYoung = errors.New("audit: the entry is too young, or one before it is missing")
 
-// pruneTo deletes the entries up to one, and moves st there.
+// pruneTo deletes the entries up to a number, and moves the stub there.
 func (l *Log) pruneTo(ctx context.Context, st *stub, to int64, by Actor, gaps bool) error {
 	next := stub{V: stubLabel, Through: to, Count: st.Count + to - st.Through, At: time.Now().UnixMilli(), By: by.Kind + ":" + by.ID, edge: st.edge.clone()}
 	rows := int64(0)

@@ -56,8 +56,8 @@ type keys struct {
 	private  ed25519.PrivateKey
 }
 
-// derive makes the keys of a file. A file that somebody else wrote must take neither all memory nor all day: it may ask
-// for four times the memory and five times the passes that we do.
+// derive makes the keys of a file. It limits what the file may ask for to four times our memory and five times our passes, so
+// that a file from somebody else takes neither all memory nor all day.
 func (s *sealing) derive(passphrase []byte) (*keys, error) {
 	if s.KDF != "argon2id" || len(s.Salt) < 8 || s.Memory < 8 || s.Memory > 256<<10 || s.Passes < 1 || s.Passes > 15 || s.Threads != 1 {
 		return nil, unusable("its passphrase is not derived in a way that this version knows")
@@ -127,11 +127,12 @@ func found(tx *store.Tx, file *store.Audit, s sealing, passphrase []byte) error 
 	if err != nil {
 		return err
 	}
-	return file.Set(tx, map[string][]byte{valueSealing: text, valuePublic: public, valuePrivate: seal(k.values, private.Seed(), []byte(valuePrivate))})
+	sealed := seal(k.values, private.Seed(), []byte(valuePrivate))
+	return file.Set(tx, map[string][]byte{valueSealing: text, valuePublic: public, valuePrivate: sealed})
 }
 
-// unlock checks a passphrase against the values of a chain. A public key that is not that of the private one was put
-// there by somebody without the passphrase.
+// unlock checks a passphrase against the values of a chain. A public key that does not belong to the private key was written
+// by somebody without the passphrase.
 func unlock(s *sealing, public, private, passphrase []byte) (*keys, error) {
 	k, err := s.derive(passphrase)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"agentd/store"
 )
 
-// A Break is what is known to be wrong with a chain: the first place, as a [Verdict] names it.
+// A Break is the first broken place of a chain, as a [Verdict] names it.
 type Break struct {
 	Seq      int64  `json:"seq"`
 	Reason   string `json:"reason"`
@@ -21,15 +21,14 @@ type Break struct {
 	FoundISO string `json:"foundAtIso,omitempty"` // in a verdict only
 }
 
-// Broken is what is known to be wrong with the chain; nil: nothing. While there is something, entries are appended, but no
-// checkpoint is signed.
+// Broken returns the known break of the chain, or nil. While there is one, the log appends entries but signs no checkpoint.
 func (l *Log) Broken() *Break {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.broken
 }
 
-// distrust remembers that the chain is broken, also for later processes. tx is the transaction that is open; nil: none is.
+// distrust records that the chain is broken, also for later processes. tx is the open transaction, or nil.
 func (l *Log) distrust(tx *store.Tx, b Break) {
 	b.Found = time.Now().UnixMilli()
 	l.mu.Lock()
@@ -55,7 +54,7 @@ func (l *Log) distrust(tx *store.Tx, b Break) {
 	}
 }
 
-// judge draws the consequences of a verification of the chain itself.
+// judge records the result of a verification of the chain itself.
 func (l *Log) judge(v *Verification, found *Verdict) error {
 	own := l.opts.Checkpoints.Path
 	if l.opts.ReadOnly || v.PublicKey != nil && !bytes.Equal(v.PublicKey, l.public) || v.Checkpoints != "" && v.Checkpoints != own {
@@ -68,7 +67,7 @@ func (l *Log) judge(v *Verification, found *Verdict) error {
 	if l.Broken() == nil || found.Head == nil || v.Checkpoints != own {
 		return nil
 	}
-	// Somebody has put back what was missing.
+	// Somebody has restored the original entries.
 	err := l.file.Update(context.Background(), func(tx *store.Tx) error { return l.file.Set(tx, map[string][]byte{valueBroken: {}}) })
 	if err != nil {
 		return err
@@ -90,7 +89,7 @@ type known struct {
 	accepted []Acceptance // oldest first
 }
 
-// read reads it. Of checkpoints and acceptances, only what is signed with a key counts.
+// read reads it. A checkpoint or an acceptance counts only if it is signed with the key.
 func (l *Log) read(ctx context.Context, key ed25519.PublicKey) (k known, err error) {
 	if k.AuditState, err = l.file.State(ctx); err != nil {
 		return k, err
@@ -115,7 +114,7 @@ func (l *Log) read(ctx context.Context, key ed25519.PublicKey) (k known, err err
 	return k, nil
 }
 
-// acceptances are those that are signed with a key, oldest first.
+// acceptances returns those that are signed with a key, oldest first.
 func acceptances(lines []byte, key ed25519.PublicKey) (all []Acceptance) {
 	for line := range bytes.Lines(lines) {
 		if c, err := ParseCheckpoint(line); err == nil && c.Accepted != nil && c.Verify(key) {
@@ -125,7 +124,7 @@ func acceptances(lines []byte, key ed25519.PublicKey) (all []Acceptance) {
 	return all
 }
 
-// edge is the largest tree within the chain that its key vouches for.
+// edge is the largest stored tree within the chain that its key has signed.
 func (k *known) edge() edge {
 	var e edge
 	if k.stub != nil {
@@ -137,8 +136,8 @@ func (k *known) edge() edge {
 	return e.clone()
 }
 
-// examine holds the entries since the latest checkpoint to it and to each other, so that a start neither signs what was
-// changed nor has to read the whole chain. It reads the whole chain once if the tree of that checkpoint is not stored.
+// examine verifies the entries since the latest checkpoint, so that a start signs no changed entry and need not read the whole
+// chain. It reads the whole chain if the tree of that checkpoint is not stored.
 func (l *Log) examine(ctx context.Context) error {
 	k, err := l.read(ctx, l.public)
 	if err != nil {
@@ -161,8 +160,7 @@ func (l *Log) examine(ctx context.Context) error {
 	return nil
 }
 
-// resume prepares a walk that begins after the largest tree that the chain's key vouches for, and collects the heads that it
-// must lead to.
+// resume prepares a walk that begins after the largest signed tree, and collects the heads that it must lead to.
 func (w *verifier) resume(ctx context.Context, k *known) error {
 	if err := w.begin(k.stub); err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 // What a verification can find.
 const (
 	BrokenMissing     = "missing"             // an entry is not there
-	BrokenLink        = "broken-link"         // an entry refers to another than the one before it
+	BrokenLink        = "broken-link"         // an entry does not refer to the one before it
 	BrokenContents    = "contents-changed"    // the sealed part of an entry does not belong to its hash
-	BrokenHash        = "hash-mismatch"       // an entry says something else than its hash
+	BrokenHash        = "hash-mismatch"       // an entry does not have its hash
 	BrokenTruncated   = "truncated"           // a checkpoint or the running server has seen entries that are gone
 	BrokenLog         = "inconsistent-log"    // a checkpoint was made for other entries than these
 	BrokenSignature   = "bad-signature"       // a checkpoint or the record of a pruning is not signed with the key
@@ -33,7 +33,7 @@ type Verification struct {
 	PublicKey   ed25519.PublicKey // that must have signed; nil: the one that the chain itself names
 }
 
-// Verdict is the result of a verification. Of a broken chain it names the first place only.
+// Verdict is the result of a verification. It names only the first place where a chain is broken.
 type Verdict struct {
 	OK       bool   `json:"ok"`
 	Count    int64  `json:"count" doc:"Checked entries."`
@@ -50,13 +50,13 @@ type Verdict struct {
 	Head          *Head `json:"head,omitempty" doc:"The tree over all entries, if all were checked. Keep it to compare later verifications with it."`
 }
 
-// breach is what a verdict says is wrong.
+// breach is the break that a verdict reports.
 func (v *Verdict) breach() Break {
 	return Break{Seq: v.BrokenAt, Reason: v.Reason, Expected: v.Expected, Actual: v.Actual}
 }
 
-// Verify walks the chain in constant memory. An error says that it could not be read; what is wrong with it is in the
-// verdict. Entries that are appended meanwhile may be left out. One verification runs at a time.
+// Verify walks the chain in constant memory. The verdict reports what is wrong with the chain; an error means that it could not
+// be read. Verify may leave out entries that are appended meanwhile. One verification runs at a time.
 func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err error) {
 	defer func() {
 		result := "broken"
@@ -81,7 +81,7 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 		if err != nil || w.verdict.OK {
 			return w.verdict, err
 		}
-		// Rows that were being pruned look as if they were missing.
+		// A prune in progress makes rows appear to be missing.
 		if after, err := l.file.State(ctx); err != nil || bytes.Equal(w.stub, after.Values[valueStub]) {
 			return w.verdict, err
 		}
@@ -146,8 +146,8 @@ func (l *Log) verifyOnce(ctx context.Context, v Verification) (*verifier, error)
 	if v.PublicKey == nil {
 		v.PublicKey = l.public
 	}
-	// The heads are read before the entries, which have come by then, and those that the chain itself holds before the
-	// file, which had them first.
+	// A head is written after its entries, and to the file before the chain. So the chain's own heads are read first, then the
+	// file, then the entries.
 	k, err := l.read(ctx, v.PublicKey)
 	w := l.verifier(v.PublicKey, &k)
 	if errors.Is(err, errStub) {
@@ -175,7 +175,7 @@ func (w *verifier) finish(ctx context.Context, err error) error {
 	return err
 }
 
-// broken notes what is wrong.
+// broken writes what is wrong into the verdict.
 func (w *verifier) broken(seq int64, reason, expected, actual string) error {
 	w.verdict.BrokenAt, w.verdict.Reason, w.verdict.Expected, w.verdict.Actual = seq, reason, expected, actual
 	return errBroken
@@ -245,7 +245,7 @@ func (w *verifier) load() error {
 	return nil
 }
 
-// compare holds the tree, as large as it is now, to the heads of that size. Heads of entries that were pruned are not checked.
+// compare compares the tree with the heads of its present size. It does not check heads of pruned entries.
 func (w *verifier) compare() error {
 	for len(w.points) > 0 && w.points[0].Size <= w.tree.size {
 		p := w.points[0]
@@ -310,7 +310,7 @@ func (w *verifier) row(r *store.AuditRow) error {
 	return nil
 }
 
-// contents opens what an entry says, and hashes it anew.
+// contents decrypts an entry and computes its hash again.
 func (w *verifier) contents(r *store.AuditRow) error {
 	w.ad = appendBound(w.ad[:0], r.Seq, r.Hash)
 	plain, err := open(w.l.keys.contents, w.plain[:0], r.Seal, w.ad)
@@ -327,7 +327,7 @@ func (w *verifier) contents(r *store.AuditRow) error {
 	return nil
 }
 
-// end looks for what should have come.
+// end checks that no head of the chain lies beyond the last entry.
 func (w *verifier) end() error {
 	if w.whole {
 		head := w.tree.head()

@@ -40,7 +40,7 @@ type word struct {
 	action audit.Action // what was done, also where the entry is that of the request which did it
 	by     string
 	asked  bool // the entry is that of the request, which may come late: it waits for what the run does next
-	void   bool // what was recorded before was not done
+	void   bool // the action that an earlier entry records was not done
 
 	id, tool, digest, reason string // the digest is empty in entries of older servers
 }
@@ -118,7 +118,7 @@ func (a *account) request(e *audit.Entry, runID string, about bool) {
 	}
 }
 
-// nameOf is an actor as the journal names who decided, and a run who started it.
+// nameOf is an actor's name as the journal writes who decided, and as a run writes who started it.
 func nameOf(a audit.Actor) string {
 	switch a.Kind {
 	case audit.ActorToken:
@@ -129,14 +129,14 @@ func nameOf(a audit.Actor) string {
 	return a.ID
 }
 
-// isName reports whether a journal means the actor with a name. Earlier versions wrote no user there.
+// isName reports whether a journal names this actor. Earlier versions wrote no user there.
 func isName(name, journal string) bool {
 	return name == journal || journal == "cli" && strings.HasPrefix(name, "cli:")
 }
 
-// started holds who is said to have started the run to what the chain says. Of several entries the last one counts, since
-// a run that was erased may have been imported again; the entry of a request counts only where the start has none of its
-// own, and of one that was sent again only where there is no other. Where the chain says nothing, the report says so.
+// started compares who, according to the bundle, started the run with the entry of the start. The last of several entries
+// counts, since an erased run may have been imported again. The entry of a request counts only if the start has no entry of
+// its own, and that of a repeated request only if there is no other. If no entry names the start, the report says so.
 func (v *verifier) started() {
 	by, best := "", 1
 	for i, a := range v.accounts {

@@ -16,7 +16,7 @@ type shownCall struct {
 	asked, made          bool // it is what the model asked for; it is what was made, perhaps after a person changed it
 }
 
-// fits reports whether it is true of one of some calls.
+// fits reports whether it shows one of these calls correctly.
 func (s *shownCall) fits(calls []*callLine) bool {
 	return slices.ContainsFunc(calls, func(k *callLine) bool {
 		return (s.tool == "" || s.tool == k.ToolName) && (s.asked && s.digest == k.asked() || s.made && s.digest == k.ArgsSHA256)
@@ -98,7 +98,7 @@ func (k *callLine) asked() string {
 // maxReason is how much of a reason an entry of a decision keeps.
 const maxReason = 1024
 
-// sameReason reports whether a reason is the one that the chain keeps the beginning of.
+// sameReason reports whether a reason matches the beginning that the chain keeps.
 func sameReason(kept, reason string) bool {
 	if !utf8.ValidString(reason) {
 		reason = strings.ToValidUTF8(reason, "\uFFFD")

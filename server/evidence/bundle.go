@@ -51,7 +51,7 @@ const Version = "svc-evidence/1.2"
 // Second is the label of bundles whose manifest does not name the members that are the writer's word.
 const Second = "svc-evidence/1.1"
 
-// First is the label of bundles whose member config tells nothing of tool events.
+// First is the label of bundles whose member config does not show which tool events were recorded.
 const First = "svc-evidence/1.0"
 
 // Limits of a bundle.
@@ -92,7 +92,7 @@ type Manifest struct {
 	SHA256      string   `json:"sha256"` // of the manifest as it is with this empty
 }
 
-// A Member tells of a part of the bundle.
+// A Member describes a part of the bundle.
 type Member struct {
 	Name   string `json:"name"`
 	Bytes  int    `json:"bytes"`
@@ -112,7 +112,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// A Bundle is a bundle that is made.
+// A Bundle is a finished bundle.
 type Bundle struct {
 	Manifest Manifest
 	bodies   map[string][]byte
@@ -125,7 +125,7 @@ func (b *Bundle) Write(w io.Writer) error {
 		return err
 	}
 	out := bufio.NewWriterSize(w, 64<<10)
-	out.Write(append(line, '\n')) //nolint:errcheck // Flush tells
+	out.Write(append(line, '\n')) //nolint:errcheck // Flush returns the error
 	for _, m := range b.Manifest.Members {
 		out.Write(b.bodies[m.Name]) //nolint:errcheck
 	}
@@ -171,7 +171,7 @@ type configLine struct {
 	Seq          int64  `json:"seq"`
 	Version      string `json:"version"`
 	ConfigSHA256 string `json:"configSha256"`
-	ToolEvents   string `json:"toolEvents,omitempty"` // that were recorded: security, all or off; not told by servers before 1.1
+	ToolEvents   string `json:"toolEvents,omitempty"` // that were recorded: security, all or off; servers before 1.1 did not record it
 }
 
 type programLine struct {

@@ -17,7 +17,7 @@ import (
 	"agentd/store"
 )
 
-// Sources are what a bundle is made of. All of them are only read.
+// Sources are what a bundle is made from. Collect only reads them.
 type Sources struct {
 	Runs *journal.Reader
 	// State is a run with its whole state, as strangers may see it. It is encoded as an object that has members.
@@ -73,7 +73,7 @@ func (c *collector) record(ctx context.Context) error {
 		Advise("Try again when the run waits or has ended.")
 }
 
-// read reads a run in several transactions; the caller sees to it that the run stood still.
+// read reads a run in several transactions. Its caller checks that the run did not change meanwhile.
 func (c *collector) read(ctx context.Context, row *store.Run) error {
 	state, err := c.from.State(ctx, row.ID)
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *collector) prove(ctx context.Context) error {
 	last := c.entries[len(c.entries)-1].Seq
 	checkpoint, ok, err := c.from.Chain.Covering(last)
 	if err == nil && !ok && c.needed != 0 && c.needed != last {
-		// Whoever watches the run makes entries all the time.
+		// Clients that watch the run make entries all the time.
 		last = c.needed
 		if checkpoint, ok, err = c.from.Chain.Covering(last); ok {
 			c.leaveOut(checkpoint.Head.Size)
@@ -220,7 +220,7 @@ func (c *collector) prove(ctx context.Context) error {
 	return c.err
 }
 
-// leaveOut drops the entries after one, and a start that none of what is left needs.
+// leaveOut drops the entries after a number, and a start of a server that no remaining entry needs.
 func (c *collector) leaveOut(after int64) {
 	n, _ := slices.BinarySearchFunc(c.entries, after+1, func(e audit.Entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
 	for _, e := range c.entries[n:] {
@@ -251,7 +251,7 @@ func configsOf(entries []audit.Entry, label string) (list []configLine) {
 	return list
 }
 
-// finish makes the manifest, and holds the bundle to what a verification asks: one that would fail is not given away.
+// finish makes the manifest and verifies the bundle, so that none that fails leaves the program.
 func (c *collector) finish(context.Context) error {
 	m := &c.b.Manifest
 	size := 0

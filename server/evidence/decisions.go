@@ -50,7 +50,7 @@ func (t *topic) hear(w word) {
 	}
 }
 
-// said compares all that is said of calls.
+// said compares everything that the bundle says about calls.
 func (v *verifier) said() {
 	for _, id := range slices.Sorted(maps.Keys(v.topics)) {
 		v.decisions(id, v.topics[id])
@@ -58,8 +58,8 @@ func (v *verifier) said() {
 	}
 }
 
-// decisions holds the decisions of the journal and those of the chain to each other. Where an id has one call, its decision
-// is the last one, which is what the journal keeps of a call that was asked for twice; else it is one of them.
+// decisions compares the decisions of the journal with those of the chain. If an id has one call, the last decision of the
+// chain is the one that the journal keeps. If an id has several calls, each has one of the decisions.
 func (v *verifier) decisions(id string, t *topic) {
 	told, asked := t.told, t.asked
 	if n := len(told); n > 0 && len(t.calls) == 1 {
@@ -88,12 +88,12 @@ func (v *verifier) decisions(id string, t *topic) {
 	}
 }
 
-// decision holds that on a call to what the chain says about it. A request stands for an entry of the decision's own only
-// where the server that it was made to says, in the chain too, that it recorded no tool events.
+// decision compares the decision on a call with the chain. The entry of a request suffices only if the server that received the
+// request says in the chain that it recorded no tool events.
 func (v *verifier) decision(k *callLine, told, asked []word) {
 	var is journal.Decided
 	same := func(w word) bool { return (w.action == audit.ApprovalGranted) == is.Granted && isName(w.by, is.By) }
-	bound := func(w word) bool { // the call and the reason are those that it was for, too
+	bound := func(w word) bool { // it also was for this call, and for this reason
 		return same(w) && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && sameReason(w.reason, is.Reason))
 	}
 	all := slices.Concat(told, asked)
@@ -131,7 +131,7 @@ func (v *verifier) silent(seq int64) bool {
 	return i > 0 && v.servers[i-1].ToolEvents == "off"
 }
 
-// arguments holds what the members say of calls to the journal, and the journal to the digests in the chain.
+// arguments compares the journal with the digests in the chain, and what other members show of calls with the journal.
 func (v *verifier) arguments(id string, t *topic) {
 	if len(t.calls) == 0 { // decisions checks that there is such a call
 		return

@@ -47,8 +47,8 @@ func (v *verifier) split(text []byte) {
 	v.report.Members = len(v.bodies)
 }
 
-// members takes the members apart and compares each with its hash. Where their length is another than in the manifest, it
-// names the first that differs: what follows may only be in another place.
+// members separates the members and compares each with its hash. If their total length differs from the manifest, it names only
+// the first member that differs, since the others may just have moved.
 func (v *verifier) members(rest []byte) {
 	size, want := len(rest), 0
 	for _, m := range v.manifest.Members {
