@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"agentd/server/agent"
+	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/outbound"
 	"agentd/server/proc"
@@ -42,7 +44,7 @@ type ExecOptions struct {
 // those with a duplicate name, end the run. The program must not wait for the answer: when all is decided, it is
 // started again with a line of type "resume", the state of its last checkpoint, null if it has none, and approvals, a list
 // of {toolCallId, granted, reason?} in the order of the requests. The program gets them until its next checkpoint, request or
-// result; it gets a grant a second time only when a person says so, see [agent.Resumption].
+// result; it gets a grant a second time only if a person decides that, see [agent.Resumption].
 func NewExec(opts ExecOptions) agent.Streamer {
 	if opts.Protocol == "text" {
 		return &textAgent{program{opts}}
@@ -91,4 +93,56 @@ func classify(err error) error {
 // exited is the error for a program that failed.
 func (p *program) exited(s proc.Status) error {
 	return fault.New(fault.AgentExited, "The agent's program ended with %s", s.Said(p.o.Known.Piece))
+}
+
+// A textAgent is a program with protocol "text". It has no state to resume from, so it is no Resumer.
+type textAgent struct{ program }
+
+var _ agent.Streamer = (*textAgent)(nil)
+
+func (a *textAgent) Run(ctx context.Context, in agent.Input) (agent.Result, error) {
+	return a.Stream(ctx, in, discard{})
+}
+
+func (a *textAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	p, err := a.start(ctx, in, proc.Command{Input: []byte(in.Text())})
+	if err != nil {
+		return agent.Result{}, err
+	}
+	defer a.startTimer(end).Stop()
+	var all strings.Builder
+	var failure error
+	for text, err := range proc.Texts(p, a.o.Known.Flow()) {
+		if failure = err; err == nil {
+			all.WriteString(text)
+			failure = out.Emit(event.New(event.TextDelta, map[string]string{"delta": text}))
+		}
+		if failure != nil {
+			break
+		}
+	}
+	if failure != nil && ctx.Err() != nil {
+		failure = context.Cause(ctx)
+	}
+	if failure != nil {
+		end(failure)
+	}
+	status, err := p.Wait()
+	switch {
+	case failure != nil:
+		return agent.Result{}, classify(failure)
+	case err != nil:
+		return agent.Result{}, classify(err)
+	case !status.Success():
+		return agent.Result{}, a.exited(status)
+	}
+	text := all.String()
+	if text != "" {
+		if err := out.Emit(event.New(event.TextComplete, map[string]string{"text": text})); err != nil {
+			return agent.Result{}, err
+		}
+	}
+	return agent.Result{Output: text}, nil
 }

@@ -31,14 +31,14 @@ type Options struct {
 	Known    *secret.Redactor // the secrets that are taken out of messages, and of what programs write; nil: there are none
 	Outbound *outbound.Guard  // makes the connections; nil: one without options
 	Programs *proc.Limit      // of programs that run at once; nil: there is none
-	// Offline leaves secrets unread. What is built then may be looked at, and called only where others have been put in
-	// the place of its providers and tools.
+	// Offline leaves secrets unread. The agents can then be examined, and run only with other providers and tools in the place
+	// of theirs.
 	Offline bool
 }
 
 // Build makes the registrations of the declared agents, in the order of their ids. It dials nothing. Errors are
-// config-invalid with every problem, or pre-bind-secret-unresolvable. The function gives back what the providers hold;
-// it is to be called when no run moves any more.
+// config-invalid with every problem, or pre-bind-secret-unresolvable. The function releases what the providers hold;
+// the caller calls it when all runs have stopped.
 func Build(o Options) ([]agent.Registration, func(), error) {
 	b := &builder{Options: o, refs: map[config.Ref]string{}}
 	if err := b.resolve(); err != nil {
@@ -87,7 +87,7 @@ func (b *builder) close() {
 	}
 }
 
-// note takes over the problems of one thing, under its path.
+// note adds the problems of one declared thing, under its path.
 func (b *builder) note(err error, path ...any) {
 	if err == nil {
 		return
@@ -101,7 +101,7 @@ func (b *builder) note(err error, path ...any) {
 	}
 }
 
-// resolve reads every secret that the file refers to, so that none can be found missing later.
+// resolve reads every secret that the configuration refers to, so that a missing one stops the start.
 func (b *builder) resolve() error {
 	if b.Offline {
 		return nil
@@ -205,13 +205,13 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	a.Forward, a.CallerInstructions = c.ForwardEvents, c.CallerInstructions == "append"
 	a.Filter = agent.HandoffFilter(c.HandoffFilter)
 	for _, m := range append([]config.Fallback{{Provider: c.Provider, Model: c.Model}}, c.Fallbacks...) {
-		if p := b.models[m.Provider]; p != nil { // absent: it is told of already
+		if p := b.models[m.Provider]; p != nil { // absent: it is in the issues already
 			a.Models = append(a.Models, agent.Model{Provider: p, Model: m.Model})
 		}
 	}
 	names := slices.Clone(c.Tools)
 	if len(names)+len(c.SubAgents)+len(c.Handoffs) > 0 && !slices.Contains(names, message.ReadResultName) {
-		names = append(names, message.ReadResultName) // whoever has tools may get results too large to show
+		names = append(names, message.ReadResultName) // any tool may return a result that is too large to show
 	}
 	var tools []tool.Tool
 	for _, name := range names {
@@ -248,7 +248,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	return a, nil
 }
 
-// policy is what an agent's permissions and its tools' own wishes say about its calls.
+// policy combines an agent's permissions and its tools' own terms.
 func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {
 	for _, set := range []struct {
 		name string

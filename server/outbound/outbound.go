@@ -162,9 +162,9 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		return conn, err
 	}
 	checked := &net.Dialer{Resolver: d.guard.opts.Resolver,
-		// It is called with the address of the socket itself, so nobody can answer otherwise between check and use.
+		// The dialer passes the address of the socket itself, so no name server can answer otherwise between check and use.
 		ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error { return d.check(host, target, at) }}
-	// With the dot that the name may end with: without it the system also looks in the domains of its own network.
+	// A dot at the end of the name stays: without it, the system also looks the name up in its search domains.
 	conn, err := checked.DialContext(ctx, network, strings.ToLower(address))
 	if refused, ok := errors.AsType[*fault.Error](err); ok {
 		return nil, refused

@@ -33,7 +33,7 @@ func unlinkedFile(content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// fill writes to a pipe that nobody reads yet, and returns what it does not hold.
+// fill writes to a pipe without a reader as much as the pipe holds, and returns the rest.
 func fill(pipe *os.File, content []byte) []byte {
 	const usual = 64 << 10 // bytes that a pipe holds at first; fewer where its user has very many
 	if len(content) > usual {
@@ -72,8 +72,8 @@ func closeListed(folder string) {
 // usual are the variables that programs commonly need to work at all.
 var usual = []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"}
 
-// Environ makes a whole environment, sorted by name: of the server's variables those that inherit names and, unless it is to be
-// clean, PATH, HOME, LANG, TZ and TMPDIR, as far as they are set; then env, which wins.
+// Environ makes a whole environment, sorted by name: the server's variables that inherit names and, unless clean is set, PATH,
+// HOME, LANG, TZ and TMPDIR, as far as the server has them. The variables of env take precedence.
 func Environ(env map[string]string, inherit []string, clean bool) []string {
 	if !clean {
 		inherit = slices.Concat(usual, inherit)

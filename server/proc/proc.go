@@ -45,7 +45,7 @@ const (
 	// StderrTail is how much of the end of stderr is kept, in bytes.
 	StderrTail = 4 << 10
 
-	pipeDelay = time.Second // until pipes are closed that somebody outside the group holds open
+	pipeDelay = time.Second // after which the package closes pipes that a process outside the group holds open
 )
 
 // A Command says what to run.
@@ -216,7 +216,7 @@ func start(ctx context.Context, c Command) (_ *Process, err error) {
 // forker returns the channel of the thread that starts all programs of this process.
 //
 // Linux sends the signal of the parent's death when the thread that forked ends, so that thread must never end. It belongs to
-// the process and not to a server in it, so nobody waits for its end.
+// the process and not to a server in it, so no server waits for it.
 var forker = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -278,13 +278,13 @@ func (p *Process) terminate() {
 func (p *Process) signal(s syscall.Signal) { syscall.Kill(-p.cmd.Process.Pid, s) }
 
 // Read reads stdout as the program writes it. It returns io.EOF at the end of stdout, also when ctx has ended the
-// program: Wait tells. Past the limit it returns an [*OverflowError] and, without Drop, ends the program; everything up to the
+// program: Wait returns the cause. Past the limit it returns an [*OverflowError] and, without Drop, ends the program; everything up to the
 // limit has been delivered by then. Read and Wait are for one goroutine.
 func (p *Process) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	// One byte more than is left tells a program that is over the limit from one that is exactly at it.
+	// One byte more than is left: a program may write exactly as much as the limit.
 	b = b[:min(int64(len(b)), p.left+1)]
 	n, err := p.out.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -24,7 +24,7 @@ func growPipe(*os.File, int) {}
 func closeInherited() { closeListed("/dev/fd") }
 
 // awaitExit blocks until the process has exited and leaves it to be reaped: kqueue(2) with NOTE_EXIT. Registering for
-// a process that has exited already fails, which is as good.
+// a process that has exited already fails, and awaitExit returns then, too.
 func awaitExit(pid, _ int) {
 	queue, err := syscall.Kqueue()
 	if err != nil {

@@ -80,7 +80,7 @@ func userLimit() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// memoryFile makes a file that is nowhere but in memory and that nobody can change, memfd_create(2).
+// memoryFile makes a file in memory that no process can change: memfd_create(2).
 func memoryFile(content []byte) (*os.File, error) {
 	name, err := syscall.BytePtrFromString("stdin")
 	if err != nil || memfdCreate == 0 {
@@ -132,7 +132,7 @@ func Harden() error {
 	return nil
 }
 
-// self is the program that runs, also when its file has been replaced; empty where nobody knows.
+// self is the program that runs, also when its file has been replaced; empty if the system does not show it.
 func self() string {
 	const link = "/proc/self/exe"
 	if _, err := os.Stat(link); err == nil {

@@ -42,7 +42,7 @@ func (a *answer) add(data []byte) (*problem, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, err
 	}
-	if c.failed() {
+	if len(c.Error) > 0 && string(c.Error) != "null" || c.Object == "error" { // in the forms that servers use
 		return new(readProblem(data)), nil
 	}
 	if c.Model != "" {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -34,10 +33,11 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	defer cancel(nil)
 	silence := time.AfterFunc(p.o.Timeout, func() { cancel(errSilent) })
 	defer silence.Stop()
-	hr, err := p.request(ctx, payload)
+	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(payload))
 	if err != nil {
 		return nil, 0, fault.New(fault.InvalidRequest, "the request to %s cannot be made", p.o.Name).Because(err)
 	}
+	hr.Header = p.headers.Clone()
 	resp, err := p.o.Transport.RoundTrip(hr) // which follows no redirect: that would carry the transcript and the key elsewhere
 	silence.Stop()
 	if err != nil {
@@ -83,28 +83,13 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 	return res, 0, nil
 }
 
-func (p *OpenAI) request(ctx context.Context, payload []byte) (*http.Request, error) {
-	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(payload))
-	if err != nil {
-		return nil, err
-	}
-	hr.Header.Set("Content-Type", "application/json")
-	hr.Header.Set("Accept", "text/event-stream, application/json")
-	hr.Header.Set("User-Agent", "agentd")
-	if p.o.APIKey != "" {
-		hr.Header.Set("Authorization", "Bearer "+p.o.APIKey)
-	}
-	maps.Copy(hr.Header, p.headers)
-	return hr, nil
-}
-
 // failure makes an error of what the server said, and names the parameter of the body that it refused, if it did.
 func (p *OpenAI) failure(trouble problem, status int, body map[string]any) (omission, *fault.Error) {
 	e := fault.New(trouble.kind(status), "%s reported an error", p.o.Name)
 	if status != 0 {
 		e.Message = fmt.Sprintf("%s answered %d", p.o.Name, status)
 	}
-	said := quotable(p.o.Known.Piece(trouble.message), p.secrets())
+	said := quotable(p.o.Known.Piece(trouble.message), p.secrets)
 	switch {
 	case status >= 300 && status <= 399:
 		said = "redirects are not followed; check baseUrl"
@@ -118,18 +103,4 @@ func (p *OpenAI) failure(trouble problem, status int, body map[string]any) (omis
 		return 0, e
 	}
 	return refusedBy(trouble.words, body), e
-}
-
-// secrets are the texts that a server may quote but nobody may see: the key, and the words of header values, of which
-// the short ones are no secrets.
-func (p *OpenAI) secrets() []string {
-	secrets := []string{p.o.APIKey}
-	for _, value := range p.headers {
-		for word := range strings.FieldsSeq(value[0]) {
-			if len(word) >= 8 {
-				secrets = append(secrets, word)
-			}
-		}
-	}
-	return secrets
 }

@@ -54,11 +54,6 @@ type wireUsage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// failed reports whether the chunk is an error in one of the forms that servers use.
-func (c *chunk) failed() bool {
-	return len(c.Error) > 0 && string(c.Error) != "null" || c.Object == "error"
-}
-
 // thought is the reasoning of a delta. Servers name it in one way or the other; those that do both repeat it.
 func (d *delta) thought() string { return string(cmp.Or(d.ReasoningContent, d.Reasoning)) }
 

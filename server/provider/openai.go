@@ -27,7 +27,7 @@ type OpenAIOptions struct {
 	Headers     map[string]string // sent with every request; they win over the provider's own
 	Timeout     time.Duration     // until the answer's headers
 	IdleTimeout time.Duration     // between bytes of the answer
-	Retries     int               // further attempts after one that failed in passing
+	Retries     int               // further attempts after a temporary failure
 	Prices      Prices            // nil = nothing is priced
 	// Whole asks for each answer in one piece, for servers whose streams lack something, such as tool calls. Timeout is then
 	// the limit for the complete answer.
@@ -50,7 +50,8 @@ type OpenAIOptions struct {
 type OpenAI struct {
 	o       OpenAIOptions // with defaults
 	url     string
-	headers http.Header
+	headers http.Header // of every request
+	secrets []string    // that a server may quote and nobody may see: the key, and the words of the configured headers
 
 	mu      sync.Mutex          // guards refused
 	refused map[string]omission // by model: what it is known to refuse, at most maxModels of them
@@ -81,7 +82,21 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		own.DisableKeepAlives, own.MaxIdleConnsPerHost, own.IdleConnTimeout = false, 16, 90*time.Second
 		o.Transport = own
 	}
-	return &OpenAI{o: o, url: endpointOf(base).String(), headers: headers, refused: map[string]omission{}}, nil
+	p := &OpenAI{o: o, url: endpointOf(base).String(), refused: map[string]omission{}}
+	p.headers = http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream, application/json"}, "User-Agent": {"agentd"}}
+	if o.APIKey != "" {
+		p.headers.Set("Authorization", "Bearer "+o.APIKey)
+		p.secrets = []string{o.APIKey}
+	}
+	for name, value := range headers {
+		p.headers[name] = value
+		for word := range strings.FieldsSeq(value[0]) {
+			if len(word) >= 8 { // shorter ones are no secrets
+				p.secrets = append(p.secrets, word)
+			}
+		}
+	}
+	return p, nil
 }
 
 // endpointOf finds the endpoint under a base URL.
@@ -100,7 +115,7 @@ func endpointOf(base *url.URL) *url.URL {
 // Name is the id under which the configuration declares the provider.
 func (p *OpenAI) Name() string { return p.o.Name }
 
-// Close gives back the idle connections. Calls in flight are not disturbed.
+// Close closes the idle connections. It does not disturb calls in flight.
 func (p *OpenAI) Close() {
 	if t, ok := p.o.Transport.(*http.Transport); ok {
 		t.CloseIdleConnections()

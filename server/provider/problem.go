@@ -129,9 +129,7 @@ var keyLike = regexp.MustCompile(`(?i)\bbearer\s+[^\s"']+|\b(sk|pk|gsk|xai)[-_][
 // quotable makes one short line of a server's message, without secrets.
 func quotable(s string, secrets []string) string {
 	for _, secret := range secrets {
-		if secret != "" {
-			s = strings.ReplaceAll(s, secret, "[redacted]")
-		}
+		s = strings.ReplaceAll(s, secret, "[redacted]")
 	}
 	return outbound.Line(keyLike.ReplaceAllString(s, "[redacted]"), maxMessage)
 }

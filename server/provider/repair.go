@@ -12,7 +12,7 @@ const (
 	responseFormat
 )
 
-// repairs are the parameters that models are known to refuse although the protocol has them.
+// repairs are the parameters of the protocol that some models refuse.
 var repairs = [...]struct {
 	omission omission
 	member   string   // of the body

@@ -20,7 +20,7 @@ type turn struct {
 	ToolCalls  []scriptCall `json:"toolCalls"`
 	Delay      shape.Millis `json:"delayMs" check:"0..600000"`
 	ChunkDelay shape.Millis `json:"chunkDelayMs" check:"0..600000"`
-	ChunkSize  int64        `json:"chunkSize" default:"8" check:"1.."` // characters
+	ChunkSize  int          `json:"chunkSize" default:"8" check:"1.."` // characters
 	Usage      *scriptUsage `json:"usage"`
 	Finish     FinishReason `json:"finishReason" enum:"stop|length|tool-calls|content-filter"`
 	Error      *failure     `json:"error"`

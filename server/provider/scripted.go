@@ -3,8 +3,8 @@ package provider
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"agentd/server/fault"
 	"agentd/server/message"
@@ -24,10 +24,11 @@ func (s *Scripted) Name() string { return s.name }
 // loses the second half of its last call's arguments. A turn without usage gets an estimate.
 func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
 	now := sceneOf(req)
-	t := s.pick(now)
-	if t == nil {
+	i := slices.IndexFunc(s.turns, func(t turn) bool { return t.When.holds(now) })
+	if i < 0 {
 		return nil, fault.New(fault.InvalidRequest, "the script of %s has no turn for this request (step %d after the user's message)", s.name, now.step)
 	}
+	t := &s.turns[i]
 	res := t.response(now)
 	res.Model = req.Model
 	if res.Usage = estimate(req, res); t.Usage != nil {
@@ -57,15 +58,6 @@ func (s *Scripted) Stream(ctx context.Context, req *Request, sink func(Delta)) (
 		return nil, fault.New(fault.ByCode(t.Error.Kind), "%s", t.Error.Message)
 	}
 	return res, nil
-}
-
-func (s *Scripted) pick(now scene) *turn {
-	for i := range s.turns {
-		if s.turns[i].When.holds(now) {
-			return &s.turns[i]
-		}
-	}
-	return nil
 }
 
 // A scene is what the conditions and the fillings of a script can see of a request.
@@ -142,13 +134,8 @@ func (t *turn) response(now scene) *Response {
 func (t *turn) deltas(res *Response) []Delta {
 	var out []Delta
 	cut := func(d Delta, text string) {
-		for text != "" {
-			n := 0
-			for i := int64(0); i < t.ChunkSize && n < len(text); i++ {
-				_, size := utf8.DecodeRuneInString(text[n:])
-				n += size
-			}
-			d.Text, text = text[:n], text[n:]
+		for piece := range slices.Chunk([]rune(text), t.ChunkSize) {
+			d.Text = string(piece)
 			out = append(out, d)
 		}
 	}

@@ -58,7 +58,7 @@ func (t execTool) Execute(ctx context.Context, call Call) (Result, error) {
 		return Result{}, err
 	}
 	if !status.Success() {
-		// A signal was sent by somebody else.
+		// This process has sent no signal.
 		return Result{}, &Error{Message: "The tool's program ended with " + status.Said(t.o.Known.Piece), Unknown: !status.Exited()}
 	}
 	if len(output) == 0 || !cut && json.Valid(output) {

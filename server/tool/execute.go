@@ -145,7 +145,7 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 }
 
 // again waits for the next attempt and reports whether there is one. A call that has streamed output is not tried again,
-// because whoever watches has seen that output.
+// because clients have seen that output.
 func (s *Set) again(ctx context.Context, e *entry, err error, attempt int, l *live) bool {
 	refused, ok := errors.AsType[*Error](err)
 	refusal := ok && refused.Kind == message.RateLimited && (e.spec.Repeatable() || refused.NotBegun)

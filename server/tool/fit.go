@@ -23,7 +23,7 @@ const (
 	spillScheme = "svc-spill:"
 )
 
-// Settle makes the outcome of a call that somebody else made. Like Execute, it cuts or spills a result that is too large to
+// Settle makes the outcome of a call that the set did not make. Like Execute, it cuts or spills a result that is too large to
 // show. For a name that is not in the set, the defaults of a tool hold.
 func (s *Set) Settle(name string, call Call, res Result) Settled {
 	e := s.byName[name]
@@ -125,7 +125,7 @@ func (e *entry) over(text string) bool {
 	return limit > 0 && limit < maxOutput && len(text) > limit*charsPerTok && utf8.RuneCountInString(text) > limit*charsPerTok
 }
 
-// shorten cuts a text to the tool's limit and says so in a line.
+// shorten cuts a text to the tool's limit and puts a note of that where it cuts.
 func (e *entry) shorten(text string) string {
 	if !e.over(text) {
 		return text

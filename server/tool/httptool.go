@@ -52,7 +52,7 @@ const (
 
 // NewHTTP makes a tool of an HTTP request, or returns config-invalid with all problems. It connects to nothing.
 //
-// The answer is JSON if it parses, an image if it says so, else text. A status other than 2xx is an error with up to
+// The answer is JSON if it parses, an image if its type is one, else text. A status other than 2xx is an error with up to
 // 2 KiB of the answer; 429 is rate_limited and honours Retry-After. Up to five redirects are followed, to the same
 // host and port or to AllowHosts, never from https to http. Each request has the call's Key as its Idempotency-Key.
 //

@@ -85,9 +85,9 @@ type Call struct {
 	Key                               string          // idempotency key, `runId:stepNumber:toolCallId`
 	Args                              json.RawMessage // an object that fits Input
 
-	// Progress and Stream take what a tool reports while it runs. A tool may call them from any goroutine, also after
-	// Execute has returned, which is without effect; they are never nil for it. Whoever passes them to [Set.Execute]
-	// may leave them nil; they are called one at a time, must return soon, and must not call back.
+	// Progress and Stream take what a tool reports while it runs. A tool may call them from any goroutine; calls after
+	// Execute has returned have no effect. For a tool they are never nil. The caller of [Set.Execute] may leave them nil;
+	// the set calls them one at a time, and they must return soon and must not call back.
 	Progress func(current, total float64, note string) // total is 0 where it is not known
 	Stream   func(Chunk)
 }
