@@ -36,8 +36,8 @@ type arena struct {
 
 const arenaSubject = "session:arena/events"
 
-// newArena starts a service. The hook sees each connection that the server accepts.
-func newArena(tb testing.TB, queue int, accepted func(*net.TCPConn)) *arena {
+// newArena starts a service.
+func newArena(tb testing.TB, queue int) *arena {
 	tb.Helper()
 	a := &arena{hub: hub.New(hub.Options{}), text: strings.Repeat("x", 94)}
 	feed := func(context.Context, event.Subject) (stream.Feed, error) {
@@ -61,12 +61,7 @@ func newArena(tb testing.TB, queue int, accepted func(*net.TCPConn)) *arena {
 		tb.Fatal(err)
 	}
 	a.addr = l.Addr().String()
-	server := &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0), ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-		if accepted != nil {
-			accepted(c.(*net.TCPConn))
-		}
-		return ctx
-	}}
+	server := &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0)}
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(l) }) //nolint:errcheck // its end is wanted
 	tb.Cleanup(func() {
@@ -300,7 +295,7 @@ func (c *bareConn) write() {
 // eventFrame is what a client of an arena gets for one event.
 func eventFrame(tb testing.TB) []byte {
 	tb.Helper()
-	a := newArena(tb, 1000, nil)
+	a := newArena(tb, 1000)
 	conn := a.watch(tb, "/ws")
 	defer conn.Close()
 	a.publish()

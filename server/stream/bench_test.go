@@ -37,7 +37,7 @@ func contestants(b *testing.B, clients int) []*contestant {
 	bare, ends := newBareFanOut(b, clients)
 	all := []*contestant{{name: "bare", publish: func() { bare.publish(frame) }, audience: newAudience(b, ends, benchRound, countMarks)}}
 	for _, name := range []string{"ws", "sse"} {
-		a := newArena(b, 1000, nil)
+		a := newArena(b, 1000)
 		var conns []net.Conn
 		for range clients {
 			conns = append(conns, a.watch(b, "/"+name))
