@@ -16,8 +16,8 @@ import (
 	"agentd/store"
 )
 
-// Export writes a recorded run that has ended as a file; see [Format]. The file holds everything that was said. Errors: run-not-found, run-not-ended, run-not-recorded, storage-failed, all before the first byte; and
-// those of w.
+// Export writes a recorded run that has ended as a file; see [Format]. The file holds everything that was said. Errors:
+// run-not-found, run-not-ended, run-not-recorded, storage-failed, all before the first byte; and those of w.
 func Export(ctx context.Context, e *agent.Engine, runID string, w io.Writer) error {
 	row, rec, err := e.Read(ctx, runID)
 	if err != nil {
@@ -45,14 +45,29 @@ type dubbing struct {
 	row       *store.Run
 	rec       *journal.Record
 	exchanges []exchange
-	events    []store.Event // those that tell what neither the transcript nor the exchanges do
+	events    []happening // those with what neither the transcript nor the exchanges hold
 	history   []Past
+}
+
+// A happening is an event of the run with what its payload can hold.
+type happening struct {
+	store.Event                                                `json:"-"`
+	ToolCallID, SubRunToolCallID, ToolName, ArgsPrefix, Reason string
+	FinalArgs                                                  json.RawMessage
 }
 
 // load reads what the record has not.
 func (d *dubbing) load(tx *store.Tx, runs *store.Runs) (err error) {
-	if d.exchanges, err = exchanges(tx, runs, d.row.N); err != nil {
+	stored, err := runs.Exchanges(tx, d.row.N)
+	if err != nil {
 		return err
+	}
+	for _, s := range stored {
+		x := exchange{Step: s.Step}
+		if err := json.Unmarshal(s.Body, &x); err != nil {
+			return err
+		}
+		d.exchanges = append(d.exchanges, x)
 	}
 	for after := 0; after < d.row.Events; after += eventPage {
 		page, err := runs.Events(tx, d.row.N, after, eventPage)
@@ -63,7 +78,9 @@ func (d *dubbing) load(tx *store.Tx, runs *store.Runs) (err error) {
 			switch ev.Type {
 			case event.AgentStart, event.AgentCancelling, event.ToolCallStart, event.ToolCallEnd, event.ToolCallIncomplete,
 				event.ApprovalRequested, event.ApprovalGranted, event.ApprovalDenied:
-				d.events = append(d.events, ev)
+				h := happening{Event: ev}
+				json.Unmarshal(ev.Payload, &h) //nolint:errcheck // ours
+				d.events = append(d.events, h)
 			}
 		}
 	}
@@ -156,18 +173,13 @@ func (d *dubbing) answer(x exchange, s store.Step) *Answer {
 	}
 	names := map[string]string{}
 	for _, ev := range d.events {
-		var body struct {
-			ToolCallID, ToolName, ArgsPrefix string
-			FinalArgs                        json.RawMessage
-		}
-		json.Unmarshal(ev.Payload, &body) //nolint:errcheck // ours
 		switch {
 		case ev.Type == event.ToolCallStart:
-			names[body.ToolCallID] = body.ToolName
+			names[ev.ToolCallID] = ev.ToolName
 		case ev.Type == event.ToolCallEnd && ev.Message < 0:
-			a.ToolCalls = append(a.ToolCalls, message.ToolCall{ID: body.ToolCallID, Name: names[body.ToolCallID], Args: body.FinalArgs})
+			a.ToolCalls = append(a.ToolCalls, message.ToolCall{ID: ev.ToolCallID, Name: names[ev.ToolCallID], Args: ev.FinalArgs})
 		case ev.Type == event.ToolCallIncomplete:
-			a.Incomplete = &Incomplete{ToolCallID: body.ToolCallID, ToolName: body.ToolName, ArgsPrefix: body.ArgsPrefix}
+			a.Incomplete = &Incomplete{ToolCallID: ev.ToolCallID, ToolName: ev.ToolName, ArgsPrefix: ev.ArgsPrefix}
 		}
 	}
 	return a
@@ -212,16 +224,14 @@ func (d *dubbing) approvals() []Approval {
 	}
 	step, cancelling := 0, false // the step that the decisions of this start began; 0: none yet
 	for _, ev := range d.events {
-		var body struct{ ToolCallID, SubRunToolCallID, Reason string }
-		json.Unmarshal(ev.Payload, &body) //nolint:errcheck // ours
-		q := question{body.ToolCallID, body.SubRunToolCallID}
+		q := question{ev.ToolCallID, ev.SubRunToolCallID}
 		switch ev.Type {
 		case event.AgentStart:
 			step, cancelling = 0, false
 		case event.AgentCancelling:
 			cancelling = true
 		case event.ApprovalRequested:
-			a := Approval{StepNumber: d.row.Step, ToolCallID: q.call, SubRunToolCallID: q.child, Asked: body.Reason, TimestampISO: message.Millis(ev.At)}
+			a := Approval{StepNumber: d.row.Step, ToolCallID: q.call, SubRunToolCallID: q.child, Asked: ev.Reason, TimestampISO: message.Millis(ev.At)}
 			if c := d.rec.CallByID(q.call); c != nil {
 				a.ToolName = c.Name
 			}
@@ -236,7 +246,7 @@ func (d *dubbing) approvals() []Approval {
 			if step == 0 && len(resumed) > 0 {
 				step, resumed = resumed[0], resumed[1:]
 			}
-			d.decided(&list[i], step, ev, body.Reason)
+			d.decided(&list[i], step, ev)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Approval) int { return a.StepNumber - b.StepNumber })
@@ -244,8 +254,8 @@ func (d *dubbing) approvals() []Approval {
 }
 
 // decided adds a decision to its question. The journal knows who made the latest decision about a call.
-func (d *dubbing) decided(a *Approval, step int, ev store.Event, reason string) {
-	a.Granted, a.Reason, a.TimestampISO = new(ev.Type == event.ApprovalGranted), reason, message.Millis(ev.At)
+func (d *dubbing) decided(a *Approval, step int, ev happening) {
+	a.Granted, a.Reason, a.TimestampISO = new(ev.Type == event.ApprovalGranted), ev.Reason, message.Millis(ev.At)
 	a.StepNumber = cmp.Or(step, a.StepNumber)
 	c := d.rec.CallByID(a.ToolCallID)
 	if c == nil || c.Decision == nil {
@@ -286,17 +296,4 @@ func (d *dubbing) cut() bool {
 		}
 	}
 	return last.Cut
-}
-
-// exchanges reads what is recorded of a run, in the order of its steps.
-func exchanges(tx *store.Tx, runs *store.Runs, n int64) (all []exchange, err error) {
-	stored, err := runs.Exchanges(tx, n)
-	for _, s := range stored {
-		x := exchange{Step: s.Step}
-		if err := json.Unmarshal(s.Body, &x); err != nil {
-			return nil, err
-		}
-		all = append(all, x)
-	}
-	return all, err
 }

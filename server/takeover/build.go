@@ -18,11 +18,11 @@ import (
 // build makes the move that writes the run of a state that was checked, and those of its children. live says that a
 // decision lets the run continue.
 func (t *takeover) build(st *runstate.State, live bool) (*run.Adoption, error) {
-	orderSubRuns(st)
 	for i := range st.PendingApprovals {
 		st.PendingApprovals[i].ArgsDigest = journal.ArgsDigest(st.PendingApprovals[i].Args)
 	}
 	l := layoutOf(st, live)
+	l.orderSubRuns(st)
 	if len(st.UsageByModel) == 0 {
 		st.UsageByModel = nil
 	}
@@ -71,14 +71,15 @@ func (t *takeover) shown(a *run.Adoption, at int64) (*runstate.State, error) {
 }
 
 // orderSubRuns brings the child runs into the order of their calls, in which they are shown.
-func orderSubRuns(st *runstate.State) {
-	rank := map[string]int{}
-	for i, c := range layoutOf(st, false).journal {
-		if c.sub >= 0 {
-			rank[c.ID] = i
+func (l *layout) orderSubRuns(st *runstate.State) {
+	unordered := slices.Clone(st.PendingSubRuns)
+	n := 0
+	for i := range l.journal {
+		if c := &l.journal[i]; c.sub >= 0 {
+			st.PendingSubRuns[n], c.sub = unordered[c.sub], n
+			n++
 		}
 	}
-	slices.SortStableFunc(st.PendingSubRuns, func(a, b runstate.SubRun) int { return rank[a.ToolCallID] - rank[b.ToolCallID] })
 }
 
 func addSteps(m *run.Move, st *runstate.State) error {
