@@ -14,8 +14,8 @@ import (
 )
 
 // Rules say which texts have a canonical form. It has no white space, members in the order of their names as UTF-16 units,
-// and texts and numbers as ECMAScript writes them. A name that is there twice, a number that no double holds and a text
-// that is not Unicode have none.
+// and texts and numbers as ECMAScript writes them. JSON with a repeated name, a number that no double holds or a text that
+// is not Unicode has no canonical form.
 type Rules struct {
 	Depth int // how many arrays and objects may lie inside each other
 	// Exact refuses numbers that a double would change in more than their last digits: those beyond 2^53 that have no

@@ -38,7 +38,7 @@ func (c *Config) checkMeaning(r *shape.Reader) {
 	}
 }
 
-// under is path and more parts, in a slice of its own.
+// under returns a path with more parts, in a new slice.
 func under(path []any, more ...any) []any { return slices.Concat(path, more) }
 
 // headers refuses what would break out of a header line (RFC 9110 section 5.5).

@@ -95,7 +95,7 @@ func (r *reader) begin(path []any, state []byte) []byte {
 	}
 	depth := depthOf(path)
 	if depth > maxDepth {
-		r.Report("", "is a child run nested too deep", path...)
+		r.Report("", "want at most 32 child runs in each other", path...)
 		return nil
 	}
 	r.states = append(r.states[:depth], nil)
@@ -105,11 +105,11 @@ func (r *reader) begin(path []any, state []byte) []byte {
 	major, minor, ok := version(label)
 	switch {
 	case !ok:
-		r.Report("", "is not svc-run-state/ and a version such as 1.2", append(path, "version")...)
+		r.Report("", "want svc-run-state/ and a version such as 1.2", append(path, "version")...)
 		return nil
 	case major != "" && major != "1":
 		r.unsupported = true
-		r.Report("", "is a version that this program does not know", append(path, "version")...)
+		r.Report("", "this version of agentd does not read it", append(path, "version")...)
 		return nil
 	case absent == nil || major == "1" && minor != "":
 		return state

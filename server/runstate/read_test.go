@@ -144,15 +144,15 @@ func TestMalformed(t *testing.T) {
 		{"a byte twice, later", msg(`{"role":"user","content":[{"type":"image","image":{"1":1,"0":2,"1":3}}]}`),
 			`[messages 0 content 0 image 1] duplicate key "1"`},
 
-		{"no version", with(t, "version", ""), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"version null", with(t, "version", "null"), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"version empty", with(t, "version", `""`), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"version of no string", with(t, "version", "1.2"), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"no label", with(t, "version", `"1.2"`), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"another label", with(t, "version", `"svc-workflow-checkpoint/1.0"`), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"no minor", with(t, "version", `"svc-run-state/1"`), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"three numbers", with(t, "version", `"svc-run-state/1.2.3"`), "[version] is not svc-run-state/ and a version such as 1.2"},
-		{"signed", with(t, "version", `"svc-run-state/+1.2"`), "[version] is not svc-run-state/ and a version such as 1.2"},
+		{"no version", with(t, "version", ""), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"version null", with(t, "version", "null"), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"version empty", with(t, "version", `""`), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"version of no string", with(t, "version", "1.2"), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"no label", with(t, "version", `"1.2"`), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"another label", with(t, "version", `"svc-workflow-checkpoint/1.0"`), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"no minor", with(t, "version", `"svc-run-state/1"`), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"three numbers", with(t, "version", `"svc-run-state/1.2.3"`), "[version] want svc-run-state/ and a version such as 1.2"},
+		{"signed", with(t, "version", `"svc-run-state/+1.2"`), "[version] want svc-run-state/ and a version such as 1.2"},
 
 		{"all required members", []byte(`{"version":"svc-run-state/1.1"}`),
 			`[id] "id" is missing; [agentId] "agentId" is missing; [sessionId] "sessionId" is missing; [status] "status" is missing; ` +
@@ -180,8 +180,8 @@ func TestMalformed(t *testing.T) {
 		{"pendingSubRuns of no list", doc(`,"pendingSubRuns":{}`), "[pendingSubRuns] want a list, got an object"},
 		{"a child without state", doc(`,"pendingSubRuns":[{"toolCallId":"c","toolName":"n"}]`), `[pendingSubRuns 0 state] "state" is missing`},
 		{"a child with a bad label", doc(`,"pendingSubRuns":[{},{"toolCallId":"c","toolName":"n","state":{"version":"x"}}]`),
-			"[pendingSubRuns 1 state version] is not svc-run-state/ and a version such as 1.2"},
-		{"children too deep", nested(33), "[" + strings.Repeat("pendingSubRuns 0 state ", 32) + "pendingSubRuns 0 state] is a child run nested too deep"},
+			"[pendingSubRuns 1 state version] want svc-run-state/ and a version such as 1.2"},
+		{"children too deep", nested(33), "[" + strings.Repeat("pendingSubRuns 0 state ", 32) + "pendingSubRuns 0 state] want at most 32 child runs in each other"},
 		{"error of no object", doc(`,"error":"boom"`), "[error] want an object, got text"},
 		{"error hint", doc(`,"error":{"hint":1}`), "[error hint] want text, got a number"},
 
@@ -279,7 +279,7 @@ func nested(depth int) []byte {
 }
 
 func TestUnsupported(t *testing.T) {
-	const want = "is a version that this program does not know"
+	const want = "this version of agentd does not read it"
 	child := func(version string) []byte {
 		return fmt.Appendf(nil, minimal, `,"pendingSubRuns":[{"toolCallId":"c","toolName":"n","state":{"version":"`+version+`"}}]`)
 	}

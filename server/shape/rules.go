@@ -55,7 +55,7 @@ type bounds struct {
 	exclusive      bool // min itself is not allowed
 }
 
-// checkText returns what is wrong with a text, or "". An enum counts where it is closed.
+// checkText returns what is wrong with a text, or "". closed says that it must be one of the enum, if there is one.
 func (r *rules) checkText(s string, closed bool) string {
 	switch {
 	case s == "" && (r.required || r.size.exclude(0)):

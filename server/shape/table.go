@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Setting is a leaf that one text can set: by a variable or a flag. Leaves below maps and lists are none.
+// A Setting is a leaf that one text can set: by a variable or a flag. Leaves below maps and lists are not settings.
 type Setting struct {
 	Path  []any
 	Field *Field
