@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
+	"fmt"
 	"os"
 	"strings"
 
@@ -87,10 +87,7 @@ func (s *Server) auditStop(p *parts) error {
 
 var systemActor = audit.Actor{Kind: audit.ActorSystem, ID: "agentd/server"}
 
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
+func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
 // note records what the server itself has done, and does not wait for the entry. An entry that cannot be made is logged.
 func (s *Server) note(p *parts, r audit.Record) {

@@ -12,7 +12,7 @@ import (
 	"agentd/server/gate"
 )
 
-// An Access is what a process that serves nobody does with the database.
+// An Access is what a process without a listener does with the database.
 type Access int
 
 // Only Run reads the secrets of providers, tools and agents.

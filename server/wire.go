@@ -25,7 +25,7 @@ import (
 	"agentd/store"
 )
 
-// Limits of the HTTP server. Bodies and event streams have deadlines of their own.
+// Limits of the HTTP server. Bodies and event streams have other deadlines.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 120 * time.Second

@@ -16,7 +16,7 @@ type CORS struct {
 	MaxAgeSeconds    int
 }
 
-// Exposed are the headers of answers that pages of other origins may read, beside those that CORS always lets them read and
+// Exposed are the headers of answers that pages of other origins may read, in addition to those that CORS always exposes and
 // the one of [CSRF]. A header that an endpoint sets belongs here.
 var Exposed = []string{"Allow", "Idempotency-Replayed", "Idempotency-Status", "Retry-After", "WWW-Authenticate", "X-Accel-Buffering",
 	"X-Content-Type-Options", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Request-Id", "X-Run-Id"}

@@ -17,8 +17,8 @@ import (
 )
 
 // Fail renders an error as the JSON answer {error, message, hint, issues, ...}. An unclassified error is logged with
-// the request id, and the answer says internal, without its cause. An answer that has begun is cut off instead, so that nobody
-// takes it for whole.
+// the request id, and the answer says internal, without its cause. If the answer has begun, Fail cuts it off instead, so that the
+// client does not take it for whole.
 func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	if rec, ok := w.(*recorder); ok {
 		if rec.status != 0 && rec.room == 0 {
@@ -80,8 +80,8 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	JSON(w, status, body)
 }
 
-// A client has so long to read a piece of an answer. One that stops reading would otherwise keep the answer in memory
-// for ever. It is more than bodyTimeout, since net/http waits for the rest of the body before it sends an answer.
+// A client may take answerTimeout to read a piece of an answer. Without this limit, one that stops reading would keep the
+// answer in memory. It is longer than bodyTimeout, because net/http reads the rest of the body before it sends an answer.
 const (
 	answerPiece   = 64 << 10
 	answerTimeout = bodyTimeout + 10*time.Second

@@ -161,8 +161,8 @@ func (k *Keys) conflict(first, asked *store.KeyRecord) error {
 	return fault.New(fault.IdempotencyConflict, "%s", text)
 }
 
-// now is the time by which records expire: that of the wall clock, but not more than has passed since the start. So a
-// clock that is set on makes no request happen twice.
+// now is the time by which records expire: that of the wall clock, but not more than has passed since the start. So no
+// request happens twice because somebody sets the clock forward.
 func (k *Keys) now() int64 {
 	passed := time.Since(k.start)
 	return min(time.Now().UnixMilli(), k.start.Add(passed).UnixMilli())
@@ -350,7 +350,7 @@ var form = canonical.Rules{Depth: 64}
 // needed for each byte.
 func Fingerprint(method, target string, body []byte) []byte {
 	b := make([]byte, 0, len(method)+len(target)+len(body)+4)
-	sum := sha256.Sum256(appendCanonical(fmt.Appendf(b, "%s %s\n", method, target), body))
+	sum := sha256.Sum256(appendCanonical(append(b, method+" "+target+"\n"...), body))
 	return sum[:]
 }
 

@@ -18,7 +18,7 @@ const (
 	maxStamps  = 1 << 20 // requests, over all of them
 )
 
-// Limiter lets each address, or each lineage of tokens, make so many requests within any stretch of time of the window's
+// Limiter bounds the requests that each address, or each lineage of tokens, makes within any period of the window's
 // length: an exact sliding window. It remembers when each admitted request of the last window came; a refused one does not
 // count, so a client that waits until the reset is let in. Addresses of one [auth.Network] count as one.
 //
@@ -34,7 +34,7 @@ type Limiter struct {
 	stamps  int             // room of all windows together
 }
 
-// window is somebody's requests of the last window's length.
+// window holds the requests of one address or lineage in the last period.
 type window struct {
 	key   any
 	elem  *list.Element

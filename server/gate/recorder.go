@@ -15,7 +15,7 @@ import (
 const heldAnswer = 64 << 10
 
 // recorder is the writer of an answer. It notes the status for log and metrics, and holds the answer back until its
-// entries are durable, and as long as [Hold] asks for.
+// entries are durable, and as long as [Claim.Hold] asks for.
 type recorder struct {
 	http.ResponseWriter
 	g     *Gate
@@ -40,15 +40,6 @@ func (w *recorder) record() {
 	if w.g.opts.Audit.Log != nil {
 		w.audited, w.room = true, heldAnswer
 	}
-}
-
-// Hold holds the answer of a request back until its endpoint has returned, or until it is longer than so many bytes.
-func Hold(w http.ResponseWriter, most int) { w.(*recorder).room = most }
-
-// Held returns the answer that is held back. It is not whole if part of it has left.
-func Held(w http.ResponseWriter) (status int, body []byte, whole bool) {
-	rec := w.(*recorder)
-	return rec.status, rec.body, rec.room > 0
 }
 
 // release makes the entries and sends what is held. It does nothing the second time, and when nothing is held.

@@ -94,9 +94,20 @@ func (a *Agents) Routes() []Route {
 	starts := []*fault.Kind{fault.RouteHandlerMissing, fault.SessionBusy, fault.Overloaded}
 	return []Route{
 		{Method: "GET", Path: "/agents", Access: "agents:read", Summary: "List the registered agents.",
-			Endpoint: call(http.StatusOK, a.listAgents)},
+			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (AgentList, error) {
+				list := AgentList{Agents: []AgentSummary{}}
+				for _, reg := range a.Registry.Agents() {
+					list.Agents = append(list.Agents, summary(reg))
+				}
+				return list, nil
+			})},
 		{Method: "GET", Path: "/agents/{id}", Access: "agents:read:{id}", Summary: "Show an agent.",
-			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, a.getAgent)},
+			Errors: []*fault.Kind{fault.AgentNotFound}, Endpoint: call(http.StatusOK, func(_ context.Context, _ Call, in agentInput) (AgentSummary, error) {
+				if reg := a.Registry.Agent(in.ID); reg != nil {
+					return summary(reg), nil
+				}
+				return AgentSummary{}, fault.New(fault.AgentNotFound, "No agent %q is registered.", in.ID)
+			})},
 		{Method: "POST", Path: "/agents/{id}/run", Access: "agents:invoke:{id}", Action: audit.RunStart, Target: "agent:{id}", Starts: true, Exists: known,
 			Again:   a.Runs.again,
 			Summary: "Run an agent and wait for its answer. The run continues if the client disconnects. The answer holds the run's state only with agents:read for the agent.",
@@ -109,22 +120,6 @@ func (a *Agents) Routes() []Route {
 				{Status: 200, Type: reflect.TypeFor[stream.Frame](), ContentType: "text/event-stream", Description: "The run's events, with `Accept: text/event-stream`; the header X-Run-Id names the run."}},
 			Endpoint: streamed(a.streamAgent)},
 	}
-}
-
-func (a *Agents) listAgents(context.Context, Call, struct{}) (AgentList, error) {
-	list := AgentList{Agents: []AgentSummary{}}
-	for _, reg := range a.Registry.Agents() {
-		list.Agents = append(list.Agents, summary(reg))
-	}
-	return list, nil
-}
-
-func (a *Agents) getAgent(_ context.Context, _ Call, in agentInput) (AgentSummary, error) {
-	reg := a.Registry.Agent(in.ID)
-	if reg == nil {
-		return AgentSummary{}, fault.New(fault.AgentNotFound, "No agent %q is registered.", in.ID)
-	}
-	return summary(reg), nil
 }
 
 func summary(reg *agent.Registration) AgentSummary {

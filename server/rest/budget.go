@@ -27,15 +27,15 @@ const (
 	startedTime = 2 * time.Second
 )
 
-// A budget is an amount of memory that many share. Who waits longest is served first, so that a large share is not
-// overtaken by small ones for ever.
+// A budget is an amount of memory that requests share. The one that has waited longest is served first, so that small
+// shares do not overtake a large one again and again.
 type budget struct {
 	mu    sync.Mutex // guards the fields below
 	left  int64
 	queue []*share // those that wait, the oldest first
 }
 
-// A share is what somebody has, or waits for.
+// A share is what a request has of a budget, or waits for.
 type share struct {
 	of      *budget
 	size    int64
@@ -104,7 +104,7 @@ type weight struct {
 	left             bool // to the timer of started
 }
 
-// read waits for room for a body of at most so many bytes.
+// read waits for room for a body of at most size bytes.
 func (w *weight) read(ctx context.Context, size int64) (err error) {
 	switch {
 	case size <= freeBody:
@@ -116,7 +116,7 @@ func (w *weight) read(ctx context.Context, size int64) (err error) {
 	return err
 }
 
-// work waits for what a body of so many bytes may take in memory beside its text. A sole one is worked on while no other
+// work waits for the memory that a body of size bytes may take beside its text. A sole one is worked on while no other
 // large one is.
 func (w *weight) work(ctx context.Context, size int64, sole bool) (err error) {
 	need := min(size*decodedSize, largeWorking)

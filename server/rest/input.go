@@ -154,7 +154,7 @@ func readQuery(r *http.Request, in reflect.Type) (url.Values, []fault.Issue) {
 	return query, issues
 }
 
-// clip shortens a name that somebody has made up.
+// clip shortens the name of an unknown parameter.
 func clip(name string) string {
 	if len(name) > 64 {
 		name = strings.ToValidUTF8(name[:64], "") + "…"

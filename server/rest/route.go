@@ -76,7 +76,7 @@ type Route struct {
 	// Exists refuses an unknown resource after the scope has been checked and before the body is read. A request with a key
 	// may have made what refuses it, so that is left to the endpoint.
 	Exists func(r *http.Request) error
-	// Again answers a request whose key is bound to a run, in the place of the endpoint. See keyed.go.
+	// Again answers a request whose key is bound to a run, instead of the endpoint. See keyed.go.
 	Again    func(w http.ResponseWriter, r *http.Request, c Call, first *store.KeyRecord) error
 	Secret   bool // the answer holds a credential, so it is never kept, and an Idempotency-Key is not looked at
 	Endpoint Endpoint
@@ -88,7 +88,7 @@ func (rt Route) Pattern(base string) string { return rt.Method + " " + base + rt
 // Effects reports whether the route does something that an Idempotency-Key can keep from happening twice.
 func (rt Route) Effects() bool { return rt.Method != http.MethodGet }
 
-// Call is what an endpoint knows beside its input.
+// Call is what an endpoint gets along with its input.
 type Call struct {
 	Principal auth.Principal
 	Run       journal.Identity // where the scope is that of its owner

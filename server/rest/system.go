@@ -40,8 +40,8 @@ func (a *System) Routes() []Route {
 			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[json.RawMessage](), Description: "The document."}},
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
 				w.Header().Set("Content-Type", "application/json")
-				_, err := w.Write(a.Document())
-				return ignore(err)
+				gate.Write(w, http.StatusOK, a.Document())
+				return nil
 			})},
 	}
 	if a.Metrics == nil {
@@ -55,10 +55,7 @@ func (a *System) Routes() []Route {
 		Answers: []openapi.Response{{Status: 200, ContentType: metrics.ContentType, Description: "The metrics."}},
 		Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
 			w.Header().Set("Content-Type", metrics.ContentType)
-			_, err := w.Write(a.Metrics.Text())
-			return ignore(err)
+			gate.Write(w, http.StatusOK, a.Metrics.Text())
+			return nil
 		})})
 }
-
-// ignore drops the error of writing to a client, which has left.
-func ignore(error) error { return nil }

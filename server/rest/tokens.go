@@ -103,8 +103,8 @@ func (a *Tokens) Routes() []Route {
 	}
 }
 
-// revokedAlso is what an entry of the audit chain says of the tokens that a revocation has ended beside the one that it
-// names: so many of them that the entry stays small, and how many there are.
+// revokedAlso is the metadata of a revocation in the audit chain: the first hundred of the further tokens that it ended, and
+// their number.
 func revokedAlso(ids []string) map[string]any {
 	const most = 100
 	if len(ids) == 0 {
@@ -113,7 +113,7 @@ func revokedAlso(ids []string) map[string]any {
 	return map[string]any{"also": ids[:min(most, len(ids))], "alsoCount": len(ids)}
 }
 
-// duration is so many milliseconds, at most a hundred years.
+// duration converts milliseconds; the result is at most a hundred years.
 func duration(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return min(time.Duration(min(ms, int64(most/time.Millisecond)))*time.Millisecond, most)
