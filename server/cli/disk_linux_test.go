@@ -235,6 +235,7 @@ func TestStopOnFullDisk(t *testing.T) {
 	if status != 503 {
 		t.Fatalf("on a disk of 3 MiB %d runs of 100 kB were taken", len(ids))
 	}
+	s.acknowledge(4<<10, 1000) // the end of a run does not fit either
 	write(t, filepath.Join(dir, "go"), "")
 	eventually(t, "the run's attempt to record", func() bool { return strings.Contains(s.stderr.String(), held.RunID) })
 	begun := time.Now()
