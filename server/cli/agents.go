@@ -53,10 +53,10 @@ func (c *call) showAgent(ctx context.Context) error {
 // catalogue reads an answer of a server or, where there is none, calls here.
 func (c *call) catalogue(ctx context.Context, path string, to any, here func() error) error {
 	api, err := c.holder()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if api == nil {
+	case api == nil:
 		return here()
 	}
 	defer api.Close()

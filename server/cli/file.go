@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -70,26 +69,25 @@ func notReplaced(name string, err error) error {
 // Commands that write call it before they open the store: what they read from may be slow or never end, and nobody else
 // could open the store meanwhile.
 func (c *call) readFile(name string, limit int64) ([]byte, error) {
-	from := c.stdin
-	if name != "-" || from == nil {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, unreadable(name, err)
+	from, err := c.source(name)
+	if err == nil {
+		defer from.Close()
+		var b []byte
+		if b, err = io.ReadAll(io.LimitReader(from, limit+1)); err == nil {
+			return b, nil
 		}
-		defer f.Close()
-		from = f
 	}
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(io.LimitReader(from, limit+1)); err != nil {
-		return nil, unreadable(name, err)
-	}
-	return b.Bytes(), nil
-}
-
-func unreadable(name string, err error) error {
 	hint := "Check that you may read it."
 	if errors.Is(err, fs.ErrNotExist) {
 		hint = "Check the name."
 	}
-	return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, fault.Innermost(err))).Because(err).Advise(hint)
+	return nil, fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, fault.Innermost(err))).Because(err).Advise(hint)
+}
+
+// source opens a file that is named on the command line, - being stdin.
+func (c *call) source(name string) (io.ReadCloser, error) {
+	if name == "-" && c.stdin != nil {
+		return io.NopCloser(c.stdin), nil
+	}
+	return os.Open(name)
 }

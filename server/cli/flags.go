@@ -158,16 +158,13 @@ type expiry time.Duration
 func (e *expiry) String() string { return time.Duration(*e).String() }
 
 func (e *expiry) Set(text string) error {
-	var d time.Duration
 	days, isDays := strings.CutSuffix(text, "d")
-	var err error
 	if isDays {
-		var hours time.Duration
-		hours, err = time.ParseDuration(days + "h")
-		const most = 100 * 365 * time.Hour
-		d = 24 * min(hours, most)
-	} else {
-		d, err = time.ParseDuration(text)
+		text = days + "h"
+	}
+	d, err := time.ParseDuration(text)
+	if isDays {
+		d = 24 * min(d, 100*365*time.Hour)
 	}
 	if err != nil || d <= 0 {
 		return errors.New("want a duration such as 90m, 24h or 30d")

@@ -86,14 +86,6 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// failure is the JSON form of an error.
-type failure struct {
-	Error   string        `json:"error"`
-	Message string        `json:"message"`
-	Hint    string        `json:"hint,omitempty"`
-	Issues  []fault.Issue `json:"issues,omitempty"`
-}
-
 // exit renders an error, on stderr or with --json as a document on stdout, and returns the exit code.
 func (c *call) exit(err error) int {
 	if err == nil {
@@ -103,7 +95,12 @@ func (c *call) exit(err error) int {
 		return int(code)
 	}
 	f := fault.Of(err)
-	doc := failure{Error: f.Kind.Code, Message: f.Message, Hint: f.NextStep(), Issues: f.Issues}
+	doc := struct {
+		Error   string        `json:"error"`
+		Message string        `json:"message"`
+		Hint    string        `json:"hint,omitempty"`
+		Issues  []fault.Issue `json:"issues,omitempty"`
+	}{f.Kind.Code, f.Message, f.NextStep(), f.Issues}
 	if f.Kind == fault.Internal { // nobody else reads it, and there is no other log
 		doc.Message, doc.Hint = err.Error(), ""
 	}
