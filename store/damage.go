@@ -24,10 +24,10 @@ func translate(err error) error {
 	case errors.Is(err, sql.ErrNoRows):
 		return ErrNotFound
 	case !errors.As(err, &se):
-		_, told := errors.AsType[*fault.Error](err)
+		_, known := errors.AsType[*fault.Error](err)
 		_, cut := errors.AsType[*json.SyntaxError](err)
 		_, other := errors.AsType[*json.UnmarshalTypeError](err)
-		if !told && (cut || other) {
+		if !known && (cut || other) {
 			return Damaged(err)
 		}
 		return err
@@ -82,8 +82,8 @@ func Damaged(because error) *fault.Error {
 
 // met remembers the first error that says that the database is damaged, and returns err.
 func (db *DB) met(err error) error {
-	f, told := errors.AsType[*fault.Error](err)
-	if told && f.Kind == fault.StorageCorrupt && db.damage.CompareAndSwap(nil, f) {
+	f, ok := errors.AsType[*fault.Error](err)
+	if ok && f.Kind == fault.StorageCorrupt && db.damage.CompareAndSwap(nil, f) {
 		db.opts.Logger.Error("the database is damaged", "path", db.opts.Path, "error", err, "cause", errors.Unwrap(f))
 	}
 	return err

@@ -17,7 +17,7 @@ type KeyRecord struct {
 	Run     string // that the answer is about; empty: none
 	Session string // that the answer is about; empty: none
 
-	Status  int             // of the answer; 0: it is told anew from the run or, when there is none, erased
+	Status  int             // of the answer; 0: it is made anew from the run or, without a run, was erased
 	Headers json.RawMessage // of the answer, name to values; nil: none
 	Body    []byte
 
@@ -27,7 +27,7 @@ type KeyRecord struct {
 // Live reports whether the record still counts at a time in milliseconds since 1970.
 func (r *KeyRecord) Live(now int64) bool { return r.Bound || r.Expires > now }
 
-// Erased reports whether what the request made or told of is gone, and its answer with it.
+// Erased reports whether the run or session of the answer was erased, and the answer with it.
 func (r *KeyRecord) Erased() bool { return r.Status == 0 && r.Run == "" }
 
 // Keys is the repository of requests that carried a key.
@@ -36,10 +36,11 @@ type Keys struct{ access }
 // Keys gives access to requests that carried a key.
 func (db *DB) Keys() *Keys { return &Keys{access{db}} }
 
-var keys = declare("idempotency_records", "key, principal, target, fingerprint, bound, run_id, session_id, status, headers_json, body, expires_at", "created_at",
-	func(r *KeyRecord) []any {
-		return []any{&r.Key, &r.Principal, &r.Target, &r.Fingerprint, &r.Bound, opt(&r.Run), opt(&r.Session), opt(&r.Status), text{&r.Headers}, &r.Body, &r.Expires}
-	})
+var keys = declare("idempotency_records", `key, principal, target, fingerprint, bound, run_id, session_id, status, headers_json, body,
+	expires_at`, "created_at", func(r *KeyRecord) []any {
+	return []any{&r.Key, &r.Principal, &r.Target, &r.Fingerprint, &r.Bound, opt(&r.Run), opt(&r.Session), opt(&r.Status), text{&r.Headers},
+		&r.Body, &r.Expires}
+})
 
 // Get returns the record of a key, also one that has expired, or ErrNotFound.
 func (k *Keys) Get(ctx context.Context, key string) (*KeyRecord, error) {
@@ -49,8 +50,8 @@ func (k *Keys) Get(ctx context.Context, key string) (*KeyRecord, error) {
 	})
 }
 
-var putKey = keys.into + onConflict("key", "principal, target, fingerprint, bound, run_id, session_id, status, headers_json, body, created_at, expires_at") +
-	" WHERE bound = 0 AND expires_at <= excluded.created_at"
+var putKey = keys.into +
+	onConflict("key", "principal, target, fingerprint, bound, run_id, session_id, status, headers_json, body, created_at, expires_at") + " WHERE bound = 0 AND expires_at <= excluded.created_at"
 
 // Put writes a record in the place of one that has expired. ErrConflict when the key has one that has not.
 func (k *Keys) Put(tx *Tx, r *KeyRecord) error {
@@ -61,11 +62,12 @@ func (k *Keys) Put(tx *Tx, r *KeyRecord) error {
 	return err
 }
 
-// PutAbout is Put for an answer that is written after what it tells about: nothing is kept, and the error is
+// PutAbout is Put for an answer that is written after its run or session: nothing is kept, and the error is
 // ErrNotFound, when that run or session has been erased meanwhile.
 func (k *Keys) PutAbout(tx *Tx, r *KeyRecord) error {
 	var n int
-	if err := tx.row("SELECT (? = '' OR EXISTS (SELECT 1 FROM runs WHERE id = ?)) AND (? = '' OR EXISTS (SELECT 1 FROM sessions WHERE id = ?))",
+	if err := tx.row(`SELECT (? = '' OR EXISTS (SELECT 1 FROM runs WHERE id = ?))
+		AND (? = '' OR EXISTS (SELECT 1 FROM sessions WHERE id = ?))`,
 		r.Run, r.Run, r.Session, r.Session).Scan(&n); err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (k *Keys) DeleteExpired(ctx context.Context, at int64, limit int) (n int64,
 	return n, err
 }
 
-// eraseKeys takes out of the records all that tells of what is being erased. They stay until they expire, so that their
+// eraseKeys empties the records about a session and its runs, but for their keys. They stay until they expire, so that their
 // requests are not made again.
 func eraseKeys(tx *Tx, session string, runs []*Run) error {
 	const erase = `UPDATE idempotency_records SET target = '', fingerprint = x'', bound = 0, run_id = NULL, session_id = NULL, status = NULL,

@@ -16,7 +16,7 @@ import (
 	"agentd/server/fault"
 )
 
-// Holder is what a lock file tells about the process that holds the database.
+// Holder is what a lock file says about the process that holds the database.
 type Holder struct {
 	PID     int    `json:"pid"`
 	Command string `json:"command"`           // "start" or another subcommand

@@ -46,7 +46,7 @@ func (r *Runs) Children(tx *Tx, n int64) ([]*Run, error) {
 	return tx.runs("INDEXED BY runs_by_parent WHERE parent = ? ORDER BY n", n)
 }
 
-// Get is Find in a view of its own.
+// Get is Find without a transaction of the caller's.
 func (r *Runs) Get(ctx context.Context, id string) (*Run, error) {
 	return view(ctx, r.db, func(tx *Tx) (*Run, error) { return r.Find(tx, id) })
 }
@@ -68,17 +68,16 @@ const Import = "import"
 // List returns runs, newest first, without those of kind [Import].
 func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 	f.Limit = min(cmp.Or(f.Limit, 100), 1000)
-	index, where := f.index()
-	if index != "runs_by_owner" || len(f.Owners) == 1 {
-		return f.page(tx, index, where)
+	if len(f.Owners) < 2 || f.selection().index != "runs_by_owner" {
+		return f.page(tx)
 	}
-	// Each owner has a page of its own, and the best of all pages are wanted: one statement would sort all their runs.
+	// One statement would sort all runs of these owners, so read a page of each and keep the best.
 	owners := slices.Clone(f.Owners)
 	slices.Sort(owners)
 	var runs []*Run
 	for _, owner := range slices.Compact(owners) {
 		f.Owners = []string{owner}
-		page, err := f.page(tx, index, where)
+		page, err := f.page(tx)
 		if err != nil {
 			return nil, err
 		}
@@ -93,90 +92,92 @@ func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 	return runs[:min(len(runs), f.Limit)], nil
 }
 
-// index is the index that finds the runs in their order, empty for the table itself, with the condition of that index.
-func (f *RunFilter) index() (name, where string) {
+// selection finds the runs in their order by an index, or by the table itself.
+func (f *RunFilter) selection() selection {
 	switch {
 	case f.Parent > 0:
-		return "runs_by_parent", ""
+		return selection{index: "runs_by_parent"}
 	case f.Session != "":
-		return "runs_by_session", ""
+		return selection{index: "runs_by_session"}
 	case f.Status == Pending || f.Status == Running || f.Status.Parked():
-		return "runs_open", open
+		return selection{index: "runs_open", where: []string{open}}
 	case f.Status == Failed || f.Status == Aborted:
-		return "runs_failed", failed
+		return selection{index: "runs_failed", where: []string{"status IN ('failed', 'aborted') AND parent IS NULL"}}
 	case f.Owners != nil:
-		return "runs_by_owner", ""
+		return selection{index: "runs_by_owner"}
 	}
-	return "", ""
+	return selection{}
 }
 
-// failed selects the runs that did not complete and are nobody's child, as the partial index runs_failed spells it.
-const failed = "status IN ('failed', 'aborted') AND parent IS NULL"
-
-func (f *RunFilter) page(tx *Tx, index, condition string) ([]*Run, error) {
-	where := []string{"kind <> '" + Import + "'"}
-	var args []any
-	add := func(cond string, values ...any) {
-		where = append(where, cond)
-		args = append(args, values...)
-	}
-	if condition != "" {
-		add(condition)
-	}
-	if f.Status != "" {
-		add("status = ?", string(f.Status))
-	}
-	if f.Session != "" {
-		add("session_id = ?", f.Session)
-	}
-	if f.Owners != nil {
-		addOwners(add, f.Owners)
-	}
+func (f *RunFilter) page(tx *Tx) ([]*Run, error) {
+	s, order := f.selection(), "n DESC"
+	s.and("kind <> '" + Import + "'")
+	s.optional("status", string(f.Status))
+	s.optional("session_id", f.Session)
+	s.in("owner_id", f.Owners)
 	if f.Parent > 0 {
-		add("parent = ?", f.Parent)
+		s.and("parent = ?", f.Parent)
 	} else {
-		add("parent IS NULL")
+		s.and("parent IS NULL")
 	}
 	if f.Before > 0 {
-		add("n < ?", f.Before)
+		s.and("n < ?", f.Before)
 	}
-	order := "DESC"
 	if f.From > 0 {
-		add("n >= ?", f.From)
-		order = "ASC"
+		s.and("n >= ?", f.From)
+		order = "n"
 	}
-	by := "NOT INDEXED"
-	if index != "" {
-		by = "INDEXED BY " + index
-	}
-	return tx.runs(by+" WHERE "+strings.Join(where, " AND ")+" ORDER BY n "+order+" LIMIT ?", append(args, f.Limit)...)
+	return tx.runs(s.by(order+" LIMIT ?"), append(s.args, f.Limit)...)
 }
 
-func addOwners(add func(string, ...any), owners []string) {
-	all := make([]any, len(owners))
-	for i, o := range owners {
-		all[i] = o
+// A selection is the rest of a SELECT statement: rows that meet all conditions, found by an index. A condition of a partial
+// index is spelled as the index spells it.
+type selection struct {
+	index string // empty: the table itself
+	where []string
+	args  []any
+}
+
+func (s *selection) and(condition string, args ...any) {
+	s.where, s.args = append(s.where, condition), append(s.args, args...)
+}
+
+// optional selects by a column, unless the value is empty.
+func (s *selection) optional(column, value string) {
+	if value != "" {
+		s.and(column+" = ?", value)
 	}
-	add("owner_id IN ("+placeholders(len(owners))+")", all...)
+}
+
+// in selects by a column, unless the values are nil.
+func (s *selection) in(column string, values []string) {
+	if values == nil {
+		return
+	}
+	s.where = append(s.where, column+" IN ("+placeholders(len(values))+")")
+	for _, v := range values {
+		s.args = append(s.args, v)
+	}
+}
+
+func (s *selection) by(order string) string {
+	by := "NOT INDEXED"
+	if s.index != "" {
+		by = "INDEXED BY " + s.index
+	}
+	return by + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + order
 }
 
 // Awaiting returns the runs that wait for an approval, oldest first, at most 1000; with owners, of those only.
 func (r *Runs) Awaiting(tx *Tx, owners []string) ([]*Run, error) {
-	query := "INDEXED BY runs_open WHERE " + open + " AND status = 'awaiting_approval'"
-	var args []any
-	if owners != nil {
-		addOwners(func(cond string, values ...any) { query, args = query+" AND "+cond, values }, owners)
-	}
-	return tx.runs(query+" ORDER BY n LIMIT 1000", args...)
+	s := selection{index: "runs_open", where: []string{open, "status = 'awaiting_approval'"}}
+	s.in("owner_id", owners)
+	return tx.runs(s.by("n LIMIT 1000"), s.args...)
 }
 
 // Open returns the runs that have not ended and are nobody's child, oldest first; with a session, those of that session only.
 func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
-	query := "INDEXED BY runs_open WHERE " + open
-	var args []any
-	if session != "" {
-		query += " AND session_id = ?"
-		args = append(args, session)
-	}
-	return tx.runs(query+" ORDER BY n", args...)
+	s := selection{index: "runs_open", where: []string{open}}
+	s.optional("session_id", session)
+	return tx.runs(s.by("n"), s.args...)
 }

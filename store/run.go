@@ -24,7 +24,7 @@ func (s Status) Parked() bool { return s == Awaiting || s == Suspended }
 // Terminal reports whether a run with this status never changes again.
 func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Aborted }
 
-// Run is a run's row. Its counters tell how many events, messages and calls it has; the next one of each has that
+// Run is a run's row. Its counters are how many events, messages and calls it has; the next one of each has that
 // index (events are numbered from 1).
 type Run struct {
 	N        int64 // order of creation; given by Apply
@@ -52,7 +52,7 @@ type Run struct {
 
 	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to
 
-	InputForm string // how the first messages tell the input: text, json or messages
+	InputForm string // what the first messages were made from: text, json or messages
 	Usage     json.RawMessage
 	Models    json.RawMessage
 	Error     json.RawMessage // nil: none
@@ -125,9 +125,9 @@ type Call struct {
 	Attempts  int
 	Claimed   int64
 	Settled   int64           // 0: not yet
-	Reported  bool            // the event that tells of the outcome is written
+	Reported  bool            // the event that reports the outcome is written
 	Decision  json.RawMessage // who granted or denied it; nil: nobody has
-	Child     string          // id of the run that the call is; empty: it is none
+	Child     string          // id of the run that the call started; empty: it started none
 }
 
 // Handoff is a record of a conversation that one agent handed to another. Index is that of the call.
@@ -146,7 +146,7 @@ type SpanBatch struct {
 	Body  json.RawMessage
 }
 
-// Exchange is what the transcript does not tell about a recorded model call.
+// Exchange is what the transcript lacks of a recorded model call.
 type Exchange struct {
 	Step int
 	Body json.RawMessage
@@ -161,7 +161,7 @@ const (
 	PendingSlot    Slot = 3
 	InputSlot      Slot = 4 // of a run that waits for its turn
 	GrantedSlot    Slot = 5 // approvals that were granted to an agent and that it has not acted upon
-	ImportedSlot   Slot = 6 // of a run that was begun elsewhere: what of its state has no other place
+	ImportedSlot   Slot = 6 // of a run that began elsewhere: the parts of its state that no row holds
 	EndingSlot     Slot = 7 // the status in which a run ends once a person has decided on its unknown outcomes
 	HoldersSlot    Slot = 8 // the agents below the run's to which the conversation is given: before the run, then after it
 )
@@ -173,7 +173,7 @@ type Spill struct {
 	Data      []byte
 }
 
-// Change is what one move of a run makes durable: all of it or nothing. Run is the row as it shall be, but with the
+// Change is what one move of a run makes durable: all of it or nothing. Run is the row after the move, but with the
 // version that it must have now; 0 makes a new run.
 type Change struct {
 	Run      Run

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 )
 
 // Session is a conversation of a user with an agent.
@@ -14,7 +13,7 @@ type Session struct {
 	User    string
 	Agent   string
 	Title   string // empty: none
-	Maker   string // whom the principal that made it counts as; empty: nobody knows
+	Maker   string // auth.Principal.Lineage of the principal that made it; empty: unknown
 	Tags    []string
 	Created int64
 	Updated int64 // 0: never
@@ -30,7 +29,8 @@ func (db *DB) Sessions() *Sessions { return &Sessions{access{db}} }
 // Checkpoint is [DB.Checkpoint].
 func (s *Sessions) Checkpoint(ctx context.Context) (bool, error) { return s.db.Checkpoint(ctx) }
 
-var sessions = declare("sessions", "id, user_id, agent_id, title, tags_json, created_at, updated_at, closed_at, made_by", "sequence", func(s *Session) []any {
+var sessions = declare("sessions", `id, user_id, agent_id, title, tags_json, created_at, updated_at, closed_at,
+	made_by`, "sequence", func(s *Session) []any {
 	return []any{&s.ID, &s.User, &s.Agent, opt(&s.Title), list{&s.Tags}, &s.Created, opt(&s.Updated), opt(&s.Closed), opt(&s.Maker)}
 })
 
@@ -45,7 +45,7 @@ func (s *Sessions) Find(tx *Tx, id string) (Session, error) {
 	return sessions.one(tx, "WHERE id = ?", id)
 }
 
-// A Mark tells whether anything was added to a session's transcript, or a run of it made or changed. It is zero for a
+// A Mark changes when a message is added to a session's transcript, or a run of it is made or changed. It is zero for a
 // session without either.
 type Mark struct {
 	Sequence     int64 // of the latest message
@@ -61,7 +61,7 @@ func (m Mark) Holders(agent string) []string {
 	return all[agent]
 }
 
-// Hold notes to whom the conversation of an agent in a session is given away: the agents from the one that it was given
+// Hold notes the agents to which an agent of a session has given the conversation: from the one that it was given
 // to down to the one that answers; none: the agent itself answers. It is a part of the session's row and goes with it;
 // archives do not carry it, so that a session that was imported begins with its own agent.
 func (s *Sessions) Hold(tx *Tx, session, agent string, path []string) error {
@@ -98,15 +98,16 @@ func (s *Sessions) Mark(tx *Tx, id string) (m Mark, err error) {
 
 // List returns sessions, newest first, at most 1000; an empty user or agent selects all.
 func (s *Sessions) List(tx *Tx, user, agent string) ([]Session, error) {
-	index, where := "sessions_by_age", []string{"1"}
-	var args []any
+	sel := selection{index: "sessions_by_age", where: []string{"1"}}
 	if agent != "" {
-		index, where, args = "sessions_by_agent", append(where, "agent_id = ?"), append(args, agent)
+		sel.index = "sessions_by_agent"
 	}
 	if user != "" {
-		index, where, args = "sessions_by_user", append(where, "user_id = ?"), append(args, user)
+		sel.index = "sessions_by_user"
 	}
-	return sessions.all(tx, "INDEXED BY "+index+" WHERE "+strings.Join(where, " AND ")+" ORDER BY created_at DESC, id DESC LIMIT 1000", args...)
+	sel.optional("agent_id", agent)
+	sel.optional("user_id", user)
+	return sessions.all(tx, sel.by("created_at DESC, id DESC LIMIT 1000"), sel.args...)
 }
 
 // Messages returns the newest messages of a session, in order; limit 0 means 1000, which is the most.

@@ -37,7 +37,7 @@ type Options struct {
 	Path       string // the database file; its folder is made (0700) when it does not exist
 	Durability string // "full" (default): a commit survives power loss; "normal": it survives a crash of the process
 	ReadOnly   bool   // no lock, no migration: a schema that is behind is refused, Update fails
-	Holder     Holder // what the lock file tells a second process about this one
+	Holder     Holder // what a second process reads about this one in the lock file
 	Logger     *slog.Logger
 
 	// Beside is for a short-lived process that writes next to the one that holds the lock: it takes none itself,
@@ -153,10 +153,10 @@ func (db *DB) own() (err error) {
 
 // unusable makes an error of opening the database a start-up fault.
 func unusable(path string, err error) error {
-	f, told := errors.AsType[*fault.Error](err)
+	f, known := errors.AsType[*fault.Error](err)
 	se, own := errors.AsType[*sqlite.Error](err)
 	switch {
-	case told && !(own && (f.Kind == fault.StorageCorrupt || f.Kind == fault.StorageFailed)):
+	case known && !(own && (f.Kind == fault.StorageCorrupt || f.Kind == fault.StorageFailed)):
 		return err
 	case own && damaged(se.Code()):
 		return fault.New(fault.StorageCorrupt, "The database %s is damaged: %v.", path, se).Because(err)
