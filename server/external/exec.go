@@ -33,18 +33,16 @@ type ExecOptions struct {
 // With protocol "text" the program gets the input's text on stdin. Its stdout becomes text.delta events, a final
 // text.complete when there is any text, and the output, a string: what was written, without secrets.
 //
-// With protocol "jsonl" the agent is an [agent.Resumer]. The program gets a line of type "run" or "resume", and when
-// the run is aborted one of type "abort". It answers lines of at most 1 MiB with one JSON object each: events,
-// "checkpoint" with a state, and at last "result" with an output and an optional usage. What it writes after that is
-// ignored, its stdin ends, and it has two seconds to exit. Before it starts, its stdin has as much of the first line as a pipe
-// holds. The rest is cut when the server dies, so a program must not act on a line without a line feed.
+// With protocol "jsonl" the agent is an [agent.Resumer] that exchanges lines of at most 1 MiB with the program, each a JSON
+// object: `agentd help protocols` has them. What the program writes after its result is ignored, its stdin ends, and it has two
+// seconds to exit. Before it starts, its stdin has as much of the first line as a pipe holds. The rest is cut when the server
+// dies, so a program must not act on a line without a line feed.
 //
-// In place of a result, the program can write "approval.request", with toolCallId, toolName, args and perhaps a reason,
-// as often as [agent.ApprovalRequest] allows, and exit with 0. Arguments that can be read in more than one way, such as
-// those with a duplicate name, end the run. The program must not wait for the answer: when all is decided, it is
-// started again with a line of type "resume", the state of its last checkpoint, null if it has none, and approvals, a list
-// of {toolCallId, granted, reason?} in the order of the requests. The program gets them until its next checkpoint, request or
-// result; it gets a grant a second time only if a person decides that, see [agent.Resumption].
+// In place of a result, the program can ask for approvals, as often as [agent.ApprovalRequest] allows, and exit with 0.
+// Arguments that can be read in more than one way, such as those with a duplicate name, end the run. When all is decided, the
+// program is started again with the state of its last checkpoint and the decisions in the order of the requests. It gets them
+// until its next checkpoint, request or result; it gets a grant a second time only if a person decides that, see
+// [agent.Resumption].
 func NewExec(opts ExecOptions) agent.Streamer {
 	if opts.Protocol == "text" {
 		return &textAgent{program{opts}}

@@ -343,7 +343,7 @@ func TestAbortOfADeafProgram(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	start := time.Now()
 	_, err := a.Stream(ctx, in, &recorder{said: func(string) { cancel(errSink) }})
-	if took := time.Since(start); err != errSink || took < 2*time.Second || took > 3500*time.Millisecond {
+	if took := time.Since(start); err != errSink || took < 2*time.Second || took > 20*time.Second {
 		t.Errorf("Stream() error = %v after %v, want %v after 2 s", err, took, errSink)
 	}
 }

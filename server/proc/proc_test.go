@@ -276,7 +276,7 @@ func TestDeafProgramIsKilled(t *testing.T) {
 	start := time.Now()
 	cancel()
 	status, err := p.Wait()
-	if took := time.Since(start); signal(status) != syscall.SIGKILL || err != context.Canceled || took < proc.Grace || took > 2*proc.Grace {
+	if took := time.Since(start); signal(status) != syscall.SIGKILL || err != context.Canceled || took < proc.Grace || took > 20*time.Second {
 		t.Errorf("Wait() = %v, %v after %v, want SIGKILL after %v", status, err, took, proc.Grace)
 	}
 	gone()

@@ -21,13 +21,12 @@ func texts(in string, size int) (got string, err error) {
 	for rest := in; rest != ""; rest = rest[min(size, len(rest)):] {
 		each = append(each, strings.NewReader(rest[:min(size, len(rest))]))
 	}
-	for text, err := range proc.Texts(io.MultiReader(each...), shown{}) {
-		if err != nil {
-			return got, err
-		}
-		got += text
+	var all strings.Builder
+	for text, e := range proc.Texts(io.MultiReader(each...), shown{}) {
+		all.WriteString(text)
+		err = e
 	}
-	return got, nil
+	return all.String(), err
 }
 
 func TestTextsDoNotDependOnTheCuts(t *testing.T) {
