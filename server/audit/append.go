@@ -49,14 +49,14 @@ func (l *Log) add(ctx context.Context, write func(context.Context, func(*store.T
 
 // encode encodes a record. A record that is too large, or has no canonical form, is refused.
 func (r *Record) encode() (contents, error) {
-	var metadata []byte
+	b := begin(string(r.Action), r.Actor, r.Context, r.Decision)
 	if r.Metadata != nil {
 		var err error
-		if metadata, err = form.AppendValue(make([]byte, 0, 160), r.Metadata); err != nil {
+		if b, err = form.AppendValue(append(b, metadataMember...), r.Metadata); err != nil {
 			return nil, fault.New(fault.AuditPayload, "The record %s cannot be encoded: %v.", r.Action, err)
 		}
 	}
-	c := encode(string(r.Action), r.Actor, r.Context, r.Decision, metadata, r.Target[:min(len(r.Target), maxTarget)])
+	c := finish(b, r.Target[:min(len(r.Target), maxTarget)])
 	if n := len(c); n > maxContents {
 		return nil, fault.New(fault.AuditPayload, "The record %s has %d bytes, more than %d.", r.Action, n, maxContents)
 	}

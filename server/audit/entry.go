@@ -107,17 +107,18 @@ const (
 	targetMember   = `,"target":"`
 )
 
-// encode writes contents. The metadata are in canonical form; nil: none.
-func encode(action string, by Actor, c Context, d Decision, metadata []byte, target string) contents {
+// begin writes contents up to the metadata.
+func begin(action string, by Actor, c Context, d Decision) []byte {
 	b := appendText(append(make([]byte, 0, 320), `{"action":`...), action)
 	b = appendTexts(append(b, `,"actor":`...), 2, "id", by.ID, "kind", by.Kind, "label", by.Label)
 	if c != (Context{}) {
 		b = appendTexts(append(b, `,"context":`...), 0, "runId", c.RunID, "sessionId", c.SessionID, "toolName", c.ToolName)
 	}
-	b = appendText(append(b, `,"decision":`...), string(d))
-	if metadata != nil {
-		b = append(append(b, metadataMember...), metadata...)
-	}
+	return appendText(append(b, `,"decision":`...), string(d))
+}
+
+// finish writes the rest of contents, from the target on.
+func finish(b []byte, target string) contents {
 	return append(appendText(append(b, targetMember[:len(targetMember)-1]...), target), '}')
 }
 
@@ -182,6 +183,9 @@ func (e *Entry) Sum() [sha256.Size]byte { return sha256.Sum256(e.appendTo(nil, n
 
 func (e *Entry) appendTo(dst, hash []byte) []byte {
 	prev, _ := hex.DecodeString(e.PrevHash)
-	c := encode(e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision, e.Metadata, e.Target)
-	return c.appendEntry(dst, e.Seq, e.TS, prev, hash)
+	b := begin(e.Action, e.Actor, *cmp.Or(e.Context, new(Context)), e.Decision)
+	if e.Metadata != nil {
+		b = append(append(b, metadataMember...), e.Metadata...)
+	}
+	return finish(b, e.Target).appendEntry(dst, e.Seq, e.TS, prev, hash)
 }
