@@ -37,17 +37,19 @@ func Read(data []byte) (*State, error) {
 		reflect.TypeFor[State]():         r.begin,
 		reflect.TypeFor[message.Bytes](): envelope,
 	}}
-	s, readable := &State{}, true
+	s, form := &State{}, shape.Of(reflect.TypeFor[State]())
 	var compact bytes.Buffer
-	if !utf8.Valid(data) {
+	switch err := json.Compact(&compact, data); {
+	case !utf8.Valid(data):
 		r.Report("", "is not UTF-8")
-		readable = false
-	} else if json.Compact(&compact, data) == nil {
-		data = r.begin(nil, compact.Bytes())
-		readable = data != nil
-	}
-	if readable {
-		r.Reader.Read(data, shape.Of(reflect.TypeFor[State]()), s)
+	case len(bytes.TrimSpace(data)) == 0:
+		r.Report("", "is not valid JSON: "+err.Error())
+	case err != nil:
+		r.Reader.Read(data, form, s) // reports where
+	default:
+		if doc := r.begin(nil, compact.Bytes()); doc != nil {
+			r.Reader.Read(doc, form, s)
+		}
 	}
 	issues := r.Issues()
 	if issues == nil {
