@@ -26,11 +26,8 @@ func appendSample(b []byte, name, labels string, v float64) []byte {
 // appendNumber writes whole numbers in full, as people read them, and everything else in the shortest form that
 // reads back as the same number.
 func appendNumber(b []byte, v float64) []byte {
-	switch {
-	case math.IsInf(v, 1):
-		return append(b, "+Inf"...)
-	case v == math.Trunc(v) && math.Abs(v) < 1<<53:
+	if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
 		return strconv.AppendInt(b, int64(v), 10)
 	}
-	return strconv.AppendFloat(b, v, 'g', -1, 64) // NaN and -Inf are spelled as the format wants them
+	return strconv.AppendFloat(b, v, 'g', -1, 64) // NaN, +Inf and -Inf are spelled as the format wants them
 }

@@ -25,11 +25,7 @@ const (
 // canBeSent reports whether the code may stand in a close frame: section 7.4.1 keeps 1004, 1005, 1006 and 1015 out of
 // it, and section 7.4.2 leaves the ranges below 1000, up to 2999 and from 5000 to nobody.
 func (c Code) canBeSent() bool {
-	switch {
-	case c >= 1000 && c <= 1003, c >= 1007 && c <= 1014, c >= 3000 && c <= 4999:
-		return true
-	}
-	return false
+	return c >= 1000 && c <= 1003 || c >= 1007 && c <= 1014 || c >= 3000 && c <= 4999
 }
 
 // ErrClosed is the error of a connection that this side has closed.

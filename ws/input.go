@@ -58,16 +58,12 @@ func (in *input) fill(nc net.Conn) error {
 	return err
 }
 
-// enlarge continues in a buffer of at least n bytes.
+// enlarge continues in a buffer of at least n bytes, from the small one.
 func (in *input) enlarge(n int) {
-	old := in.large
 	in.large = getBuffer(n)
 	b := in.large.b[:cap(in.large.b)]
 	in.w = copy(b, in.b[in.r:in.w])
 	in.r, in.b = 0, b
-	if old != nil {
-		old.free()
-	}
 }
 
 // release continues in the small buffer, when nothing is buffered.

@@ -67,12 +67,9 @@ type cancelledParams struct {
 }
 
 const (
-	methodInitialize  = "initialize"
-	methodSubscribe   = "subscription.subscribe"
-	methodUnsubscribe = "subscription.unsubscribe"
-	methodCancel      = "run.cancel"
-	methodPing        = "ping"
-	methodCancelled   = "notifications/cancelled"
+	methodInitialize = "initialize"
+	methodPing       = "ping"
+	methodCancelled  = "notifications/cancelled" // the only notification
 )
 
 // A method is what clients may ask for.
@@ -83,12 +80,12 @@ type method struct {
 }
 
 var methods = map[string]method{
-	methodInitialize:  {params: func() any { return new(initializeParams) }},
-	methodSubscribe:   {params: func() any { return new(subscribeParams) }, action: audit.Subscribe},
-	methodUnsubscribe: {params: func() any { return new(unsubscribeParams) }},
-	methodCancel:      {params: func() any { return new(cancelParams) }, action: audit.RunAbort},
-	methodPing:        {params: func() any { return new(pingParams) }, optional: true},
-	methodCancelled:   {params: func() any { return new(cancelledParams) }, action: audit.RunAbort},
+	methodInitialize:           {params: func() any { return new(initializeParams) }},
+	"subscription.subscribe":   {params: func() any { return new(subscribeParams) }, action: audit.Subscribe},
+	"subscription.unsubscribe": {params: func() any { return new(unsubscribeParams) }},
+	"run.cancel":               {params: func() any { return new(cancelParams) }, action: audit.RunAbort},
+	methodPing:                 {params: func() any { return new(pingParams) }, optional: true},
+	methodCancelled:            {params: func() any { return new(cancelledParams) }, action: audit.RunAbort},
 }
 
 // parseRequest reads a frame. Of a frame that is no request it returns what is wrong, with the id if that can be echoed.

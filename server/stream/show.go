@@ -64,14 +64,6 @@ func (c *client) hold(e *hub.Entry, by int) {
 	c.held, c.heldBytes = c.held+by, c.heldBytes+by*len(e.Payload)
 }
 
-// release detaches a subscription, of which nothing more is shown.
-func (c *client) release(f *follower) {
-	for _, e := range f.held {
-		c.hold(e, -1)
-	}
-	f.close()
-}
-
 // replay writes a burst of what precedes the live entries, and reports whether that is done.
 func (c *client) replay(f *follower) (done bool) {
 	for range replayBurst {
@@ -186,9 +178,12 @@ func (c *client) over(f *follower) {
 	c.wire.over(f)
 }
 
-// drop releases a subscription and forgets it.
+// drop detaches a subscription, of which nothing more is shown, and forgets it.
 func (c *client) drop(f *follower) {
-	c.release(f)
+	for _, e := range f.held {
+		c.hold(e, -1)
+	}
+	f.close()
 	c.mu.Lock()
 	delete(c.subs, f.id)
 	c.mu.Unlock()

@@ -89,9 +89,7 @@ const chunkHead = "00000000\r\n"
 // open takes over the client's connection and makes the head of the answer, as net/http would have written it. Nothing of the
 // request stays: what net/http reads and writes with is several times as large as the stream.
 func (o *sseWire) open(w http.ResponseWriter, r *http.Request) (err error) {
-	if s, ok := w.(interface{ SetStatus(int) }); ok {
-		s.SetStatus(http.StatusOK)
-	}
+	answers(w, http.StatusOK)
 	if o.conn, _, err = http.NewResponseController(w).Hijack(); err != nil {
 		return err
 	}

@@ -57,16 +57,11 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	}
 	h := w.Header().Clone()
 	h.Del("Cache-Control")
-	answers := func(status int) {
-		if rec, ok := w.(interface{ SetStatus(int) }); ok {
-			rec.SetStatus(status)
-		}
-	}
-	answers(http.StatusSwitchingProtocols)
+	answers(w, http.StatusSwitchingProtocols)
 	conn, err := ws.Accept(w, r, ws.Options{Protocol: protocol, Header: h, MaxMessage: maxFrame, WriteTimeout: writeTimeout})
 	if err != nil {
 		if _, ok := errors.AsType[*ws.HandshakeError](err); ok {
-			answers(0)
+			answers(w, 0)
 			return handshakeFault(w, err)
 		}
 		return nil // the client has gone
@@ -81,6 +76,13 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 	}
 	go k.run(refused != (ending{})) // not here: this goroutine holds what the HTTP server needed
 	return nil
+}
+
+// answers notes the status that an answer is going to have whose connection is taken over; 0 when it is not after all.
+func answers(w http.ResponseWriter, status int) {
+	if rec, ok := w.(interface{ SetStatus(int) }); ok {
+		rec.SetStatus(status)
+	}
 }
 
 // recognise finds out who calls, and by what: ticket or bearer. A good token does not make up for a bad ticket.
