@@ -18,7 +18,7 @@ const (
 
 var buffers [bufferSteps]sync.Pool
 
-// bufferClass tells the smallest class that holds n bytes; it is bufferSteps or more if there is none.
+// bufferClass returns the smallest class that holds n bytes; it is bufferSteps or more if there is none.
 func bufferClass(n int) int {
 	return (bits.Len(uint(max(n, 1)-1)/minBuffer) + 1) / 2
 }

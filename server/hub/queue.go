@@ -6,11 +6,11 @@ import (
 )
 
 var (
-	// ErrOverflow tells a subscriber that it was cut off because its queue was full.
+	// ErrOverflow cuts off a subscriber whose queue was full.
 	ErrOverflow = errors.New("hub: subscriber too slow")
-	// ErrClosed tells a subscriber that the hub has closed.
+	// ErrClosed ends all subscriptions when the hub closes.
 	ErrClosed = errors.New("hub: closed")
-	// ErrErased tells a subscriber that its subject's events have been erased.
+	// ErrErased ends a subscription whose subject's events have been erased.
 	ErrErased = errors.New("hub: subject erased")
 )
 

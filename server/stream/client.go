@@ -36,7 +36,7 @@ type wire interface {
 	write(out []byte) error
 	// over is called when the server has ended a subscription.
 	over(f *follower)
-	// bye tells the client why the connection ends, and ends it.
+	// bye sends the reason why the connection ends, and ends it.
 	bye(e ending)
 	// shut cuts the connection. Any goroutine may call it, also while others write.
 	shut()
@@ -80,7 +80,7 @@ type client struct {
 	silence  time.Duration // after which the writer writes something idle
 	wrote    time.Time
 	timer    *time.Timer // of tick; nil before start
-	end      *ending     // to be told to the client
+	end      *ending     // why the server ends the connection; nil: it does not
 	deadline time.Time   // for telling it; zero: none
 
 	// The writer's own.

@@ -24,7 +24,7 @@ type follower struct {
 
 	pos     hub.Position // of the latest entry that was shown
 	eventID string       // its id
-	unknown bool         // the cursor was, and the client has not been told yet
+	unknown bool         // the cursor was, and no marker has said so yet
 	missed  int          // transient events that are gone, and that no marker has counted yet
 	marked  bool         // the marker of what was replayed is past: each further hole has its own
 	stored  bool         // the ring does not hold everything after the cursor

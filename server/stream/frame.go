@@ -42,7 +42,7 @@ type body struct {
 // forms are the bodies of an entry, each made when the first client wants it.
 type forms struct {
 	full, reduced body
-	told          sync.Once // of Redacted
+	redacted      sync.Once // for the call of Redacted
 }
 
 const eventHead = `{"v":"1","kind":"event","subscriptionId":"`
@@ -78,7 +78,7 @@ func (c *client) bodyOf(subject string, e *hub.Entry, reduced bool) *body {
 		b.fill(c.s.opts.Sanitiser, subject, e, payload)
 	})
 	if b.decision != nil && c.s.opts.Redacted != nil {
-		f.told.Do(func() { c.s.opts.Redacted(c.transport, b.decision) })
+		f.redacted.Do(func() { c.s.opts.Redacted(c.transport, b.decision) })
 	}
 	return b
 }
@@ -120,7 +120,7 @@ func appendQuoted(buf []byte, s string) []byte {
 // Frame is any frame, for documents.
 type Frame struct{}
 
-// OpenAPISchema is the union of the frames, told apart by their kind.
+// OpenAPISchema is the union of the frames. Each has its own kind.
 func (Frame) OpenAPISchema() json.RawMessage {
 	return json.RawMessage(`{"oneOf":[
 		{"title":"event","type":"object","required":["v","kind","subscriptionId","eventId","subject","type","payload"],"properties":{
@@ -136,7 +136,7 @@ func (Frame) OpenAPISchema() json.RawMessage {
 			"v":{"const":"1"},"kind":{"const":"error"},"code":{"type":"string"},"message":{"type":"string"},"subscriptionId":{"type":"string"}}}]}`)
 }
 
-// encode encodes a frame of ours, which cannot fail.
+// encode encodes a frame or an answer that this package made, which cannot fail.
 func encode(frame any) []byte {
 	b, err := message.Encode(frame)
 	if err != nil {

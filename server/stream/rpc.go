@@ -172,7 +172,7 @@ type rpcError struct {
 	Data    any    `json:"data,omitempty"`
 }
 
-// rpcData is what of a fault has no member of its own in an RPC error.
+// rpcData holds the parts of a fault for which an RPC error has no member.
 type rpcData struct {
 	Error  string        `json:"error,omitempty"`
 	Hint   string        `json:"hint,omitempty"`

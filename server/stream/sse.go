@@ -126,7 +126,7 @@ func (o *sseWire) head(out []byte, name, id string, _ int) []byte {
 	return append(out, "data: "...)
 }
 
-// appendField adds a line. It leaves out a value that would make lines of its own.
+// appendField adds a line. It leaves out a value with a line break.
 func appendField(out []byte, name, value string) []byte {
 	if strings.ContainsAny(value, "\r\n\x00") {
 		return out
@@ -155,7 +155,7 @@ func (o *sseWire) write(out []byte) error {
 
 func (o *sseWire) over(*follower) { o.c.finish(ending{}) }
 
-// bye ends the stream. A client that may continue after its latest event is told that the stream pauses, and why.
+// bye ends the stream. If the client may continue after its latest event, the last frame says that the stream pauses, and why.
 func (o *sseWire) bye(e ending) {
 	for _, f := range o.c.followers() { // none if its subject has ended
 		v := frame{Kind: "lifecycle", Status: "failed", Reason: e.reason}
