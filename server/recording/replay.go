@@ -21,7 +21,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/id"
-	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/transcript"
 	"agentd/store"
@@ -151,11 +150,7 @@ func (s *stage) seed(ctx context.Context, req run.StartRequest, history []Past) 
 	before := store.Change{Run: store.Run{ID: id.New(), Kind: "agent", Owner: s.agent, Current: s.agent, Session: req.SessionID, User: req.UserID,
 		Status: store.Completed, InputForm: "text", Messages: len(history), Usage: []byte("{}"), Models: []byte("{}"), Created: now, Started: now, Finished: now}}
 	for i, h := range history {
-		var o *message.Outcome
-		if h.Message.Role == message.Tool {
-			o = transcript.Outcome(h.Message, "")
-		}
-		b, err := transcript.Body(h.Message, o)
+		b, err := transcript.Body(h.Message, transcript.Outcome(h.Message, ""))
 		if err != nil {
 			return err
 		}

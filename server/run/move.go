@@ -116,11 +116,7 @@ func (m *Move) count(uncounted int) {
 func (m *Move) Message(msg message.Message) int {
 	i := m.Run.Messages
 	m.Run.Messages++
-	var o *message.Outcome
-	if msg.Role == message.Tool {
-		o = transcript.Outcome(msg, "")
-	}
-	m.MessageAt(i, msg, o)
+	m.MessageAt(i, msg, transcript.Outcome(msg, ""))
 	return i
 }
 

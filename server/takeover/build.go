@@ -155,10 +155,7 @@ func addMessages(m *run.Move, st *runstate.State, l *layout) {
 	}
 	outcomes := make([]*message.Outcome, len(st.Messages))
 	for i, msg := range slices.Backward(st.Messages) {
-		if msg.Role != message.Tool {
-			continue
-		}
-		at, answers := l.answers[i]
+		at, answers := l.answers[i] // only tool messages do
 		if !answers {
 			outcomes[i] = transcript.Outcome(msg, "")
 			continue

@@ -48,8 +48,11 @@ func Decode(m store.Message) (message.Message, *message.Outcome, error) {
 	return Answer(o), o, nil
 }
 
-// Outcome is the outcome that a tool message reports, if nothing else is known of the call.
+// Outcome is the outcome that a tool message reports, if nothing else is known of the call; nil for all other messages.
 func Outcome(msg message.Message, toolName string) *message.Outcome {
+	if msg.Role != message.Tool {
+		return nil
+	}
 	o := &message.Outcome{ToolCallID: msg.ToolCallID, ToolName: toolName, ContentParts: msg.Content.Parts}
 	if o.ContentParts == nil {
 		o.Output, _ = message.Encode(msg.Content.Text)

@@ -42,7 +42,7 @@ func TestBody(t *testing.T) {
 		"other words":          {plain, o, true},
 		"parts":                {message.Message{Role: message.Tool, ToolCallID: "c", Content: message.Content{Parts: []message.Part{{Type: "text", Text: "a"}}}}, o, true},
 		"nothing but the text": {plain, transcript.Outcome(plain, "t"), false},
-		"blank":                {message.Message{Role: message.Tool, ToolCallID: "c"}, transcript.Outcome(message.Message{ToolCallID: "c"}, "t"), true},
+		"blank":                {message.Message{Role: message.Tool, ToolCallID: "c"}, transcript.Outcome(message.Message{Role: message.Tool, ToolCallID: "c"}, "t"), true},
 	} {
 		body, err := transcript.Body(tc.msg, tc.o)
 		if err != nil || strings.Contains(string(body), `"told"`) != tc.kept {
