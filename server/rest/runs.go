@@ -85,8 +85,18 @@ func (a *Runs) Routes() []Route {
 			})},
 		{Method: "POST", Path: "/runs/{runId}/abort", Access: "agents:invoke:" + ofOwner, Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
-		a.cassetteRoute(),
-		a.importRoute(),
+		{Method: "GET", Path: "/runs/{runId}/cassette", Access: "traces:read:raw",
+			Summary: "Export a finished recorded run as a file for `agentd replay`: `svc-tool-cassette` 1.0. It holds everything that was said.",
+			Errors:  []*fault.Kind{fault.RunNotFound, fault.RunNotEnded, fault.RunNotRecorded},
+			Answers: []openapi.Response{{Status: 200, ContentType: ndjson, Description: "One JSON object on each line. The last line is a footer."}},
+			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, in runInputID) error {
+				return recording.Export(r.Context(), a.Engine, in.RunID, newDownload(w, ndjson))
+			})},
+		{Method: "POST", Path: "/runs/import", Access: "runs:import", Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
+			Summary: "Take over a run that has ended or waits for approvals, from its state (`svc-run-state` 1.x). The token also needs agents:invoke for the state's agent, for the agents of its child runs, and for the agents that waiting calls would call.",
+			Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
+				fault.SessionBusy, fault.Overloaded},
+			Endpoint: call(http.StatusCreated, a.importRun)},
 	}
 	if a.SSE {
 		routes = append(routes, a.eventRoutes()...)
@@ -144,28 +154,8 @@ func (a *Runs) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer
 	return AbortAnswer{RunID: in.RunID, Status: status}, err
 }
 
-func (a *Runs) cassetteRoute() Route {
-	return Route{Method: "GET", Path: "/runs/{runId}/cassette", Access: "traces:read:raw",
-		Summary:  "Export a finished recorded run as a file for `agentd replay`: `svc-tool-cassette` 1.0. It holds everything that was said.",
-		Errors:   []*fault.Kind{fault.RunNotFound, fault.RunNotEnded, fault.RunNotRecorded},
-		Answers:  []openapi.Response{{Status: 200, ContentType: ndjson, Description: "One JSON object on each line. The last line is a footer."}},
-		Endpoint: streamed(a.runCassette)}
-}
-
-func (a *Runs) runCassette(w http.ResponseWriter, r *http.Request, _ Call, in runInputID) error {
-	return recording.Export(r.Context(), a.Engine, in.RunID, newDownload(w, ndjson))
-}
-
 // RunImport is the result of the import of a run.
 type RunImport takeover.Imported
-
-func (a *Runs) importRoute() Route {
-	return Route{Method: "POST", Path: "/runs/import", Access: "runs:import", Action: audit.RunImport, Target: "run", Starts: true, Takes: reflect.TypeFor[runstate.State](),
-		Summary: "Take over a run that has ended or waits for approvals, from its state (`svc-run-state` 1.x). The token also needs agents:invoke for the state's agent, for the agents of its child runs, and for the agents that waiting calls would call.",
-		Errors: []*fault.Kind{fault.RunStateMalformed, fault.RunStateVersionUnsupported, fault.RunStateUnfit, fault.RunExists, fault.SessionExists,
-			fault.SessionBusy, fault.Overloaded},
-		Endpoint: call(http.StatusCreated, a.importRun)}
-}
 
 func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 	SessionID string `query:"sessionId" doc:"A session for the run, instead of the one in the state. It must be new or empty."`
