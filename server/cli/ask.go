@@ -97,7 +97,7 @@ func (a *asker) choose(ctx context.Context, p journal.Approval) (answer, error) 
 
 // line reads one line, without the white space around it.
 func (a *asker) line(ctx context.Context, prompt string) (string, error) {
-	return typed(ctx, a.in, func() { io.WriteString(a.out, prompt) }) //nolint:errcheck // there is nowhere left to tell of it
+	return typed(ctx, a.in, func() { io.WriteString(a.out, prompt) }) //nolint:errcheck // there is nowhere left to report it
 }
 
 // details are what a person has to know of a call that waits, as indented lines of a terminal.

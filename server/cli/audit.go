@@ -129,11 +129,12 @@ func (c *call) verifyAudit(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		told := &auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints, PrunedThrough: v.PrunedThrough, Head: v.Head, Accepted: v.Accepted}
+		doc := &auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints,
+			PrunedThrough: v.PrunedThrough, Head: v.Head, Accepted: v.Accepted}
 		if !v.OK {
-			told.Broken = &auditBroken{v.BrokenAt, v.Reason, v.Expected, v.Actual}
+			doc.Broken = &auditBroken{v.BrokenAt, v.Reason, v.Expected, v.Actual}
 		}
-		return c.show(v.OK, told, told.say)
+		return c.show(v.OK, doc, doc.say)
 	})
 }
 
@@ -237,7 +238,7 @@ func instant(text string, now time.Time) (time.Time, error) {
 	return now, errors.New("want a date such as 2026-01-31, or an age such as 90d")
 }
 
-// auditKey tells the public key, for which no passphrase is needed.
+// auditKey prints the public key. It needs no passphrase.
 func (c *call) auditKey(ctx context.Context) error {
 	return readChain(ctx, c.chainFiles(), func(l *audit.Log) error {
 		key := audit.KeyOf(l.PublicKey())

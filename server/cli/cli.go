@@ -48,7 +48,7 @@ func (c *call) dispatch(ctx context.Context, args []string) error {
 	c.flags.json = slices.Contains(args, "--json") || slices.Contains(args, "-json") // also for errors in the line itself
 	if len(args) == 0 {
 		text, _ := helpOn(nil)
-		io.WriteString(c.stderr, text) //nolint:errcheck // there is nowhere left to tell of it
+		io.WriteString(c.stderr, text) //nolint:errcheck // there is nowhere left to report it
 		return exitCode(exitUsage)
 	}
 	switch word := args[0]; {

@@ -29,7 +29,7 @@ const (
 	statusSkip = "skip"
 )
 
-// A finding is what one check came to.
+// A finding is the result of one check.
 type finding struct {
 	Check   string `json:"check"`
 	Status  string `json:"status"`
@@ -80,7 +80,7 @@ func (c *call) secretsDoctor(context.Context) error {
 	return c.diagnose(c.checkSecrets)
 }
 
-// diagnose checks the configuration and, if it is valid, what else is asked for, and tells what was found.
+// diagnose checks the configuration and, if it is valid, runs the other checks. It shows all findings.
 func (c *call) diagnose(checks func(*diagnosis)) error {
 	d := &diagnosis{Version: server.Version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Checks: []finding{}, Outbound: []config.Target{},
 		Summary: map[string]int{statusOK: 0, statusWarn: 0, statusFail: 0, statusSkip: 0}}
@@ -140,7 +140,7 @@ func destination(t config.Target) string {
 	return t.Address
 }
 
-// checkOutbound tells what the server could contact. Only who asks for offline wants there to be nothing.
+// checkOutbound lists what the server could contact. With --offline, contact with another machine is a failure.
 func (c *call) checkOutbound(d *diagnosis) {
 	var beyond, programs []string
 	for _, t := range c.cfg.Targets() {

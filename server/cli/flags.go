@@ -35,7 +35,7 @@ type options struct {
 // defaults are the values of flags that are not given.
 var defaults = options{limit: 20, messages: 1000, retain: 1, onPending: "deny", format: export.JSONL}
 
-// A flagRow declares a flag: its name, of which what follows a dot only tells apart flags with one name; where its value
+// A flagRow declares a flag: its name, where a dot and a word after it set it apart from other flags of that name; where its value
 // goes, which may be a *string, *bool, *int64 or flag.Value; and its text, with the name of the value in back quotes.
 type flagRow struct {
 	name  string

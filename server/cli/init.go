@@ -87,7 +87,7 @@ func plant(dir string, seeds []seed) error {
 	return nil
 }
 
-// make makes the file or folder, for its owner's eyes only. Whatever came to be there meanwhile is left alone.
+// make makes the file or folder, which only its owner can read. It never replaces one.
 func (s seed) make(dir string) error {
 	path := filepath.Join(dir, s.name)
 	if s.content == nil {

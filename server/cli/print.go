@@ -29,7 +29,7 @@ func (c *call) printJSON(v any) error {
 	return err
 }
 
-// show writes what came of a command: with --json a document, else what write says to people. Where it is not ok, the
+// show writes the result of a command: with --json a document, otherwise what write writes for people. If it is not ok, the
 // command fails without a further word.
 func (c *call) show(ok bool, doc any, write func(sheet)) error {
 	var err error
@@ -81,7 +81,7 @@ func (w sheet) facts(pairs ...string) {
 // say adds text.
 func (w sheet) say(format string, args ...any) { fmt.Fprintf(w, format, args...) }
 
-// exitCode is the error of a command that has told everything itself.
+// exitCode is the error of a command that has reported everything itself.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -119,7 +119,7 @@ func (c *call) exit(err error) int {
 		c.printJSON(doc) //nolint:errcheck // likewise
 		return code
 	}
-	// A server may have told it, or a file be quoted in it.
+	// The text may come from a server, or quote a file.
 	fmt.Fprintf(c.stderr, "agentd: %s: %s\n", printable(doc.Error), printable(doc.Message))
 	for _, is := range doc.Issues {
 		fmt.Fprintf(c.stderr, "  - %s\n", printable(issue(is)))

@@ -16,16 +16,16 @@ import (
 	"agentd/store"
 )
 
-// A printer shows a run as it goes on.
+// A printer shows a run while it runs.
 //
-// What it writes to stdout is always the beginning of the text that a text.complete event tells whole. So deltas that
+// What it writes to stdout is always the beginning of the text that a text.complete event has in full. So deltas that
 // come are written at once, and those that went missing are made good when the step is complete.
 type printer struct {
 	out, err io.Writer
 	lines    bool // events as lines of JSON, instead of text
 	terminal bool // stdout is one
 	margin   margin
-	activity bool // tell of steps and tools on stderr
+	activity bool // show steps and tools on stderr
 	dim      bool
 	broken   error // of writing to stdout
 
@@ -230,7 +230,7 @@ func (p *printer) finish() {
 	}
 }
 
-// verdict is the error that the end of a run amounts to. Of one that waits, it tells how to decide.
+// verdict is the error that the end of a run amounts to. For a run that waits, it prints how to decide.
 func (c *call) verdict(p *printer, runID string) error {
 	res := p.end.Result
 	switch {
@@ -244,14 +244,14 @@ func (c *call) verdict(p *printer, runID string) error {
 		}
 		return exitCode(exitAwaiting)
 	case p.lines:
-		return exitCode(exitFailed) // the events have told why
+		return exitCode(exitFailed) // the events have shown why
 	case res.Error != nil:
 		return fault.Told(res.Error.Code, res.Error.Message, res.Error.Hint)
 	}
 	return fault.New(fault.RunFailed, "The run ended as %q.", res.Status)
 }
 
-// tellPending tells on stderr what a run waits for, and the commands to decide with.
+// tellPending prints to stderr what a run waits for, and the commands to decide with.
 func (c *call) tellPending(runID string, pending []journal.Approval) {
 	for _, a := range pending {
 		fmt.Fprintf(c.stderr, "agentd: %s waits for approval:\n%s", printable(a.ToolName), details(a, columns(c.stderr)))

@@ -109,7 +109,7 @@ func (c *call) inherited() (net.Listener, error) {
 	}
 	f := os.NewFile(firstInherited, "inherited socket")
 	defer f.Close()
-	l, err := net.FileListener(f) // of its own, closed in programs that this one starts
+	l, err := net.FileListener(f) // a copy, which programs that this one starts do not inherit
 	if err != nil {
 		return nil, fault.New(fault.BindFailed, "The socket of the service manager cannot be used: %v.", err).Because(err)
 	}
@@ -119,7 +119,7 @@ func (c *call) inherited() (net.Listener, error) {
 // notifyPatience is how long a service manager may take to make room for a state.
 const notifyPatience = 2 * time.Second
 
-// notify tells a service manager how the process is (sd_notify(3)), where one wants to know.
+// notify sends a state of the process to the service manager, if there is one (sd_notify(3)).
 func (c *call) notify(state string) error {
 	path := c.getenv("NOTIFY_SOCKET")
 	if path == "" {

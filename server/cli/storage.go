@@ -19,7 +19,7 @@ func (c *call) storeOptions(o store.Options) store.Options {
 	return o
 }
 
-// A soundness is what a look at one file of the storage came to.
+// A soundness is the result of verifying one file of the storage.
 type soundness struct {
 	File   string         `json:"file"`
 	Damage []store.Damage `json:"damage"`

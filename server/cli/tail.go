@@ -42,7 +42,7 @@ type tailer struct {
 
 	last    string // id of the latest event
 	run     string // of which that was
-	problem string // the latest that was told of the connection
+	problem string // the latest problem of the connection that was reported
 }
 
 // api is the API of the server as it is now.
@@ -87,7 +87,7 @@ func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
 	return err
 }
 
-// lost tells of a lost connection, once.
+// lost reports a lost connection, once.
 func (t *tailer) lost(err error) error {
 	if text := fault.Of(err).Message; text != t.problem {
 		t.problem = text

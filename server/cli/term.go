@@ -116,7 +116,7 @@ func cells(r rune) int {
 	return 1
 }
 
-// columns is the width of a terminal: 80 where it cannot be told, and no bound for what is none.
+// columns is the width of a terminal: 80 if it is unknown, and unlimited for anything else.
 func columns(stream any) int {
 	const usual, least = 80, 20
 	f, ok := stream.(*os.File)

@@ -33,7 +33,7 @@ type Watch struct {
 	Path   string         // of the stream, such as /runs/ID/events
 	Open   *http.Response // of a stream that is open already; nil: there is none
 	Cursor string         // id of the event after which to begin; empty: with the first that is kept
-	// Lost is called with the reason before each further attempt. An error of its own ends the watch.
+	// Lost is called with the reason before each further attempt. If it returns an error, the watch ends with that.
 	Lost func(error) error
 
 	accepted bool // by the server, once
