@@ -44,13 +44,14 @@ func TestRefusals(t *testing.T) {
 		{302, page, fault.InvalidRequest, "local answered 302: redirects are not followed; check baseUrl"},
 		{503, `{"error":{"message":"a\n  b\u0000c"}}`, fault.Capacity, "local answered 503: a b c"},
 		{529, ``, fault.Capacity, "local answered 529"},
+		{400, `gate-secret, gate-secret-more`, fault.InvalidRequest, "local answered 400: [redacted], [redacted]"},
 		{500, `{"error":null}`, fault.Transient, "local answered 500: internal server error"},
 		{408, ``, fault.Transient, "local answered 408: request timeout"},
 		{500, strings.Repeat("é", 5000), fault.Transient, "local answered 500: " + strings.Repeat("é", 299) + "…"},
 	} {
 		p := mustOpenAI(t, provider.OpenAIOptions{
 			APIKey:  "k-very-secret",
-			Headers: map[string]string{"X-Gate": "Token gate-secret", "X-Team": "ops"},
+			Headers: map[string]string{"X-Gate": "Token gate-secret", "X-Other": "gate-secret-more", "X-Team": "ops"},
 			Transport: exchange(func(r *http.Request) (*http.Response, error) {
 				h := http.Header{"Location": {"http://elsewhere.test/"}}
 				return &http.Response{StatusCode: tc.status, Header: h, Body: io.NopCloser(strings.NewReader(tc.body)), Request: r}, nil

@@ -96,6 +96,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 			}
 		}
 	}
+	slices.SortFunc(p.secrets, func(a, b string) int { return len(b) - len(a) }) // one may be a part of a longer one
 	return p, nil
 }
 
