@@ -66,7 +66,7 @@ func page[T any](tx *Tx, t *table[T], size func(*T) int, rest string, args ...an
 	left := pageBytes
 	err = tx.collect(func(s scanner) error {
 		var v T
-		err := s.Scan(t.fields(&v)...)
+		err := s.Scan(into(tx, t.fields, &v)...)
 		list = append(list, v)
 		if left -= size(&v); err == nil && left <= 0 {
 			err = errEnough

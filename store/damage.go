@@ -17,9 +17,12 @@ import (
 // translate turns the driver's errors into this package's, where a caller can act on them. It leaves its own results as
 // they are.
 func translate(err error) error {
+	if err == nil { // before anything is allocated
+		return nil
+	}
 	var se *sqlite.Error
 	switch {
-	case err == nil, errors.Is(err, ErrConflict), fault.Is(err, fault.StorageFailed), fault.Is(err, fault.StorageCorrupt):
+	case errors.Is(err, ErrConflict), fault.Is(err, fault.StorageFailed), fault.Is(err, fault.StorageCorrupt):
 		return err
 	case errors.Is(err, sql.ErrNoRows):
 		return ErrNotFound
@@ -180,7 +183,7 @@ func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
 
 // checkJSON looks for columns of JSON that hold something else.
 func checkJSON(tx *Tx) (found []Damage, err error) {
-	columns, err := all(tx, func(c *[2]string) []any { return []any{&c[0], &c[1]} },
+	columns, err := all(tx, func(c *[2]string, to []any) []any { return append(to, &c[0], &c[1]) },
 		`SELECT t.name, c.name FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c WHERE t.type = 'table' AND c.type = 'TEXT'
 		AND (c.name IN ('json', 'payload', 'body') OR c.name LIKE '%\_json' ESCAPE '\') ORDER BY t.name, c.cid`)
 	for _, c := range columns {

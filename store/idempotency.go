@@ -37,9 +37,9 @@ type Keys struct{ access }
 func (db *DB) Keys() *Keys { return &Keys{access{db}} }
 
 var keys = declare("idempotency_records", `key, principal, target, fingerprint, bound, run_id, session_id, status, headers_json, body,
-	expires_at`, "created_at", func(r *KeyRecord) []any {
-	return []any{&r.Key, &r.Principal, &r.Target, &r.Fingerprint, &r.Bound, opt(&r.Run), opt(&r.Session), opt(&r.Status), text{&r.Headers},
-		&r.Body, &r.Expires}
+	expires_at`, "created_at", func(r *KeyRecord, to []any) []any {
+	return append(to, &r.Key, &r.Principal, &r.Target, &r.Fingerprint, &r.Bound, opt(&r.Run), opt(&r.Session), opt(&r.Status), text{&r.Headers},
+		&r.Body, &r.Expires)
 })
 
 // Get returns the record of a key, also one that has expired, or ErrNotFound.
@@ -55,7 +55,7 @@ var putKey = keys.into +
 
 // Put writes a record in the place of one that has expired. ErrConflict when the key has one that has not.
 func (k *Keys) Put(tx *Tx, r *KeyRecord) error {
-	changed, err := tx.exec(putKey, keys.values(r, []any{tx.Now()})...)
+	changed, err := tx.exec(putKey, keys.values(tx, r, []any{tx.Now()})...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
 	}

@@ -109,7 +109,7 @@ func compare(tx *Tx, folder string) (int, error) {
 		version  int
 		checksum string
 	}
-	applied, err := all(tx, func(r *row) []any { return []any{&r.version, &r.checksum} },
+	applied, err := all(tx, func(r *row, to []any) []any { return append(to, &r.version, &r.checksum) },
 		"SELECT version, checksum FROM schema_migrations ORDER BY version")
 	if err != nil {
 		return 0, err
@@ -149,7 +149,7 @@ var statistics = []string{"sqlite_stat1", "sqlite_stat4"}
 
 // objects are what a schema consists of: the text of each table, index, trigger and view by kind and name.
 func objects(tx *Tx) (map[string]string, error) {
-	rows, err := all(tx, func(o *[2]string) []any { return []any{&o[0], &o[1]} }, "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
+	rows, err := all(tx, func(o *[2]string, to []any) []any { return append(to, &o[0], &o[1]) }, "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
 	byName := map[string]string{}
 	for _, o := range rows {
 		byName[o[0]] = strings.Join(strings.Fields(o[1]), " ")

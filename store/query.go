@@ -15,22 +15,29 @@ const open = "status IN ('pending', 'running', 'awaiting_approval', 'suspended')
 
 // Find returns the run with the id, or ErrNotFound.
 func (r *Runs) Find(tx *Tx, id string) (*Run, error) {
-	return tx.run("WHERE id = ?", id)
+	return tx.run(runByID, id)
 }
 
 // ByOrigin returns the run that was started for an origin, or ErrNotFound.
 func (r *Runs) ByOrigin(tx *Tx, origin string) (*Run, error) {
-	return tx.run("INDEXED BY runs_by_origin WHERE origin = ?", origin)
+	return tx.run(runByOrigin, origin)
 }
 
 // Number returns the run with the number, or ErrNotFound.
 func (r *Runs) Number(tx *Tx, n int64) (*Run, error) {
-	return tx.run("WHERE n = ?", n)
+	return tx.run(runByNumber, n)
 }
 
-func (tx *Tx) run(rest string, args ...any) (*Run, error) {
-	r, err := runs.one(tx, rest, args...)
-	return &r, err
+// The statements for one run are made once: they are long, and run often.
+var (
+	runByID     = runs.from + "WHERE id = ?"
+	runByOrigin = runs.from + "INDEXED BY runs_by_origin WHERE origin = ?"
+	runByNumber = runs.from + "WHERE n = ?"
+)
+
+func (tx *Tx) run(query string, arg any) (*Run, error) {
+	r := new(Run)
+	return r, tx.row(query, arg).Scan(into(tx, runs.fields, r)...)
 }
 
 func (tx *Tx) runs(rest string, args ...any) (list []*Run, err error) {

@@ -10,13 +10,13 @@ import (
 
 // A table is where rows of one type are kept. Its columns are declared once, for reading and for writing.
 type table[T any] struct {
-	fields func(*T) []any // where a row has the value of each column; for what is not a pointer see stored
-	from   string         // SELECT columns FROM table
-	into   string         // INSERT INTO table (columns and extra) VALUES (?,...)
+	fields func(row *T, to []any) []any // appends where the row has the value of each column; for what is not a pointer see stored
+	from   string                       // SELECT columns FROM table
+	into   string                       // INSERT INTO table (columns and extra) VALUES (?,...)
 }
 
 // declare declares a table. The extra columns are only written.
-func declare[T any](name, columns, extra string, fields func(*T) []any) table[T] {
+func declare[T any](name, columns, extra string, fields func(*T, []any) []any) table[T] {
 	written := strings.TrimSuffix(columns+", "+extra, ", ")
 	return table[T]{fields, "SELECT " + columns + " FROM " + name + " ",
 		"INSERT INTO " + name + " (" + written + ") VALUES (" + placeholders(1+strings.Count(written, ",")) + ")"}
@@ -47,17 +47,17 @@ func (t *table[T]) all(tx *Tx, rest string, args ...any) ([]T, error) {
 
 // one returns the row that the rest of a SELECT statement selects, or ErrNotFound.
 func (t *table[T]) one(tx *Tx, rest string, args ...any) (v T, err error) {
-	return v, tx.row(t.from+rest, args...).Scan(t.fields(&v)...)
+	return v, tx.row(t.from+rest, args...).Scan(into(tx, t.fields, &v)...)
 }
 
 // insert writes a row, and returns its integer key if it has one.
 func (t *table[T]) insert(tx *Tx, v *T, extra ...any) (int64, error) {
-	return tx.insert(1, t.into, t.values(v, extra)...)
+	return tx.insert(1, t.into, t.values(tx, v, extra)...)
 }
 
 // values are the arguments of an insert. Package database/sql follows other pointers, at a higher cost.
-func (t *table[T]) values(v *T, extra []any) []any {
-	args := append(t.fields(v), extra...)
+func (t *table[T]) values(tx *Tx, v *T, extra []any) []any {
+	args := append(into(tx, t.fields, v), extra...)
 	for i, arg := range args {
 		switch p := arg.(type) {
 		case *string:
@@ -66,6 +66,8 @@ func (t *table[T]) values(v *T, extra []any) []any {
 			args[i] = *p
 		case *int:
 			args[i] = *p
+		case *Status:
+			args[i] = string(*p)
 		case interface{ stored() any }:
 			args[i] = p.stored()
 		}
@@ -81,7 +83,7 @@ func (t *table[T]) of(tx *Tx, n int64) ([]T, error) {
 // add writes rows of run n.
 func (t *table[T]) add(tx *Tx, n int64, rows []T, extra ...any) error {
 	for i := range rows {
-		args := t.values(&rows[i], extra)
+		args := t.values(tx, &rows[i], extra)
 		args[0] = key(n, *args[0].(rowKey).index)
 		if err := tx.put(1, t.into, args...); err != nil {
 			return err
@@ -90,11 +92,17 @@ func (t *table[T]) add(tx *Tx, n int64, rows []T, extra ...any) error {
 	return nil
 }
 
+// into is the fields of a row in the connection's own slice, so it is valid until the next row of any table.
+func into[T any](tx *Tx, fields func(*T, []any) []any, v *T) []any {
+	tx.c.fields = fields(v, tx.c.fields[:0])
+	return tx.c.fields
+}
+
 // all runs a query and returns its rows.
-func all[T any](tx *Tx, fields func(*T) []any, query string, args ...any) (list []T, err error) {
+func all[T any](tx *Tx, fields func(*T, []any) []any, query string, args ...any) (list []T, err error) {
 	err = tx.collect(func(s scanner) error {
 		var v T
-		err := s.Scan(fields(&v)...)
+		err := s.Scan(into(tx, fields, &v)...)
 		list = append(list, v)
 		return err
 	}, query, args...)
@@ -103,7 +111,7 @@ func all[T any](tx *Tx, fields func(*T) []any, query string, args ...any) (list 
 
 // column runs a query that has one column, and returns its values.
 func column[T any](tx *Tx, query string, args ...any) ([]T, error) {
-	return all(tx, func(v *T) []any { return []any{v} }, query, args...)
+	return all(tx, func(v *T, to []any) []any { return append(to, v) }, query, args...)
 }
 
 // view is [DB.View] for a function with a result.

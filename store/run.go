@@ -198,40 +198,40 @@ func (db *DB) Runs() *Runs { return &Runs{access{db}} }
 
 var runs = declare("runs", `n, version, id, kind, owner_id, current_id, session_id, user_id, status, attempt, step, events, messages, calls, slots,
 	history_after, history_to, input_form, usage_json, models_json, error_json, created_at, started_at, finished_at, spans, parent, parent_call,
-	started_by, origin`, "", func(r *Run) []any {
-	return []any{&r.N, &r.Version, &r.ID, &r.Kind, &r.Owner, &r.Current, opt(&r.Session), opt(&r.User), &r.Status, &r.Attempt, &r.Step,
+	started_by, origin`, "", func(r *Run, to []any) []any {
+	return append(to, &r.N, &r.Version, &r.ID, &r.Kind, &r.Owner, &r.Current, opt(&r.Session), opt(&r.User), &r.Status, &r.Attempt, &r.Step,
 		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, text{&r.Usage}, text{&r.Models}, text{&r.Error},
-		&r.Created, opt(&r.Started), opt(&r.Finished), &r.Spans, opt(&r.Parent), opt(&r.ParentCall), opt(&r.StartedBy), opt(&r.Origin)}
+		&r.Created, opt(&r.Started), opt(&r.Finished), &r.Spans, opt(&r.Parent), opt(&r.ParentCall), opt(&r.StartedBy), opt(&r.Origin))
 })
 
-var events = declare("run_events", "key, type, at, message, payload, transient", "", func(e *Event) []any {
-	return []any{rowKey{nil, &e.Seq}, &e.Type, &e.At, optIndex{&e.Message}, text{&e.Payload}, &e.Transient}
+var events = declare("run_events", "key, type, at, message, payload, transient", "", func(e *Event, to []any) []any {
+	return append(to, rowKey{nil, &e.Seq}, &e.Type, &e.At, optIndex{&e.Message}, text{&e.Payload}, &e.Transient)
 })
 
-var messages = declare("run_messages", "key, sequence, role, tokens, at, body, left_out", "session_id", func(m *Message) []any {
-	return []any{rowKey{&m.Run, &m.Index}, opt(&m.Sequence), &m.Role, &m.Tokens, &m.At, text{&m.Body}, opt(&m.LeftOut)}
+var messages = declare("run_messages", "key, sequence, role, tokens, at, body, left_out", "session_id", func(m *Message, to []any) []any {
+	return append(to, rowKey{&m.Run, &m.Index}, opt(&m.Sequence), &m.Role, &m.Tokens, &m.At, text{&m.Body}, opt(&m.LeftOut))
 })
 
-var steps = declare("run_steps", "key, agent_id, model, usage_json, started_at, ended_at, resumed", "", func(s *Step) []any {
-	return []any{rowKey{nil, &s.Number}, &s.Agent, opt(&s.Model), text{&s.Usage}, &s.Started, opt(&s.Ended), &s.Resumed}
+var steps = declare("run_steps", "key, agent_id, model, usage_json, started_at, ended_at, resumed", "", func(s *Step, to []any) []any {
+	return append(to, rowKey{nil, &s.Number}, &s.Agent, opt(&s.Model), text{&s.Usage}, &s.Started, opt(&s.Ended), &s.Resumed)
 }).replacing("key", "agent_id, model, usage_json, started_at, ended_at")
 
 var calls = declare("tool_calls", `key, step, origin, call_id, name, phase, reason, args_sha256, args_canonical, asked, answered, attempts, claimed_at,
-	settled_at, decision_json, reported, child`, "", func(c *Call) []any {
-	return []any{rowKey{nil, &c.Index}, &c.Step, &c.Origin, &c.ID, &c.Name, &c.Phase, opt(&c.Reason), &c.ArgsHash, &c.Canonical, &c.Asked,
-		optIndex{&c.Answered}, &c.Attempts, &c.Claimed, opt(&c.Settled), text{&c.Decision}, &c.Reported, opt(&c.Child)}
+	settled_at, decision_json, reported, child`, "", func(c *Call, to []any) []any {
+	return append(to, rowKey{nil, &c.Index}, &c.Step, &c.Origin, &c.ID, &c.Name, &c.Phase, opt(&c.Reason), &c.ArgsHash, &c.Canonical, &c.Asked,
+		optIndex{&c.Answered}, &c.Attempts, &c.Claimed, opt(&c.Settled), text{&c.Decision}, &c.Reported, opt(&c.Child))
 }).replacing("key", "step, phase, reason, args_sha256, args_canonical, answered, attempts, settled_at, decision_json, reported")
 
-var handoffs = declare("handoffs", "key, at, body", "session_id", func(h *Handoff) []any {
-	return []any{rowKey{&h.Run, &h.Index}, &h.At, text{&h.Body}}
+var handoffs = declare("handoffs", "key, at, body", "session_id", func(h *Handoff, to []any) []any {
+	return append(to, rowKey{&h.Run, &h.Index}, &h.At, text{&h.Body})
 })
 
-var spans = declare("spans", "key, at, body", "session_id", func(b *SpanBatch) []any {
-	return []any{rowKey{&b.Run, &b.First}, &b.At, text{&b.Body}}
+var spans = declare("spans", "key, at, body", "session_id", func(b *SpanBatch, to []any) []any {
+	return append(to, rowKey{&b.Run, &b.First}, &b.At, text{&b.Body})
 })
 
-var exchanges = declare("run_exchanges", "key, body", "", func(x *Exchange) []any {
-	return []any{rowKey{nil, &x.Step}, text{&x.Body}}
+var exchanges = declare("run_exchanges", "key, body", "", func(x *Exchange, to []any) []any {
+	return append(to, rowKey{nil, &x.Step}, text{&x.Body})
 }).replacing("key", "body")
 
 // slotted is a row of what a run keeps once.
@@ -240,12 +240,12 @@ type slotted struct {
 	json json.RawMessage
 }
 
-var slots = declare("run_slots", "key, json", "", func(s *slotted) []any {
-	return []any{rowKey{nil, &s.slot}, text{&s.json}}
+var slots = declare("run_slots", "key, json", "", func(s *slotted, to []any) []any {
+	return append(to, rowKey{nil, &s.slot}, text{&s.json})
 }).replacing("key", "json")
 
-var spills = declare("run_spills", "name, media_type, data", "run", func(s *Spill) []any {
-	return []any{&s.Name, &s.MediaType, &s.Data}
+var spills = declare("run_spills", "name, media_type, data", "run", func(s *Spill, to []any) []any {
+	return append(to, &s.Name, &s.MediaType, &s.Data)
 }).replacing("run, name", "media_type, data")
 
 // Apply writes a change and returns the run's number. When the run has another version than the change expects, or
@@ -291,7 +291,7 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 
 func putRun(tx *Tx, r *Run) (int64, error) {
 	if r.Version == 0 {
-		args := runs.values(r, nil)
+		args := runs.values(tx, r, nil)
 		args[0], args[1] = nil, 1 // SQLite gives it the next number
 		return tx.insert(1, runs.into, args...)
 	}

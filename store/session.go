@@ -30,8 +30,8 @@ func (db *DB) Sessions() *Sessions { return &Sessions{access{db}} }
 func (s *Sessions) Checkpoint(ctx context.Context) (bool, error) { return s.db.Checkpoint(ctx) }
 
 var sessions = declare("sessions", `id, user_id, agent_id, title, tags_json, created_at, updated_at, closed_at,
-	made_by`, "sequence", func(s *Session) []any {
-	return []any{&s.ID, &s.User, &s.Agent, opt(&s.Title), list{&s.Tags}, &s.Created, opt(&s.Updated), opt(&s.Closed), opt(&s.Maker)}
+	made_by`, "sequence", func(s *Session, to []any) []any {
+	return append(to, &s.ID, &s.User, &s.Agent, opt(&s.Title), list{&s.Tags}, &s.Created, opt(&s.Updated), opt(&s.Closed), opt(&s.Maker))
 })
 
 // Insert adds a session; ErrConflict when its id is taken.

@@ -422,6 +422,8 @@ func (tx *Tx) collect(scan func(scanner) error, query string, args ...any) error
 type conn struct {
 	c     *sql.Conn
 	stmts map[string]*sql.Stmt
+
+	fields []any // see into
 }
 
 func newConn(ctx context.Context, from *sql.DB) (*conn, error) {

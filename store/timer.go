@@ -19,7 +19,7 @@ func (r *Runs) Due(ctx context.Context, at int64, limit int) (ids []string, next
 		due int64
 	}
 	timers, err := view(ctx, r.db, func(tx *Tx) ([]timer, error) {
-		return all(tx, func(t *timer) []any { return []any{&t.run, &t.due} },
+		return all(tx, func(t *timer, to []any) []any { return append(to, &t.run, &t.due) },
 			"SELECT r.id, t.due FROM timers t INDEXED BY timers_by_due JOIN runs r ON r.n = t.run ORDER BY t.due LIMIT ?", limit+1)
 	})
 	for _, t := range timers {

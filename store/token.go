@@ -27,9 +27,9 @@ type Tokens struct{ db *DB }
 func (db *DB) Tokens() *Tokens { return &Tokens{db} }
 
 var tokens = declare("auth_tokens", `id, hash_hex, label, scopes_json, created_at, expires_at, revoked_at, last_used_at, minter_id,
-	root_id`, "", func(t *Token) []any {
-	return []any{&t.ID, &t.Hash, opt(&t.Label), list{&t.Scopes}, &t.Created, opt(&t.Expires), opt(&t.Revoked), opt(&t.LastUsed),
-		opt(&t.Minter), opt(&t.Root)}
+	root_id`, "", func(t *Token, to []any) []any {
+	return append(to, &t.ID, &t.Hash, opt(&t.Label), list{&t.Scopes}, &t.Created, opt(&t.Expires), opt(&t.Revoked), opt(&t.LastUsed),
+		opt(&t.Minter), opt(&t.Root))
 })
 
 // Insert adds a token. The error is ErrConflict when its minter is revoked, or not there.

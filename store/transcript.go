@@ -115,7 +115,7 @@ type Branch struct {
 // Tree returns run n and its descendants in the order in which they were made. Of more than limit, those nearest to
 // run n.
 func (r *Runs) Tree(tx *Tx, n int64, limit int) ([]Branch, error) {
-	return all(tx, func(b *Branch) []any { return []any{&b.N, &b.Spans} },
+	return all(tx, func(b *Branch, to []any) []any { return append(to, &b.N, &b.Spans) },
 		`WITH RECURSIVE tree (n) AS (SELECT ? UNION SELECT c.n FROM tree JOIN runs AS c INDEXED BY runs_by_parent ON c.parent = tree.n LIMIT ?)
 		SELECT r.n, r.spans FROM tree JOIN runs AS r ON r.n = tree.n ORDER BY r.n`, n, limit)
 }
