@@ -27,6 +27,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"agentd/server/message"
 )
@@ -109,6 +110,12 @@ func suspicious(raw []byte) bool {
 	}
 }
 
+// named reports whether a JSON string can hold the name of an event, whose letters are written as they are or as \u00xx.
+func named(raw []byte) bool {
+	return bytes.Contains(raw, []byte(`\u00`)) ||
+		slices.ContainsFunc(patterns[:], func(p pattern) bool { return bytes.Contains(raw, []byte(p.name[1:])) })
+}
+
 // rewrite treats the strings of a JSON text. It finds nothing in a text that is not valid, or what comes out is of no use.
 func (s *Sanitiser) rewrite(payload []byte) (after []byte, found matched) {
 	treat := wrap
@@ -126,7 +133,7 @@ func (s *Sanitiser) rewrite(payload []byte) (after []byte, found matched) {
 			return nil, 0
 		}
 		var text string
-		if raw := payload[start:at]; !suspicious(raw) || isKey(payload[at:]) || json.Unmarshal(raw, &text) != nil {
+		if raw := payload[start:at]; !suspicious(raw) || !named(raw) || isKey(payload[at:]) || json.Unmarshal(raw, &text) != nil {
 			continue
 		}
 		if text, m := treat(text); m != 0 {
