@@ -3,12 +3,10 @@ package server_test
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -179,20 +177,38 @@ func TestMaxConnections(t *testing.T) {
 }
 
 // displacing opens connections and sends a request, until that makes another connection end. The server notes that a
-// connection is idle after its client has the answer.
+// connection is idle after its client has the answer; until then it refuses the new one.
 func displacing(t *testing.T, old *caller, open func() *caller, request string) *caller {
 	t.Helper()
-	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := old.in.ReadByte()
+		ended <- err
+	}()
+	for limit := time.After(patience); ; {
 		l := open()
 		l.send(request)
-		old.conn.SetReadDeadline(time.Now().Add(time.Second)) // less, and a slow machine would make a second one end
-		if _, err := old.in.ReadByte(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		begun := make(chan string, 1) // how its answer begins
+		go func() {
+			b, _ := l.in.Peek(len("HTTP/1.1 200"))
+			begun <- string(b)
+		}()
+		select {
+		case <-ended:
+			l.conn.SetReadDeadline(time.Now())
+			<-begun
+			l.conn.SetReadDeadline(time.Time{})
 			return l
+		case answer := <-begun:
+			if answer == "HTTP/1.1 200" { // it is admitted, so the other one ends
+				<-ended
+				return l
+			}
+			l.conn.Close()
+		case <-limit:
+			t.Fatal("a connection that is idle stays while others are refused")
 		}
-		l.conn.Close()
 	}
-	t.Fatal("a connection that is idle stays while others are refused")
-	return nil
 }
 
 // One address cannot take all places: others get in.

@@ -351,11 +351,11 @@ func (w *writer) reopen() error {
 		return err
 	}
 	c, err := newConn(context.Background(), w.db.write)
-	if err != nil {
-		return fault.New(fault.StorageFailed, "The store could not reopen its file.").Because(err)
+	if err = translate(err); err != nil && !systemic(err) {
+		err = fault.New(fault.StorageFailed, "The store could not reopen its file.").Because(err)
 	}
 	w.c = c
-	return nil
+	return err
 }
 
 // Checkpoint folds the write-ahead log into the database and empties it, so that nothing erased is left in it. ok is

@@ -25,7 +25,7 @@ func TestOneOfThousandStalls(t *testing.T) {
 	const (
 		clients = 1000
 		events  = 20
-		slack   = 4 << 20 // bytes; what the runtime keeps of goroutines that have ended is 2 MiB
+		slack   = 8 << 20 // bytes; what the runtime keeps of goroutines that have ended is 2 MiB, and 5 MiB on a busy machine
 	)
 	inBubble(t, stream.Options{Queue: 4}, func(r *rig) {
 		before := heap()
