@@ -129,10 +129,24 @@ func opt[T ~string | ~int | ~int64](value *T) optional[T] { return optional[T]{v
 type optional[T ~string | ~int | ~int64] struct{ value *T }
 
 func (o optional[T]) Scan(src any) error {
+	if src == nil {
+		*o.value = *new(T)
+		return nil
+	}
+	switch to := any(o.value).(type) { // as reflection does below, at a lower cost
+	case *string:
+		if s, ok := src.(string); ok {
+			*to = s
+			return nil
+		}
+	case *int64:
+		if n, ok := src.(int64); ok {
+			*to = n
+			return nil
+		}
+	}
 	v, kind := reflect.ValueOf(o.value).Elem(), reflect.TypeOf(src)
 	switch {
-	case src == nil:
-		v.SetZero()
 	case v.CanInt() && kind.Kind() == reflect.Int64:
 		v.SetInt(src.(int64))
 	case v.Kind() == kind.Kind():

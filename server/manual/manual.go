@@ -50,7 +50,7 @@ func Page(topic string) string {
 			continue
 		case strings.HasPrefix(line, "|"):
 			line = row(line)
-		default:
+		case strings.Contains(line, "]("): // most lines have no link, and a start of the program reads a page
 			line = link.ReplaceAllString(line, "`agentd help $1`")
 		}
 		after = line == "\n"

@@ -161,9 +161,9 @@ func alteredOutcome(c *store.Call) *message.Outcome {
 type task struct {
 	Job
 	call    store.Call
-	kid     *Run      // the child that was decided on; nil: look it up or make it
-	parent  store.Run // the row of the run when the call was dispatched
-	altered error     // why it must not be made: what is stored of it was changed
+	kid     *Run       // the child that was decided on; nil: look it up or make it
+	parent  *store.Run // the row of the run when the calls were dispatched
+	altered error      // why it must not be made: what is stored of it was changed
 }
 
 // work is what became of a dispatched call.
@@ -179,9 +179,10 @@ type work struct {
 // by side. It settles each but the last as soon as it ends; [Run.Report] settles the last together with all events.
 func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 	var first, rest []task
+	parent := r.Row
 	for _, c := range calls {
 		delete(r.claimed, c.Index) // from here on, it may have had its effect
-		t := task{call: c, parent: r.Row, kid: r.decided[c.Index]}
+		t := task{call: c, parent: &parent, kid: r.decided[c.Index]}
 		delete(r.decided, c.Index)
 		args, err := r.Record.Bound(&c)
 		if t.altered = err; err != nil && c.Child == "" {
@@ -350,14 +351,13 @@ func (r *Run) Report(step store.Step) (rep Report, parked bool, err error) {
 	if r.aborting() != nil || !r.stopped() {
 		rep.Ending = r.Stopping()
 	}
-	calls := slices.Clone(r.Record.Calls)
-	for i, c := range calls {
-		calls[i] = m.Call(c)
-	}
 	var pending []journal.Approval
-	for _, c := range calls {
-		switch {
-		case c.Step != step.Number || c.Reported:
+	for i := range r.Record.Calls {
+		if r.Record.Calls[i].Step != step.Number {
+			continue
+		}
+		switch c := m.Call(r.Record.Calls[i]); {
+		case c.Reported:
 		case c.Phase == store.CallDone:
 			m.report(r, &c)
 		case c.Phase == store.CallAwaiting && rep.Ending != nil && c.Reason == journal.OutcomeUnknown:
