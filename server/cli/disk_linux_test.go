@@ -20,7 +20,7 @@ const diskConfig = `{
 	"auth": {"kind": "none"}, "storage": {"path": %q}, "server": {"rateLimit": {"enabled": false}, "shutdown": {"drainTimeoutMs": 300}},
 	"providers": {"p": {"kind": "scripted", "script": "script.json"}},
 	"tools": {"wait": {"kind": "exec", "description": "Waits", "command": ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; echo waited"], "sideEffect": "read-only"},
-		"pay": {"kind": "exec", "description": "Pays", "command": ["true"], "approval": "always", "approvalTerms": {"expiresMs": 4000}}},
+		"pay": {"kind": "exec", "description": "Pays", "command": ["true"], "approval": "always", "approvalTerms": {"expiresMs": 15000}}},
 	"agents": {
 		"holds": {"kind": "llm", "provider": "p", "model": "holds", "tools": ["wait"]},
 		"quick": {"kind": "llm", "provider": "p", "model": "quick"},
@@ -215,6 +215,9 @@ func TestTurnOnFullDisk(t *testing.T) {
 	eventually(t, "the end of the first run", func() bool { return s.status(first) == "completed" })
 	eventually(t, "the attempt to begin the other", func() bool { return strings.Contains(s.stderr.String(), large) })
 	s.acknowledge(4<<10, 1000) // nothing fits any more
+	if got := s.status(gated); got != "awaiting_approval" {
+		t.Fatalf("the run that waits is %s before the disk was full", got)
+	}
 	eventually(t, "the attempt to deny", func() bool { return strings.Contains(s.stderr.String(), "a timer could not be handled") })
 	if got := s.status(large); got != "pending" {
 		t.Errorf("the queued run is %s, want it pending", got)
