@@ -88,10 +88,10 @@ func (m *Move) settle(c *store.Call, place int, o *message.Outcome) {
 func (r *Run) Open(step store.Step) (dispatch []store.Call, err error) {
 	var m *Move
 	for i := range r.Record.Calls {
-		c := r.Record.Calls[i]
-		if c.Step != step.Number || c.Phase != store.CallDispatching {
+		if c := &r.Record.Calls[i]; c.Step != step.Number || c.Phase != store.CallDispatching {
 			continue
 		}
+		c := r.Record.Calls[i]
 		if !r.claimed[c.Index] {
 			if m == nil {
 				m = r.Move()
