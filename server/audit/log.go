@@ -48,6 +48,7 @@ type Log struct {
 	log    *slog.Logger
 	batch  batch  // of the file's writer
 	heads  *heads // nil: no checkpoints are written
+	before int64  // entries of earlier processes
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -102,6 +103,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		}
 		return nil, errors.Join(err, l.file.Close())
 	}
+	l.before = l.tree().size
 	l.measure()
 	return l, nil
 }
@@ -209,7 +211,9 @@ func (l *Log) Run(ctx context.Context) error {
 			l.log.Error("audit checkpoint failed", "error", err)
 		}
 	}
-	checkpoint() // covers the entries of a process that was killed
+	if l.heads != nil && l.heads.size() < l.before { // a process was killed before it could cover its last entries
+		checkpoint()
+	}
 	for {
 		select {
 		case <-heads.C:

@@ -202,11 +202,14 @@ func TestKillWhileProgramsRead(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
-	for range often(25, 6) {
+	for n := range often(25, 6) {
 		s := start("")
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() { s.offer([]string{"text", "payer", "lines", "text"}[i%4], input) })
+		}
+		if n == 0 { // else a slow machine may never come to an effect
+			eventually(t, "the first effect", func() bool { _, err := os.Stat(filepath.Join(dir, "effects")); return err == nil })
 		}
 		time.AfterFunc(time.Duration(random.IntN(600))*time.Millisecond, func() { s.cmd.Process.Kill() })
 		<-s.done
