@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -228,10 +229,11 @@ func (p *player) socketLine(name string, s *socket, l line) string {
 	return ""
 }
 
-// send sends a frame. That the server has closed the socket meanwhile is told by what is read.
+// send sends a frame. If the server has closed the socket meanwhile, the next read reports it: the write then fails with a
+// close error, or with net.ErrClosed if the reader closes the connection during the write.
 func (s *socket) send(t ws.Type, payload []byte) string {
 	err := s.conn.Write(context.Background(), t, payload)
-	if _, closed := errors.AsType[*ws.CloseError](err); err != nil && !closed && !errors.Is(err, ws.ErrClosed) {
+	if _, closed := errors.AsType[*ws.CloseError](err); err != nil && !closed && !errors.Is(err, ws.ErrClosed) && !errors.Is(err, net.ErrClosed) {
 		return err.Error()
 	}
 	return ""
