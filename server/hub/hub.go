@@ -78,14 +78,14 @@ type Hub struct {
 
 	mu       sync.Mutex // guards the fields below; taken before a subject's
 	subjects map[string]*subject
-	silent   *list.List // of *subject; the one that was published on last is in front
-	bytes    int
+	filled   *list.List // of *subject: those with entries; the one that was published on last is in front
+	stats    Stats
 	closed   bool
 }
 
 type subject struct {
 	name string
-	elem *list.Element
+	elem *list.Element // in the hub's list; nil while the ring is empty. Guarded by the hub's lock
 
 	mu    sync.Mutex // guards the fields below
 	ring  []*Entry   // oldest first
@@ -99,7 +99,7 @@ func New(o Options) *Hub {
 	o.TTL = cmp.Or(o.TTL, 5*time.Minute)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
 	o.TotalBytes = cmp.Or(o.TotalBytes, 64<<20)
-	return &Hub{opts: o, subjects: map[string]*subject{}, silent: list.New()}
+	return &Hub{opts: o, subjects: map[string]*subject{}, filled: list.New()}
 }
 
 // Publish puts an entry on a subject. Entries of a subject must come in the order of their positions, from one
@@ -113,15 +113,19 @@ func (h *Hub) Publish(name string, e *Entry) {
 		return
 	}
 	s := h.subjectLocked(name)
-	h.silent.MoveToFront(s.elem)
 	s.mu.Lock()
+	if s.elem == nil {
+		s.elem = h.filled.PushFront(s)
+	} else {
+		h.filled.MoveToFront(s.elem)
+	}
 	s.ring = append(s.ring, e)
 	s.bytes += e.size
-	h.bytes += e.size
+	h.stats.Bytes += e.size
+	h.stats.Events++
 	h.trimLocked(s, e.at)
-	for el := h.silent.Back(); h.bytes > h.opts.TotalBytes && el.Value != s; { // s is in front
-		oldest := el.Value.(*subject)
-		el = el.Prev()
+	for h.stats.Bytes > h.opts.TotalBytes && h.filled.Back() != s.elem { // s is in front
+		oldest := h.filled.Back().Value.(*subject)
 		oldest.mu.Lock()
 		h.clearLocked(oldest)
 		h.forgetLocked(oldest)
@@ -138,7 +142,6 @@ func (h *Hub) subjectLocked(name string) *subject {
 	s := h.subjects[name]
 	if s == nil {
 		s = &subject{name: name}
-		s.elem = h.silent.PushFront(s)
 		h.subjects[name] = s
 	}
 	return s
@@ -154,21 +157,27 @@ func (h *Hub) trimLocked(s *subject, now time.Time) {
 		s.ring[0] = nil
 		s.ring = s.ring[1:]
 		s.bytes -= e.size
-		h.bytes -= e.size
+		h.stats.Bytes -= e.size
+		h.stats.Events--
 	}
+	h.clearLocked(s)
 }
 
-// clearLocked drops all entries of a subject.
+// clearLocked drops all entries of a subject and takes it off the list of those that have some.
 func (h *Hub) clearLocked(s *subject) {
-	h.bytes -= s.bytes
+	h.stats.Bytes -= s.bytes
+	h.stats.Events -= len(s.ring)
 	s.ring, s.bytes = nil, 0
+	if s.elem != nil {
+		h.filled.Remove(s.elem)
+		s.elem = nil
+	}
 }
 
 // forgetLocked removes a subject that holds nothing and that nobody watches.
 func (h *Hub) forgetLocked(s *subject) {
 	if len(s.ring) == 0 && len(s.subs) == 0 {
 		delete(h.subjects, s.name)
-		h.silent.Remove(s.elem)
 	}
 }
 
@@ -189,6 +198,7 @@ func (h *Hub) Subscribe(name string, q *Queue, owner any) (*Sub, []*Entry) {
 	h.trimLocked(s, time.Now())
 	sub.subject, sub.at = s, len(s.subs)
 	s.subs = append(s.subs, sub)
+	h.stats.Subscriptions++
 	return sub, slices.Clone(s.ring)
 }
 
@@ -206,6 +216,7 @@ func (h *Hub) Drop(name string) {
 	for _, sub := range s.subs {
 		sub.queue.end(sub, ErrErased)
 	}
+	h.stats.Subscriptions -= len(s.subs)
 	s.subs = nil
 	h.forgetLocked(s)
 }
@@ -228,7 +239,7 @@ func (h *Hub) Run(ctx context.Context, every time.Duration) error {
 func (h *Hub) sweep(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for el := h.silent.Back(); el != nil; {
+	for el := h.filled.Back(); el != nil; {
 		s := el.Value.(*subject)
 		el = el.Prev()
 		s.mu.Lock()
@@ -262,12 +273,5 @@ type Stats struct {
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	st := Stats{Bytes: h.bytes}
-	for _, s := range h.subjects {
-		s.mu.Lock()
-		st.Events += len(s.ring)
-		st.Subscriptions += len(s.subs)
-		s.mu.Unlock()
-	}
-	return st
+	return h.stats
 }

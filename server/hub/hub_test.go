@@ -199,3 +199,27 @@ func BenchmarkPublish(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPublishBesideSilentWatchers publishes on a subject of a full hub that so many watch others of, where nothing happens.
+func BenchmarkPublishBesideSilentWatchers(b *testing.B) { // G4
+	for _, n := range []int{0, 100_000} {
+		b.Run(fmt.Sprintf("watchers=%d", n), func(b *testing.B) {
+			h := hub.New(hub.Options{TotalBytes: 1 << 20})
+			queue := hub.NewQueue(1<<30, math.MaxInt, func() {})
+			payload := make([]byte, 200)
+			publish := func(i int) {
+				h.Publish(fmt.Sprint("s", i%100), &hub.Entry{Pos: hub.Position{Epoch: 1, Seq: i}, Payload: payload})
+			}
+			for i := range n {
+				h.Subscribe(fmt.Sprint("silent", i), queue, nil)
+			}
+			for i := range 10_000 {
+				publish(i)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				publish(i)
+			}
+		})
+	}
+}

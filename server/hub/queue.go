@@ -143,6 +143,7 @@ func (s *Sub) Close() {
 		subs[s.at].at = s.at
 		subs[last] = nil
 		s.subject.subs = subs[:last]
+		s.hub.stats.Subscriptions--
 	}
 	if s.hub.subjects[s.subject.name] == s.subject {
 		s.hub.forgetLocked(s.subject)
