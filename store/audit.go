@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"math"
 	"os"
@@ -171,7 +170,6 @@ func (a *Audit) Scan(ctx context.Context, s Span, fn func(*AuditRow) error) (n i
 		query = strings.Replace(query, "sealed", "x''", 1)
 	}
 	s.To, s.Limit = cmp.Or(s.To, math.MaxInt64), cmp.Or(s.Limit, math.MaxInt)
-	var prev, hash, seal sql.RawBytes
 	for page := auditPage; page == auditPage && n < s.Limit; {
 		if err := context.Cause(ctx); err != nil {
 			return n, err
@@ -180,10 +178,10 @@ func (a *Audit) Scan(ctx context.Context, s Span, fn func(*AuditRow) error) (n i
 		if err := a.db.View(ctx, func(tx *Tx) error {
 			var r AuditRow
 			err := tx.collect(func(row scanner) error {
-				if err := row.Scan(&r.Seq, &r.TS, &prev, &hash, &seal); err != nil {
+				if err := row.Scan(&r.Seq, &r.TS, &r.Prev, &r.Hash, &r.Seal); err != nil {
 					return err
 				}
-				if r.Prev, r.Hash, r.Seal = prev, hash, seal; hash == nil {
+				if r.Hash == nil {
 					r.Hash = []byte{}
 				}
 				page++

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,8 +23,6 @@ func translate(err error) error {
 	switch {
 	case errors.Is(err, ErrConflict), fault.Is(err, fault.StorageFailed), fault.Is(err, fault.StorageCorrupt):
 		return err
-	case errors.Is(err, sql.ErrNoRows):
-		return ErrNotFound
 	case !errors.As(err, &se):
 		_, known := errors.AsType[*fault.Error](err)
 		_, cut := errors.AsType[*json.SyntaxError](err)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"embed"
 	"encoding/hex"
 	"errors"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"agentd/server/fault"
+
+	"modernc.org/sqlite"
 )
 
 //go:embed migrations/*.sql chain/*.sql
@@ -68,7 +69,7 @@ func migrate(c *conn, folder string, now time.Time) (err error) {
 		if err != nil {
 			return
 		}
-		if _, failed := c.c.ExecContext(context.Background(), query, args...); failed != nil {
+		if failed := c.script(query, args...); failed != nil {
 			err = fault.New(fault.MigrationFailed, "%s: %v.", doing, failed).Because(failed)
 		}
 	}
@@ -162,12 +163,11 @@ func objects(tx *Tx) (map[string]string, error) {
 
 // made is what the migrations of a folder make of an empty database.
 func made(folder string) (map[string]string, error) {
-	db, err := sql.Open("sqlite", ":memory:")
+	memory, err := sqlite.NewConnector(":memory:")
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
-	c, err := newConn(context.Background(), db)
+	c, err := newConn(context.Background(), memory)
 	if err != nil {
 		return nil, err
 	}

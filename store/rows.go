@@ -55,24 +55,9 @@ func (t *table[T]) insert(tx *Tx, v *T, extra ...any) (int64, error) {
 	return tx.insert(1, t.into, t.values(tx, v, extra)...)
 }
 
-// values are the arguments of an insert. Package database/sql follows other pointers, at a higher cost.
+// values are the arguments of an insert.
 func (t *table[T]) values(tx *Tx, v *T, extra []any) []any {
-	args := append(into(tx, t.fields, v), extra...)
-	for i, arg := range args {
-		switch p := arg.(type) {
-		case *string:
-			args[i] = *p
-		case *int64:
-			args[i] = *p
-		case *int:
-			args[i] = *p
-		case *Status:
-			args[i] = string(*p)
-		case interface{ stored() any }:
-			args[i] = p.stored()
-		}
-	}
-	return args
+	return append(into(tx, t.fields, v), extra...)
 }
 
 // of returns the rows of run n in order. Here and in add, the first column of the table is a rowKey.

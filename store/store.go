@@ -14,10 +14,8 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -55,9 +53,9 @@ type DB struct {
 	opts   Options
 	lock   *fileLock
 	writer writer
-	pool   chan *conn // idle read connections
-	read   *sql.DB
-	write  *sql.DB
+	pool   chan *conn                  // idle read connections
+	read   driver.Connector            // nil until it is needed
+	write  driver.Connector            // likewise
 	damage atomic.Pointer[fault.Error] // the first that was met; see Ping
 }
 
@@ -96,7 +94,7 @@ func (db *DB) open(ctx context.Context) error {
 	}
 	if !db.opts.ReadOnly {
 		var err error
-		if db.write, err = sql.Open("sqlite", db.dsn(false)); err != nil {
+		if db.write, err = sqlite.NewConnector(db.dsn(false)); err != nil {
 			return err
 		}
 		c, err := newConn(ctx, db.write)
@@ -111,7 +109,7 @@ func (db *DB) open(ctx context.Context) error {
 		}
 	}
 	var err error
-	if db.read, err = sql.Open("sqlite", db.dsn(true)); err != nil {
+	if db.read, err = sqlite.NewConnector(db.dsn(true)); err != nil {
 		return err
 	}
 	for range readers {
@@ -223,13 +221,7 @@ func (db *DB) Close() error {
 		errs = append(errs, db.writer.close())
 	}
 	for range len(db.pool) {
-		(<-db.pool).close()
-	}
-	for _, p := range []**sql.DB{&db.read, &db.write} {
-		if *p != nil {
-			errs = append(errs, (*p).Close())
-			*p = nil
-		}
+		errs = append(errs, (<-db.pool).close())
 	}
 	if db.lock != nil {
 		errs = append(errs, db.lock.release())
@@ -315,161 +307,6 @@ func (db *DB) Snapshot(ctx context.Context, fn func(*Tx) error) error {
 		defer tx.c.run("COMMIT") //nolint:errcheck // a read transaction has nothing to lose
 		return fn(tx)
 	})
-}
-
-// Tx is what a closure reads and writes through. It is valid only inside that closure.
-type Tx struct {
-	c     *conn
-	now   time.Time
-	wrote bool
-}
-
-// Now is the transaction's time, in whole milliseconds since 1970.
-func (tx *Tx) Now() int64 { return tx.now.UnixMilli() }
-
-// exec runs a statement and returns how many rows it changed.
-func (tx *Tx) exec(query string, args ...any) (int64, error) {
-	res, err := tx.change(query, args)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
-// put runs a statement that must write so many rows. One that writes fewer without an error is kept from it by something
-// in the file that the program did not make.
-func (tx *Tx) put(rows int64, query string, args ...any) error {
-	_, err := tx.insert(rows, query, args...)
-	return err
-}
-
-// insert is put that returns the new row's integer key.
-func (tx *Tx) insert(rows int64, query string, args ...any) (int64, error) {
-	res, err := tx.change(query, args)
-	if err != nil {
-		return 0, err
-	}
-	n, err := res.RowsAffected()
-	if err == nil && n != rows {
-		err = Damaged(fmt.Errorf("%d row(s) were to be written and %d were, by %.40s", rows, n, query))
-	}
-	if err != nil {
-		return 0, err
-	}
-	return res.LastInsertId()
-}
-
-func (tx *Tx) change(query string, args []any) (sql.Result, error) {
-	tx.wrote = true
-	st, err := tx.c.prepare(query)
-	if err != nil {
-		return nil, err
-	}
-	res, err := st.ExecContext(context.Background(), args...)
-	return res, translate(err)
-}
-
-// scanner is a row whose values must be of the types that they are read as, or the error that kept it from being read.
-type scanner struct {
-	row interface{ Scan(...any) error }
-	err error
-}
-
-func (s scanner) Scan(to ...any) error {
-	if s.err != nil {
-		return s.err
-	}
-	err := s.row.Scan(to...)
-	if _, own := errors.AsType[*sqlite.Error](err); err == nil || own || errors.Is(err, sql.ErrNoRows) {
-		return translate(err)
-	}
-	return Damaged(err)
-}
-
-func (tx *Tx) row(query string, args ...any) scanner {
-	st, err := tx.c.prepare(query)
-	if err != nil {
-		return scanner{err: translate(err)}
-	}
-	return scanner{row: st.QueryRowContext(context.Background(), args...)}
-}
-
-// errEnough ends [Tx.collect] without an error.
-var errEnough = errors.New("no more rows are needed")
-
-// collect runs a query and calls scan for each row.
-func (tx *Tx) collect(scan func(scanner) error, query string, args ...any) error {
-	st, err := tx.c.prepare(query)
-	if err != nil {
-		return translate(err)
-	}
-	rows, err := st.QueryContext(context.Background(), args...)
-	if err != nil {
-		return translate(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(scanner{row: rows}); err == errEnough {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
-	return translate(rows.Err())
-}
-
-// conn is one pinned connection and its prepared statements; one goroutine uses it at a time.
-type conn struct {
-	c     *sql.Conn
-	stmts map[string]*sql.Stmt
-
-	fields []any // see into
-}
-
-func newConn(ctx context.Context, from *sql.DB) (*conn, error) {
-	c, err := from.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &conn{c: c, stmts: map[string]*sql.Stmt{}}, nil
-}
-
-func (c *conn) prepare(query string) (*sql.Stmt, error) {
-	if st := c.stmts[query]; st != nil {
-		return st, nil
-	}
-	st, err := c.c.PrepareContext(context.Background(), query)
-	if err == nil {
-		c.stmts[query] = st
-	}
-	return st, err
-}
-
-func (c *conn) run(query string) error {
-	st, err := c.prepare(query)
-	if err == nil {
-		_, err = st.ExecContext(context.Background())
-	}
-	return err
-}
-
-func (c *conn) close() error {
-	c.finalize()
-	return c.c.Close()
-}
-
-// discard closes the connection for good instead of giving it back to the pool of database/sql.
-func (c *conn) discard() {
-	c.finalize()                                          // first, while the driver still knows them
-	c.c.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // that is how a connection is thrown away
-	c.c.Close()
-}
-
-func (c *conn) finalize() {
-	for _, st := range c.stmts {
-		st.Close()
-	}
-	c.stmts = nil
 }
 
 // ErrNotFound is returned when no row has the id asked for.

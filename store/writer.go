@@ -341,7 +341,7 @@ func systemic(err error) bool {
 func (w *writer) recover(err error) {
 	var se *sqlite.Error
 	if w.c != nil && (!errors.As(err, &se) || spoils(se.Code())) {
-		w.c.discard()
+		w.c.close() //nolint:errcheck // it has failed
 		w.c = nil
 	}
 }
@@ -357,6 +357,8 @@ func (w *writer) reopen() error {
 	w.c = c
 	return err
 }
+
+const truncate = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 // Checkpoint folds the write-ahead log into the database and empties it, so that nothing erased is left in it. ok is
 // false when a reader kept it from doing so; a later checkpoint will.
@@ -374,7 +376,7 @@ func (db *DB) Checkpoint(ctx context.Context) (ok bool, err error) {
 		}
 	}
 	var busy, frames, done int
-	err = w.c.c.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &done)
+	err = (&Tx{c: w.c}).row(truncate).Scan(&busy, &frames, &done)
 	return busy == 0, translate(err)
 }
 
@@ -409,7 +411,7 @@ func (w *writer) close() error {
 	if w.db.opts.Beside {
 		return errors.Join(lost, w.c.close()) // truncating the log would make the holder's writers wait
 	}
-	_, err := w.c.c.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)")
+	err := w.c.run(truncate)
 	if err != nil {
 		err = fmt.Errorf("truncating the log: %w", err)
 	}
