@@ -107,11 +107,15 @@ func request(method, path, addr, token, body string, headers ...string) []byte {
 		strings.Join(append(headers, ""), "\r\n"), len(body), body)
 }
 
-// keyed is a header with a key. load counts its digits up, so that each request has a key of its own.
-const keyed = "Idempotency-Key: key-0000000000"
+// counted is the id of a session, and keyed a header with a key. load counts their digits, so that each request has another.
+const (
+	counted = "s" + digits
+	keyed   = "Idempotency-Key: key-" + digits
+	digits  = "0000000000"
+)
 
-// load sends a request over keep-alive connections, each one at a time, b.N in all, and reports rate and latency. Of a
-// request that is keyed, each is another.
+// load sends a request over keep-alive connections, each one at a time, b.N in all, and reports rate and latency. It counts
+// the digits of the request down.
 func load(b *testing.B, addr string, conns int, req []byte, status int) {
 	b.Helper()
 	var left atomic.Int64
@@ -129,10 +133,10 @@ func load(b *testing.B, addr string, conns int, req []byte, status int) {
 			}
 			defer conn.Close()
 			r := bufio.NewReader(conn)
-			req, key := bytes.Clone(req), bytes.Index(req, []byte(keyed))
+			req, key := bytes.Clone(req), bytes.Index(req, []byte(digits))
 			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
 				if key >= 0 {
-					copy(req[key+len(keyed)-10:], fmt.Sprintf("%010d", n))
+					copy(req[key:], fmt.Sprintf("%0*d", len(digits), n))
 				}
 				begun := time.Now()
 				if _, err := conn.Write(req); err != nil {
