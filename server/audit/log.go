@@ -110,12 +110,12 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 
 // open reads the values of the chain, and makes them when it is new.
 func (l *Log) open(ctx context.Context, guest bool) error {
-	if !guest {
-		if err := l.file.Update(ctx, l.found); err != nil {
-			return err
+	s, err := l.file.State(ctx)
+	if err == nil && !guest && s.Values[valueSealing] == nil {
+		if err = l.found(ctx, s.Tail); err == nil {
+			s, err = l.file.State(ctx)
 		}
 	}
-	s, err := l.file.State(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (l *Log) open(ctx context.Context, guest bool) error {
 	if l.opts.Cipher != "" && how.Cipher != l.opts.Cipher {
 		return unusable("it is sealed with %s, and audit.cipher is %s", how.Cipher, l.opts.Cipher)
 	}
-	if len(l.opts.Passphrase) > 0 {
+	if len(l.opts.Passphrase) > 0 && l.keys == nil {
 		l.keys, err = unlock(&how, l.public, s.Values[valuePrivate], l.opts.Passphrase)
 	}
 	if err != nil || l.opts.ReadOnly { // a verification reports a damaged end like any other entry
@@ -148,13 +148,9 @@ func (l *Log) open(ctx context.Context, guest bool) error {
 	return l.examine(ctx)
 }
 
-// found makes the values of a chain that is new.
-func (l *Log) found(tx *store.Tx) error {
-	s, err := l.file.StateIn(tx)
-	switch {
-	case err != nil || s.Values[valueSealing] != nil:
-		return err
-	case s.Tail != nil:
+// found makes the values and the keys of a new chain.
+func (l *Log) found(ctx context.Context, tail *store.AuditRow) (err error) {
+	if tail != nil {
 		return unusable("it has entries, but not what they were sealed with")
 	}
 	path := l.opts.Checkpoints.Path
@@ -162,7 +158,8 @@ func (l *Log) found(tx *store.Tx) error {
 		return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints exist: %s.", l.opts.Path, path).
 			Advise("Restore the chain's file. To begin a new chain, move its checkpoints to another place.")
 	}
-	return found(tx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
+	l.keys, err = found(ctx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
+	return err
 }
 
 // PublicKey checks the signatures of checkpoints and prune records.

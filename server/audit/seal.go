@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ed25519"
@@ -113,22 +114,24 @@ func appendBound(dst []byte, seq int64, hash []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, uint64(seq)), hash...)
 }
 
-// found makes the values of a new chain.
-func found(tx *store.Tx, file *store.Audit, s sealing, passphrase []byte) error {
+// found makes the values of a new chain and returns its keys.
+func found(ctx context.Context, file *store.Audit, s sealing, passphrase []byte) (*keys, error) {
 	k, err := s.derive(passphrase)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		return err
+	var public ed25519.PublicKey
+	if public, k.private, err = ed25519.GenerateKey(nil); err != nil {
+		return nil, err
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	sealed := seal(k.values, private.Seed(), []byte(valuePrivate))
-	return file.Set(tx, map[string][]byte{valueSealing: text, valuePublic: public, valuePrivate: sealed})
+	sealed := seal(k.values, k.private.Seed(), []byte(valuePrivate))
+	return k, file.Update(ctx, func(tx *store.Tx) error {
+		return file.Set(tx, map[string][]byte{valueSealing: text, valuePublic: public, valuePrivate: sealed})
+	})
 }
 
 // unlock checks a passphrase against the values of a chain. A public key that does not belong to the private key was written
