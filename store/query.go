@@ -58,6 +58,14 @@ func (r *Runs) Get(ctx context.Context, id string) (*Run, error) {
 	return view(ctx, r.db, func(tx *Tx) (*Run, error) { return r.Find(tx, id) })
 }
 
+// Version returns the version of the run with the number and the id, or ErrNotFound.
+func (r *Runs) Version(ctx context.Context, n int64, id string) (int64, error) {
+	return view(ctx, r.db, func(tx *Tx) (version int64, err error) {
+		err = tx.row("SELECT version FROM runs WHERE n = ? AND id = ?", n, id).Scan(&version)
+		return version, err
+	})
+}
+
 // RunFilter selects runs; an empty field selects all.
 type RunFilter struct {
 	Status  Status

@@ -42,11 +42,16 @@ func TestEraseLeavesNothing(t *testing.T) {
 	if err := r.engine.EraseSession(t.Context(), "nobody", nil); !fault.Is(err, fault.SessionNotFound) {
 		t.Errorf("EraseSession of none = %v, want session-not-found", err)
 	}
-	if _, err := r.engine.Identify(t.Context(), h.ID); err != nil {
+	known, err := r.engine.Identify(t.Context(), h.ID)
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.shown(h.ID)
 	if err := r.engine.EraseSession(t.Context(), "s-secret", nil); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := r.engine.SnapshotJSON(t.Context(), known, true); !fault.Is(err, fault.RunNotFound) {
+		t.Errorf("SnapshotJSON of an erased run = %v, want run-not-found", err)
 	}
 	if _, err := r.engine.Identify(t.Context(), h.ID); !fault.Is(err, fault.RunNotFound) {
 		t.Errorf("Identify of an erased run = %v, want run-not-found", err)

@@ -149,13 +149,51 @@ func (r *rig) settled(runID string) agent.Snapshot {
 	if err != nil {
 		r.t.Fatalf("Snapshot(%s): %v", runID, err)
 	}
+	r.shown(runID)
 	return s
+}
+
+// shown checks that the JSON of a run is the same whether it is encoded now or was kept, for those who may see all of it
+// and for those who may not.
+func (r *rig) shown(runID string) {
+	r.t.Helper()
+	for _, whole := range []bool{true, false, true} {
+		want := r.encode(runID, whole)
+		run, err := r.engine.Identify(r.t.Context(), runID)
+		if err != nil {
+			r.t.Fatalf("Identify(%s): %v", runID, err)
+		}
+		got, err := r.engine.SnapshotJSON(r.t.Context(), run, whole)
+		if err != nil {
+			r.t.Fatalf("SnapshotJSON(%s): %v", runID, err)
+		}
+		if string(got) != want && want == r.encode(runID, whole) { // it has not changed meanwhile
+			r.t.Errorf("SnapshotJSON(%s, %t) =\n%s\nwant\n%s", runID, whole, got, want)
+		}
+	}
+}
+
+func (r *rig) encode(runID string, whole bool) string {
+	r.t.Helper()
+	s, err := r.engine.Snapshot(r.t.Context(), runID)
+	if err != nil {
+		r.t.Fatalf("Snapshot(%s): %v", runID, err)
+	}
+	if !whole {
+		s.State.Withhold()
+	}
+	b, err := message.Encode(s)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b) + "\n"
 }
 
 // events returns what was published on a run's subject, and checks that the durable part of it can be read back from
 // the store as it was published, numbered without gaps.
 func (r *rig) events(agentID, runID string) []event.Event {
 	r.t.Helper()
+	r.shown(runID)
 	stored := 0
 	r.engine.Replay(r.t.Context(), runID, event.RunView, 0, func(e *hub.Entry) error { //nolint:errcheck // the one below tells
 		stored = e.Pos.Seq
@@ -382,5 +420,6 @@ func (r *rig) state(runID string) *runstate.State {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.shown(runID)
 	return s.State
 }

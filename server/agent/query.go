@@ -65,20 +65,57 @@ func summary(row *store.Run) (Snapshot, error) {
 
 // Snapshot tells about one run, its full state included.
 func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
+	s, _, err := e.snapshot(ctx, runID)
+	return s, err
+}
+
+// SnapshotJSON is the JSON of a run's snapshot and a line break, without the operator's words unless whole. Nobody may change it.
+func (e *Engine) SnapshotJSON(ctx context.Context, run journal.Identity, whole bool) ([]byte, error) {
+	return e.Encoded(ctx, run, whole, func() (journal.Shown, error) {
+		s, shown, err := e.snapshot(ctx, run.ID)
+		if err != nil {
+			return shown, err
+		}
+		if !whole {
+			s.State.Withhold()
+		}
+		b, err := message.Encode(struct {
+			Snapshot
+			State any `json:"state"` // hides the one of the snapshot, and encodes faster
+		}{s, s.State.Plain()})
+		shown.JSON = append(b, '\n')
+		return shown, err
+	})
+}
+
+func (e *Engine) snapshot(ctx context.Context, runID string) (s Snapshot, from journal.Shown, err error) {
 	row, rec, err := e.Read(ctx, runID)
 	if err != nil {
-		return Snapshot{}, err
+		return s, from, err
 	}
-	s, err := summary(row)
-	if err != nil {
-		return s, err
+	from.Row, from.Record = row, rec
+	if s, err = summary(row); err != nil {
+		return s, from, err
 	}
 	res, err := ResultAt(row, rec, journal.EndOf(row, rec, time.Now().UnixMilli()))
 	if err != nil {
-		return s, err
+		return s, from, err
 	}
-	err = e.Runs().View(ctx, func(tx *store.Tx) error {
-		if slices.ContainsFunc(rec.Calls, func(c store.Call) bool { return c.Child != "" }) {
+	s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
+	if err := e.relate(ctx, &s, row, rec); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return s, from, err
+	}
+	return s, from, nil
+}
+
+// relate adds the runs that called a run and that it called.
+func (e *Engine) relate(ctx context.Context, s *Snapshot, row *store.Run, rec *journal.Record) error {
+	calls := slices.ContainsFunc(rec.Calls, func(c store.Call) bool { return c.Child != "" })
+	if row.Parent == 0 && !calls {
+		return nil
+	}
+	return e.Runs().View(ctx, func(tx *store.Tx) error {
+		if calls {
 			kids, err := e.Runs().Children(tx, row.N)
 			if err != nil {
 				return err
@@ -98,11 +135,6 @@ func (e *Engine) Snapshot(ctx context.Context, runID string) (Snapshot, error) {
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return s, err
-	}
-	s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
-	return s, nil
 }
 
 // Result is how a run stands, in the form in which agent.end tells it.

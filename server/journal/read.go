@@ -30,6 +30,7 @@ type Reader struct {
 	sessions *store.Sessions
 	forms    map[string]Form
 	known    identities
+	encoded  encodings
 }
 
 // NewReader makes a reader; forms are by kind of run, and an unknown kind is shown as an agent's.
@@ -61,6 +62,7 @@ const maxIdentities = 4096
 
 // Forget drops what the reader remembers of runs that are erased.
 func (r *Reader) Forget(runs []*store.Run) {
+	r.encoded.forget(runs)
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	for _, run := range runs {

@@ -128,6 +128,20 @@ func call[In, Out any](status int, fn func(ctx context.Context, c Call, in In) (
 		}}
 }
 
+// encoded is call for a function that returns the JSON of Out itself.
+func encoded[In, Out any](fn func(ctx context.Context, c Call, in In) ([]byte, error)) Endpoint {
+	return Endpoint{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), status: http.StatusOK,
+		answer: func(w http.ResponseWriter, r *http.Request, c Call, in any) error {
+			body, err := fn(r.Context(), c, in.(In))
+			if err != nil {
+				return err
+			}
+			w.Header().Set("Content-Type", "application/json")
+			gate.Write(w, http.StatusOK, body)
+			return nil
+		}}
+}
+
 // streamed makes an endpoint that writes its answer itself, once its input is read and checked. An error after the
 // first byte breaks the connection.
 func streamed[In any](fn func(w http.ResponseWriter, r *http.Request, c Call, in In) error) Endpoint {

@@ -76,12 +76,8 @@ func (a *Runs) Routes() []Route {
 		{Method: "GET", Path: "/runs", Access: "agents:read or agents:read:{id}", Summary: "List the runs of the agents that the token may read, newest first. Waiting runs show what they wait for.",
 			Errors: []*fault.Kind{fault.RunNotFound}, Endpoint: call(http.StatusOK, a.listRuns)},
 		{Method: "GET", Path: "/runs/{runId}/state", Access: "agents:read:" + ofOwner, Summary: "Show a run and its full state. The operator's system messages are withheld without traces:read:raw.",
-			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in runInputID) (agent.Snapshot, error) {
-				s, err := a.Engine.Snapshot(ctx, in.RunID)
-				if err == nil && !may(c.Principal, "traces", "read", "raw") {
-					s.State.Withhold()
-				}
-				return s, err
+			Endpoint: encoded[runInputID, agent.Snapshot](func(ctx context.Context, c Call, _ runInputID) ([]byte, error) {
+				return a.Engine.SnapshotJSON(ctx, c.Run, may(c.Principal, "traces", "read", "raw"))
 			})},
 		{Method: "POST", Path: "/runs/{runId}/abort", Access: "agents:invoke:" + ofOwner, Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
