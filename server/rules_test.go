@@ -49,7 +49,7 @@ var rulesRooms = map[string]string{
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
-	"server/provider": "server/fault server/message server/outbound server/secret server/shape server/sse",
+	"server/provider": "server/canonical server/fault server/message server/outbound server/secret server/shape server/sse",
 	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret",
 
 	// Policy. None of it knows HTTP routes.

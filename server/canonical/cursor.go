@@ -38,8 +38,11 @@ func (c *Cursor) More() bool {
 }
 
 // Name returns the name of the member at the cursor, and moves to its value.
-func (c *Cursor) Name() string {
-	name := c.Text()
+func (c *Cursor) Name() string { return string(c.NameBytes()) }
+
+// NameBytes is Name without a copy, as Bytes is Text.
+func (c *Cursor) NameBytes() []byte {
+	name := c.Bytes()
 	c.Space()
 	c.At++ // the colon
 	c.Space()
@@ -47,16 +50,19 @@ func (c *Cursor) Name() string {
 }
 
 // Text returns what a text says. What is not Unicode in it becomes U+FFFD.
-func (c *Cursor) Text() string {
+func (c *Cursor) Text() string { return string(c.Bytes()) }
+
+// Bytes is Text without a copy: where the text has no escapes, the result is a part of the source.
+func (c *Cursor) Bytes() []byte {
 	start := c.At
 	c.At = EndOfText(c.Source, c.At)
 	raw := c.Source[start:c.At]
 	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
-		return string(inner)
+		return inner
 	}
 	var s string
 	json.Unmarshal(raw, &s) //nolint:errcheck // it is valid
-	return s
+	return []byte(s)
 }
 
 // Scalar returns a number or a word.

@@ -38,11 +38,11 @@ type call struct {
 // add takes the JSON of a chunk. It returns a problem that the server reports in the chunk, or an error for anything that is
 // not a chunk.
 func (a *answer) add(data []byte) (*problem, error) {
-	var c chunk
-	if err := json.Unmarshal(data, &c); err != nil {
+	c, err := readChunk(data)
+	if err != nil {
 		return nil, err
 	}
-	if len(c.Error) > 0 && string(c.Error) != "null" || c.Object == "error" { // in the forms that servers use
+	if c.Failed {
 		return new(readProblem(data)), nil
 	}
 	if c.Model != "" {
@@ -51,7 +51,8 @@ func (a *answer) add(data []byte) (*problem, error) {
 	if c.Usage != nil {
 		a.usage = c.Usage.usage()
 	}
-	for _, choice := range c.Choices {
+	for i := range c.Choices {
+		choice := &c.Choices[i]
 		if choice.Index != 0 {
 			continue
 		}
@@ -99,13 +100,13 @@ func (a *answer) extend(f fragment) {
 	if c.wireID == "" {
 		c.wireID = string(f.ID)
 	}
-	c.args.WriteString(string(f.Function.Arguments))
-	more := string(f.Function.Arguments)
+	c.args.WriteString(f.Arguments)
+	more := f.Arguments
 	if c.id == "" {
-		if f.Function.Name == "" {
+		if f.Name == "" {
 			return
 		}
-		c.name = string(f.Function.Name)
+		c.name = string(f.Name)
 		c.id = a.callID(c.wireID)
 		a.emit(Delta{Kind: CallStart, CallID: c.id, ToolName: c.name})
 		more = c.args.String()
@@ -119,7 +120,7 @@ func (a *answer) extend(f fragment) {
 // under index 0, each complete and with a different id, and some send no index.
 func (a *answer) callOf(f fragment) *call {
 	fresh := func(c *call) bool {
-		return f.Function.Name != "" && f.ID != "" && c.wireID != "" && string(f.ID) != c.wireID
+		return f.Name != "" && f.ID != "" && c.wireID != "" && string(f.ID) != c.wireID
 	}
 	var c *call
 	switch {

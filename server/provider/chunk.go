@@ -3,7 +3,6 @@ package provider
 import (
 	"cmp"
 	"encoding/json"
-	"math"
 	"strings"
 
 	"agentd/server/message"
@@ -11,47 +10,37 @@ import (
 
 // A chunk is one event of a stream, or the whole answer of a server that does not stream.
 type chunk struct {
-	Model   text            `json:"model"`
-	Choices []choice        `json:"choices"`
-	Usage   *wireUsage      `json:"usage"`
-	Error   json.RawMessage `json:"error"`
-	Object  text            `json:"object"`
+	Model   text
+	Choices []choice
+	Usage   *wireUsage
+	Failed  bool // it reports a problem, in one of the forms that servers use
 }
 
 type choice struct {
-	Index        count  `json:"index"`
-	Delta        delta  `json:"delta"`
-	Message      *delta `json:"message"`
-	FinishReason text   `json:"finish_reason"`
+	Index        count
+	Delta        delta
+	Message      *delta
+	FinishReason text
 }
 
 type delta struct {
-	Content          text       `json:"content"`
-	ReasoningContent text       `json:"reasoning_content"`
-	Reasoning        text       `json:"reasoning"`
-	ToolCalls        []fragment `json:"tool_calls"`
+	Content          text
+	ReasoningContent text
+	Reasoning        text
+	ToolCalls        []fragment
 }
 
-// A fragment is a piece of a tool call.
+// A fragment is a piece of a tool call. Arguments is a piece of the JSON text of its arguments.
 type fragment struct {
-	Index    *count `json:"index"`
-	ID       text   `json:"id"`
-	Function struct {
-		Name      text     `json:"name"`
-		Arguments argument `json:"arguments"`
-	} `json:"function"`
+	Index     *count
+	ID        text
+	Name      text
+	Arguments string
 }
 
 type wireUsage struct {
-	Prompt        count `json:"prompt_tokens"`
-	Completion    count `json:"completion_tokens"`
-	Total         count `json:"total_tokens"`
-	PromptDetails struct {
-		Cached *count `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-	CompletionDetails struct {
-		Reasoning *count `json:"reasoning_tokens"`
-	} `json:"completion_tokens_details"`
+	Prompt, Completion, Total count
+	Cached, Reasoning         *count
 }
 
 // thought is the reasoning of a delta. Servers name it in one way or the other; those that do both repeat it.
@@ -61,10 +50,10 @@ func (d *delta) thought() string { return string(cmp.Or(d.ReasoningContent, d.Re
 // numbers show that the server counts it beside the completion already.
 func (w *wireUsage) usage() message.Usage {
 	u := message.Usage{PromptTokens: int64(w.Prompt), CompletionTokens: int64(w.Completion), TotalTokens: int64(w.Total)}
-	if cached := w.PromptDetails.Cached; cached != nil {
+	if cached := w.Cached; cached != nil {
 		u.CachedReadTokens = int64(*cached)
 	}
-	if r := w.CompletionDetails.Reasoning; r != nil {
+	if r := w.Reasoning; r != nil {
 		reasoning := int64(*r)
 		u.ReasoningTokens = &reasoning
 		beside := u.TotalTokens == u.PromptTokens+u.CompletionTokens+reasoning
@@ -83,16 +72,21 @@ func (w *wireUsage) usage() message.Usage {
 type text string
 
 func (t *text) UnmarshalJSON(b []byte) error {
-	*t = ""
-	switch c := b[0]; {
-	case c == '"':
+	if *t = textOf(b); b[0] == '"' {
 		return json.Unmarshal(b, (*string)(t))
+	}
+	return nil
+}
+
+// textOf is what any value but a string stands for.
+func textOf(b []byte) text {
+	switch c := b[0]; {
 	case c == '-' || c >= '0' && c <= '9':
-		*t = text(b)
+		return text(b)
 	case c == '[':
 		var parts []struct{ Type, Text any } // not text: lists in lists would be read again at each level
 		if json.Unmarshal(b, &parts) != nil {
-			return nil
+			return ""
 		}
 		var all strings.Builder
 		for _, p := range parts {
@@ -100,33 +94,11 @@ func (t *text) UnmarshalJSON(b []byte) error {
 				all.WriteString(s)
 			}
 		}
-		*t = text(all.String())
+		return text(all.String())
 	}
-	return nil
-}
-
-// argument is a piece of the JSON text of a call's arguments. Some servers send the arguments themselves.
-type argument string
-
-func (a *argument) UnmarshalJSON(b []byte) error {
-	switch *a = ""; {
-	case b[0] == '"':
-		return json.Unmarshal(b, (*string)(a))
-	case string(b) != "null":
-		*a = argument(b)
-	}
-	return nil
+	return ""
 }
 
 // count is a number of tokens, or an index. Anything that is not a number is 0, so that odd bookkeeping does not cost
 // an answer.
 type count int64
-
-func (c *count) UnmarshalJSON(b []byte) error {
-	var f float64
-	*c = 0
-	if json.Unmarshal(b, &f) == nil && f > 0 {
-		*c = count(min(f, math.MaxInt32))
-	}
-	return nil
-}

@@ -32,7 +32,7 @@ var (
 // receive reads an answer until the model finished and the server has nothing to add. The server answers with an
 // event stream, or with one object where it does not stream. The first byte shows which; the content type is not reliable.
 func receive(ctx context.Context, in *meter, a *answer) (*problem, error) {
-	r := bufio.NewReader(in)
+	r := bufio.NewReaderSize(in, sse.BufferSize) // which the reader of events uses, too
 	if first, err := firstByte(r); err != nil {
 		return nil, err
 	} else if first == '{' {

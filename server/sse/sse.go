@@ -32,10 +32,13 @@ type Reader struct {
 	afterCR bool // an LF that follows belongs to the line before it
 }
 
+// BufferSize is how many bytes a Reader reads at once. It reads from a bufio.Reader of that size without another buffer.
+const BufferSize = 16 << 10
+
 // NewReader makes a reader of events whose lines and data are at most max bytes long. It skips a byte order mark at the
 // beginning.
 func NewReader(r io.Reader, max int) *Reader {
-	return &Reader{r: bufio.NewReaderSize(r, 16<<10), max: max}
+	return &Reader{r: bufio.NewReaderSize(r, BufferSize), max: max}
 }
 
 // Next returns the next event. The error is io.EOF after the last, ErrTooLong, or the reader's own.
@@ -94,22 +97,31 @@ func (e *Reader) field(ev *Event) error {
 
 // readLine reads the next line, without its end. At the end of the stream, line holds what came after the last end.
 func (e *Reader) readLine() error {
-	e.line = e.line[:0]
-	for {
-		c, err := e.r.ReadByte()
-		if err != nil {
+	for e.line = e.line[:0]; ; {
+		if _, err := e.r.Peek(1); err != nil {
 			return err
 		}
-		ofCRLF := c == '\n' && e.afterCR
-		e.afterCR = c == '\r'
-		switch {
-		case ofCRLF:
-		case c == '\n' || c == '\r':
-			return nil
-		case len(e.line) > e.max+len("event: "):
-			return ErrTooLong
-		default:
-			e.line = append(e.line, c)
+		some, _ := e.r.Peek(e.r.Buffered())
+		if ofCRLF := some[0] == '\n' && e.afterCR; ofCRLF {
+			some = some[1:]
+			e.r.Discard(1) //nolint:errcheck // it is there
 		}
+		e.afterCR = false
+		end := bytes.IndexByte(some, '\n')
+		if end < 0 {
+			end = len(some)
+		}
+		if cr := bytes.IndexByte(some[:end], '\r'); cr >= 0 {
+			end, e.afterCR = cr, true
+		}
+		if len(e.line)+end > e.max+len("event: ")+1 {
+			return ErrTooLong
+		}
+		e.line = append(e.line, some[:end]...)
+		if end < len(some) {
+			_, err := e.r.Discard(end + 1)
+			return err
+		}
+		e.r.Discard(end) //nolint:errcheck // it is there
 	}
 }
