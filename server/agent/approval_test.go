@@ -276,7 +276,7 @@ func TestExpiry(t *testing.T) {
 			r.events("a", id)
 			var stored []event.Event                                                      // on a slow machine, it expires before the restart
 			r.engine.Replay(t.Context(), id, event.RunView, 0, func(e *hub.Entry) error { //nolint:errcheck // then it is not there
-				stored = append(stored, event.Event{Type: e.Type, Payload: e.Payload})
+				stored = append(stored, event.Event{Type: e.Type, Payload: e.Body()})
 				return nil
 			})
 			if err != nil || snap.Status != store.Completed || count["a"].count() != 0 || !contains(stored, event.ApprovalDenied, "nobody decided before") {

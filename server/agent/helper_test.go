@@ -220,7 +220,7 @@ func (r *rig) events(agentID, runID string) []event.Event {
 	var durable []*hub.Entry
 	var all []event.Event
 	for _, e := range ring {
-		all = append(all, event.Event{Type: e.Type, Payload: e.Payload})
+		all = append(all, event.Event{Type: e.Type, Payload: e.Body()})
 		if e.Pos.Sub == 0 {
 			durable = append(durable, e)
 		}
@@ -235,8 +235,8 @@ func (r *rig) events(agentID, runID string) []event.Event {
 			return nil
 		}
 		heldOnly := durable[i].Lifecycle == "aborted" && e.Lifecycle == "paused" // it was held, and has gone on
-		if d := durable[i]; e.Pos != d.Pos || e.Type != d.Type || string(e.Payload) != string(d.Payload) || e.ID != d.ID || e.Lifecycle != d.Lifecycle && !heldOnly {
-			r.t.Errorf("event %d read back:\n got %s %s %s\nwant %s %s %s", i, e.ID, e.Payload, e.Lifecycle, d.ID, d.Payload, d.Lifecycle)
+		if d := durable[i]; e.Pos != d.Pos || e.Type != d.Type || string(e.Body()) != string(d.Body()) || e.ID != d.ID || e.Lifecycle != d.Lifecycle && !heldOnly {
+			r.t.Errorf("event %d read back:\n got %s %s %s\nwant %s %s %s", i, e.ID, e.Body(), e.Lifecycle, d.ID, d.Body(), d.Lifecycle)
 		}
 		i++
 		return nil

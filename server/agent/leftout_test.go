@@ -73,7 +73,7 @@ func TestFailedRunsAreLeftOut(t *testing.T) {
 		var ends []string
 		err := r.engine.ReplaySession(t.Context(), "s", hub.Position{}, 0, func(e *hub.Entry) error {
 			if e.Type == event.AgentEnd {
-				ends = append(ends, string(e.Payload[:60]))
+				ends = append(ends, string(e.Body()[:60]))
 			}
 			return nil
 		})

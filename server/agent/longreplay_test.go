@@ -20,7 +20,7 @@ func TestReplayGoesOnWithTheRun(t *testing.T) {
 	id, resumed := res.State.ID, false
 	replay := func(yield func(*hub.Entry)) (text string) {
 		if err := r.engine.Replay(t.Context(), id, event.RunView, 0, func(e *hub.Entry) error {
-			text += fmt.Sprintln(e.ID, e.Type, e.Lifecycle, string(e.Payload))
+			text += fmt.Sprintln(e.ID, e.Type, e.Lifecycle, string(e.Body()))
 			yield(e)
 			return nil
 		}); err != nil {

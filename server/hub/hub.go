@@ -36,8 +36,9 @@ type Entry struct {
 	Pos     Position
 	ID      string // the event's id on this subject
 	Type    string
-	Payload json.RawMessage
-	Owner   string // the agent whose readers may see all of it; empty: every subscriber may
+	Payload json.RawMessage // see Body
+	Late    *Late           // makes the payload when somebody reads it; nil: Payload is there
+	Owner   string          // the agent whose readers may see all of it; empty: every subscriber may
 	// Before is how many transient events came between the previous durable event and this one. A transient event has the
 	// number in its position.
 	Before    int
@@ -47,6 +48,38 @@ type Entry struct {
 	size int
 
 	memo atomic.Pointer[any]
+}
+
+// Late is the payload of an entry that is made when the first reader wants it: most events that show all of a run have
+// none. Entries of several subjects share it.
+type Late struct {
+	Make   func() json.RawMessage // called once at most
+	Weight int                    // about how many bytes it keeps in memory, before it is made and after
+
+	once sync.Once
+	made json.RawMessage
+}
+
+// Payload returns what Make makes.
+func (l *Late) Payload() json.RawMessage {
+	l.once.Do(func() { l.made, l.Make = l.Make(), nil })
+	return l.made
+}
+
+// Body returns the payload.
+func (e *Entry) Body() json.RawMessage {
+	if e.Late != nil {
+		return e.Late.Payload()
+	}
+	return e.Payload
+}
+
+// Weight is about how many bytes the payload takes.
+func (e *Entry) Weight() int {
+	if e.Late != nil {
+		return e.Late.Weight
+	}
+	return len(e.Payload)
 }
 
 // Memo returns the form in which all subscribers get the entry. The first call makes it. Concurrent calls may make more,
@@ -106,7 +139,7 @@ func New(o Options) *Hub {
 // goroutine at a time.
 func (h *Hub) Publish(name string, e *Entry) {
 	e.at = time.Now()
-	e.size = len(e.Payload) + overhead
+	e.size = e.Weight() + overhead
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"agentd/server/canonical"
@@ -285,11 +286,29 @@ func Millis(ms int64) string { return Time(time.UnixMilli(ms)) }
 // Encode is the one JSON encoder of transcripts and events: compact, without HTML escaping and without a final
 // newline.
 func Encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
+	e := encoders.Get().(*encoder)
+	if err := e.json.Encode(v); err != nil {
+		return nil, err // what is half written is thrown away with it
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	out := bytes.Clone(bytes.TrimSuffix(e.buf.Bytes(), []byte("\n")))
+	if e.buf.Cap() <= keepEncoder {
+		e.buf.Reset()
+		encoders.Put(e)
+	}
+	return out, nil
 }
+
+// An encoder is kept for the next value, unless its buffer has become large.
+type encoder struct {
+	buf  bytes.Buffer
+	json *json.Encoder
+}
+
+const keepEncoder = 64 << 10
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.json = json.NewEncoder(&e.buf)
+	e.json.SetEscapeHTML(false)
+	return e
+}}

@@ -29,10 +29,13 @@ type forwarded struct {
 const maxInbox = 64
 
 // passUp offers an event to the parent. The child waits while the parent's inbox is full.
-func (r *Run) passUp(ev event.Event, pos hub.Position) {
-	up := r.up
+func (r *Run) passUp(p published, pos hub.Position) {
+	up, ev := r.up, p.ev
 	if up == nil || !up.caller().Forwards(ev.Type) {
 		return
+	}
+	if p.late != nil {
+		ev.Payload = p.late.Payload()
 	}
 	seq := pos.Seq
 	if pos.Sub > 0 {
@@ -93,7 +96,7 @@ func (r *Run) catchUp(parent int64) error {
 	})
 	if err == nil {
 		err = r.e.Replay(ctx, r.Row.ID, event.RunView, after, func(entry *hub.Entry) error {
-			r.passUp(event.Event{Type: entry.Type, Payload: entry.Payload}, entry.Pos)
+			r.passUp(published{ev: event.Event{Type: entry.Type, Payload: entry.Payload}}, entry.Pos)
 			return nil
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"agentd/server/event"
+	"agentd/server/hub"
 	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/span"
@@ -24,6 +25,7 @@ type Move struct {
 
 	entries  []journal.Entry // the messages of the change, decoded
 	events   []published     // the events of the change, and transient ones among them
+	after    *journal.Record // of a move after which nothing moves the run: its record then
 	past     *journal.Past   // the history, when the move begins a run of a session
 	used     *usage
 	also     func(*store.Tx) error
@@ -36,6 +38,7 @@ type Move struct {
 type published struct {
 	seq       int // 0: it is transient
 	ev        event.Event
+	late      *hub.Late // the payload, instead of the event's
 	lifecycle string
 }
 
@@ -82,13 +85,14 @@ func (m *Move) Emit(ev event.Event, index int, kept any) {
 	if kept != nil {
 		payload = event.New(ev.Type, kept).Payload
 	}
-	m.add(ev, index, payload, "")
+	m.add(published{ev: ev}, index, payload)
 }
 
-func (m *Move) add(ev event.Event, index int, payload json.RawMessage, lifecycle string) {
+func (m *Move) add(p published, index int, payload json.RawMessage) {
 	m.Run.Events++
-	m.Events = append(m.Events, store.Event{Seq: m.Run.Events, Type: ev.Type, At: m.At, Message: index, Payload: payload})
-	m.events = append(m.events, published{m.Run.Events, ev, lifecycle})
+	m.Events = append(m.Events, store.Event{Seq: m.Run.Events, Type: p.ev.Type, At: m.At, Message: index, Payload: payload})
+	p.seq = m.Run.Events
+	m.events = append(m.events, p)
 }
 
 // Say adds a durable event that is stored whole.
@@ -264,21 +268,32 @@ func (m *Move) Outcome(r *Run, c *store.Call) *message.Outcome {
 	return nil
 }
 
-// conclude adds the event that reports how the run stands after the move; after is its record then.
+// conclude adds the event that reports how the run stands after the move; after is its record then, which nobody changes
+// // any more. The event shows all of the run. That of a run that has ended is made when somebody reads it; the children of one
+// that waits may change before.
 func (m *Move) conclude(e *Engine, after *journal.Record) error {
 	if err := m.encode(); err != nil {
 		return err
 	}
 	at := journal.EndOf(&m.Run, after, m.At)
-	ev, err := e.Form(&m.Run).End(&m.Run, after, at)
-	if err != nil {
-		return err
-	}
 	stored, err := message.Encode(at)
 	if err != nil {
 		return err
 	}
-	m.add(ev, -1, stored, journal.Lifecycle(m.Run.Status))
+	row := m.Run
+	late := &hub.Late{Weight: after.Weight(), Make: func() json.RawMessage {
+		ev, err := e.Form(&row).End(&row, after, at)
+		if err != nil {
+			e.log.Error("the end of a run could not be shown", "run", row.ID, "error", err)
+			ev = event.New(at.Type, map[string]string{"runId": row.ID})
+		}
+		return ev.Payload
+	}}
+	if !m.Run.Status.Terminal() {
+		late.Payload()
+	}
+	m.add(published{ev: event.Event{Type: at.Type}, late: late, lifecycle: journal.Lifecycle(m.Run.Status)}, -1, stored)
+	m.after = after
 	return nil
 }
 

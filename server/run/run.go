@@ -196,7 +196,11 @@ func (r *Run) committed(m *Move, n int64) {
 	r.Row = m.Run
 	r.Row.N = n
 	r.Row.Version++
-	r.Record.Apply(&m.Change, m.entries)
+	if m.after != nil && m.Run.Status.Terminal() {
+		r.Record = m.after
+	} else {
+		r.Record.Apply(&m.Change, m.entries)
+	}
 	if m.past != nil {
 		r.Record.History = m.past.Messages
 	}
@@ -219,7 +223,7 @@ func (r *Run) committed(m *Move, n int64) {
 		} else {
 			before, r.seq, r.sub = r.sub, p.seq, 0
 		}
-		r.publishLocked(p.ev, before, p.lifecycle)
+		r.publishLocked(p, before)
 	}
 }
 
@@ -229,13 +233,13 @@ func (r *Run) Transient(ev event.Event) {
 	defer r.order.Unlock()
 	r.sub++
 	r.uncounted++
-	r.publishLocked(ev, 0, "")
+	r.publishLocked(published{ev: ev}, 0)
 }
 
 // publishLocked puts an event on the run's subject and on its session's. before is the entry's.
-func (r *Run) publishLocked(ev event.Event, before int, lifecycle string) {
+func (r *Run) publishLocked(p published, before int) {
 	pos := hub.Position{Epoch: r.Row.N, Seq: r.seq, Sub: r.sub}
-	r.passUp(ev, pos)
+	r.passUp(p, pos)
 	session := r.Row.Session
 	if r.Row.Parent != 0 { // the session sees a child through its parent
 		session = ""
@@ -244,7 +248,7 @@ func (r *Run) publishLocked(ev event.Event, before int, lifecycle string) {
 		if v.view == event.SessionView && r.Row.Started == 0 {
 			continue // it never got its turn; here it would come between the events of the run that has it
 		}
-		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: ev.Type, Payload: ev.Payload, Owner: r.Row.Owner, Before: before, Lifecycle: v.lifecycle(lifecycle),
+		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: r.Row.Owner, Before: before, Lifecycle: v.lifecycle(p.lifecycle),
 			ID: event.Cursor{View: v.view, Run: r.Row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
 	}
 }

@@ -71,7 +71,7 @@ func (c *client) bodyOf(subject string, e *hub.Entry, reduced bool) *body {
 		b = &f.reduced
 	}
 	b.once.Do(func() {
-		payload := e.Payload
+		payload := e.Body()
 		if reduced {
 			payload = event.Reduced(e.Type, payload)
 		}

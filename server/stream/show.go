@@ -27,7 +27,7 @@ func (c *client) take() {
 			c.endOf(f, d.Sub.Err())
 		case f.live:
 			c.show(f, d.Entry)
-		case c.held >= c.s.opts.Queue || c.held > 0 && c.heldBytes+len(d.Entry.Payload) > c.s.opts.Queue*1024:
+		case c.held >= c.s.opts.Queue || c.held > 0 && c.heldBytes+d.Entry.Weight() > c.s.opts.Queue*1024:
 			c.finish(endThrottled)
 		default:
 			f.held = append(f.held, d.Entry)
@@ -61,7 +61,7 @@ func (c *client) attach(f *follower) {
 
 // hold counts an entry as held back, by 1, or no more, by -1.
 func (c *client) hold(e *hub.Entry, by int) {
-	c.held, c.heldBytes = c.held+by, c.heldBytes+by*len(e.Payload)
+	c.held, c.heldBytes = c.held+by, c.heldBytes+by*e.Weight()
 }
 
 // replay writes a burst of what precedes the live entries, and reports whether that is done.

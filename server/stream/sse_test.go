@@ -32,7 +32,7 @@ func entry(seq, sub int, lifecycle string) *hub.Entry {
 
 // again is the same entry, not published yet.
 func again(e *hub.Entry) *hub.Entry {
-	return &hub.Entry{Pos: e.Pos, ID: e.ID, Type: e.Type, Payload: e.Payload, Lifecycle: e.Lifecycle}
+	return &hub.Entry{Pos: e.Pos, ID: e.ID, Type: e.Type, Payload: e.Body(), Lifecycle: e.Lifecycle}
 }
 
 // taken is an answer whose connection can be taken over.
