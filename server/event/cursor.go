@@ -26,7 +26,7 @@ type Cursor struct {
 
 // String is the event id. Clients treat it as opaque.
 func (c Cursor) String() string {
-	b := make([]byte, 0, len(c.Run)+24)
+	b := make([]byte, 0, 160) // on the stack; ids have at most 128 bytes
 	b = append(b, 'e', 'v', 't', '-', byte(c.View), '-')
 	b = append(b, c.Run...)
 	b = append(b, '-')

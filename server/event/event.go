@@ -24,19 +24,23 @@ type Event struct {
 // New encodes an event of the given type from the members of fields, a struct or a map. It panics if they do not encode as
 // a JSON object: fields are ours, not the caller's.
 func New(typ string, fields any) Event {
-	body := []byte("{}")
-	if fields != nil {
-		var err error
-		if body, err = message.Encode(fields); err != nil || len(body) < 2 || body[0] != '{' {
-			panic(fmt.Sprintf("event: fields of %s are not an object: %s, %v", typ, body, err))
-		}
+	name := `"` + typ + `"`
+	if !isType(typ) {
+		quoted, _ := message.Encode(typ)
+		name = string(quoted)
 	}
-	name, _ := message.Encode(typ)
-	head := append([]byte(`{"type":`), name...)
-	if string(body) != "{}" {
-		head = append(head, ',')
+	head := `{"type":` + name
+	if fields == nil {
+		return Event{Type: typ, Payload: json.RawMessage(head + "}")}
 	}
-	return Event{Type: typ, Payload: append(head, body[1:]...)}
+	payload, err := message.EncodeAfter(head, fields)
+	if err != nil || payload[len(head)] != '{' {
+		panic(fmt.Sprintf("event: fields of %s are not an object: %s, %v", typ, payload, err))
+	}
+	if payload[len(head)] = ','; len(payload) == len(head)+len("{}") {
+		payload = append(payload[:len(head)], '}')
+	}
+	return Event{Type: typ, Payload: payload}
 }
 
 // Parse reads an event that somebody else wrote: an object with a "type", which becomes an SSE field. It needs at most 64
@@ -51,11 +55,13 @@ func Parse(payload []byte) (Event, error) {
 		return Event{}, fmt.Errorf("an event is a JSON object: %w", err)
 	}
 	var typ string
-	if json.Unmarshal(members["type"], &typ) != nil || !isWord(typ, 64, "._-:") {
+	if json.Unmarshal(members["type"], &typ) != nil || !isType(typ) {
 		return Event{}, errors.New(`an event has a "type": 1 to 64 characters of A-Z a-z 0-9 . _ - :`)
 	}
 	return Event{Type: typ, Payload: bytes.Clone(payload)}, nil
 }
+
+func isType(typ string) bool { return isWord(typ, 64, "._-:") }
 
 // isWord reports whether s is 1 to most of A-Z a-z 0-9 and the others.
 func isWord(s string, most int, others string) bool {

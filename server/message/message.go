@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"agentd/server/canonical"
@@ -282,33 +281,3 @@ func Time(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z"
 
 // Millis is Time for milliseconds since 1970.
 func Millis(ms int64) string { return Time(time.UnixMilli(ms)) }
-
-// Encode is the one JSON encoder of transcripts and events: compact, without HTML escaping and without a final
-// newline.
-func Encode(v any) ([]byte, error) {
-	e := encoders.Get().(*encoder)
-	if err := e.json.Encode(v); err != nil {
-		return nil, err // what is half written is thrown away with it
-	}
-	out := bytes.Clone(bytes.TrimSuffix(e.buf.Bytes(), []byte("\n")))
-	if e.buf.Cap() <= keepEncoder {
-		e.buf.Reset()
-		encoders.Put(e)
-	}
-	return out, nil
-}
-
-// An encoder is kept for the next value, unless its buffer has become large.
-type encoder struct {
-	buf  bytes.Buffer
-	json *json.Encoder
-}
-
-const keepEncoder = 64 << 10
-
-var encoders = sync.Pool{New: func() any {
-	e := new(encoder)
-	e.json = json.NewEncoder(&e.buf)
-	e.json.SetEscapeHTML(false)
-	return e
-}}

@@ -62,6 +62,7 @@ type Run struct {
 	up        *Run       // the parent while it takes events
 	sub       int        // transient events since the latest durable one
 	seq       int        // of the latest durable event that was published
+	shown     []view     // made with the first event
 	uncounted int        // transient events that were published and that no durable event counts
 }
 
@@ -240,16 +241,21 @@ func (r *Run) Transient(ev event.Event) {
 func (r *Run) publishLocked(p published, before int) {
 	pos := hub.Position{Epoch: r.Row.N, Seq: r.seq, Sub: r.sub}
 	r.passUp(p, pos)
-	session := r.Row.Session
-	if r.Row.Parent != 0 { // the session sees a child through its parent
-		session = ""
+	if r.shown == nil {
+		session := r.Row.Session
+		if r.Row.Parent != 0 { // the session sees a child through its parent
+			session = ""
+		}
+		r.shown = views(r.Row.Owner, r.Row.ID, session)
 	}
-	for _, v := range views(r.Row.Owner, r.Row.ID, session) {
+	entries := make([]hub.Entry, len(r.shown))
+	for i, v := range r.shown {
 		if v.view == event.SessionView && r.Row.Started == 0 {
 			continue // it never got its turn; here it would come between the events of the run that has it
 		}
-		r.e.opts.Hub.Publish(v.subject, &hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: r.Row.Owner, Before: before, Lifecycle: v.lifecycle(p.lifecycle),
-			ID: event.Cursor{View: v.view, Run: r.Row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()})
+		entries[i] = hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: r.Row.Owner, Before: before, Lifecycle: v.lifecycle(p.lifecycle),
+			ID: event.Cursor{View: v.view, Run: r.Row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()}
+		r.e.opts.Hub.Publish(v.subject, &entries[i])
 	}
 }
 

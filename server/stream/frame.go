@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -110,11 +109,13 @@ func oneLine(p json.RawMessage) json.RawMessage {
 
 // appendQuoted adds a JSON string. What we make ourselves, such as ids, needs no escapes.
 func appendQuoted(buf []byte, s string) []byte {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) }) {
-		return append(append(append(buf, '"'), s...), '"')
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			b, _ := message.Encode(s)
+			return append(buf, b...)
+		}
 	}
-	b, _ := message.Encode(s)
-	return append(buf, b...)
+	return append(append(append(buf, '"'), s...), '"')
 }
 
 // Frame is any frame, for documents.
