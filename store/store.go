@@ -195,7 +195,11 @@ func (db *DB) dsn(readOnly bool) string {
 		}
 	} else {
 		pragma("cache_size(-16000)")
-		pragma("auto_vacuum(INCREMENTAL)") // takes effect on a new file only; before the journal mode, which writes it
+		// It takes effect on a new file only, before the journal mode, which writes it. SQLite would commit it to any other file
+		// each time, and so have the first start after a crash wait for a checkpoint.
+		if info, err := os.Stat(db.opts.Path); err == nil && info.Size() == 0 {
+			pragma("auto_vacuum(INCREMENTAL)")
+		}
 		pragma("journal_mode(WAL)")
 		pragma("synchronous(" + map[bool]string{true: "NORMAL", false: "FULL"}[db.opts.Durability == "normal"] + ")")
 		pragma("wal_autocheckpoint(2000)")

@@ -289,3 +289,20 @@ func TestClosedStoreRefusesWrites(t *testing.T) {
 		t.Errorf("second Close = %v", err)
 	}
 }
+
+// A new file can shrink, and one that exists is opened without a commit, which could have to wait for a checkpoint.
+func TestOpenWritesOnlyNewFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data.db")
+	db := storetest.OpenAt(t, path)
+	apply(t, db, newRun("r"))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const incrementalVacuum = 64 // its place in the header
+	if file, err := os.ReadFile(path); err != nil || file[incrementalVacuum+3] != 1 {
+		t.Errorf("the header of a new database = %x, %v; want incremental vacuum", file[:100], err)
+	}
+	if db = storetest.OpenAt(t, path); db.WALSize() != 0 {
+		t.Errorf("opening a database wrote %d bytes to its log, want none", db.WALSize())
+	}
+}
