@@ -49,19 +49,14 @@ func (a *Audit) Verify(ctx context.Context) ([]Damage, error) { return a.db.Veri
 
 // Update is [DB.Update], but a closure that has its place in the queue runs even when ctx is done.
 func (a *Audit) Update(ctx context.Context, fn func(*Tx) error) error {
-	if a.db.opts.ReadOnly {
-		return a.db.Update(ctx, fn)
-	}
-	cmd := &command{fn: fn, done: make(chan struct{})}
-	if err := a.db.writer.enqueue(ctx, cmd); err != nil {
-		return err
-	}
-	return a.db.writer.await(context.WithoutCancel(ctx), cmd)
+	return a.db.writer.insist(ctx, fn)
 }
 
 // Post is Update that does not wait: fn runs in the first transaction that begins from now on, or in a later one if that
 // fails. While commits fail, and while too many wait, Post does wait.
-func (a *Audit) Post(ctx context.Context, fn func(*Tx) error) error { return a.db.writer.post(ctx, fn) }
+func (a *Audit) Post(ctx context.Context, fn func(*Tx) error) error {
+	return a.db.writer.post(ctx, 0, fn)
+}
 
 // Sync makes durable what was committed before. With durability "full" each commit is that by itself.
 func (a *Audit) Sync() error {
@@ -81,34 +76,16 @@ func Sync(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// auditRows is how many rows one statement adds: the fewer statements, the less each row costs.
-const auditRows = 16
-
-const (
-	auditInsert = "INSERT INTO audit_log (seq, ts, prev_hash, hash, sealed) VALUES "
-	auditValues = "(?,?,?,?,?)"
-)
-
-var auditInsertMany = auditInsert + strings.TrimSuffix(strings.Repeat(auditValues+",", auditRows), ",")
+var auditInsert = newInsertion("INSERT INTO audit_log (seq, ts, prev_hash, hash, sealed) VALUES ", 5)
 
 // Append adds rows. ErrConflict says that one of them is there already.
 func (a *Audit) Append(tx *Tx, rows []AuditRow) error {
-	args := make([]any, 0, 5*auditRows)
-	for len(rows) > 0 {
-		n, query := 1, auditInsert+auditValues
-		if len(rows) >= auditRows {
-			n, query = auditRows, auditInsertMany
-		}
-		args = args[:0]
-		for _, r := range rows[:n] {
-			args = append(args, r.Seq, r.TS, r.Prev, r.Hash, r.Seal)
-		}
-		if err := tx.put(int64(n), query, args...); err != nil {
-			return err
-		}
-		rows = rows[n:]
+	values := make([]any, 0, 5*len(rows))
+	for i := range rows {
+		r := &rows[i]
+		values = append(values, r.Seq, r.TS, r.Prev, r.Hash, r.Seal)
 	}
-	return nil
+	return tx.putMany(&auditInsert, values)
 }
 
 // AuditState is what the file of a chain holds beside its rows, and the end of these.
@@ -124,6 +101,15 @@ func (a *Audit) State(ctx context.Context) (s AuditState, err error) {
 		return err
 	})
 	return s, err
+}
+
+// Value reads a named value in a transaction; nil: it was never set.
+func (a *Audit) Value(tx *Tx, name string) (value []byte, err error) {
+	err = tx.row("SELECT value FROM audit_meta WHERE key = ?", name).Scan(&value)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return value, err
 }
 
 // StateIn reads the state in a transaction.

@@ -20,10 +20,11 @@ type lines struct {
 	calls   string
 }
 
-func (b *lines) Begin() { b.pending, b.calls = nil, b.calls+"b" }
-
-func (b *lines) Flush(tx *store.Tx) error {
-	b.calls += "f"
+func (b *lines) Flush(tx *store.Tx, left []any) error {
+	b.pending, b.calls = nil, b.calls+"f"
+	for _, line := range left {
+		b.pending = append(b.pending, line.(string))
+	}
 	if len(b.fail) > 0 {
 		err := b.fail[0]
 		b.fail = b.fail[1:]
@@ -37,10 +38,11 @@ func (b *lines) End(err error) {
 	if err == nil {
 		b.kept = append(b.kept, b.pending...)
 	}
+	b.pending = nil
 }
 
 func (b *lines) add(line string) func(*store.Tx) error {
-	return func(*store.Tx) error { b.pending = append(b.pending, line); return nil }
+	return func(tx *store.Tx) error { tx.Leave(line); return nil }
 }
 
 func openLines(t *testing.T) *lines {
@@ -56,20 +58,23 @@ func openLines(t *testing.T) *lines {
 
 func TestBatch(t *testing.T) {
 	b := openLines(t)
-	if err := b.file.Update(t.Context(), b.add("one")); err != nil || b.calls != "bfe" {
-		t.Errorf("Update() = %v with the calls %s, want bfe", err, b.calls)
+	if err := b.file.Update(t.Context(), b.add("one")); err != nil || b.calls != "fe" {
+		t.Errorf("Update() = %v with the calls %s, want fe", err, b.calls)
 	}
 	refused := errors.New("refused")
 	b.fail, b.calls = []error{refused}, ""
-	if err := b.file.Update(t.Context(), b.add("lost")); !errors.Is(err, refused) || b.calls != "bfe" || b.file.Failed() == nil {
-		t.Errorf("Update() = %v with the calls %s, want the error of Flush and bfe", err, b.calls)
+	if err := b.file.Update(t.Context(), b.add("lost")); !errors.Is(err, refused) || b.calls != "fe" || b.file.Failed() == nil {
+		t.Errorf("Update() = %v with the calls %s, want the error of Flush and fe", err, b.calls)
 	}
 	b.fail, b.calls = []error{store.ErrConflict, store.ErrConflict}, ""
-	if err := b.file.Update(t.Context(), b.add("two")); err != nil || b.calls != "bfbfbfe" || b.file.Failed() != nil {
-		t.Errorf("Update() after two conflicts = %v with the calls %s, want bfbfbfe", err, b.calls)
+	if err := b.file.Update(t.Context(), b.add("two")); err != nil || b.calls != "fffe" || b.file.Failed() != nil {
+		t.Errorf("Update() after two conflicts = %v with the calls %s, want fffe", err, b.calls)
 	}
-	// A closure that fails after it has written takes nothing of the others with it.
-	failing := func(tx *store.Tx) error { return errors.Join(b.file.Set(tx, map[string][]byte{"x": nil}), refused) }
+	// A closure that fails leaves nothing.
+	failing := func(tx *store.Tx) error {
+		tx.Leave("failed")
+		return errors.Join(b.file.Set(tx, map[string][]byte{"x": nil}), refused)
+	}
 	if err := b.file.Update(t.Context(), failing); !errors.Is(err, refused) {
 		t.Errorf("Update(failing) = %v, want its error", err)
 	}

@@ -162,7 +162,12 @@ type Tx struct {
 	c     *conn
 	now   time.Time
 	wrote bool
+	left  []any
 }
+
+// Leave leaves something with the [Batch] of the writer, which writes it at the end of the transaction if the closure
+// succeeds.
+func (tx *Tx) Leave(v any) { tx.left = append(tx.left, v) }
 
 // Now is the transaction's time, in whole milliseconds since 1970.
 func (tx *Tx) Now() int64 { return tx.now.UnixMilli() }

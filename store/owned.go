@@ -34,6 +34,7 @@ var ownedTables = []owned{
 	{"idempotency_records", "", ofRequest},
 	{"sessions", "id", ofSession},
 	{"auth_tokens", "", ofNobody},
+	{"audit_outbox", "", ofNobody},
 	{"schema_migrations", "", ofNobody},
 }
 

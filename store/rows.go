@@ -25,6 +25,36 @@ func declare[T any](name, columns, extra string, fields func(*T, []any) []any) t
 // placeholders is "?,?,?" for n values.
 func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
 
+// An insertion inserts rows of one width. The fewer statements, the less each row costs.
+type insertion struct {
+	width   int
+	queries [len(rowsAtOnce)]string
+}
+
+var rowsAtOnce = [...]int{16, 4, 1}
+
+// newInsertion makes one of the beginning of its statement, up to the rows.
+func newInsertion(insert string, width int) insertion {
+	i := insertion{width: width}
+	row := "(" + placeholders(width) + "),"
+	for k, n := range rowsAtOnce {
+		i.queries[k] = insert + strings.TrimSuffix(strings.Repeat(row, n), ",")
+	}
+	return i
+}
+
+// putMany inserts the rows that values are of, one after the other.
+func (tx *Tx) putMany(i *insertion, values []any) error {
+	for k, n := range rowsAtOnce {
+		for size := n * i.width; len(values) >= size; values = values[size:] {
+			if err := tx.put(int64(n), i.queries[k], values[:size]...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // onConflict has an insert replace columns of the row that has its key already.
 func onConflict(key, columns string) string {
 	var set []string

@@ -38,12 +38,13 @@ type writer struct {
 	work sync.WaitGroup // of goroutines that lead for posted commands
 }
 
-// A Batch takes part in each transaction of a writer. Closures can leave with it what is written once for all of them. Its
+// A Batch takes part in each transaction of a writer. It writes what the closures leave with it, once for all of them. Its
 // methods are called by one goroutine at a time.
 type Batch interface {
-	Begin()          // a transaction begins; its closures may have run before, in one that was rolled back
-	Flush(*Tx) error // its closures have run; an error rolls it back, and after ErrConflict it is tried again
-	End(error)       // it is durable, or it has failed for all of its closures
+	// Flush gets what those closures have left that succeeded, in their order; nothing, if they left none. An error rolls
+	// the transaction back. After ErrConflict it is tried again.
+	Flush(tx *Tx, left []any) error
+	End(error) // the transaction is durable, or it has failed for all of its closures
 }
 
 type command struct {
@@ -83,13 +84,29 @@ func (w *writer) update(ctx context.Context, fn func(*Tx) error) error {
 	return w.await(ctx, cmd)
 }
 
-// post queues a closure that nobody waits for. While commits fail, it waits like update.
-func (w *writer) post(ctx context.Context, fn func(*Tx) error) error {
+// insist is update, but a command that has its place in the queue is not withdrawn when ctx is done.
+func (w *writer) insist(ctx context.Context, fn func(*Tx) error) error {
+	if w.db.opts.ReadOnly {
+		return w.db.Update(ctx, fn)
+	}
+	cmd := &command{fn: fn, done: make(chan struct{})}
+	if err := w.enqueue(ctx, cmd); err != nil {
+		return err
+	}
+	return w.await(context.WithoutCancel(ctx), cmd)
+}
+
+// post queues a closure that nobody waits for; a transaction begins within a time. While commits fail, it waits like update.
+func (w *writer) post(ctx context.Context, within time.Duration, fn func(*Tx) error) error {
 	if w.broken() != nil {
 		return w.update(ctx, fn)
 	}
 	err := w.enqueue(ctx, &command{fn: fn})
-	w.kick()
+	if within > 0 {
+		time.AfterFunc(within, w.kick)
+	} else {
+		w.kick()
+	}
 	return err
 }
 
@@ -255,9 +272,6 @@ var errMixed = errors.New("a closure of the batch failed")
 
 // attempt runs a batch in one transaction. The error is that of the whole batch; each command has its own.
 func (w *writer) attempt(batch []*command, savepoints bool) (err error) {
-	if w.batch != nil {
-		w.batch.Begin()
-	}
 	if w.c == nil {
 		if err := w.reopen(); err != nil {
 			return err
@@ -276,6 +290,7 @@ func (w *writer) attempt(batch []*command, savepoints bool) (err error) {
 		}
 	}()
 	now, wrote := time.Now(), false
+	var left []any
 	for _, cmd := range batch {
 		if savepoints {
 			if err := w.c.run("SAVEPOINT one"); err != nil {
@@ -298,7 +313,9 @@ func (w *writer) attempt(batch []*command, savepoints bool) (err error) {
 		case failed && tx.wrote:
 			return nil // its own error stands, and nothing is left to commit
 		}
-		wrote = wrote || tx.wrote && !failed
+		if !failed {
+			wrote, left = wrote || tx.wrote, append(left, tx.left...)
+		}
 		if savepoints {
 			if err := w.c.run("RELEASE one"); err != nil {
 				return err
@@ -307,7 +324,7 @@ func (w *writer) attempt(batch []*command, savepoints bool) (err error) {
 	}
 	if w.batch != nil {
 		tx := &Tx{c: w.c, now: now}
-		if err := w.batch.Flush(tx); err != nil {
+		if err := w.batch.Flush(tx, left); err != nil {
 			return err
 		}
 		wrote = wrote || tx.wrote

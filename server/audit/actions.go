@@ -97,5 +97,5 @@ var Actions = []Declared{
 	{AuditExport, "A principal measured an export of the chain through the API.", "`audit`", ""},
 	{AuditPrune, "A command deleted old entries.", "`audit`", "`fromSeq`, `throughSeq`, `before`"},
 	{AuditAccept, "A command accepted a break of the chain.", "`audit`", "`reason`, `brokenAt`, `broken`, `places`"},
-	{AuditDamaged, "Shown in place of an entry whose contents are lost, after the break was accepted.", "", ""},
+	{AuditDamaged, "Entries that waited in the database were changed or are gone before they were chained. Also shown in place of an entry whose contents are lost, after the break was accepted.", "`audit`", "`fromRow`, `toRow`"},
 }

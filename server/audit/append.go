@@ -12,39 +12,105 @@ import (
 	"agentd/store"
 )
 
-// Append adds records to the chain, one after the other, all or none of them. It returns when they are durable. Its error is
+// Append adds records to the chain, one after the other, all or none of them. It returns when they are durable: in the
+// outbox, if the log has one, from which they are chained in the order of their commits, and else in the chain. Its error is
 // audit-unavailable, unless a record itself is wrong. Records of other callers may share the transaction.
 func (l *Log) Append(ctx context.Context, records ...Record) error {
-	return l.add(ctx, l.file.Update, records)
+	p, err := l.Prepare(records...)
+	if err != nil || p == nil {
+		return err
+	}
+	if l.outbox != nil {
+		return unavailable(l.outbox.rows.Update(ctx, p.Write))
+	}
+	return unavailable(l.file.Update(ctx, p.Write))
 }
+
+// Prepared is records that are encoded.
+type Prepared []pending
+
+// Prepare encodes records. The error is as that of [Log.Append]; nil for no records.
+func (l *Log) Prepare(records ...Record) (Prepared, error) {
+	switch {
+	case len(records) == 0:
+		return nil, nil
+	case l.keys == nil || l.opts.ReadOnly:
+		return nil, unavailable(errors.New("it is open for reading only"))
+	case l.Lag() >= maxLag:
+		return nil, unavailable(errors.New("entries wait for too long to be chained"))
+	}
+	p, now := make(Prepared, len(records)), time.Now()
+	for i := range records {
+		c, err := records[i].encode()
+		if err != nil {
+			return nil, err
+		}
+		if p[i] = (pending{c, now.UnixMilli(), false}); !records[i].At.IsZero() {
+			p[i].ts = records[i].At.UnixMilli()
+		}
+	}
+	return p, nil
+}
+
+// Write adds the records in a transaction of the database that has the log's outbox: with what they record, or not at all.
+func (p Prepared) Write(tx *store.Tx) error {
+	if len(p) > 0 {
+		tx.Leave(p)
+	}
+	return nil
+}
+
+// Limits of the records that wait to be written without a caller.
+const (
+	maxNoted  = 1024
+	noteDelay = 50 * time.Millisecond // how long they wait for others, where there is an outbox
+)
 
 // Note is [Log.Append] that does not wait: the next transaction to begin writes the records. While the chain cannot be
 // written, and while too many records wait, Note waits too.
 func (l *Log) Note(ctx context.Context, records ...Record) error {
-	return l.add(ctx, l.file.Post, records)
+	p, err := l.Prepare(records...)
+	if err != nil || p == nil {
+		return err
+	}
+	l.mu.Lock()
+	full, first := len(l.noted)+len(p) > maxNoted, !l.posted
+	if !full && !first {
+		l.noted = append(l.noted, p...)
+	}
+	l.posted = true
+	l.mu.Unlock()
+	switch {
+	case first:
+		err = l.post(ctx, p)
+	case full && l.outbox != nil:
+		err = l.outbox.rows.Update(ctx, p.Write)
+	case full:
+		err = l.file.Update(ctx, p.Write)
+	}
+	return unavailable(err)
 }
 
-func (l *Log) add(ctx context.Context, write func(context.Context, func(*store.Tx) error) error, records []Record) error {
-	if l.keys == nil || l.opts.ReadOnly {
-		return unavailable(errors.New("it is open for reading only"))
+// post has the next transaction write records, and those that are noted by then.
+func (l *Log) post(ctx context.Context, p Prepared) (err error) {
+	var others Prepared
+	write := func(tx *store.Tx) error {
+		l.mu.Lock()
+		others, l.noted, l.posted = append(others, l.noted...), nil, false
+		l.mu.Unlock()
+		return errors.Join(p.Write(tx), others.Write(tx))
 	}
-	all, now := make([]pending, len(records)), time.Now()
-	for i := range records {
-		c, err := records[i].encode()
-		if err != nil {
-			return err
-		}
-		if all[i] = (pending{c, now.UnixMilli()}); !records[i].At.IsZero() {
-			all[i].ts = records[i].At.UnixMilli()
-		}
+	if l.outbox != nil {
+		err = l.outbox.rows.Post(ctx, noteDelay, write)
+	} else {
+		err = l.file.Post(ctx, write)
 	}
-	if len(all) == 0 {
-		return nil
+	if err != nil { // it was not queued: the next Note tries again with the others
+		l.mu.Lock()
+		l.noted, l.posted = append(others, l.noted...), false
+		l.mu.Unlock()
 	}
-	return unavailable(write(ctx, func(*store.Tx) error {
-		l.batch.pending = append(l.batch.pending, all...)
-		return nil
-	}))
+	return err
 }
 
 // encode encodes a record. A record that is too large, or has no canonical form, is refused.
@@ -66,7 +132,8 @@ func (r *Record) encode() (contents, error) {
 // A pending entry has no place in the chain yet.
 type pending struct {
 	contents
-	ts int64 // milliseconds since 1970
+	ts   int64 // milliseconds since 1970
+	lost bool  // it stands for entries of the outbox that were changed or are gone
 }
 
 // A tip is the end of the chain: the tree over all entries, whose size is the last sequence number, and the last hash.
@@ -77,23 +144,27 @@ type tip struct {
 
 // batch chains and inserts the entries of a transaction together. Only the caller that commits uses it; see [store.Batch].
 type batch struct {
-	log   *Log
-	tip   tip  // as of the last commit
-	stale bool // the tip must be read again: a commit failed, or another process has appended
+	log     *Log
+	tip     tip   // as of the last commit
+	chained int64 // the row of the outbox up to which entries were chained, as of the last commit
+	stale   bool  // both must be read again: a commit failed, or another process has appended
 
-	begun   time.Time // when the transaction began; the fields below belong to it, too
+	begun   time.Time // when the closures of the transaction had run; the fields below belong to it, too
 	pending []pending
 	rows    []store.AuditRow
 	next    tip // after the commit
+	through int64
 }
 
-// Begin implements [store.Batch].
-func (b *batch) Begin() { b.begun, b.pending = time.Now(), b.pending[:0] }
+// through is left by a closure that has left the entries of the outbox up to this row.
+type through int64
 
-// Flush chains, seals and inserts the pending entries. If another process has appended to the file meanwhile, the store runs
-// the transaction again. It then continues from the new end, and no other process can append until it commits.
-func (b *batch) Flush(tx *store.Tx) error {
-	if len(b.pending) == 0 {
+// Flush chains, seals and inserts the entries that closures have left. If another process has appended to the file
+// meanwhile, the store runs the transaction again. It then continues from the new end, and no other process can append until
+// it commits.
+func (b *batch) Flush(tx *store.Tx, left []any) error {
+	b.begun, b.pending, b.rows = time.Now(), b.pending[:0], nil
+	if len(left) == 0 {
 		return nil
 	}
 	if b.stale {
@@ -101,11 +172,23 @@ func (b *batch) Flush(tx *store.Tx) error {
 			return err
 		}
 	}
+	b.through = b.chained
+	for _, v := range left {
+		switch v := v.(type) {
+		case Prepared:
+			b.pending = append(b.pending, v...)
+		case through:
+			b.through = int64(v)
+		}
+	}
 	b.rows, b.next = make([]store.AuditRow, len(b.pending)), tip{b.tip.tree.clone(), b.tip.hash}
 	prev := b.tip.hash[:]
 	var text, bound []byte
 	for i := range b.pending {
 		c, seq := &b.pending[i], b.next.tree.size+1
+		if c.lost {
+			b.log.distrust(tx, Break{Seq: seq, Reason: BrokenOutbox})
+		}
 		text = c.appendEntry(text[:0], seq, c.ts, prev, nil)
 		hash := sha256.Sum256(text)
 		bound = appendBound(bound[:0], seq, hash[:])
@@ -114,13 +197,16 @@ func (b *batch) Flush(tx *store.Tx) error {
 		b.next.hash, prev = hash, b.rows[i].Hash
 	}
 	err := b.log.file.Append(tx, b.rows)
+	if err == nil {
+		err = b.log.file.Set(tx, map[string][]byte{valueChained: b.log.keys.sealChained(b.through, b.next.tree.size)})
+	}
 	b.stale = err != nil
 	return err
 }
 
 // End implements [store.Batch].
 func (b *batch) End(err error) {
-	l, n := b.log, len(b.pending)
+	l, n := b.log, len(b.rows)
 	switch {
 	case err != nil:
 		b.stale = true
@@ -132,7 +218,7 @@ func (b *batch) End(err error) {
 				l.opts.Committed(r.Seq, c.appendEntry(make([]byte, 0, len(c)+208), r.Seq, r.TS, r.Prev, r.Hash))
 			}
 		}
-		b.tip = b.next
+		b.tip, b.chained = b.next, b.through
 		l.see(b.tip.tree)
 		if h := l.heads; h != nil && h.entries > 0 && b.tip.tree.size-h.size() >= h.entries {
 			select {
@@ -184,6 +270,9 @@ func (b *batch) reload(tx *store.Tx) error {
 			return err
 		}
 		next.hash = node(k.Tail.Hash)
+	}
+	if l.keys != nil {
+		b.chained, _ = l.keys.openChained(k.Values[valueChained], 0) // a verification checks the size
 	}
 	b.tip, b.stale = next, false
 	l.see(b.tip.tree)

@@ -15,6 +15,6 @@ func FoundCheaply(ctx context.Context, path, cipher string, passphrase []byte) e
 	defer file.Close()
 	s := newSealing(cipher)
 	s.Memory, s.Passes = 8, 1
-	_, err = found(ctx, file, s, passphrase)
+	_, err = found(ctx, file, s, passphrase, 0)
 	return err
 }

@@ -28,6 +28,10 @@ type Options struct {
 	Passphrase []byte
 	Cipher     string // chacha20 (default) or aes256gcm; empty accepts the cipher of an existing chain
 
+	// Outbox has entries wait in the database, in the transactions of what they record, until they are chained; see
+	// [Log.Prepare]. Nil: entries are written into the chain at once.
+	Outbox *store.Outbox
+
 	ReadOnly bool // somebody else may hold the file; see [store.Options]
 	Beside   bool
 
@@ -46,15 +50,18 @@ type Log struct {
 	keys   *keys // nil: no passphrase
 	public ed25519.PublicKey
 	log    *slog.Logger
-	batch  batch  // of the file's writer
-	heads  *heads // nil: no checkpoints are written
-	before int64  // entries of earlier processes
+	batch  batch   // of the file's writer
+	outbox *outbox // nil: there is none
+	heads  *heads  // nil: no checkpoints are written
+	before int64   // entries of earlier processes
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	broken *Break
-	lost   []int64 // entries whose contents cannot be read; somebody has accepted that
-	seen   edge    // the tree as of the last commit; it is never changed in place
+	noted  Prepared // records that nobody waits for
+	posted bool     // the next transaction takes them
+	lost   []int64  // entries whose contents cannot be read; somebody has accepted that
+	seen   edge     // the tree as of the last commit; it is never changed in place
 
 	walking chan struct{} // holds a token while a verification runs: one uses a whole core
 	due     chan struct{} // tells Run that enough entries have come for a checkpoint
@@ -92,6 +99,9 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	l := &Log{opts: o, log: o.Logger, due: make(chan struct{}, 1), walking: make(chan struct{}, 1),
 		denials: notices{most: maxDenials}, grants: notices{most: maxGrants, window: grantWindow}}
 	l.batch.log = l
+	if o.Outbox != nil {
+		l.outbox = &outbox{log: l, rows: o.Outbox, turn: make(chan struct{}, 1), due: make(chan struct{}, 1), stop: make(chan struct{})}
+	}
 	var err error
 	l.file, err = store.OpenAudit(ctx, store.Options{Path: o.Path, Durability: o.Durability, Holder: o.Holder, Logger: o.Logger, ReadOnly: o.ReadOnly, Beside: o.Beside}, &l.batch)
 	if err != nil {
@@ -134,8 +144,11 @@ func (l *Log) open(ctx context.Context, guest bool) error {
 	if err != nil || l.opts.ReadOnly { // a verification reports a damaged end like any other entry
 		return err
 	}
-	if err := l.batch.reload(nil); err != nil || guest {
+	if err := l.batch.reload(nil); err != nil {
 		return err
+	}
+	if guest {
+		return l.openOutbox(ctx)
 	}
 	if l.opts.Checkpoints.Path != "" {
 		if l.heads, err = openHeads(l.opts.Checkpoints, l.public); err != nil {
@@ -145,7 +158,7 @@ func (l *Log) open(ctx context.Context, guest bool) error {
 			return err
 		}
 	}
-	return l.examine(ctx)
+	return cmp.Or(l.examine(ctx), l.openOutbox(ctx))
 }
 
 // found makes the values and the keys of a new chain.
@@ -158,7 +171,13 @@ func (l *Log) found(ctx context.Context, tail *store.AuditRow) (err error) {
 		return fault.New(fault.AuditUnusable, "The audit chain %s is missing or empty, but its checkpoints exist: %s.", l.opts.Path, path).
 			Advise("Restore the chain's file. To begin a new chain, move its checkpoints to another place.")
 	}
-	l.keys, err = found(ctx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase)
+	last := int64(0)
+	if l.outbox != nil {
+		if last, err = l.outbox.abandon(ctx); err != nil {
+			return err
+		}
+	}
+	l.keys, err = found(ctx, l.file, newSealing(cmp.Or(l.opts.Cipher, "chacha20")), l.opts.Passphrase, last)
 	return err
 }
 
@@ -237,7 +256,12 @@ func (l *Log) Close() error {
 	var errs []error
 	if l.keys != nil && !l.opts.ReadOnly {
 		l.countDenials()
-		errs = append(errs, unavailable(l.file.Update(context.Background(), func(*store.Tx) error { return nil }))) // after all that waits
+		nothing := func(*store.Tx) error { return nil } // comes after all that waits
+		if l.outbox != nil {
+			errs = append(errs, unavailable(l.outbox.rows.Update(context.Background(), nothing)), l.outbox.close())
+		} else {
+			errs = append(errs, unavailable(l.file.Update(context.Background(), nothing)))
+		}
 	}
 	if l.heads != nil {
 		errs = append(errs, l.checkpoint(context.Background()), l.heads.file.Close())

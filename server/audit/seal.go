@@ -31,6 +31,7 @@ const (
 	valueAccepts = "accepted"    // the lines of checkpoints with which breaks were accepted
 	valueBroken  = "broken"      // a Break that was found and not accepted, as JSON; empty: none
 	valueStub    = "stub"        // where the chain was pruned, as JSON
+	valueChained = "chained"     // the last row of the outbox that was chained and the size of the chain then, sealed
 )
 
 // sealing says how the contents of a file are sealed. It is no secret.
@@ -53,7 +54,8 @@ func newSealing(cipher string) sealing {
 // keys are what a passphrase opens a chain with.
 type keys struct {
 	contents cipher.AEAD // seals the rows
-	values   cipher.AEAD // seals the private key
+	values   cipher.AEAD // seals the private key, and valueChained
+	outbox   cipher.AEAD // seals entries that wait to be chained
 	private  ed25519.PrivateKey
 }
 
@@ -69,6 +71,9 @@ func (s *sealing) derive(passphrase []byte) (*keys, error) {
 	var err error
 	if k.contents, err = s.aead(master, "audit contents"); err == nil {
 		k.values, err = s.aead(master, "audit values")
+	}
+	if err == nil {
+		k.outbox, err = s.aead(master, "audit outbox")
 	}
 	return k, err
 }
@@ -114,8 +119,27 @@ func appendBound(dst []byte, seq int64, hash []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, uint64(seq)), hash...)
 }
 
-// found makes the values of a new chain and returns its keys.
-func found(ctx context.Context, file *store.Audit, s sealing, passphrase []byte) (*keys, error) {
+// sealChained makes a [valueChained]. Only with the size of the chain, an older one does not fit later.
+func (k *keys) sealChained(row, size int64) []byte {
+	plain := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(row)), uint64(size))
+	return seal(k.values, plain, []byte(valueChained))
+}
+
+// openChained is the inverse of sealChained; ok is false if somebody else has made the value, or for a chain of another
+// size. A chain of an earlier version has none: nothing of the outbox was chained.
+func (k *keys) openChained(value []byte, size int64) (row int64, ok bool) {
+	if value == nil {
+		return 0, true
+	}
+	plain, err := open(k.values, nil, value, []byte(valueChained))
+	if err != nil || len(plain) != 16 {
+		return 0, false
+	}
+	return int64(binary.BigEndian.Uint64(plain)), int64(binary.BigEndian.Uint64(plain[8:])) == size
+}
+
+// found makes the values of a new chain and returns its keys. Of the outbox, the rows up to chained belong to another one.
+func found(ctx context.Context, file *store.Audit, s sealing, passphrase []byte, chained int64) (*keys, error) {
 	k, err := s.derive(passphrase)
 	if err != nil {
 		return nil, err
@@ -130,7 +154,7 @@ func found(ctx context.Context, file *store.Audit, s sealing, passphrase []byte)
 	}
 	sealed := seal(k.values, k.private.Seed(), []byte(valuePrivate))
 	return k, file.Update(ctx, func(tx *store.Tx) error {
-		return file.Set(tx, map[string][]byte{valueSealing: text, valuePublic: public, valuePrivate: sealed})
+		return file.Set(tx, map[string][]byte{valueSealing: text, valuePublic: public, valuePrivate: sealed, valueChained: k.sealChained(chained, 0)})
 	})
 }
 

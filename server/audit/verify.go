@@ -24,6 +24,7 @@ const (
 	BrokenLog         = "inconsistent-log"    // a checkpoint was made for other entries than these
 	BrokenSignature   = "bad-signature"       // a checkpoint or the record of a pruning is not signed with the key
 	BrokenCheckpoints = "checkpoints-missing" // the checkpoint file lacks its latest line
+	BrokenOutbox      = "outbox-changed"      // entries that waited in the database to be chained were changed, or are gone
 )
 
 // Verification says what to verify, and against what.
@@ -38,11 +39,12 @@ type Verdict struct {
 	OK       bool   `json:"ok"`
 	Count    int64  `json:"count" doc:"Checked entries."`
 	BrokenAt int64  `json:"brokenAt,omitempty" doc:"The first bad sequence number."`
-	Reason   string `json:"reason,omitempty" doc:"What is wrong at this place: missing, broken-link, contents-changed, hash-mismatch, truncated, inconsistent-log, bad-signature or checkpoints-missing."`
+	Reason   string `json:"reason,omitempty" doc:"What is wrong at this place: missing, broken-link, contents-changed, hash-mismatch, truncated, inconsistent-log, bad-signature, checkpoints-missing or outbox-changed."`
 	Expected string `json:"expected,omitempty"`
 	Actual   string `json:"actual,omitempty"`
 
 	Contents    bool         `json:"contents" doc:"The contents were compared with the hashes. This requires the passphrase."`
+	Waiting     int          `json:"waiting,omitempty" doc:"Entries that are durable in the database and were not chained yet. They were checked, too."`
 	Checkpoints int          `json:"checkpoints" doc:"Checkpoints that match the chain."`
 	Accepted    []Acceptance `json:"accepted,omitempty" doc:"Accepted breaks, oldest first. The verification compares the chain with its state at the time of acceptance."`
 
@@ -78,8 +80,11 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 	}
 	for {
 		w, err := l.verifyOnce(ctx, v)
-		if err != nil || w.verdict.OK {
-			return w.verdict, err
+		if err != nil {
+			return Verdict{}, err
+		}
+		if w.verdict.OK {
+			return w.verdict, nil
 		}
 		// A prune in progress makes rows appear to be missing.
 		if after, err := l.file.State(ctx); err != nil || bytes.Equal(w.stub, after.Values[valueStub]) {
@@ -105,7 +110,13 @@ type verifier struct {
 	listed Head        // the latest of the file so far
 	ours   bool        // the file is the one that belongs to the chain
 	kept   *Checkpoint // the latest that was made, as the chain itself holds it
-	good   int64       // size of the latest head that fitted
+
+	size    int64 // of the chain when the walk began; the fields below are as of then, too
+	chained int64 // the last row of the outbox that was chained
+	sound   bool  // the chain says so itself
+	waiting []waitingRow
+
+	good int64 // size of the latest head that fitted
 
 	accepted   map[AcceptedBreak]bool
 	collecting bool            // breaks of entries are collected, and the walk continues
@@ -125,6 +136,12 @@ var errBroken = errors.New("audit: the chain is broken")
 // verifier makes a walk over all entries. begin, expect or resume say where it begins and what the entries must lead to.
 func (l *Log) verifier(key ed25519.PublicKey, k *known) *verifier {
 	w := &verifier{l: l, key: key, stub: k.Values[valueStub], whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
+	if k.Tail != nil {
+		w.size = k.Tail.Seq
+	}
+	if w.sound = true; l.keys != nil {
+		w.chained, w.sound = l.keys.openChained(k.Values[valueChained], w.size)
+	}
 	w.accept(k.accepted)
 	return w
 }
@@ -146,10 +163,18 @@ func (l *Log) verifyOnce(ctx context.Context, v Verification) (*verifier, error)
 	if v.PublicKey == nil {
 		v.PublicKey = l.public
 	}
-	// A head is written after its entries, and to the file before the chain. So the chain's own heads are read first, then the
-	// file, then the entries.
+	// A row of the outbox is deleted when it is chained. A head is written after its entries, and to the file before the chain.
+	// So the outbox is read first, then the chain's own heads, then the file, then the entries.
+	var rows []waitingRow
+	if l.outbox != nil && l.keys != nil && v.To == 0 {
+		var err error
+		if rows, err = l.outbox.waiting(ctx); err != nil {
+			return nil, err
+		}
+	}
 	k, err := l.read(ctx, v.PublicKey)
 	w := l.verifier(v.PublicKey, &k)
+	w.waiting = rows
 	if errors.Is(err, errStub) {
 		err = w.broken(1, BrokenSignature, "", "")
 	} else if err == nil {
@@ -323,9 +348,14 @@ func (w *verifier) contents(r *store.AuditRow) error {
 	if text == nil || !bytes.Equal(sum[:], r.Hash) {
 		return w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenHash}, r, hex.EncodeToString(sum[:]), hex.EncodeToString(r.Hash))
 	}
-	w.text = text
+	if w.text = text; bytes.HasPrefix(plain, damaged) {
+		return w.fails(AcceptedBreak{Seq: r.Seq, Reason: BrokenOutbox}, r, "", hex.EncodeToString(r.Hash))
+	}
 	return nil
 }
+
+// damaged is how the contents of an entry begin that stands for lost rows of the outbox.
+var damaged = []byte(`{"action":"` + AuditDamaged + `"`)
 
 // end checks that no head of the chain lies beyond the last entry.
 func (w *verifier) end() error {
@@ -340,6 +370,25 @@ func (w *verifier) end() error {
 		default:
 			w.verdict.Head = &head
 		}
+	}
+	return w.outbox()
+}
+
+// outbox checks the rows of the outbox that are not chained, and what the chain says of those that are.
+func (w *verifier) outbox() error {
+	next := w.chained + 1
+	for _, r := range w.waiting {
+		if r.id < next {
+			continue
+		}
+		if r.id != next || !r.ok {
+			return w.broken(w.size+int64(w.verdict.Waiting)+1, BrokenOutbox, "", "")
+		}
+		w.verdict.Waiting += r.n
+		next++
+	}
+	if !w.sound && w.to == math.MaxInt64 {
+		return w.broken(w.size+1, BrokenOutbox, "", "")
 	}
 	w.verdict.OK = true
 	return nil
