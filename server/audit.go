@@ -52,7 +52,7 @@ func (s *Server) openAudit(ctx context.Context, p *parts, o audit.Options) (err 
 	if !s.cfg.Audit.Enabled {
 		return nil
 	}
-	o.Logger, o.Holder, o.Metrics = s.log, store.Holder{Command: s.opts.Command}, p.metrics
+	o.Logger, o.Holder, o.Metrics, o.Outbox = s.log, store.Holder{Command: s.opts.Command}, p.metrics, p.db.Outbox()
 	subject := event.Subject{Kind: event.AuditEvents}.String()
 	o.Committed = func(seq int64, line []byte) { p.hub.Publish(subject, rest.AuditEntry(seq, line)) }
 	p.audit, err = audit.Open(ctx, o)
@@ -110,12 +110,12 @@ func (s *Server) auditCertificate(p *parts) func(*tls.Certificate) {
 }
 
 // auditTools records what becomes of tool calls, as far as audit.toolEvents asks for it; nil when it asks for nothing.
-func (s *Server) auditTools(p *parts) func(context.Context, []run.Happening) error {
+func (s *Server) auditTools(p *parts) func([]run.Happening) (func(*store.Tx) error, error) {
 	level := s.cfg.Audit.ToolEvents
 	if p.audit == nil || level == "off" {
 		return nil
 	}
-	return func(ctx context.Context, list []run.Happening) error {
+	return func(list []run.Happening) (func(*store.Tx) error, error) {
 		var records []audit.Record
 		for i := range list {
 			h := &list[i]
@@ -129,7 +129,8 @@ func (s *Server) auditTools(p *parts) func(context.Context, []run.Happening) err
 				records = append(records, spill)
 			}
 		}
-		return p.audit.Append(ctx, records...)
+		entries, err := p.audit.Prepare(records...)
+		return entries.Write, err
 	}
 }
 
@@ -148,10 +149,6 @@ func toolRecord(h *run.Happening) audit.Record {
 	case event.ToolError:
 		r.Decision = audit.Failed
 		r.Metadata["errorKind"] = h.ErrorKind
-	}
-	if h.Void {
-		r.Decision = audit.Failed
-		r.Metadata["void"] = true
 	}
 	if h.GrantedBy != nil {
 		r.Metadata["grantedBy"] = h.GrantedBy

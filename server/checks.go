@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/health"
 	"agentd/server/secret"
@@ -65,12 +66,19 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 	r.Register("audit", func(ctx context.Context) health.Result {
 		entries := p.audit.Head().Size
 		status, message := health.OK, ""
-		if err := p.audit.Check(ctx); err != nil {
+		err, lag := p.audit.Check(ctx), p.audit.Lag()
+		if err != nil {
 			s.log.Error("audit check failed", "error", err)
-			status, message = health.Fail, "The audit chain cannot be written."
-		} else if b := p.audit.Broken(); b != nil {
+		}
+		if b := p.audit.Broken(); b != nil {
 			status, message = health.Fail, fmt.Sprintf("The audit chain is broken at entry %d (%s); "+
 				"verify it, stop the server, and accept the break with `agentd audit accept`.", b.Seq, b.Reason)
+		} else if lag >= audit.MaxLag {
+			status, message = health.Fail, "Entries have waited in the database for ten seconds to be chained. The server refuses what it must record."
+		} else if err != nil {
+			status, message = health.Warn, "The audit chain cannot be written. Entries wait in the database."
+		} else if lag >= audit.WarnLag {
+			status, message = health.Warn, "Entries wait in the database for more than a second to be chained."
 		} else if p.audit.Uncovered() > overdue*s.cfg.Audit.Checkpoint.Interval.Duration() {
 			status, message = health.Warn, "The audit chain has entries that no checkpoint covers, because none can be written."
 		}

@@ -35,7 +35,7 @@ type rig struct {
 	engine *agent.Engine
 	agents *agent.Registry
 	make   func(*rig) []agent.Registration
-	audit  func(context.Context, []run.Happening) error
+	audit  func([]run.Happening) (func(*store.Tx) error, error)
 	edited bool // somebody has changed the database, so that there are alarms
 }
 
@@ -43,7 +43,7 @@ func newRig(t testing.TB, make func(*rig) []agent.Registration) *rig {
 	return newAuditedRig(t, make, nil)
 }
 
-func newAuditedRig(t testing.TB, make func(*rig) []agent.Registration, audit func(context.Context, []run.Happening) error) *rig {
+func newAuditedRig(t testing.TB, make func(*rig) []agent.Registration, audit func([]run.Happening) (func(*store.Tx) error, error)) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "data.db"), make: make, audit: audit}
 	r.open()
 	t.Cleanup(r.close)

@@ -407,9 +407,9 @@ func TestCrashAtEveryStepOfATransfer(t *testing.T) {
 		}
 	}
 	register, _, _ := office(t, snap, nil)
-	r = newAuditedRig(t, register, func(_ context.Context, list []run.Happening) error {
+	r = newAuditedRig(t, register, func(list []run.Happening) (func(*store.Tx) error, error) {
 		snap("before " + list[0].AgentID + " " + list[0].Event)
-		return nil
+		return func(*store.Tx) error { return nil }, nil
 	})
 	outputs := []string{"clerk: hello", "auditor: audit", "clerk: paid", "clerk: paid", "desk: again"}
 	for i, text := range []string{"hello", "audit", "pay, clerk", "pay", "back"} {

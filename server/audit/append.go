@@ -36,7 +36,7 @@ func (l *Log) Prepare(records ...Record) (Prepared, error) {
 		return nil, nil
 	case l.keys == nil || l.opts.ReadOnly:
 		return nil, unavailable(errors.New("it is open for reading only"))
-	case l.Lag() >= maxLag:
+	case l.Lag() >= MaxLag:
 		return nil, unavailable(errors.New("entries wait for too long to be chained"))
 	}
 	p, now := make(Prepared, len(records)), time.Now()

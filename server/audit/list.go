@@ -32,6 +32,9 @@ func (l *Log) List(ctx context.Context, q Query) (page []Entry, more int64, err 
 	if l.keys == nil {
 		return nil, 0, sealed()
 	}
+	if err := l.settle(ctx); err != nil {
+		return nil, 0, err
+	}
 	if q.Limit == 0 {
 		q.Limit = 100
 	}

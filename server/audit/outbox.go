@@ -19,7 +19,8 @@ const (
 
 	// WarnLag is how long entries may wait to be chained before health warns.
 	WarnLag = time.Second
-	maxLag  = 10 * time.Second // then the log refuses records
+	// MaxLag is how long entries may wait before the log refuses records.
+	MaxLag = 10 * time.Second
 )
 
 // outbox has the entries wait in the database, in the transactions of what they record, and chains them. It is the batch of
@@ -168,12 +169,29 @@ func (o *outbox) close() error {
 	if err := o.chain(ctx); err != nil {
 		return err
 	}
+	if o.log.opts.Beside {
+		return nil // the holder deletes them
+	}
 	return o.rows.Update(ctx, func(tx *store.Tx) error { return o.rows.Delete(tx, o.chained.Load()) })
 }
 
-// settle chains the entries that are durable, so that a reader of the chain finds them.
+// settle chains the entries that were recorded before, so that a reader of the chain finds them.
 func (l *Log) settle(ctx context.Context) error {
-	if l.opts.ReadOnly || l.Lag() == 0 {
+	if l.opts.ReadOnly || l.outbox == nil {
+		return nil
+	}
+	l.mu.Lock()
+	posted := l.posted
+	l.mu.Unlock()
+	if posted {
+		if err := l.outbox.rows.Update(ctx, func(*store.Tx) error { return nil }); err != nil {
+			return unavailable(err)
+		}
+	}
+	l.outbox.mu.Lock()
+	waiting := len(l.outbox.marks) > 0 || l.opts.Beside // then rows of another process may wait
+	l.outbox.mu.Unlock()
+	if !waiting {
 		return nil
 	}
 	return l.outbox.chain(ctx)

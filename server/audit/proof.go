@@ -24,6 +24,9 @@ func (l *Log) Proofs(ctx context.Context, seqs []int64, size int64) ([]Proof, er
 	if len(seqs) == 0 {
 		return nil, nil
 	}
+	if err := l.settle(ctx); err != nil {
+		return nil, err
+	}
 	k, err := l.read(ctx, l.public)
 	if err != nil {
 		return nil, err

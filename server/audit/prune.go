@@ -67,6 +67,9 @@ func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Acto
 	if l.keys == nil || l.opts.ReadOnly {
 		return Pruned{}, unavailable(errors.New("it is open for reading only"))
 	}
+	if err := l.settle(ctx); err != nil {
+		return Pruned{}, err
+	}
 	k, err := l.read(ctx, l.public)
 	if err != nil {
 		return Pruned{}, err

@@ -78,6 +78,9 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 	case <-ctx.Done():
 		return Verdict{}, context.Cause(ctx)
 	}
+	if err := l.settle(ctx); err != nil {
+		l.log.Error("entries that wait could not be chained before the verification", "error", err)
+	}
 	for {
 		w, err := l.verifyOnce(ctx, v)
 		if err != nil {

@@ -22,12 +22,26 @@ import (
 	"agentd/store"
 )
 
-// chain opens an audit chain for reading: that of the configuration, or the file that --file names. A server that holds
-// it is not disturbed. Where there is no passphrase, what the entries say stays closed.
+// chain opens an audit chain for reading: that of the configuration, or the file that --file names. A server that holds it
+// is not disturbed. Entries that wait in the database, as those of a server that was killed do, are chained first. Without a
+// passphrase, what the entries say stays closed.
 func (c *call) chain(ctx context.Context, fn func(*audit.Log) error) error {
 	o, err := c.chainOptions()
-	if err != nil {
-		return err
+	if err != nil || c.flags.file != "" || len(o.Passphrase) == 0 {
+		return cmp.Or(err, readChain(ctx, o, fn))
+	}
+	db, err := store.Open(ctx, c.storeOptions(store.Options{Beside: true}))
+	if err == nil {
+		defer db.Close()
+		with := o
+		with.Beside, with.Outbox = true, db.Outbox()
+		var l *audit.Log
+		if l, err = audit.Open(ctx, with); err == nil {
+			return errors.Join(fn(l), l.Close())
+		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(c.stderr, "agentd: entries that wait in the database to be chained may be missing (%v)\n", fault.Innermost(err))
 	}
 	return readChain(ctx, o, fn)
 }
@@ -85,6 +99,7 @@ type auditVerdict struct {
 	Broken  *auditBroken `json:"broken,omitempty"`
 
 	Contents      bool        `json:"contents"`
+	Waiting       int         `json:"waiting,omitempty"`
 	Checkpoints   int         `json:"checkpoints"`
 	PrunedThrough int64       `json:"prunedThrough,omitempty"`
 	Head          *audit.Head `json:"head,omitempty"`
@@ -123,13 +138,20 @@ func (c *call) verifyAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.flags.file == "" {
+		db, err := store.Open(ctx, c.storeOptions(store.Options{ReadOnly: true}))
+		if err == nil { // else there is none, or it is of an earlier version without an outbox
+			defer db.Close()
+			o.Outbox = db.Outbox()
+		}
+	}
 	return readChain(ctx, o, func(l *audit.Log) error {
 		v, err := l.Verify(ctx, audit.Verification{From: c.flags.fromSeq, To: c.flags.toSeq, PublicKey: key,
 			Checkpoints: cmp.Or(c.flags.checkpoints, o.Checkpoints.Path)})
 		if err != nil {
 			return err
 		}
-		doc := &auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Checkpoints: v.Checkpoints,
+		doc := &auditVerdict{OK: v.OK, Path: l.Path(), Entries: v.Count, Contents: v.Contents, Waiting: v.Waiting, Checkpoints: v.Checkpoints,
 			PrunedThrough: v.PrunedThrough, Head: v.Head, Accepted: v.Accepted}
 		if !v.OK {
 			doc.Broken = &auditBroken{v.BrokenAt, v.Reason, v.Expected, v.Actual}
@@ -156,6 +178,9 @@ func (v *auditVerdict) say(w sheet) {
 		put("pruned", "up to entry %d", v.PrunedThrough)
 	}
 	put("checked", "%s", map[bool]string{true: "links and contents", false: "links only, for want of the passphrase"}[v.Contents])
+	if v.Waiting > 0 {
+		put("waiting", "%d entries in the database, not chained yet", v.Waiting)
+	}
 	put("checkpoints", "%d", v.Checkpoints)
 	if v.Head != nil {
 		put("head", "%d %s", v.Head.Size, v.Head.RootHash)

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -10,11 +11,13 @@ import (
 	"agentd/auth"
 	"agentd/server/audit"
 	"agentd/server/fault"
+	"agentd/store"
 )
 
 // Audit is the stage that records what principals do: one entry for each request, whatever its outcome, and one for the
-// action of its route. No byte of an answer leaves before its entries are durable, so an answer of up to heldAnswer is
-// held back whole; a longer one, a stream and an upgrade have their entries before their first byte.
+// action of its route. An endpoint can have them written in the transaction of its effect; see [Request.Commit]. No byte of an
+// answer leaves before its entries are durable, so an answer of up to heldAnswer is held back whole; a longer one, a stream
+// and an upgrade have their entries before their first byte.
 type Audit struct {
 	Log *audit.Log // nil: nothing is recorded
 	// Trailing lets the answer of a read leave while its entry is on its way.
@@ -28,6 +31,10 @@ type entry struct {
 	target  string         // of the action's; empty: as the row says
 	details map[string]any // metadata of the action's
 	done    bool           // the action was taken, whatever the status of the answer
+
+	writer   *recorder // of the answer; nil: nothing is recorded
+	acted    bool      // the entry of the action is written with its effect, if there is one
+	answered int       // the entry of the request is written with its effect, as answered with this status; 0: it is not
 }
 
 // Concerns says which run a request is about and, where there is one, in which session: its path need not name them.
@@ -56,6 +63,25 @@ func (q *Request) Did(target string, details map[string]any) {
 	q.entry.target, q.entry.details, q.entry.done = target, details, true
 }
 
+// Commit writes entries in the transaction of the request's effect: the one of its action and, unless the status is 0, the one
+// of the request as answered with that status. The transaction must be of the database with the outbox of the audit chain. If
+// it fails, the request must be answered with an error.
+func (q *Request) Commit(tx *store.Tx, status int) error {
+	if q.entry.writer == nil {
+		return nil
+	}
+	records := q.entry.writer.entries(cmp.Or(status, http.StatusOK))
+	if status == 0 {
+		records = records[:len(records)-1]
+	}
+	entries, err := q.entry.writer.g.opts.Audit.Log.Prepare(records...)
+	if err != nil {
+		return err
+	}
+	q.entry.acted, q.entry.answered = true, status
+	return entries.Write(tx)
+}
+
 // entries are the records of a request that is answered with a status.
 func (w *recorder) entries(status int) []audit.Record {
 	q, r, header := w.q, w.r, w.Header()
@@ -74,7 +100,7 @@ func (w *recorder) entries(status int) []audit.Record {
 		action.Target = target(w.row, r)
 	}
 	switch {
-	case action.Action == "":
+	case action.Action == "" || q.entry.acted:
 	case w.scope != nil:
 		if w.row.Refused != "" {
 			action.Action = w.row.Refused
@@ -114,6 +140,9 @@ func (w *recorder) append() error {
 	status := w.status
 	if status == 0 {
 		status = http.StatusOK // what net/http sends for a handler that writes nothing
+	}
+	if status == w.q.entry.answered {
+		return nil
 	}
 	a := &w.g.opts.Audit
 	do := a.Log.Append

@@ -38,7 +38,7 @@ var errRefused = errors.New("gate: the answer was refused, because it could not 
 // record begins to hold the answer back for its entries.
 func (w *recorder) record() {
 	if w.g.opts.Audit.Log != nil {
-		w.audited, w.room = true, heldAnswer
+		w.audited, w.room, w.q.entry.writer = true, heldAnswer, w
 	}
 }
 

@@ -126,26 +126,32 @@ func summary(reg *agent.Registration) AgentSummary {
 	return AgentSummary{ID: reg.ID, Description: reg.Description, Tags: reg.Tags}
 }
 
-// start starts a run and binds the request's key to it. With first, the key keeps first's result as the answer.
-func (a *Agents) start(ctx context.Context, c Call, in runInput, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
+// start starts a run and binds the request's key to it. With first, the key keeps first's result as the answer. status is what
+// the request is answered with once the run is durable; 0: that depends on the run.
+func (a *Agents) start(ctx context.Context, c Call, in runInput, status int, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
 	h, err := a.Runs.Engine.Start(ctx, run.StartRequest{Owner: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
 		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
-		Also: func(tx *store.Tx, runID string, status store.Status) error {
+		Also: func(tx *store.Tx, runID string, is store.Status) (err error) {
 			if first == nil {
-				return c.Key.Keep(tx, store.KeyRecord{Run: runID, Bound: true}, nil)
+				err = c.Key.Keep(tx, store.KeyRecord{Run: runID, Bound: true}, nil)
+			} else {
+				err = c.Key.Keep(tx, store.KeyRecord{Run: runID, Bound: true, Status: http.StatusAccepted}, first(runID, is))
 			}
-			return c.Key.Keep(tx, store.KeyRecord{Run: runID, Bound: true, Status: http.StatusAccepted}, first(runID, status))
+			if err != nil {
+				return err
+			}
+			c.Request.Concerns(runID, in.Body.SessionID)
+			c.Request.Did("run:"+runID, map[string]any{"agentId": in.ID})
+			return c.Request.Commit(tx, status)
 		}})
 	if err == nil {
 		c.weight.started(first != nil)
-		c.Request.Concerns(h.ID, in.Body.SessionID)
-		c.Request.Did("run:"+h.ID, map[string]any{"agentId": in.ID})
 	}
 	return h, err
 }
 
 func (a *Agents) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, error) {
-	h, err := a.start(ctx, c, in, nil)
+	h, err := a.start(ctx, c, in, 0, nil)
 	if err != nil {
 		return RunAnswer{}, err
 	}
@@ -158,12 +164,16 @@ func (a *Agents) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, 
 
 func (a *Agents) streamAgent(w http.ResponseWriter, r *http.Request, c Call, in runInput) error {
 	started := func(runID string, status store.Status) RunStarted { return a.Runs.started(in.ID, runID, status) }
-	h, err := a.start(r.Context(), c, in, started)
+	status, events := http.StatusAccepted, a.Runs.SSE && wantsEvents(r)
+	if events {
+		status = http.StatusOK
+	}
+	h, err := a.start(r.Context(), c, in, status, started)
 	if err != nil {
 		return err
 	}
 	c.Key.Done() // the run has started, and its events may take as long as it runs
-	if a.Runs.SSE && wantsEvents(r) {
+	if events {
 		r.Header.Del("Last-Event-ID") // a new run has no event that could have been seen
 		return a.Runs.stream(w, r, c, in.ID, h.ID, h.Number)
 	}

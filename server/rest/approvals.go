@@ -91,14 +91,14 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 	var decided []run.Verdict
 	h, unmatched, err := a.Runs.Engine.Resume(ctx, in.RunID, decisions, c.Principal.Name(), func(tx *store.Tx, made []run.Verdict, unmatched []run.Decision) error {
 		decided = made
-		return c.Key.Keep(tx, store.KeyRecord{Run: in.RunID, Bound: true}, unmatchedBody{decisionBodies(unmatched)})
+		c.Request.Did("run:"+in.RunID, nil)
+		return c.Keep(tx, store.KeyRecord{Run: in.RunID, Bound: true}, unmatchedBody{decisionBodies(unmatched)})
 	})
 	if err != nil {
 		return RunAnswer{}, err
 	}
 	c.weight.started(false)
 	recordDecisions(c.Request, in.RunID, decided)
-	c.Request.Did("run:"+in.RunID, nil)
 	var res agent.RunResult
 	if h == nil {
 		res, err = a.Runs.Engine.Result(ctx, in.RunID)

@@ -67,9 +67,9 @@ func (a *Sessions) archiveRoutes() []Route {
 			}) (SessionImport, error) {
 				v, err := a.Sessions.Import(ctx, bytes.NewReader(in.Body), session.ImportOptions{As: in.As, Maker: c.Principal.Lineage(),
 					Also: func(tx *store.Tx, v session.Imported) error {
-						return c.Key.Keep(tx, store.KeyRecord{Session: v.Session.ID, Status: http.StatusCreated}, sessionImportOf(v))
+						c.createdSession(v.Session.ID)
+						return c.Keep(tx, store.KeyRecord{Session: v.Session.ID, Status: http.StatusCreated}, sessionImportOf(v))
 					}})
-				c.createdSession(v.Session.ID)
 				return sessionImportOf(v), err
 			})},
 	}

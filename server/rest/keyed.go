@@ -13,11 +13,20 @@ import (
 // repeated only to a caller who may still ask for it, and after the input has been checked, so that an invalid request takes
 // no key.
 //
-// How a key is tied to its effect is the endpoint's part, by what it does with Call.Key:
+// How a key is tied to its effect is the endpoint's part, by what it does with its Call:
 //
 //	it starts or resumes a run   Keep, bound, in the transaction of the run; Again answers with the run's outcome
 //	it makes or deletes          Keep, in the same transaction
 //	it can be made again         nothing: the stage saves a 2xx answer after it
+
+// Keep writes, in the transaction of the request's effect, the answer for its key and its entries in the audit chain. With a
+// status in the answer, the request is answered with that once the transaction is durable.
+func (c Call) Keep(tx *store.Tx, answer store.KeyRecord, out any) error {
+	if err := c.Key.Keep(tx, answer, out); err != nil {
+		return err
+	}
+	return c.Request.Commit(tx, answer.Status)
+}
 
 // takesKey reports whether a row honours Idempotency-Key.
 func (a *API) takesKey(rt Route) bool { return a.Keys != nil && rt.Effects() && !rt.Secret }

@@ -167,11 +167,9 @@ func (a *Runs) importRun(ctx context.Context, c Call, in struct {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "agents", Action: "invoke", Target: agentID})
 		},
 		Also: func(tx *store.Tx, v takeover.Imported) error {
-			return c.Key.Keep(tx, store.KeyRecord{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, RunImport(v))
+			c.Request.Concerns(v.RunID, v.SessionID)
+			c.Request.Did("run:"+v.RunID, map[string]any{"agentId": st.AgentID})
+			return c.Keep(tx, store.KeyRecord{Run: v.RunID, Session: v.SessionID, Status: http.StatusCreated}, RunImport(v))
 		}})
-	if err == nil {
-		c.Request.Concerns(made.RunID, made.SessionID)
-		c.Request.Did("run:"+made.RunID, map[string]any{"agentId": st.AgentID})
-	}
 	return RunImport(made), err
 }

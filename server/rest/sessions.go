@@ -87,9 +87,9 @@ func (a *Sessions) Routes() []Route {
 				b := in.Body
 				v, err := a.Sessions.Create(ctx, store.Session{ID: b.SessionID, User: b.UserID, Agent: b.AgentID, Title: b.Title, Tags: b.Tags, Maker: c.Principal.Lineage()},
 					func(tx *store.Tx, v store.Session) error {
-						return c.Key.Keep(tx, store.KeyRecord{Session: v.ID, Status: http.StatusCreated}, SessionAnswer{sessionOf(v)})
+						c.createdSession(v.ID)
+						return c.Keep(tx, store.KeyRecord{Session: v.ID, Status: http.StatusCreated}, SessionAnswer{sessionOf(v)})
 					})
-				c.createdSession(v.ID)
 				return SessionAnswer{sessionOf(v)}, err
 			})},
 		{Method: "GET", Path: "/sessions/{id}", Access: "sessions:read:{id}", Summary: "Show a session.",
@@ -127,14 +127,12 @@ func (a *Sessions) Routes() []Route {
 
 // createdSession says in the audit chain which session a request has created.
 func (c Call) createdSession(id string) {
-	if id != "" {
-		c.Request.Concerns("", id)
-		c.Request.Did("session:"+id, nil)
-	}
+	c.Request.Concerns("", id)
+	c.Request.Did("session:"+id, nil)
 }
 
 func (a *Sessions) eraseSession(ctx context.Context, c Call, in sessionInput) (none, error) {
-	err := a.Runs.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.Key.Keep(tx, store.KeyRecord{Status: http.StatusNoContent}, nil) })
+	err := a.Runs.Engine.EraseSession(ctx, in.ID, func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Status: http.StatusNoContent}, nil) })
 	if err == nil && a.Keys != nil {
 		a.Keys.Forget()
 	}

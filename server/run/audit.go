@@ -2,7 +2,6 @@ package run
 
 import (
 	"cmp"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 
@@ -24,26 +23,15 @@ type Happening struct {
 	ArgsDigest                string // of the arguments that the call has, or is to have
 	AskedDigest               string // of those that were asked for, where a decision gave it others
 	ErrorKind                 string // of a call that failed
-	Void                      bool   // what was recorded before was not committed
 	Spilled                   int64  // bytes of a result that is kept beside the transcript
 }
 
-// foretell records what moves are going to make durable. With an error, none of it may be.
-func (e *Engine) foretell(ctx context.Context, list []Happening) error {
+// record prepares the record of what a commit makes durable, and returns what writes it in the transaction.
+func (e *Engine) record(list []Happening) (func(*store.Tx) error, error) {
 	if e.opts.Audit == nil || len(list) == 0 {
-		return nil
+		return func(*store.Tx) error { return nil }, nil
 	}
-	return e.opts.Audit(ctx, list)
-}
-
-// void takes back what was recorded.
-func (e *Engine) void(ctx context.Context, list []Happening) {
-	for i := range list {
-		list[i].Void = true
-	}
-	if err := e.foretell(context.WithoutCancel(ctx), list); err != nil {
-		e.log.Error("the record of an uncommitted change could not be voided", "run", list[0].RunID, "event", list[0].Event, "error", err)
-	}
+	return e.opts.Audit(list)
 }
 
 // happenings are those that the events of a move report.

@@ -27,10 +27,9 @@ type Options struct {
 	MaxRuns  int // runs that may move at once; 10000 when 0
 	// Redact takes known secrets out of the message of an error before it is stored or shown; nil: there are none.
 	Redact func(string) string
-	// Audit gets what a commit is going to make durable, and returns when that is recorded: nothing that must be recorded
-	// has an effect before. An error, which must be typed, prevents the commit. What was recorded and not committed is
-	// passed again with Void set; a crash between the two leaves it recorded. Nil: nothing is recorded.
-	Audit func(context.Context, []Happening) error
+	// Audit prepares the record of what a commit makes durable. What it returns writes the record in the transaction of the
+	// commit, so that there are both or neither. An error, which must be typed, prevents the commit. Nil: nothing is recorded.
+	Audit func([]Happening) (func(*store.Tx) error, error)
 	// Lineages names whom each of the principals counts as where it matters that two of them are different. Nil: each
 	// counts as itself.
 	Lineages func(ctx context.Context, principals []string) ([]string, error)

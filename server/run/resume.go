@@ -65,8 +65,8 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 		d.keepVotes()
 		d.move.expire(d.pending)
 	}
-	foretold := d.happenings()
-	if err := e.foretell(ctx, foretold); err != nil {
+	record, err := e.record(d.happenings())
+	if err != nil {
 		return nil, nil, err
 	}
 	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
@@ -78,10 +78,12 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 				return err
 			}
 		}
-		return d.apply(tx, e.opts.Runs)
+		if err := d.apply(tx, e.opts.Runs); err != nil {
+			return err
+		}
+		return record(tx)
 	})
 	if err != nil {
-		e.void(ctx, foretold)
 		if errors.Is(err, store.ErrConflict) {
 			err = conflict(runID)
 		}

@@ -136,20 +136,24 @@ func (r *Run) Commit(m *Move) error {
 	if err := m.encode(); err != nil {
 		return fmt.Errorf("%w: %w", ErrLeft, err)
 	}
-	foretold := r.happenings(m)
-	err := r.insist(func() error { return r.e.foretell(context.Background(), foretold) })
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrLeft, err)
-	}
+	happened := r.happenings(m)
 	var n int64
-	err = r.persist(func(tx *store.Tx) (err error) {
-		if n, err = r.e.opts.Runs.Apply(tx, &m.Change); err == nil && m.also != nil {
-			err = m.also(tx)
+	err := r.insist(func() error {
+		record, err := r.e.record(happened)
+		if err != nil {
+			return err
 		}
-		return err
+		return r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {
+			if n, err = r.e.opts.Runs.Apply(tx, &m.Change); err == nil && m.also != nil {
+				err = m.also(tx)
+			}
+			if err != nil {
+				return err
+			}
+			return record(tx)
+		})
 	})
 	if err != nil {
-		r.e.void(context.Background(), foretold)
 		return fmt.Errorf("%w: %w", ErrLeft, err)
 	}
 	r.committed(m, n)
@@ -158,11 +162,6 @@ func (r *Run) Commit(m *Move) error {
 
 // ErrLeft says that a run is to be left as it is on disk, for the next start of the server to take up.
 var ErrLeft = errors.New("the run is left for the next start")
-
-// persist makes a change durable, as [Run.insist] does.
-func (r *Run) persist(change func(tx *store.Tx) error) error {
-	return r.insist(func() error { return r.e.opts.Runs.Update(context.Background(), change) })
-}
 
 // insist does something that must be durable before the run continues. While the store or the audit chain cannot be
 // written, it tries again until it can or the server stops.
