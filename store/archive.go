@@ -79,11 +79,10 @@ func page[T any](tx *Tx, t *table[T], size func(*T) int, rest string, args ...an
 // Restore adds a session with all its fields as they are, and a run that has ended and holds its messages, with the
 // sequences that they have, and its hand-offs. ErrConflict when the session's or the run's id is taken.
 func (s *Sessions) Restore(tx *Tx, v Session, run Run, msgs []Message, given []Handoff) error {
-	var latest int64
 	if len(msgs) > 0 {
-		latest = msgs[len(msgs)-1].Sequence
+		v.Sequence = msgs[len(msgs)-1].Sequence
 	}
-	if _, err := sessions.insert(tx, &v, latest); err != nil {
+	if _, err := sessions.insert(tx, &v); err != nil {
 		return err
 	}
 	n, err := putRun(tx, &run)

@@ -101,12 +101,14 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.Events":    func(tx *store.Tx) error { _, err := runs.Events(tx, 1, 0, 9); return err },
 		"Runs.Messages":  func(tx *store.Tx) error { _, err := runs.Messages(tx, 1); return err },
 		"Runs.Message":   func(tx *store.Tx) error { _, err := runs.Message(tx, 1, 0); return err },
-		"Runs.History":   func(tx *store.Tx) error { _, err := runs.History(tx, "s", 0, 9); return err },
-		"Runs.Window":    func(tx *store.Tx) error { _, _, err := runs.Window(tx, "s", 9); return err },
-		"Runs.Steps":     func(tx *store.Tx) error { _, err := runs.Steps(tx, 1); return err },
-		"Runs.Calls":     func(tx *store.Tx) error { _, err := runs.Calls(tx, 1); return err },
-		"Runs.Slot":      func(tx *store.Tx) error { _, err := runs.Slot(tx, 1, 1); return err },
-		"Runs.Slots":     func(tx *store.Tx) error { _, err := runs.Slots(tx, 1); return err },
+		"Runs.History": func(tx *store.Tx) error {
+			return did(func() error { _, err := runs.History(tx, "s", 0, 9); return err }, func() error { _, err := runs.History(tx, "s", store.Window(9), 9); return err })
+		},
+		"Runs.FirstSince": func(tx *store.Tx) error { _, err := runs.FirstSince(tx, "s", 9); return err },
+		"Runs.Steps":      func(tx *store.Tx) error { _, err := runs.Steps(tx, 1); return err },
+		"Runs.Calls":      func(tx *store.Tx) error { _, err := runs.Calls(tx, 1); return err },
+		"Runs.Slot":       func(tx *store.Tx) error { _, err := runs.Slot(tx, 1, 1); return err },
+		"Runs.Slots":      func(tx *store.Tx) error { _, err := runs.Slots(tx, 1); return err },
 		"Runs.ReadSpill": func(ctx context.Context) error {
 			_, _, err := runs.ReadSpill(ctx, "done", "x")
 			return err
@@ -117,7 +119,6 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			return runs.EachOfType(tx, 1, "a", func(json.RawMessage) error { return nil })
 		},
 		"Sessions.Find": func(tx *store.Tx) error { _, err := sessions.Find(tx, "s"); return err },
-		"Sessions.Mark": func(tx *store.Tx) error { _, err := sessions.Mark(tx, "s"); return err },
 		"Sessions.Hold": func(tx *store.Tx) error { return sessions.Hold(tx, "s", "a", []string{"b"}) },
 		"Sessions.List": func(tx *store.Tx) error {
 			for _, f := range [][2]string{{}, {"u"}, {"", "a"}, {"u", "a"}} {

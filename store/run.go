@@ -50,7 +50,7 @@ type Run struct {
 	StartedBy  string // the principal that started it; of a child: its root's
 	Origin     string // what it is started for, at most once; empty: nothing that must be unique
 
-	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to
+	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to; or see Window
 
 	InputForm string // what the first messages were made from: text, json or messages
 	Usage     json.RawMessage

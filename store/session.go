@@ -18,6 +18,9 @@ type Session struct {
 	Created int64
 	Updated int64 // 0: never
 	Closed  int64 // 0: open
+
+	Sequence int64  // of its latest message
+	holders  string // see Holders
 }
 
 // Sessions is the repository of sessions.
@@ -30,13 +33,14 @@ func (db *DB) Sessions() *Sessions { return &Sessions{access{db}} }
 func (s *Sessions) Checkpoint(ctx context.Context) (bool, error) { return s.db.Checkpoint(ctx) }
 
 var sessions = declare("sessions", `id, user_id, agent_id, title, tags_json, created_at, updated_at, closed_at,
-	made_by`, "sequence", func(s *Session, to []any) []any {
-	return append(to, &s.ID, &s.User, &s.Agent, opt(&s.Title), list{&s.Tags}, &s.Created, opt(&s.Updated), opt(&s.Closed), opt(&s.Maker))
+	made_by, sequence, holders`, "", func(s *Session, to []any) []any {
+	return append(to, &s.ID, &s.User, &s.Agent, opt(&s.Title), list{&s.Tags}, &s.Created, opt(&s.Updated), opt(&s.Closed), opt(&s.Maker),
+		&s.Sequence, opt(&s.holders))
 })
 
 // Insert adds a session; ErrConflict when its id is taken.
 func (s *Sessions) Insert(tx *Tx, v Session) error {
-	_, err := sessions.insert(tx, &v, 0)
+	_, err := sessions.insert(tx, &v)
 	return err
 }
 
@@ -45,19 +49,10 @@ func (s *Sessions) Find(tx *Tx, id string) (Session, error) {
 	return sessions.one(tx, "WHERE id = ?", id)
 }
 
-// A Mark changes when a message is added to a session's transcript, or a run of it is made or changed. It is zero for a
-// session without either.
-type Mark struct {
-	Sequence     int64 // of the latest message
-	Run, Version int64 // the newest run that is nobody's child
-
-	holders string
-}
-
 // Holders are the agents to which the conversation of an agent is given away, see [Sessions.Hold]; nil: it is not.
-func (m Mark) Holders(agent string) []string {
+func (v *Session) Holders(agent string) []string {
 	var all map[string][]string
-	json.Unmarshal([]byte(m.holders), &all) //nolint:errcheck // ours, or empty; a damaged one holds nothing
+	json.Unmarshal([]byte(v.holders), &all) //nolint:errcheck // ours, or empty; a damaged one holds nothing
 	return all[agent]
 }
 
@@ -65,7 +60,7 @@ func (m Mark) Holders(agent string) []string {
 // to down to the one that answers; none: the agent itself answers. It is a part of the session's row and goes with it;
 // archives do not carry it, so that a session that was imported begins with its own agent.
 func (s *Sessions) Hold(tx *Tx, session, agent string, path []string) error {
-	m, err := s.Mark(tx, session)
+	v, err := s.Find(tx, session)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -73,7 +68,7 @@ func (s *Sessions) Hold(tx *Tx, session, agent string, path []string) error {
 		return err
 	}
 	all := map[string][]string{}
-	json.Unmarshal([]byte(m.holders), &all) //nolint:errcheck // as above
+	json.Unmarshal([]byte(v.holders), &all) //nolint:errcheck // as above
 	if delete(all, agent); len(path) > 0 {
 		all[agent] = path
 	}
@@ -86,14 +81,6 @@ func (s *Sessions) Hold(tx *Tx, session, agent string, path []string) error {
 		kept = string(b)
 	}
 	return tx.put(1, "UPDATE sessions SET holders = ? WHERE id = ?", kept, session)
-}
-
-// Mark returns a session's mark, or ErrNotFound.
-func (s *Sessions) Mark(tx *Tx, id string) (m Mark, err error) {
-	err = tx.row(`SELECT s.sequence, coalesce(r.n, 0), coalesce(r.version, 0), coalesce(s.holders, '') FROM sessions s
-		LEFT JOIN runs r ON r.n = (SELECT n FROM runs INDEXED BY runs_by_session WHERE session_id = s.id AND parent IS NULL ORDER BY n DESC LIMIT 1)
-		WHERE s.id = ?`, id).Scan(&m.Sequence, &m.Run, &m.Version, &m.holders)
-	return m, err
 }
 
 // List returns sessions, newest first, at most 1000; an empty user or agent selects all.

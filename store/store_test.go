@@ -201,13 +201,18 @@ func TestWindowBeginsWithAUserMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		tokens    int
-		after, to int64
-	}{{5, 6, 6}, {20, 4, 6}, {55, 4, 6}, {60, 0, 6}, {1000, 0, 6}} {
+		tokens int
+		to     int64
+		want   string
+	}{{5, 6, "[]"}, {20, 6, "[5 6]"}, {55, 6, "[5 6]"}, {60, 6, "[1 2 3 4 5 6]"}, {1000, 6, "[1 2 3 4 5 6]"}, {1000, 4, "[1 2 3 4]"}, {1000, 0, "[]"}, {0, 6, "[]"}} {
 		err := db.View(t.Context(), func(tx *store.Tx) error {
-			after, to, err := db.Runs().Window(tx, "s", tc.tokens)
-			if after != tc.after || to != tc.to {
-				t.Errorf("Window(%d tokens) = (%d, %d], want (%d, %d]", tc.tokens, after, to, tc.after, tc.to)
+			history, err := db.Runs().History(tx, "s", store.Window(tc.tokens), tc.to)
+			got := []int64{}
+			for _, m := range history {
+				got = append(got, m.Sequence)
+			}
+			if fmt.Sprint(got) != tc.want {
+				t.Errorf("History(%d tokens up to %d) = %v, want %s", tc.tokens, tc.to, got, tc.want)
 			}
 			return err
 		})

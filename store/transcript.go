@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 )
 
 // Events returns the durable events of run n after sequence number after, at most limit of them.
@@ -32,39 +33,39 @@ func (r *Runs) Message(tx *Tx, n int64, idx int) (Message, error) {
 
 const bySession = "INDEXED BY run_messages_by_session WHERE session_id = ? "
 
-// History returns the session messages with after < sequence <= to, in order, without those that are left out.
-func (r *Runs) History(tx *Tx, session string, after, to int64) ([]Message, error) {
-	if to <= after {
-		return nil, nil
-	}
-	return messages.all(tx, bySession+"AND sequence > ? AND sequence <= ? AND left_out IS NULL ORDER BY sequence", session, after, to)
-}
+// Window is the HistoryAfter of a run whose history is not a range but the latest messages up to HistoryTo that together
+// have at most so many tokens. It begins with a user message: an answer without its question says nothing, and a tool
+// message without its call is not valid.
+func Window(tokens int) int64 { return -1 - int64(tokens) }
 
-// Window finds the latest messages of a session, without those that are left out, that together have at most so many tokens, cut so that they begin
-// with a user message (an answer without its question says nothing, and a tool message without its call is not
-// valid). It returns the range for [Runs.History].
-func (r *Runs) Window(tx *Tx, session string, tokens int) (after, to int64, err error) {
-	after = -1
+// longestWindow is how many messages a window has at most.
+const longestWindow = 10_000
+
+// History returns the session messages that precede a run with these fields, in order, without those that are left out.
+func (r *Runs) History(tx *Tx, session string, after, to int64) (list []Message, err error) {
+	switch {
+	case to <= after || to == 0:
+		return nil, nil
+	case after >= 0:
+		return messages.all(tx, bySession+"AND sequence > ? AND sequence <= ? AND left_out IS NULL ORDER BY sequence", session, after, to)
+	}
+	tokens, cut := int(-1-after), 0
 	err = tx.collect(func(s scanner) error {
-		var sequence int64
-		var role string
-		var size int
-		if err := s.Scan(&sequence, &role, &size); err != nil {
+		var m Message
+		if err := s.Scan(into(tx, messages.fields, &m)...); err != nil {
 			return err
 		}
-		to = max(to, sequence)
-		if tokens -= size; tokens < 0 {
+		if tokens -= m.Tokens; tokens < 0 {
 			return errEnough
 		}
-		if role == "user" {
-			after = sequence - 1
+		if list = append(list, m); m.Role == "user" {
+			cut = len(list)
 		}
 		return nil
-	}, "SELECT sequence, role, tokens FROM run_messages "+bySession+"AND left_out IS NULL ORDER BY sequence DESC LIMIT 10000", session)
-	if after < 0 {
-		after = to
-	}
-	return after, to, err
+	}, messages.from+bySession+"AND sequence <= ? AND left_out IS NULL ORDER BY sequence DESC LIMIT ?", session, to, longestWindow)
+	list = list[:cut]
+	slices.Reverse(list)
+	return list, err
 }
 
 // Steps returns the steps of run n in order.
@@ -125,6 +126,23 @@ func (r *Runs) Tree(tx *Tx, n int64, limit int) ([]Branch, error) {
 func (r *Runs) Roots(tx *Tx, session string, after int64, limit int) ([]int64, error) {
 	return column[int64](tx, "SELECT n FROM runs INDEXED BY runs_by_session WHERE session_id = ? AND n > ? AND parent IS NULL ORDER BY n LIMIT ?",
 		session, after, limit)
+}
+
+// FirstSince returns the number of the first of a session's latest runs that were all made at a time or after it; 0: none was.
+// Only runs that are nobody's child count, and no imports.
+func (r *Runs) FirstSince(tx *Tx, session string, since int64) (n int64, err error) {
+	err = tx.collect(func(s scanner) error {
+		var number, created int64
+		if err := s.Scan(&number, &created); err != nil {
+			return err
+		}
+		if created < since {
+			return errEnough
+		}
+		n = number
+		return nil
+	}, "SELECT n, created_at FROM runs INDEXED BY runs_by_session WHERE session_id = ? AND parent IS NULL AND kind <> '"+Import+"' ORDER BY n DESC", session)
+	return n, err
 }
 
 // SpansFrom returns at most limit of the batches of spans of run n whose First is from or more, in the order in which they

@@ -35,11 +35,13 @@ type Resumer interface {
 type Input struct {
 	RunID     string
 	AgentID   string
-	SessionID string            // empty when the run belongs to no session
-	UserID    string            // empty when not given
-	Payer     string            // who uses up what is scarce: the principal that started the run, else the agent
-	Input     json.RawMessage   // as the caller gave it; `""` when absent
-	Messages  []message.Message // the session's transcript so far, oldest first, cut to a window; without Input
+	SessionID string          // empty when the run belongs to no session
+	UserID    string          // empty when not given
+	Payer     string          // who uses up what is scarce: the principal that started the run, else the agent
+	Input     json.RawMessage // as the caller gave it; `""` when absent
+
+	// Messages reads the session's transcript so far, oldest first, cut to a window; without Input. Nil: there is none.
+	Messages func() ([]message.Message, error)
 }
 
 // Text is the input as text: a JSON string's value, or the JSON text of anything else.

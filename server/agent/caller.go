@@ -98,7 +98,10 @@ func (a llm) Job(r *run.Run, c store.Call, args json.RawMessage) (j run.Job, err
 	switch {
 	case t.handoff:
 		j.Span, j.Child.Form = span.Handoff, "messages"
-		j.Child.Input, err = message.Encode(a.Filter.apply(Transcript(r.Record, r.Row.Messages), t.agent))
+		var shown []message.Message
+		if shown, err = Transcript(r.Record, r.Row.Messages); err == nil {
+			j.Child.Input, err = message.Encode(a.Filter.apply(shown, t.agent))
+		}
 	case args != nil && a.Known(&c):
 		var in struct{ Input string }
 		if err = json.Unmarshal(args, &in); err == nil {

@@ -376,7 +376,11 @@ func TestBusySession(t *testing.T) {
 		if in.Text() == "first" {
 			<-leave
 		}
-		order = append(order, fmt.Sprint(in.Text(), len(in.Messages)))
+		before, err := in.Messages()
+		if err != nil {
+			return agent.Result{}, err
+		}
+		order = append(order, fmt.Sprint(in.Text(), len(before)))
 		return agent.Result{Output: "ok"}, nil
 	}}
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "a", Agent: a}} })

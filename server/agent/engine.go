@@ -64,6 +64,17 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []run.Decis
 // Wait is [run.Handle.Wait] with the result that the run's end event shows.
 func (h *Handle) Wait(ctx context.Context) (RunResult, error) { return resultOf(h.Handle.Wait(ctx)) }
 
+// Brief is Wait for one who is not shown the state: that lacks what precedes the run in its session, which is not read.
+func (h *Handle) Brief(ctx context.Context) (RunResult, error) {
+	row, rec, at, err := h.Handle.Wait(ctx)
+	if err != nil {
+		return RunResult{}, err
+	}
+	brief := *rec
+	brief.Past = nil
+	return ResultAt(row, &brief, at)
+}
+
 // Wait is [run.Engine.Wait] with the result that the run's end event shows.
 func (e *Engine) Wait(ctx context.Context, runID string) (RunResult, error) {
 	return resultOf(e.Engine.Wait(ctx, runID))

@@ -238,8 +238,9 @@ func TestFallbackAfterTooManyRequests(t *testing.T) {
 func TestSessionsCarryTheTranscript(t *testing.T) {
 	var seen [][]message.Message
 	spy := goAgent{id: "spy", run: func(_ context.Context, in agent.Input) (agent.Result, error) {
-		seen = append(seen, in.Messages)
-		return agent.Result{Output: "ok " + in.Text()}, nil
+		before, err := in.Messages()
+		seen = append(seen, before)
+		return agent.Result{Output: "ok " + in.Text()}, err
 	}}
 	r := newRig(t, func(*rig) []agent.Registration { return []agent.Registration{{ID: "spy", Agent: spy}} })
 	for _, in := range []string{`"one"`, `"two"`} {

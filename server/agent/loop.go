@@ -34,7 +34,7 @@ func (a llm) Open(r *run.Run, m *run.Move) {
 			m.Say(event.StepStart, run.StepFields{StepNumber: last.Number}) // its model call is made again
 		}
 	case m.Run.Messages == 0:
-		if path := m.Mark().Holders(r.Row.Owner); len(path) > 0 {
+		if path := m.Holders(); len(path) > 0 {
 			setHolders(m, path)
 		}
 		if a.Instructions != "" {

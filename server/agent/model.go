@@ -58,8 +58,12 @@ var eligible = []*fault.Kind{fault.RateLimit, fault.Capacity, fault.ContextLengt
 
 // stream makes one model call and publishes its deltas.
 func (l *loop) stream(model Model, step int) (*provider.Response, error) {
+	shown, err := Transcript(l.Record, l.Row.Messages)
+	if err != nil {
+		return nil, err
+	}
 	req := &provider.Request{
-		Model: model.Model, Messages: Transcript(l.Record, l.Row.Messages), Tools: l.specs(), ToolChoice: l.ToolChoice,
+		Model: model.Model, Messages: shown, Tools: l.specs(), ToolChoice: l.ToolChoice,
 		Temperature: l.Temperature, MaxTokens: l.MaxTokens,
 		Meta: provider.Meta{RunID: l.Row.ID, AgentID: l.Row.Owner, StepNumber: step},
 	}
@@ -155,14 +159,18 @@ func (l *loop) specs() []provider.ToolSpec {
 
 // Transcript is what a model is shown before the message with an index: the system prompt, the history, the run's own messages. Calls without an
 // outcome and outcomes without a call, as aborted runs leave them, are taken out: servers refuse them.
-func Transcript(rec *journal.Record, before int) []message.Message {
+func Transcript(rec *journal.Record, before int) ([]message.Message, error) {
+	history, err := rec.Past.Messages()
+	if err != nil {
+		return nil, err
+	}
 	own := rec.Before(before)
-	msgs := make([]message.Message, 0, len(rec.History)+len(own))
+	msgs := make([]message.Message, 0, len(history)+len(own))
 	if len(own) > 0 && own[0].Message.Role == message.System {
 		msgs = append(msgs, own[0].Message)
 		own = own[1:]
 	}
-	msgs = append(msgs, rec.History...)
+	msgs = append(msgs, history...)
 	for _, e := range own {
 		msgs = append(msgs, e.Message)
 	}
@@ -172,7 +180,7 @@ func Transcript(rec *journal.Record, before int) []message.Message {
 			m.Content = message.Text(callerMark + m.Content.String())
 		}
 	}
-	return paired(msgs)
+	return paired(msgs), nil
 }
 
 // callerMark precedes what callers add to the instructions of an agent.

@@ -45,7 +45,7 @@ func (o opaque) Drive(r *run.Run) error {
 		return err
 	}
 	in := Input{RunID: r.Row.ID, AgentID: r.Row.Owner, SessionID: r.Row.Session, UserID: r.Row.User, Payer: r.Payer(), Input: inputOf(r),
-		Messages: r.Record.History}
+		Messages: r.Record.Past.Messages}
 	out := &sink{r: r, agent: o.agent}
 	type answer struct {
 		res Result

@@ -46,9 +46,13 @@ func (r RunResult) Reduced() RunResult {
 
 // ResultAt is how the run looked at the given end.
 func ResultAt(row *store.Run, rec *journal.Record, at journal.End) (RunResult, error) {
+	history, err := rec.Past.Messages()
+	if err != nil {
+		return RunResult{}, err
+	}
 	st := State{
 		Version: runstate.Version, ID: row.ID, AgentID: row.Owner, CurrentAgentID: at.Agent, SessionID: row.Session, UserID: row.User,
-		Status: string(at.Status), Steps: []StepState{}, Messages: slices.Clone(rec.History), PendingApprovals: at.Pending,
+		Status: string(at.Status), Steps: []StepState{}, Messages: slices.Clone(history), PendingApprovals: at.Pending,
 		Handoffs: []runstate.Handoff{}, StartedAt: message.Millis(max(row.Started, row.Created)), FinishedAt: isoOrNone(at.Finished),
 	}
 	if st.PendingApprovals == nil {

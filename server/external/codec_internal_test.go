@@ -145,9 +145,10 @@ func TestParseRecord(t *testing.T) {
 
 func TestRequestShape(t *testing.T) {
 	in := agent.Input{RunID: "r", AgentID: "a"}
-	first := requestOf(in)
+	plain, _ := requestOf(in)
+	first := plain
 	first.Type = "run"
-	again := requestOf(in)
+	again := plain
 	again.Type = "resume"
 	again.resumption = &resumption{State: nil, Approvals: []decision{}}
 	decided := again
@@ -156,7 +157,7 @@ func TestRequestShape(t *testing.T) {
 		r    request
 		want string
 	}{
-		{requestOf(in), `{"runId":"r","agentId":"a","input":"","messages":[]}`},
+		{plain, `{"runId":"r","agentId":"a","input":"","messages":[]}`},
 		{first, `{"type":"run","runId":"r","agentId":"a","input":"","messages":[]}`},
 		{again, `{"type":"resume","runId":"r","agentId":"a","input":"","messages":[],"state":null,"approvals":[]}`},
 		{decided, `{"type":"resume","runId":"r","agentId":"a","input":"","messages":[],"state":[1],` +

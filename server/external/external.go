@@ -56,10 +56,10 @@ type decision struct {
 	Reason     string `json:"reason,omitempty"` // of a denial
 }
 
-func requestOf(in agent.Input) request {
-	r := request{
-		RunID: in.RunID, AgentID: in.AgentID, SessionID: in.SessionID, UserID: in.UserID,
-		Input: in.Input, Messages: in.Messages,
+func requestOf(in agent.Input) (r request, err error) {
+	r = request{RunID: in.RunID, AgentID: in.AgentID, SessionID: in.SessionID, UserID: in.UserID, Input: in.Input}
+	if in.Messages != nil {
+		r.Messages, err = in.Messages()
 	}
 	if len(r.Input) == 0 {
 		r.Input = json.RawMessage(`""`)
@@ -67,7 +67,7 @@ func requestOf(in agent.Input) request {
 	if r.Messages == nil {
 		r.Messages = []message.Message{}
 	}
-	return r
+	return r, err
 }
 
 func (r request) encode() ([]byte, error) {

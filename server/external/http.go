@@ -106,7 +106,11 @@ func (a *HTTP) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agen
 }
 
 func (a *HTTP) request(ctx context.Context, in agent.Input) (*http.Request, error) {
-	body, err := requestOf(in).encode()
+	r, err := requestOf(in)
+	if err != nil {
+		return nil, err
+	}
+	body, err := r.encode()
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,9 @@ func TestHTTPPostsTheInput(t *testing.T) {
 	a := newHTTP(t, external.HTTPOptions{URL: srv.URL + "/run?x=1", Headers: map[string]string{"x-team": "ops"}, HMACKey: key})
 	in := input("a<b")
 	in.SessionID, in.UserID = "s", "u"
-	in.Messages = []message.Message{{Role: message.User, Content: message.Text("before")}}
+	in.Messages = func() ([]message.Message, error) {
+		return []message.Message{{Role: message.User, Content: message.Text("before")}}, nil
+	}
 	before := time.Now().Unix()
 	res, err := a.Run(t.Context(), in)
 	if err != nil || output(t, res) != `{"n":1}` || res.Usage.TotalTokens != 7 || a.ID() != "bot" {

@@ -33,27 +33,28 @@ func (a *lineAgent) Run(ctx context.Context, in agent.Input) (agent.Result, erro
 }
 
 func (a *lineAgent) Stream(ctx context.Context, in agent.Input, out agent.Sink) (agent.Result, error) {
-	first := requestOf(in)
-	first.Type = "run"
-	return a.converse(ctx, in, first, out)
+	return a.converse(ctx, in, "run", nil, out)
 }
 
 func (a *lineAgent) Resume(ctx context.Context, in agent.Input, from agent.Resumption, out agent.Sink) (agent.Result, error) {
-	first := requestOf(in)
-	first.Type = "resume"
-	first.resumption = &resumption{State: from.State, Approvals: []decision{}}
+	r := &resumption{State: from.State, Approvals: []decision{}}
 	for _, d := range from.Approvals {
 		answer := decision{ToolCallID: d.ToolCallID, Granted: d.Granted}
 		if !d.Granted {
 			answer.Reason = d.Reason
 		}
-		first.resumption.Approvals = append(first.resumption.Approvals, answer)
+		r.Approvals = append(r.Approvals, answer)
 	}
-	return a.converse(ctx, in, first, out)
+	return a.converse(ctx, in, "resume", r, out)
 }
 
 // converse starts the program, sends the first line and relays what the program says until it has exited.
-func (a *lineAgent) converse(ctx context.Context, in agent.Input, first request, out agent.Sink) (agent.Result, error) {
+func (a *lineAgent) converse(ctx context.Context, in agent.Input, typ string, r *resumption, out agent.Sink) (agent.Result, error) {
+	first, err := requestOf(in)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	first.Type, first.resumption = typ, r
 	line, err := first.encode()
 	if err != nil {
 		return agent.Result{}, err

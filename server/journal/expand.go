@@ -58,6 +58,9 @@ func (x *expander) expand(row *store.Run, e store.Event) (event.Event, error) {
 	if err = json.Unmarshal(e.Payload, &at); err == nil {
 		err = x.gather(k.Record, at)
 	}
+	if err == nil {
+		err = k.Record.Past.In(x.tx)
+	}
 	if err != nil {
 		return plain, err
 	}

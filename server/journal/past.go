@@ -2,64 +2,91 @@ package journal
 
 import (
 	"context"
-	"errors"
+	"sync"
 
 	"agentd/server/message"
 	"agentd/store"
 )
 
-// A Past is the part of a session's transcript that precedes a run, as it was at one moment. It is read beside the
-// writer, which others wait for; the transaction that uses it checks that nothing was added to the session since.
+// A Past is the part of its session's transcript that precedes a run. It is read when its messages are asked for first: many
+// runs end without anybody having looked at it. A nil Past has no messages. It is safe for concurrent use.
 type Past struct {
-	Mark      store.Mark
-	After, To int64 // numbers of runs: those after the first, up to the second
-	Messages  []message.Message
+	runs      *store.Runs
+	session   string
+	after, to int64 // as in [store.Run]
+
+	mu       sync.Mutex // guards the fields below
+	read     bool
+	messages []message.Message
 }
 
-// ErrMovedOn says that something was added to a session since its past was read.
-var ErrMovedOn = errors.New("the session has moved on")
-
-// ReadPast reads what precedes a run of the session now, at most so many estimated tokens.
-func (r *Reader) ReadPast(tx *store.Tx, session string, tokens int) (p *Past, err error) {
-	p = &Past{}
-	if p.Mark, err = r.sessions.Mark(tx, session); err != nil {
-		return nil, err
-	}
-	if p.After, p.To, err = r.runs.Window(tx, session, tokens); err != nil {
-		return nil, err
-	}
-	stored, err := r.runs.History(tx, session, p.After, p.To)
-	for _, s := range stored {
-		m, err := DecodeEntry(s)
-		if err != nil {
-			return nil, err
-		}
-		p.Messages = append(p.Messages, m.Message)
-	}
-	return p, err
-}
-
-// PastOf is ReadPast in a snapshot of its own; nil when the session does not exist.
-func (r *Reader) PastOf(ctx context.Context, session string, tokens int) (p *Past, err error) {
-	err = r.runs.Snapshot(ctx, func(tx *store.Tx) error {
-		p, err = r.ReadPast(tx, session, tokens)
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	return p, err
-}
-
-// IsNow checks that the session is as it was when its past was read; ErrMovedOn says that it is not. A session that did
-// not exist has no past.
-func (r *Reader) IsNow(tx *store.Tx, session string, p *Past) error {
-	mark, err := r.sessions.Mark(tx, session)
-	switch {
-	case err != nil:
-		return err
-	case p == nil && mark == (store.Mark{}), p != nil && mark == p.Mark:
+// PastOf returns what precedes a run.
+func PastOf(runs *store.Runs, row *store.Run) *Past {
+	if row.Session == "" || row.HistoryTo <= max(row.HistoryAfter, 0) {
 		return nil
 	}
-	return ErrMovedOn
+	return &Past{runs: runs, session: row.Session, after: row.HistoryAfter, to: row.HistoryTo}
+}
+
+// Messages returns the messages, oldest first. It must not be called in a transaction: see [Past.In].
+func (p *Past) Messages() (list []message.Message, err error) {
+	if p == nil {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.read {
+		err = p.runs.View(context.Background(), p.readLocked)
+	}
+	return p.messages, err
+}
+
+// In reads the messages in a transaction, so that Messages needs none.
+func (p *Past) In(tx *store.Tx) error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.read {
+		return nil
+	}
+	return p.readLocked(tx)
+}
+
+func (p *Past) readLocked(tx *store.Tx) error {
+	stored, err := p.runs.History(tx, p.session, p.after, p.to)
+	if err != nil {
+		return err
+	}
+	list := make([]message.Message, len(stored))
+	for i, s := range stored {
+		e, err := DecodeEntry(s)
+		if err != nil {
+			return err
+		}
+		list[i] = e.Message
+	}
+	p.messages, p.read = list, true
+	return nil
+}
+
+// weight is about how many bytes of memory the messages take. Of those that are yet to be read, the number is known at most.
+func (p *Past) weight() (n int) {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.read {
+		most := p.to - max(p.after, 0)
+		if p.after < 0 {
+			most = min(most, -p.after/6) // a message has that many tokens
+		}
+		return 150 * int(most)
+	}
+	for i := range p.messages {
+		n += weight(&p.messages[i])
+	}
+	return n
 }

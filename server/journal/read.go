@@ -221,7 +221,7 @@ func backlog(row *store.Run, v event.View, after int, before *hub.Entry) (int, s
 }
 
 // ReplaySession yields the durable events of a session's runs, in order: those after a position or, when that is zero,
-// those of the runs that were made since the given time (milliseconds since 1970). A run that was aborted before its
+// those of the latest runs that were made since the given time (milliseconds since 1970). A run that was aborted before its
 // turn came is among them once its turn would have come.
 func (r *Reader) ReplaySession(ctx context.Context, session string, after hub.Position, since int64, yield func(*hub.Entry) error) error {
 	return r.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
@@ -244,7 +244,16 @@ func (r *Reader) SessionBacklog(ctx context.Context, session string, after hub.P
 // eachOfSession calls fn for the runs of a session from the position's on, with the number of the event after which to
 // begin. It leaves out runs that never began: they were aborted before their turn, or wait for it.
 func (r *Reader) eachOfSession(ctx context.Context, session string, after hub.Position, since int64, fn func(row *store.Run, seq int) error) error {
-	from := max(after.Epoch, 1)
+	from := after.Epoch
+	if from == 0 {
+		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
+			from, err = r.runs.FirstSince(tx, session, since)
+			return err
+		})
+		if err != nil || from == 0 {
+			return err
+		}
+	}
 	for {
 		var runs []*store.Run
 		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
@@ -257,7 +266,7 @@ func (r *Reader) eachOfSession(ctx context.Context, session string, after hub.Po
 		for _, row := range runs {
 			seq := 0
 			switch {
-			case row.Started == 0, after.Epoch == 0 && row.Created < since:
+			case row.Started == 0:
 				continue
 			case row.N == after.Epoch:
 				seq = after.Seq

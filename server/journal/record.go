@@ -26,8 +26,8 @@ const OutcomeUnknown = message.OutcomeUnknown
 
 // A Record is what a run consists of beside its row. Readers must not change it.
 type Record struct {
-	History  []message.Message // of the session, before the run
-	Messages []Entry           // the run's own, by index
+	Past     *Past   // of the session, before the run
+	Messages []Entry // the run's own, by index
 	Steps    []store.Step
 	Calls    []store.Call
 	Handoffs []store.Handoff
@@ -69,16 +69,9 @@ func DecodeEntry(m store.Message) (Entry, error) {
 
 // Load reads a run's record.
 func Load(tx *store.Tx, runs *store.Runs, row *store.Run) (*Record, error) {
-	rec := &Record{}
-	history, err := runs.History(tx, row.Session, row.HistoryAfter, row.HistoryTo)
-	for _, m := range history {
-		e, err := DecodeEntry(m)
-		if err != nil {
-			return nil, err
-		}
-		rec.History = append(rec.History, e.Message)
-	}
-	if err == nil && row.Messages > 0 {
+	rec := &Record{Past: PastOf(runs, row)}
+	var err error
+	if row.Messages > 0 {
 		var own []store.Message
 		own, err = runs.Messages(tx, row.N)
 		for _, m := range own {

@@ -4,10 +4,7 @@ import "agentd/server/message"
 
 // Weight is about how many bytes of memory a record takes, or the event that shows all of it.
 func (rec *Record) Weight() int {
-	n := 1000 + 500*(len(rec.Steps)+len(rec.Handoffs))
-	for i := range rec.History {
-		n += weight(&rec.History[i])
-	}
+	n := 1000 + 500*(len(rec.Steps)+len(rec.Handoffs)) + rec.Past.weight()
 	for i := range rec.Messages {
 		e := &rec.Messages[i]
 		if n += weight(&e.Message); e.Outcome != nil { // it is shown twice

@@ -84,6 +84,9 @@ func (d *dubbing) load(tx *store.Tx, runs *store.Runs) (err error) {
 			}
 		}
 	}
+	if err := d.rec.Past.In(tx); err != nil {
+		return err
+	}
 	history, err := runs.History(tx, d.row.Session, d.row.HistoryAfter, d.row.HistoryTo)
 	if err != nil {
 		return err
@@ -149,7 +152,7 @@ func (d *dubbing) modelCalls() []ModelCall {
 	for _, x := range d.exchanges {
 		c := ModelCall{StepNumber: x.Step, AgentID: cmp.Or(steps[x.Step].Agent, d.row.Owner), Provider: x.Provider, Model: x.Model, Failed: x.Failed,
 			TimestampISO: message.Millis(x.At), DurationMS: x.DurationMS, RequestSHA256: x.SHA256, MessageCount: x.Messages, Terms: x.Terms, Cut: x.Cut}
-		asked := agent.Transcript(d.rec, x.Next)
+		asked, _ := agent.Transcript(d.rec, x.Next) // what it reads is read already
 		c.Kept, c.Messages = delta(before, asked)
 		before = asked
 		if x.Finish != "" {

@@ -155,7 +155,11 @@ func (a *Agents) runAgent(ctx context.Context, c Call, in runInput) (RunAnswer, 
 	if err != nil {
 		return RunAnswer{}, err
 	}
-	res, err := h.Wait(ctx)
+	wait := h.Wait
+	if !may(c.Principal, "agents", "read", in.ID) {
+		wait = h.Brief
+	}
+	res, err := wait(ctx)
 	if err != nil {
 		return RunAnswer{}, err
 	}

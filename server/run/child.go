@@ -104,7 +104,7 @@ func (r *Run) makeChild(t *task) (*Run, func() error, error) {
 	if _, err := d.Accept(spec.Input); err != nil {
 		return nil, nil, err
 	}
-	m, err := kid.start(spec.Input, nil)
+	m, err := kid.start(spec.Input, store.Session{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,7 +26,7 @@ type Move struct {
 	entries  []journal.Entry // the messages of the change, decoded
 	events   []published     // the events of the change, and transient ones among them
 	after    *journal.Record // of a move after which nothing moves the run: its record then
-	past     *journal.Past   // the history, when the move begins a run of a session
+	in       store.Session   // as it was before, when the move begins a run of it
 	used     *usage
 	also     func(*store.Tx) error
 	progress bool // the run is further than it was, so that no restart begins here again
@@ -297,10 +297,12 @@ func (m *Move) conclude(e *Engine, after *journal.Record) error {
 	return nil
 }
 
-// Mark returns the mark of the session that a move begins a run of; zero where it has none.
-func (m *Move) Mark() store.Mark {
-	if m.past == nil {
-		return store.Mark{}
+// follow makes what a session holds the past of the run that the move begins.
+func (m *Move) follow(r *Run, in store.Session) {
+	if m.in = in; r.owner.HistoryTokens > 0 && in.Sequence > 0 {
+		m.Run.HistoryAfter, m.Run.HistoryTo = store.Window(r.owner.HistoryTokens), in.Sequence
 	}
-	return m.past.Mark
 }
+
+// Holders are the agents to which the conversation of the run that the move begins was given before; nil: to none.
+func (m *Move) Holders() []string { return m.in.Holders(m.Run.Owner) }

@@ -260,10 +260,14 @@ func (e *Engine) begin(row *store.Run) error {
 	}
 	e.launch(r, func() error {
 		// The runs of the session before it have ended, and those after it wait, so nothing comes between.
-		before, err := e.PastOf(e.ctx, r.Row.Session, r.owner.HistoryTokens)
+		var in store.Session
+		err := e.opts.Runs.View(e.ctx, func(tx *store.Tx) (err error) {
+			in, err = e.opts.Sessions.Find(tx, r.Row.Session)
+			return err
+		})
 		var m *Move
 		if err == nil {
-			m, err = r.start(r.Record.Slots[store.InputSlot], before)
+			m, err = r.start(r.Record.Slots[store.InputSlot], in)
 		}
 		if err == nil {
 			m.Slot(store.InputSlot, []byte("null")) // the messages hold it now

@@ -99,16 +99,13 @@ func (m *Move) take(r *Run) {
 	r.later = nil
 }
 
-// start makes the run running: its input as messages, the start event, and what its driver adds. before is what precedes
-// the run in its session.
-func (r *Run) start(input json.RawMessage, before *journal.Past) (*Move, error) {
+// start makes the run running: its input as messages, the start event, and what its driver adds. in is its session as it was
+// before; empty: it has none.
+func (r *Run) start(input json.RawMessage, in store.Session) (*Move, error) {
 	m := r.Move()
 	m.Run.Status, m.Run.Started = store.Running, m.At
 	m.Progress()
-	if before != nil {
-		m.past = before
-		m.Run.HistoryAfter, m.Run.HistoryTo = before.After, before.To
-	}
+	m.follow(r, in)
 	m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
 	r.owner.Driver.Open(r, m)
 	return m, r.tell(m, input)
@@ -201,8 +198,8 @@ func (r *Run) committed(m *Move, n int64) {
 	} else {
 		r.Record.Apply(&m.Change, m.entries)
 	}
-	if m.past != nil {
-		r.Record.History = m.past.Messages
+	if m.Run.Started != 0 && r.Record.Past == nil {
+		r.Record.Past = journal.PastOf(r.e.opts.Runs, &r.Row)
 	}
 	if m.used != nil {
 		r.used = m.used

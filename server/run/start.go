@@ -92,100 +92,82 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	return h, nil
 }
 
-// pastReads is how often a start reads a past beside the writer before it does so in its transaction.
-const pastReads = 3
-
 // insert writes the first move of a run: one that starts it, or one that keeps it until its session's turn comes. earlier
 // is the run that has the same origin.
 func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move, n int64, earlier *store.Run, err error) {
-	for reads := 0; ; reads++ {
-		var before *journal.Past
-		var first *Move
-		inside := reads == pastReads || req.SessionID == "" // nothing is read beside the writer any more
-		if !inside {
-			if before, err = e.PastOf(ctx, req.SessionID, r.owner.HistoryTokens); err != nil {
-				return nil, 0, nil, err
-			}
-		}
-		if !inside || req.SessionID == "" {
-			if first, err = r.start(req.Input, before); err != nil {
-				return nil, 0, nil, err
-			}
-		}
-		err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
-			if req.Origin != "" {
-				if earlier, err = e.opts.Runs.ByOrigin(tx, req.Origin); !errors.Is(err, store.ErrNotFound) {
-					return err
-				}
-				earlier = nil
-			}
-			m = first
-			if req.SessionID != "" {
-				busy, err := e.JoinSession(tx, req)
-				switch {
-				case err != nil:
-					return err
-				case busy:
-					m = r.Move()
-					m.Run.Status = store.Pending
-					m.Slot(store.InputSlot, req.Input)
-				case !inside:
-					err = e.IsNow(tx, req.SessionID, before)
-				default:
-					if before, err = e.ReadPast(tx, req.SessionID, r.owner.HistoryTokens); err == nil {
-						m, err = r.start(req.Input, before)
-					}
-				}
-				if err != nil {
-					return err
-				}
-			}
-			if req.Also != nil {
-				if err := req.Also(tx, r.Row.ID, m.Run.Status); err != nil {
-					return err
-				}
-			}
-			if err := m.encode(); err != nil {
+	first, err := r.start(req.Input, store.Session{})
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+		if req.Origin != "" {
+			if earlier, err = e.opts.Runs.ByOrigin(tx, req.Origin); !errors.Is(err, store.ErrNotFound) {
 				return err
 			}
-			n, err = e.opts.Runs.Apply(tx, &m.Change)
-			return err
-		})
-		if !errors.Is(err, journal.ErrMovedOn) {
-			return m, n, earlier, err
+			earlier = nil
 		}
-	}
+		m = first
+		if req.SessionID != "" {
+			sess, busy, err := e.JoinSession(tx, req)
+			switch {
+			case err != nil:
+				return err
+			case busy:
+				m = r.Move()
+				m.Run.Status = store.Pending
+				m.Slot(store.InputSlot, req.Input)
+			case sess.Holders(req.Owner) != nil:
+				if m, err = r.start(req.Input, sess); err != nil {
+					return err
+				}
+			default:
+				m.follow(r, sess)
+			}
+		}
+		if req.Also != nil {
+			if err := req.Also(tx, r.Row.ID, m.Run.Status); err != nil {
+				return err
+			}
+		}
+		if err := m.encode(); err != nil {
+			return err
+		}
+		n, err = e.opts.Runs.Apply(tx, &m.Change)
+		return err
+	})
+	return m, n, earlier, err
 }
 
-// JoinSession makes the session when there is none and reports whether another run of it has not ended. Of a session that
-// the principal may not join, the error is scope-denied and says nothing more.
-func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (busy bool, err error) {
-	sess, err := e.opts.Sessions.Find(tx, req.SessionID)
+// JoinSession returns the session, which it makes when there is none, and reports whether another run of it has not ended. Of a
+// session that the principal may not join, the error is scope-denied and says nothing more.
+func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (sess store.Session, busy bool, err error) {
+	sess, err = e.opts.Sessions.Find(tx, req.SessionID)
 	maker := cmp.Or(req.Lineage, req.By, Anonymous)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return false, e.opts.Sessions.Insert(tx, store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, Anonymous), Agent: req.Owner, Created: tx.Now(), Maker: maker})
+		sess = store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, Anonymous), Agent: req.Owner, Created: tx.Now(), Maker: maker}
+		return sess, false, e.opts.Sessions.Insert(tx, sess)
 	case err != nil:
-		return false, err
+		return sess, false, err
 	case sess.Maker != maker && !req.MayJoin:
 		scope := "sessions:write:" + sess.ID
-		return false, fault.New(fault.ScopeDenied, "Another principal created the session. A run in it requires the scope %s.", scope).With("required", scope)
+		return sess, false, fault.New(fault.ScopeDenied, "Another principal created the session. A run in it requires the scope %s.", scope).With("required", scope)
 	case req.UserID != "" && sess.User != req.UserID && sess.User != Anonymous:
-		return false, fault.Invalid("The session belongs to another user.", fault.At("is not the session's user", "userId"))
+		return sess, false, fault.Invalid("The session belongs to another user.", fault.At("is not the session's user", "userId"))
 	case sess.Closed != 0:
-		return false, fault.Invalid("The session is closed.", fault.At("names a closed session", "sessionId"))
+		return sess, false, fault.Invalid("The session is closed.", fault.At("names a closed session", "sessionId"))
 	}
 	open, err := e.opts.Runs.Open(tx, req.SessionID)
 	switch {
 	case err != nil || len(open) == 0:
-		return false, err
+		return sess, false, err
 	case !req.Queue:
-		return false, fault.New(fault.SessionBusy, "Run %s of the session has not ended.", open[0].ID).
+		return sess, false, fault.New(fault.SessionBusy, "Run %s of the session has not ended.", open[0].ID).
 			With("runId", open[0].ID).With("status", open[0].Status)
 	case len(open) > maxWaiting:
-		return false, fault.New(fault.Overloaded, "%d runs of the session already wait.", maxWaiting).After(5 * time.Second)
+		return sess, false, fault.New(fault.Overloaded, "%d runs of the session already wait.", maxWaiting).After(5 * time.Second)
 	}
-	return true, nil
+	return sess, true, nil
 }
 
 // Handle follows a run that was started.

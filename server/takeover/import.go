@@ -125,15 +125,14 @@ func (t *takeover) room(tx *store.Tx, st *runstate.State, o Options) error {
 	if st.SessionID == "" {
 		return nil
 	}
-	_, err := t.e.JoinSession(tx, run.StartRequest{Owner: st.AgentID, SessionID: st.SessionID, UserID: st.UserID, By: o.By, Lineage: o.Lineage, MayJoin: o.MayJoin})
+	sess, _, err := t.e.JoinSession(tx, run.StartRequest{Owner: st.AgentID, SessionID: st.SessionID, UserID: st.UserID, By: o.By, Lineage: o.Lineage, MayJoin: o.MayJoin})
 	if busy, ok := errors.AsType[*fault.Error](err); ok && busy.Kind == fault.SessionBusy {
 		return busy.Advise("Wait for that run, or choose another `sessionId` for this one.")
 	}
 	if err != nil {
 		return err
 	}
-	_, latest, err := t.e.Runs().Window(tx, st.SessionID, 0)
-	if err == nil && latest > 0 {
+	if sess.Sequence > 0 {
 		err = fault.New(fault.SessionExists, "The session %q is not empty, and the run brings its own history.", st.SessionID).
 			Advise("Choose a new `sessionId` for the run.")
 	}
