@@ -19,6 +19,9 @@ const maxAttempts = 4
 // suspicion is how often a step of a run must have been taken up for the run to be a suspect.
 const suspicion = 2
 
+// recoverAtOnce is how many runs are taken up side by side, so that those that end share their commits.
+const recoverAtOnce = 16
+
 // A trial finds out whether it is a run that brings the server down. A crash interrupts every run that moves, so it
 // says little about one of them. The runs that were interrupted continue at once after their first crash. One that was
 // interrupted again without having come further is a suspect, and suspects are tried: each begins when all that begin
@@ -68,22 +71,30 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		e.alarm(id, mismatch)
 	}
 	sessions := map[string]bool{}
-	var recovered []*Run
-	for _, row := range open {
+	recovered, errs := make([]*Run, len(open)), make([]error, len(open))
+	places := make(chan struct{}, recoverAtOnce)
+	var all sync.WaitGroup
+	for i, row := range open {
 		if row.Status != store.Running {
 			sessions[row.Session] = sessions[row.Session] || row.Status == store.Pending
 			continue
 		}
-		r, err := e.recoverRun(ctx, row)
-		if err != nil {
-			return len(recovered), err
-		}
-		if r != nil {
-			recovered = append(recovered, r)
-		} else {
+		places <- struct{}{}
+		all.Go(func() {
+			recovered[i], errs[i] = e.recoverRun(ctx, row)
+			<-places
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return 0, err
+	}
+	for i, row := range open {
+		if row.Status == store.Running && recovered[i] == nil {
 			sessions[row.Session] = true
 		}
 	}
+	recovered = slices.DeleteFunc(recovered, func(r *Run) bool { return r == nil })
 	e.try(recovered)
 	for s := range sessions {
 		e.next(s)
