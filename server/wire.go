@@ -93,7 +93,8 @@ func (s *Server) open(ctx context.Context) error {
 		p.onStop(p.audit.Close)
 	}
 	p.engine = agent.New(s.agents, run.Options{Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
-		Redact: s.known.Piece, Audit: s.auditTools(p), Lineages: auth.Lineages(p.db.Tokens())})
+		Redact: s.known.Piece, Audit: s.auditTools(p), AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all",
+		Lineages: auth.Lineages(p.db.Tokens())})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err

@@ -215,7 +215,7 @@ func (m mute) Stream(ctx context.Context, _ *provider.Request, _ func(provider.D
 // interrupted are runs of the agent "a" that are under way, by the kind of the agent and what it has done. Each tells
 // when it has.
 func interrupted(t testing.TB, reached func()) map[string][]agent.Registration {
-	slow := &counter{spec: tool.Spec{Name: "pay", Description: "d", SideEffect: tool.ReadOnly}}
+	slow := &counter{spec: tool.Spec{Name: "pay", Description: "d", Idempotent: true}}
 	slow.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 		reached()
 		<-ctx.Done()

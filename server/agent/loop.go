@@ -157,6 +157,9 @@ func (a *LLM) Judge(c message.ToolCall) run.Wish {
 	case gated:
 		w.Gated = true
 	}
+	if t, ok := a.Tools.Get(c.Name); ok {
+		w.Free = t.Spec().Free()
+	}
 	if _, ok := a.agentTool(c.Name); ok && w.Refusal == nil {
 		w.Child = id.New()
 	}

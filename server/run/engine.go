@@ -30,6 +30,8 @@ type Options struct {
 	// Audit prepares the record of what a commit makes durable. What it returns writes the record in the transaction of the
 	// commit, so that there are both or neither. An error, which must be typed, prevents the commit. Nil: nothing is recorded.
 	Audit func([]Happening) (func(*store.Tx) error, error)
+	// AuditStarts says that Audit records the start of each call, also of those that have no effect.
+	AuditStarts bool
 	// Lineages names whom each of the principals counts as where it matters that two of them are different. Nil: each
 	// counts as itself.
 	Lineages func(ctx context.Context, principals []string) ([]string, error)

@@ -27,13 +27,15 @@ type Wish struct {
 	message.ToolCall
 	Refusal *message.Outcome // its outcome, when it cannot be made
 	Gated   bool             // a person must allow it
+	Free    bool             // it has no effect: after a crash it may be made again, or not at all
 	Child   string           // id of the run that it will be; empty: it is none
 }
 
-// Claim adds calls to the journal, and commits the move. They belong to a step, and were asked for with the message at
+// Claim adds calls to the journal, and commits the move before they are made, unless all of them are free. They belong to a step, and were asked for with the message at
 // an index. Those that can be made are dispatching: [Run.Open] returns them.
 func (r *Run) Claim(m *Move, step store.Step, asked int, calls []Wish) error {
 	m.Steps = append(m.Steps, step)
+	free, made := !r.e.opts.AuditStarts && r.ctx.Err() == nil, false
 	for _, w := range calls {
 		hash, canonical := journal.Digest(w.Args)
 		c := store.Call{Index: m.Run.Calls, Step: step.Number, Origin: step.Number, ID: w.ID, Name: w.Name, Phase: store.CallDispatching,
@@ -46,19 +48,22 @@ func (r *Run) Claim(m *Move, step store.Step, asked int, calls []Wish) error {
 			m.settle(&c, place, w.Refusal)
 		case w.Gated:
 			c.Phase, c.Attempts, c.Child = store.CallAwaiting, 0, w.Child
+			free = false
 		default:
 			c.Child = w.Child
+			free, made = free && w.Free && w.Child == "", true
 		}
 		m.Say(event.ToolStart, startedFields{journal.Head(c.ID, c.Name), c.Child})
 		m.Calls = append(m.Calls, c)
 	}
-	if err := r.Commit(m); err != nil {
-		return err
-	}
 	for _, c := range m.Calls {
 		r.fresh(c.Index)
 	}
-	return nil
+	if free && made {
+		r.keep(m)
+		return nil
+	}
+	return r.Commit(m)
 }
 
 // fresh notes that this process has claimed a call and not dispatched it yet, so that it had no effect.
@@ -205,6 +210,11 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 	if len(calls) == 0 {
 		return nil
 	}
+	var late <-chan time.Time
+	var wanted <-chan struct{}
+	if r.kept != nil {
+		late, wanted = time.After(holdFor), r.hold.wanted
+	}
 	results := make(chan work)
 	var workers sync.WaitGroup
 	workers.Go(func() {
@@ -219,6 +229,10 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 			if failed == nil {
 				failed = r.relay(f)
 			}
+		case <-late:
+			failed = cmp.Or(failed, r.flush())
+		case <-wanted:
+			failed = cmp.Or(failed, r.flush())
 		case w, more := <-results:
 			if !more {
 				return failed
@@ -226,6 +240,9 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 			if failed == nil {
 				failed = r.take(&w, len(calls) == 1)
 			}
+		}
+		if failed != nil {
+			r.free()
 		}
 	}
 }
@@ -297,12 +314,18 @@ func (r *Run) take(w *work, only bool) error {
 			return err
 		}
 	}
-	m.Calls = append(m.Calls, c)
-	if only && r.ctx.Err() == nil {
+	m.setCall(c)
+	switch {
+	case r.ctx.Err() != nil:
+		return r.Commit(m)
+	case m.held:
+		r.keep(m)
+	case only:
 		r.last = m // Report commits it
-		return nil
+	default:
+		return r.Commit(m)
 	}
-	return r.Commit(m)
+	return nil
 }
 
 // finish adds what an ended child has used, and the result that is kept beside the transcript.

@@ -29,6 +29,7 @@ type Move struct {
 	in       store.Session   // as it was before, when the move begins a run of it
 	used     *usage
 	also     func(*store.Tx) error
+	held     bool // it was held back, see keep
 	progress bool // the run is further than it was, so that no restart begins here again
 
 	counted, uncounted int // transient events that no durable event counts, before the move and after it; see count
@@ -62,9 +63,14 @@ func decodeUsage(row *store.Run) (*usage, error) {
 	return u, nil
 }
 
-// Move begins a move of the run as it is after its last commit.
+// Move begins a move of the run as it is after its last commit, or continues one that is held back.
 func (r *Run) Move() *Move {
 	r.latest = max(r.latest, now()) // within a run time does not go back, whatever the clock does
+	if m := r.kept; m != nil {
+		m.At = r.latest
+		m.Done.Now(m.At)
+		return m
+	}
 	m := &Move{At: r.latest}
 	m.Run = r.Row
 	m.Run.Was = r.Row.Status

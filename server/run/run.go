@@ -44,6 +44,7 @@ type Run struct {
 	claimed map[int]bool   // the calls that this process has claimed and not dispatched, by index
 	unknown map[int]string // what is known of calls of unknown outcome, by index, until their approvals say so
 	last    *Move          // settles the only call of a step; Report commits it with its events
+	kept    *Move          // is held back, see keep; nil: nothing is
 	later   []func(*Move)  // what the next commit writes besides
 	pays    string         // see Payer
 
@@ -59,6 +60,7 @@ type Run struct {
 	kids  []*Run // children that move
 
 	order     sync.Mutex // guards the fields below and changes of Row: the order of events
+	hold      *hold      // of a move that is held back; nil: none is
 	up        *Run       // the parent while it takes events
 	sub       int        // transient events since the latest durable one
 	seq       int        // of the latest durable event that was published
@@ -222,15 +224,8 @@ func (r *Run) committed(m *Move, n int64) {
 		}
 		r.publishLocked(p, before)
 	}
-}
-
-// Transient publishes an event that is not stored. It may be called from any goroutine.
-func (r *Run) Transient(ev event.Event) {
-	r.order.Lock()
-	defer r.order.Unlock()
-	r.sub++
-	r.uncounted++
-	r.publishLocked(published{ev: ev}, 0)
+	r.kept = nil
+	r.freeLocked()
 }
 
 // publishLocked puts an event on the run's subject and on its session's. before is the entry's.

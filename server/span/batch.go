@@ -22,6 +22,9 @@ type Batch struct {
 // leaves it; the batch counts its spans there.
 func In(row *store.Run, at int64) Batch { return Batch{run: row, at: nanos(at)} }
 
+// Now moves the time of the commit on.
+func (b *Batch) Now(at int64) { b.at = nanos(at) }
+
 func nanos(ms int64) int64 { return ms * int64(time.Millisecond) }
 
 // Add adds a span below another one of the run, and names it unless it has an id.

@@ -70,10 +70,13 @@ type Spec struct {
 	Final            bool // a call that succeeds is the last of its run, and its result is what the run answers
 }
 
+// Free reports whether a call has no effect: the tool is pure or read-only.
+func (s Spec) Free() bool { return s.SideEffect == Pure || s.SideEffect == ReadOnly }
+
 // Repeatable reports whether a call may run again when it is unknown whether it ran: the tool is pure, read-only or
 // idempotent.
 func (s Spec) Repeatable() bool {
-	return s.SideEffect == Pure || s.SideEffect == ReadOnly || s.Idempotent
+	return s.Free() || s.Idempotent
 }
 
 // A Call is one call of a tool.
