@@ -186,7 +186,7 @@ func Transcript(rec *journal.Record, before int) ([]message.Message, error) {
 // callerMark precedes what callers add to the instructions of an agent.
 const callerMark = "The caller of this run, who is not the operator of this agent, adds:\n"
 
-// paired drops tool calls without an answer and answers without a call.
+// paired drops tool calls without an answer and answers without a call. It reuses the slice.
 func paired(msgs []message.Message) []message.Message {
 	answered := map[string]bool{}
 	for _, m := range msgs {
@@ -195,7 +195,7 @@ func paired(msgs []message.Message) []message.Message {
 		}
 	}
 	asked := map[string]bool{}
-	out := msgs[:0:0]
+	out := msgs[:0]
 	for _, m := range msgs {
 		switch {
 		case m.Role == message.Tool && !asked[m.ToolCallID]:

@@ -12,6 +12,7 @@ import (
 // runs end without anybody having looked at it. A nil Past has no messages. It is safe for concurrent use.
 type Past struct {
 	runs      *store.Runs
+	kept      *pasts // nil: none is kept
 	session   string
 	after, to int64 // as in [store.Run]
 
@@ -26,6 +27,23 @@ func PastOf(runs *store.Runs, row *store.Run) *Past {
 		return nil
 	}
 	return &Past{runs: runs, session: row.Session, after: row.HistoryAfter, to: row.HistoryTo}
+}
+
+// PastOf is the function of that name for a run that moves: what it reads is kept for the next run of the session.
+func (r *Reader) PastOf(row *store.Run) *Past {
+	p := PastOf(r.runs, row)
+	if p != nil && p.after < 0 {
+		p.kept = &r.pasts
+	}
+	return p
+}
+
+// Anew is the same past, yet to be read.
+func (p *Past) Anew() *Past {
+	if p == nil {
+		return nil
+	}
+	return &Past{runs: p.runs, kept: p.kept, session: p.session, after: p.after, to: p.to}
 }
 
 // Messages returns the messages, oldest first. It must not be called in a transaction: see [Past.In].
@@ -54,7 +72,12 @@ func (p *Past) In(tx *store.Tx) error {
 	return p.readLocked(tx)
 }
 
-func (p *Past) readLocked(tx *store.Tx) error {
+func (p *Past) readLocked(tx *store.Tx) (err error) {
+	if p.kept != nil {
+		p.messages, err = p.kept.read(tx, p)
+		p.read = err == nil
+		return err
+	}
 	stored, err := p.runs.History(tx, p.session, p.after, p.to)
 	if err != nil {
 		return err

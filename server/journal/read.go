@@ -30,6 +30,7 @@ type Reader struct {
 	sessions *store.Sessions
 	forms    map[string]Form
 	known    identities
+	pasts    pasts
 	encoded  encodings
 }
 
@@ -63,6 +64,9 @@ const maxIdentities = 4096
 // Forget drops what the reader remembers of runs that are erased.
 func (r *Reader) Forget(runs []*store.Run) {
 	r.encoded.forget(runs)
+	for _, run := range runs {
+		r.pasts.drop(run.Session)
+	}
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	for _, run := range runs {

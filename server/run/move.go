@@ -287,6 +287,9 @@ func (m *Move) conclude(e *Engine, after *journal.Record) error {
 		return err
 	}
 	row := m.Run
+	if row.Status.Terminal() {
+		after.Past = after.Past.Anew() // so that the event does not hold what the run has read
+	}
 	late := &hub.Late{Weight: after.Weight(), Make: func() json.RawMessage {
 		ev, err := e.Form(&row).End(&row, after, at)
 		if err != nil {

@@ -201,7 +201,7 @@ func (r *Run) committed(m *Move, n int64) {
 		r.Record.Apply(&m.Change, m.entries)
 	}
 	if m.Run.Started != 0 && r.Record.Past == nil {
-		r.Record.Past = journal.PastOf(r.e.opts.Runs, &r.Row)
+		r.Record.Past = r.e.PastOf(&r.Row)
 	}
 	if m.used != nil {
 		r.used = m.used
