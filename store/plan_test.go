@@ -63,10 +63,11 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Sessions.Restore": func(tx *store.Tx) error {
 			return sessions.Restore(tx, store.Session{ID: "copy", User: "u", Agent: "a"}, newRun("imported").Run, []store.Message{{Sequence: 1, Role: "user", Body: []byte("{}")}}, []store.Handoff{{Body: []byte("{}")}})
 		},
-		"Runs.Find":     func(tx *store.Tx) error { _, err := runs.Find(tx, "done"); return err },
-		"Runs.Get":      func(ctx context.Context) error { _, err := runs.Get(ctx, "done"); return err },
-		"Runs.Version":  func(ctx context.Context) error { _, err := runs.Version(ctx, 1, "done"); return err },
-		"Runs.ByOrigin": func(tx *store.Tx) error { _, err := runs.ByOrigin(tx, "o"); return err },
+		"Runs.Find":       func(tx *store.Tx) error { _, err := runs.Find(tx, "done"); return err },
+		"Runs.Get":        func(ctx context.Context) error { _, err := runs.Get(ctx, "done"); return err },
+		"Runs.Generation": func(context.Context) error { _, err := runs.Generation(); return err },
+		"Runs.Version":    func(ctx context.Context) error { _, err := runs.Version(ctx, 1, "done"); return err },
+		"Runs.ByOrigin":   func(tx *store.Tx) error { _, err := runs.ByOrigin(tx, "o"); return err },
 		"Runs.SetTimer": func(tx *store.Tx) error {
 			return did(func() error { return runs.SetTimer(tx, 1, 9) }, func() error { return runs.SetTimer(tx, 1, 0) })
 		},

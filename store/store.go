@@ -53,7 +53,8 @@ type DB struct {
 	opts   Options
 	lock   *fileLock
 	writer writer
-	pool   chan *conn                  // idle read connections
+	pool   chan *conn // idle read connections
+	watch  watch
 	read   driver.Connector            // nil until it is needed
 	write  driver.Connector            // likewise
 	damage atomic.Pointer[fault.Error] // the first that was met; see Ping
@@ -118,6 +119,9 @@ func (db *DB) open(ctx context.Context) error {
 			return err
 		}
 		db.pool <- c
+	}
+	if db.watch.c, err = newConn(ctx, db.read); err != nil {
+		return err
 	}
 	return db.View(ctx, func(tx *Tx) error {
 		if guest {
@@ -227,6 +231,7 @@ func (db *DB) Close() error {
 	for range len(db.pool) {
 		errs = append(errs, (<-db.pool).close())
 	}
+	errs = append(errs, db.watch.close())
 	if db.lock != nil {
 		errs = append(errs, db.lock.release())
 		db.lock = nil

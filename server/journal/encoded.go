@@ -17,25 +17,51 @@ type Shown struct {
 	JSON   []byte
 }
 
-// Encoded returns what show makes of a run or, while the run's rows are as they were, what it made before. Who may see the
-// whole run and who may not get different forms. Nobody may change what is returned.
+// Encoded returns what show makes of a run or, while that is the same, what it made before. Who may see the whole run and
+// who may not get different forms. Nobody may change what is returned.
 func (r *Reader) Encoded(ctx context.Context, run Identity, whole bool, show func() (Shown, error)) ([]byte, error) {
+	generation, err := r.runs.Generation() // before anything is read
+	if err != nil {
+		return nil, err
+	}
 	at := encodingKey{run.ID, whole}
 	kept, forgotten := r.encoded.get(at)
 	if kept.json != nil {
-		switch version, err := r.runs.Version(ctx, run.Number, run.ID); {
-		case err == nil && version == kept.version:
-			return kept.json, nil
-		case err != nil && !errors.Is(err, store.ErrNotFound):
+		same, err := r.same(ctx, run, kept, generation)
+		if err != nil {
 			return nil, err
+		}
+		if same {
+			if kept.generation != generation {
+				kept.generation = generation
+				r.encoded.keep(at, kept, forgotten)
+			}
+			return kept.json, nil
 		}
 		r.encoded.drop(at)
 	}
 	s, err := show()
-	if err == nil && s.alone() {
-		r.encoded.keep(at, encoding{s.Row.Version, bytes.Clone(s.JSON)}, forgotten)
+	if err != nil {
+		return nil, err
 	}
-	return s.JSON, err
+	made := encoding{generation: generation, json: bytes.Clone(s.JSON)}
+	if s.alone() {
+		made.version = s.Row.Version
+	}
+	r.encoded.keep(at, made, forgotten)
+	return s.JSON, nil
+}
+
+// same reports whether what is kept of a run still shows it: nothing was committed since, or nothing of the run has changed.
+func (r *Reader) same(ctx context.Context, run Identity, kept encoding, generation int64) (bool, error) {
+	if kept.generation == generation || kept.version == 0 {
+		return kept.generation == generation, nil
+	}
+	version, err := r.runs.Version(ctx, run.Number, run.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return version == kept.version, err
 }
 
 // alone reports whether a run is shown by its own rows only, so that its version says whether they have changed. Other runs
@@ -60,8 +86,9 @@ type encodingKey struct {
 }
 
 type encoding struct {
-	version int64 // of the run's row
-	json    []byte
+	generation int64 // of the database when it was read or was still the same
+	version    int64 // of the run's row; 0: that does not say whether it is still the same
+	json       []byte
 }
 
 const (

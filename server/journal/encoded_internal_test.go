@@ -18,13 +18,13 @@ func TestEncodingsAreBounded(t *testing.T) {
 		return n, size
 	}
 	asked := encodingKey{"asked", true}
-	e.keep(asked, encoding{1, []byte("{}")}, 0)
+	e.keep(asked, encoding{0, 1, []byte("{}")}, 0)
 	for i := range 40_000 {
 		body := make([]byte, i%100)
 		if i%1000 == 0 {
 			body = make([]byte, maxEncoding)
 		}
-		e.keep(encodingKey{fmt.Sprint(i), i%2 == 0}, encoding{1, body}, 0)
+		e.keep(encodingKey{fmt.Sprint(i), i%2 == 0}, encoding{0, 1, body}, 0)
 		if v, _ := e.get(asked); v.version != 1 {
 			t.Fatalf("what is asked for all the time is gone after %d others", i)
 		}
@@ -35,7 +35,7 @@ func TestEncodingsAreBounded(t *testing.T) {
 			t.Fatalf("%d entries of %d bytes are held, want at most %d and %d", n, size, 2*maxEncodings/entrySize, 2*maxEncodings)
 		}
 	}
-	e.keep(encodingKey{"long", true}, encoding{1, make([]byte, maxEncoding+1)}, 0)
+	e.keep(encodingKey{"long", true}, encoding{0, 1, make([]byte, maxEncoding+1)}, 0)
 	if v, _ := e.get(encodingKey{"long", true}); v.json != nil {
 		t.Error("an encoding that is too long is held")
 	}
@@ -47,7 +47,7 @@ func TestEncodingsForget(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		at := encodingKey{"erased", whole}
 		_, began := e.get(at)
-		e.keep(at, encoding{1, []byte("{}")}, began)
+		e.keep(at, encoding{0, 1, []byte("{}")}, began)
 		if v, _ := e.get(at); v.json == nil {
 			t.Fatal("it is not kept")
 		}
@@ -55,7 +55,7 @@ func TestEncodingsForget(t *testing.T) {
 		if v, _ := e.get(at); v.json != nil {
 			t.Error("it is held after it was forgotten")
 		}
-		e.keep(at, encoding{1, []byte("{}")}, began)
+		e.keep(at, encoding{0, 1, []byte("{}")}, began)
 		if v, _ := e.get(at); v.json != nil {
 			t.Error("what was read before it was forgotten is kept after")
 		}
