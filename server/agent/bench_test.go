@@ -9,10 +9,12 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"agentd/server/message"
+	"agentd/server/provider"
 	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
@@ -104,6 +106,67 @@ func BenchmarkStep(b *testing.B) { // P5
 		}
 	}
 	b.ReportMetric(float64(time.Since(begun).Microseconds())/commits, "µs/commit")
+}
+
+// always answers each request with a call of the tool nop.
+type always struct{ n int }
+
+func (*always) Name() string { return "always" }
+
+func (p *always) Stream(_ context.Context, req *provider.Request, _ func(provider.Delta)) (*provider.Response, error) {
+	p.n++
+	return &provider.Response{Model: req.Model, Finish: provider.FinishToolCalls,
+		ToolCalls: []message.ToolCall{{ID: fmt.Sprint("again-", p.n), Name: "nop", Args: json.RawMessage("{}")}}}, nil
+}
+
+// BenchmarkStepOfALongRun measures the CPU of a step at different places of a run whose model and tool take no time.
+func BenchmarkStepOfALongRun(b *testing.B) { // G5
+	for _, at := range []int{20, 10_000} {
+		b.Run(fmt.Sprintf("step=%d", at), func(b *testing.B) {
+			var made int
+			var began, took time.Duration
+			through := make(chan bool)
+			nop := &counter{spec: tool.Spec{Name: "nop", Description: "d", SideEffect: tool.ReadOnly}}
+			nop.execute = func(context.Context, tool.Call) (tool.Result, error) {
+				switch made++; made {
+				case 3: // the run is read, and the model was shown it
+					began = cpu(b)
+				case 3 + b.N:
+					took = cpu(b) - began
+					close(through)
+				}
+				return tool.JSON("x")
+			}
+			l := llm(b, `{"turns":[{"text":"unused"}]}`, nop)
+			l.Models[0].Provider, l.MaxSteps = &always{}, at+b.N+3
+			r := newRig(b, single(l))
+			c := store.Change{Run: store.Run{ID: "long", Kind: "agent", Owner: "a", Current: "a", Status: store.Running, InputForm: "text",
+				Usage: json.RawMessage(`{}`), Models: json.RawMessage(`{}`), Created: 1, Started: 1}}
+			storetest.AddSteps(&c, "a", at)
+			c.Run.Step++
+			c.Steps = append(c.Steps, store.Step{Number: c.Run.Step, Agent: "a", Started: 1})
+			if err := r.db.Update(b.Context(), func(tx *store.Tx) error { _, err := r.db.Runs().Apply(tx, &c); return err }); err != nil {
+				b.Fatal(err)
+			}
+			if n := r.restart(); n != 1 {
+				b.Fatalf("%d runs were taken up", n)
+			}
+			<-through
+			if _, _, _, err := r.engine.Engine.Wait(b.Context(), "long"); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(took.Microseconds())/float64(b.N), "cpu-µs/step")
+		})
+	}
+}
+
+// cpu is what the process has used.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkAbort measures the time from the request to the end of a run that waits for its model.

@@ -23,6 +23,10 @@ type loop struct {
 	tape Tape       // nil: none yet
 	held *run.Move  // begins the commit of a model's answer
 	span *span.Span // of the latest model call
+
+	shown []message.Message // what the model was shown last
+	until int               // index of the message of the run with which that ended
+	spilt bool              // one of them names a result that is kept beside the transcript
 }
 
 // Open is a part of [run.Driver].

@@ -58,12 +58,11 @@ var eligible = []*fault.Kind{fault.RateLimit, fault.Capacity, fault.ContextLengt
 
 // stream makes one model call and publishes its deltas.
 func (l *loop) stream(model Model, step int) (*provider.Response, error) {
-	shown, err := Transcript(l.Record, l.Row.Messages)
-	if err != nil {
+	if err := l.show(); err != nil {
 		return nil, err
 	}
 	req := &provider.Request{
-		Model: model.Model, Messages: shown, Tools: l.specs(), ToolChoice: l.ToolChoice,
+		Model: model.Model, Messages: l.shown[:len(l.shown):len(l.shown)], Tools: l.specs(), ToolChoice: l.ToolChoice,
 		Temperature: l.Temperature, MaxTokens: l.MaxTokens,
 		Meta: provider.Meta{RunID: l.Row.ID, AgentID: l.Row.Owner, StepNumber: step},
 	}
@@ -143,18 +142,31 @@ func (h *holder) flush() error {
 
 // specs are the tools that the model is offered. read_result is one of them once there is something to read.
 func (l *loop) specs() []provider.ToolSpec {
-	spilled := false
-	for _, e := range l.Record.Messages {
-		spilled = spilled || e.Outcome != nil && e.Outcome.ResultHandle != nil
-	}
 	var specs []provider.ToolSpec
 	for _, s := range l.Tools.Specs() {
-		if s.Name == message.ReadResultName && !spilled || l.Policy.hides(s.Name) {
+		if s.Name == message.ReadResultName && !l.spilt || l.Policy.hides(s.Name) {
 			continue
 		}
 		specs = append(specs, provider.ToolSpec{Name: s.Name, Description: s.Description, Input: s.Input})
 	}
 	return specs
+}
+
+// show brings what the model is shown up to the run's latest message. The calls that it was shown before have their outcomes,
+// so the messages since are added.
+func (l *loop) show() (err error) {
+	own := l.Record.Before(l.Row.Messages)
+	if l.shown == nil {
+		l.shown, err = Transcript(l.Record, l.Row.Messages)
+	} else {
+		own = own[len(l.Record.Before(l.until)):]
+		l.shown = append(l.shown, fit(said(nil, own))...)
+	}
+	for _, e := range own {
+		l.spilt = l.spilt || e.Outcome != nil && e.Outcome.ResultHandle != nil
+	}
+	l.until = l.Row.Messages
+	return err
 }
 
 // Transcript is what a model is shown before the message with an index: the system prompt, the history, the run's own messages. Calls without an
@@ -171,16 +183,25 @@ func Transcript(rec *journal.Record, before int) ([]message.Message, error) {
 		own = own[1:]
 	}
 	msgs = append(msgs, history...)
+	return fit(said(msgs, own)), nil
+}
+
+func said(msgs []message.Message, own []journal.Entry) []message.Message {
 	for _, e := range own {
 		msgs = append(msgs, e.Message)
 	}
+	return msgs
+}
+
+// fit makes messages fit for a model. It reuses the slice.
+func fit(msgs []message.Message) []message.Message {
 	msgs = slices.DeleteFunc(msgs, func(m message.Message) bool { return m.Withheld })
 	for i := range msgs {
 		if m := &msgs[i]; m.Caller {
 			m.Content = message.Text(callerMark + m.Content.String())
 		}
 	}
-	return paired(msgs), nil
+	return paired(msgs)
 }
 
 // callerMark precedes what callers add to the instructions of an agent.

@@ -114,8 +114,13 @@ func ResultAt(row *store.Run, rec *journal.Record, at journal.End) (RunResult, e
 		}
 		st.Messages = append(st.Messages, e.Message)
 	}
+	calls := map[int][]*store.Call{}
+	for i := range rec.Calls {
+		c := &rec.Calls[i]
+		calls[c.Step] = append(calls[c.Step], c)
+	}
 	for _, s := range rec.Steps[:min(at.Steps, len(rec.Steps))] {
-		st.Steps = append(st.Steps, stepState(&then, s, at.At))
+		st.Steps = append(st.Steps, stepState(&then, s, calls[s.Number], at.At))
 	}
 	if kept := rec.Slots[store.ImportedSlot]; kept != nil {
 		var im Imported
@@ -133,7 +138,7 @@ func ResultAt(row *store.Run, rec *journal.Record, at journal.End) (RunResult, e
 	return res, nil
 }
 
-func stepState(rec *journal.Record, s store.Step, until int64) StepState {
+func stepState(rec *journal.Record, s store.Step, calls []*store.Call, until int64) StepState {
 	st := StepState{StepNumber: s.Number, StartedAt: message.Millis(s.Started), AgentID: s.Agent, ToolCalls: []CompletedCall{}}
 	if s.Ended != 0 && s.Ended <= until {
 		st.EndedAt = message.Millis(s.Ended)
@@ -141,9 +146,8 @@ func stepState(rec *journal.Record, s store.Step, until int64) StepState {
 	if s.Usage != nil {
 		json.Unmarshal(s.Usage, &st.Usage) //nolint:errcheck // ours; a step without usage is still true
 	}
-	for i := range rec.Calls {
-		c := &rec.Calls[i]
-		if c.Step != s.Number || c.Answered < 0 {
+	for _, c := range calls {
+		if c.Answered < 0 {
 			continue
 		}
 		if m := rec.At(c.Answered); m != nil && m.Outcome != nil {

@@ -224,8 +224,9 @@ func Lifecycle(s store.Status) string {
 
 // OpenCalls is the number of calls of a step whose outcome has not been reported.
 func (rec *Record) OpenCalls(step int) (n int) {
-	for i := range rec.Calls {
-		if c := &rec.Calls[i]; c.Step == step && !c.Reported {
+	calls := rec.Unreported()
+	for i := range calls {
+		if c := &calls[i]; c.Step == step && !c.Reported {
 			n++
 		}
 	}

@@ -37,6 +37,8 @@ type Record struct {
 	Parked   map[int]*Child    // children that wait, by the index of their call
 	Children map[string]*Child // other children that an end reports, by id; read on demand
 	Slots    map[store.Slot]json.RawMessage
+
+	reported int // so many of the first calls are reported
 }
 
 // A Child is a run that is a call of another.
@@ -167,6 +169,9 @@ func (rec *Record) Apply(m *store.Change, entries []Entry) {
 			rec.Calls = append(rec.Calls, c)
 		}
 	}
+	for rec.reported < len(rec.Calls) && rec.Calls[rec.reported].Reported {
+		rec.reported++
+	}
 	rec.Handoffs = append(rec.Handoffs, m.Handoffs...)
 	if len(m.Slots) == 0 {
 		return
@@ -227,6 +232,9 @@ func (rec *Record) Park(call int, k *Child) {
 	rec.Parked[call] = k
 }
 
+// Unreported returns the calls from the first one on whose outcome was not reported. Those before it have been settled.
+func (rec *Record) Unreported() []store.Call { return rec.Calls[rec.reported:] }
+
 // CallByID returns a call; the one that waits where an id was used more than once, as in runs of other programs.
 func (rec *Record) CallByID(id string) (found *store.Call) {
 	for i := range rec.Calls {
@@ -240,10 +248,8 @@ func (rec *Record) CallByID(id string) (found *store.Call) {
 // Place returns the index that is reserved for a call's outcome.
 func (rec *Record) Place(c *store.Call) int {
 	place := c.Asked + 1
-	for i := range rec.Calls {
-		if o := &rec.Calls[i]; o.Asked == c.Asked && o.Index < c.Index {
-			place++
-		}
+	for i := min(c.Index, len(rec.Calls)) - 1; i >= 0 && rec.Calls[i].Asked == c.Asked; i-- { // they were claimed together
+		place++
 	}
 	return place
 }

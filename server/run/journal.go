@@ -92,11 +92,12 @@ func (m *Move) settle(c *store.Call, place int, o *message.Outcome) {
 // parks first, in a commit.
 func (r *Run) Open(step store.Step) (dispatch []store.Call, err error) {
 	var m *Move
-	for i := range r.Record.Calls {
-		if c := &r.Record.Calls[i]; c.Step != step.Number || c.Phase != store.CallDispatching {
+	calls := r.Record.Unreported()
+	for i := range calls {
+		if c := &calls[i]; c.Step != step.Number || c.Phase != store.CallDispatching {
 			continue
 		}
-		c := r.Record.Calls[i]
+		c := calls[i]
 		if !r.claimed[c.Index] {
 			if m == nil {
 				m = r.Move()
@@ -375,11 +376,12 @@ func (r *Run) Report(step store.Step) (rep Report, parked bool, err error) {
 		rep.Ending = r.Stopping()
 	}
 	var pending []journal.Approval
-	for i := range r.Record.Calls {
-		if r.Record.Calls[i].Step != step.Number {
+	calls := r.Record.Unreported()
+	for i := range calls {
+		if calls[i].Step != step.Number {
 			continue
 		}
-		switch c := m.Call(r.Record.Calls[i]); {
+		switch c := m.Call(calls[i]); {
 		case c.Reported:
 		case c.Phase == store.CallDone:
 			m.report(r, &c)
