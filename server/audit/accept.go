@@ -118,7 +118,7 @@ func (l *Log) rebase(ctx context.Context) ([]AcceptedBreak, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := l.verifier(l.public, &k)
+	w := l.verifier(l.public, &k, nil)
 	w.collecting = true
 	if w.begin(k.stub) != nil {
 		return nil, unusable("the record of its pruning is not signed, so nothing says where it begins")

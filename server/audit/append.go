@@ -272,7 +272,7 @@ func (b *batch) reload(tx *store.Tx) error {
 		next.hash = node(k.Tail.Hash)
 	}
 	if l.keys != nil {
-		b.chained, _ = l.keys.openChained(k.Values[valueChained], 0) // a verification checks the size
+		b.chained, _, _ = l.keys.openChained(k.Values[valueChained]) // a verification checks it
 	}
 	b.tip, b.stale = next, false
 	l.see(b.tip.tree)

@@ -256,7 +256,7 @@ func (l *Log) checkpoint(ctx context.Context) error {
 
 // cover signs the head of a tree. With an acceptance, the chain counts as whole from then on.
 func (l *Log) cover(ctx context.Context, tree edge, accepted *Acceptance) error {
-	if err := l.file.Sync(); err != nil {
+	if err := l.sync(); err != nil {
 		return err
 	}
 	now := time.Now()

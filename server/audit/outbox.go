@@ -39,6 +39,7 @@ type outbox struct {
 	swept int64
 
 	chained atomic.Int64  // the last row that was chained, as far as this process knows
+	synced  atomic.Int64  // the last row that was chained for good, even if the power is cut
 	turn    chan struct{} // holds a token while rows are chained
 	due     chan struct{} // holds a token when there are rows to be chained
 	stop    chan struct{}
@@ -60,21 +61,21 @@ func (o *outbox) Flush(tx *store.Tx, left []any) error {
 	if len(left) == 0 {
 		return nil
 	}
-	chained := o.chained.Load()
 	last, err := o.rows.Last(tx)
 	if err != nil {
 		return err
 	}
-	last = max(last, chained) // the database may be new, or a copy that was made before
+	last = max(last, o.chained.Load()) // the database may be new, or a copy that was made before
 	for _, v := range left {
 		last++
 		o.added = append(o.added, store.OutboxRow{ID: last, Sealed: o.log.keys.sealRow(last, v.(Prepared))})
 	}
-	if err := o.rows.Append(tx, o.added); err != nil || chained-o.swept < sweepRows {
+	synced := o.synced.Load()
+	if err := o.rows.Append(tx, o.added); err != nil || synced-o.swept < sweepRows {
 		return err
 	}
-	o.swept = chained
-	return o.rows.Delete(tx, chained)
+	o.swept = synced
+	return o.rows.Delete(tx, synced)
 }
 
 // End implements [store.Batch].
@@ -172,7 +173,23 @@ func (o *outbox) close() error {
 	if o.log.opts.Beside {
 		return nil // the holder deletes them
 	}
-	return o.rows.Update(ctx, func(tx *store.Tx) error { return o.rows.Delete(tx, o.chained.Load()) })
+	if err := o.log.sync(); err != nil {
+		return err
+	}
+	return o.rows.Update(ctx, func(tx *store.Tx) error { return o.rows.Delete(tx, o.synced.Load()) })
+}
+
+// sync makes durable what is in the chain. With durability "full", each commit is that by itself.
+func (l *Log) sync() error {
+	chained := int64(0)
+	if l.outbox != nil {
+		chained = l.outbox.chained.Load()
+	}
+	err := l.file.Sync()
+	if err == nil && l.outbox != nil {
+		l.outbox.synced.Store(chained)
+	}
+	return err
 }
 
 // settle chains the entries that were recorded before, so that a reader of the chain finds them.
@@ -222,12 +239,18 @@ func (o *outbox) page(ctx context.Context) (more bool, err error) {
 		if err != nil {
 			return err
 		}
-		last, _ = l.keys.openChained(value, 0) // the batch compares the size
+		var sound bool
+		last, _, sound = l.keys.openChained(value)
 		rows, err := o.rows.After(ctx, last, chainRows)
 		if err != nil {
 			return err
 		}
 		more = len(rows) == chainRows
+		if !sound && (value != nil || len(rows) > 0) {
+			tx.Leave(Prepared{lostRows(0, 0)}) // rows may be chained again
+		} else if !sound {
+			tx.Leave(through(0)) // the chain is of an earlier version
+		}
 		for _, r := range rows {
 			entries, ok := l.keys.openRow(&r)
 			if !ok || r.ID != last+1 {
@@ -244,7 +267,9 @@ func (o *outbox) page(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	o.chained.Store(last)
+	if o.chained.Store(last); l.opts.Durability != "normal" {
+		o.synced.Store(last)
+	}
 	o.mu.Lock()
 	o.marks = slices.DeleteFunc(o.marks, func(m mark) bool { return m.row <= last })
 	o.mu.Unlock()

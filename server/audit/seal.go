@@ -125,17 +125,13 @@ func (k *keys) sealChained(row, size int64) []byte {
 	return seal(k.values, plain, []byte(valueChained))
 }
 
-// openChained is the inverse of sealChained; ok is false if somebody else has made the value, or for a chain of another
-// size. A chain of an earlier version has none: nothing of the outbox was chained.
-func (k *keys) openChained(value []byte, size int64) (row int64, ok bool) {
-	if value == nil {
-		return 0, true
-	}
+// openChained is the inverse of sealChained; ok is false if there is no value, or somebody else has made it.
+func (k *keys) openChained(value []byte) (row, size int64, ok bool) {
 	plain, err := open(k.values, nil, value, []byte(valueChained))
 	if err != nil || len(plain) != 16 {
-		return 0, false
+		return 0, 0, false
 	}
-	return int64(binary.BigEndian.Uint64(plain)), int64(binary.BigEndian.Uint64(plain[8:])) == size
+	return int64(binary.BigEndian.Uint64(plain)), int64(binary.BigEndian.Uint64(plain[8:])), true
 }
 
 // found makes the values of a new chain and returns its keys. Of the outbox, the rows up to chained belong to another one.

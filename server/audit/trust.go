@@ -150,7 +150,7 @@ func (l *Log) examine(ctx context.Context) error {
 		l.log.Error("the audit chain is known to be broken; accept that with agentd audit accept", "seq", k.broken.Seq, "reason", k.broken.Reason)
 		return nil
 	}
-	w := l.verifier(l.public, &k)
+	w := l.verifier(l.public, &k, nil)
 	if err := w.finish(ctx, w.resume(ctx, &k)); err != nil {
 		return err
 	}

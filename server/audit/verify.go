@@ -137,13 +137,15 @@ type point struct {
 var errBroken = errors.New("audit: the chain is broken")
 
 // verifier makes a walk over all entries. begin, expect or resume say where it begins and what the entries must lead to.
-func (l *Log) verifier(key ed25519.PublicKey, k *known) *verifier {
-	w := &verifier{l: l, key: key, stub: k.Values[valueStub], whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
+func (l *Log) verifier(key ed25519.PublicKey, k *known, waiting []waitingRow) *verifier {
+	w := &verifier{l: l, key: key, waiting: waiting, stub: k.Values[valueStub], whole: true, next: 1, to: math.MaxInt64, prev: make([]byte, sha256.Size), verdict: Verdict{Contents: l.keys != nil}}
 	if k.Tail != nil {
 		w.size = k.Tail.Seq
 	}
 	if w.sound = true; l.keys != nil {
-		w.chained, w.sound = l.keys.openChained(k.Values[valueChained], w.size)
+		var size int64
+		w.chained, size, w.sound = l.keys.openChained(k.Values[valueChained])
+		w.sound = w.sound && size == w.size || k.Values[valueChained] == nil && len(w.waiting) == 0 // nil: the chain is of an earlier version
 	}
 	w.accept(k.accepted)
 	return w
@@ -176,8 +178,7 @@ func (l *Log) verifyOnce(ctx context.Context, v Verification) (*verifier, error)
 		}
 	}
 	k, err := l.read(ctx, v.PublicKey)
-	w := l.verifier(v.PublicKey, &k)
-	w.waiting = rows
+	w := l.verifier(v.PublicKey, &k, rows)
 	if errors.Is(err, errStub) {
 		err = w.broken(1, BrokenSignature, "", "")
 	} else if err == nil {
@@ -379,6 +380,9 @@ func (w *verifier) end() error {
 
 // outbox checks the rows of the outbox that are not chained, and what the chain says of those that are.
 func (w *verifier) outbox() error {
+	if !w.sound && w.to == math.MaxInt64 {
+		return w.broken(w.size+1, BrokenOutbox, "", "")
+	}
 	next := w.chained + 1
 	for _, r := range w.waiting {
 		if r.id < next {
@@ -389,9 +393,6 @@ func (w *verifier) outbox() error {
 		}
 		w.verdict.Waiting += r.n
 		next++
-	}
-	if !w.sound && w.to == math.MaxInt64 {
-		return w.broken(w.size+1, BrokenOutbox, "", "")
 	}
 	w.verdict.OK = true
 	return nil
