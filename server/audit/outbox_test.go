@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -65,7 +66,7 @@ func targets(t *testing.T, l *audit.Log) (list []string) {
 	return list
 }
 
-// effect makes a session with an id, and its entry, in one transaction. With an error, it does neither.
+// effect makes a session with an id, of an agent that is named as the id begins, and its entry, in one transaction. With an error, it does neither.
 func effect(ctx context.Context, db *store.DB, l *audit.Log, id string, fail error) error {
 	r := record(0)
 	r.Target = id
@@ -73,8 +74,9 @@ func effect(ctx context.Context, db *store.DB, l *audit.Log, id string, fail err
 	if err != nil {
 		return err
 	}
+	round, _, _ := strings.Cut(id, "-")
 	return db.Update(ctx, func(tx *store.Tx) error {
-		err := db.Sessions().Insert(tx, store.Session{ID: id, User: "u", Agent: "a"})
+		err := db.Sessions().Insert(tx, store.Session{ID: id, User: "u", Agent: round})
 		return errors.Join(err, entries.Write(tx), fail)
 	})
 }
