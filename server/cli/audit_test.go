@@ -142,21 +142,29 @@ func TestAuditNeedsPassphrase(t *testing.T) {
 	here(t, "start").want(t, 1, "", "audit-passphrase-wrong")
 }
 
-// TestAuditSurvivesKill kills the server while it answers: every answer that was had is in the chain, which is whole.
+// TestAuditSurvivesKill kills the server while it answers: every answer that was had is in the chain, which is whole, and
+// every effect has its entry and every entry its effect.
 func TestAuditSurvivesKill(t *testing.T) {
 	dir := audited(t)
 	t.Chdir(dir)
-	for round := range 4 {
+	for round := range often(20, 4) {
 		srv := serve(t, dir)
 		srv.token = adminToken(t)
 		var answered sync.Map
 		var n atomic.Int64
 		var clients sync.WaitGroup
 		for c := range 8 {
+			method, path, body := "GET", "/agents", ""
+			switch c {
+			case 0:
+				method, path, body = "POST", "/agents/shout/stream", `{"input": "x"}`
+			case 1, 2, 3:
+				method, path, body = "POST", "/sessions", `{"userId": "u", "agentId": "shout"}`
+			}
 			clients.Go(func() {
 				for i := 0; ; i++ {
 					id := fmt.Sprintf("r%d-%d-%d", round, c, i)
-					req, _ := http.NewRequest("GET", srv.url+"/agents", nil)
+					req, _ := http.NewRequest(method, srv.url+path, strings.NewReader(body))
 					req.Header.Set("Authorization", "Bearer "+srv.token)
 					req.Header.Set("X-Request-Id", id)
 					res, err := http.DefaultClient.Do(req)
@@ -169,22 +177,25 @@ func TestAuditSurvivesKill(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "some answers", func() bool { return n.Load() > int64(50*(round+1)) })
+		eventually(t, "some answers", func() bool { return n.Load() > int64(50*(round%4+1)) })
 		srv.signal(syscall.SIGKILL)
 		clients.Wait()
 		srv.wait()
 		here(t, "audit", "verify").want(t, 0, "whole", "")
-		requests := map[string]int{}
+		requests, made := map[string]int{}, map[string]int{}
 		for line := range strings.Lines(here(t, "audit", "export").want(t, 0, "", "").stdout) {
 			var e struct {
-				Action   string
-				Metadata struct{ RequestID string }
+				Action, Target string
+				Metadata       struct{ RequestID string }
 			}
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatal(err)
 			}
-			if e.Action == "http:request" {
+			switch e.Action {
+			case "http:request":
 				requests[e.Metadata.RequestID]++
+			case "session:create", "run:start":
+				made[e.Target]++
 			}
 		}
 		answered.Range(func(id, _ any) bool {
@@ -193,5 +204,37 @@ func TestAuditSurvivesKill(t *testing.T) {
 			}
 			return true
 		})
+		for _, id := range stored(t, "SELECT 'session:' || id FROM sessions UNION ALL SELECT 'run:' || id FROM runs") {
+			if made[id]--; made[id] != 0 {
+				t.Errorf("%s is stored, and there are %d entries for it, want one", id, made[id]+1)
+			}
+			delete(made, id)
+		}
+		for id := range made {
+			t.Errorf("there is an entry for %s, which is not stored", id)
+		}
 	}
+}
+
+// stored are the texts that a query finds in data.db.
+func stored(t *testing.T, query string) (list []string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "data.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.Query(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, text)
+	}
+	return list
 }
