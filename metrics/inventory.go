@@ -19,7 +19,7 @@ type Inventory struct {
 	AuditDenials, AuditVerifications                       *Counters
 	AuditDuration                                          *Summary
 	AuditWritable, AuditWhole, AuditChain, AuditCheckpoint *Gauge
-	AuditCheckpointAge, AuditUncovered                     *Gauge
+	AuditCheckpointAge, AuditUncovered, AuditLag           *Gauge
 }
 
 // New declares the families of a server of the given version that starts now. A family is declared only when this
@@ -86,6 +86,8 @@ func New(version string) *Inventory {
 			"Seconds since the latest checkpoint; the server signs none without new entries."),
 		AuditUncovered: r.Gauge("svc_audit_uncovered_seconds",
 			"Age in seconds of the oldest entry that no checkpoint covers; 0 if all are covered."),
+		AuditLag: r.Gauge("svc_audit_lag_seconds",
+			"How long the oldest entry has waited in the database to be chained; 0 if none waits."),
 		AuditDenials: r.Counters("svc_audit_denials_total",
 			"Recorded failed logins, by entry: own, or shared with others of the same minute.", "entry"),
 		AuditVerifications: r.Counters("svc_audit_verifications_total",

@@ -11,6 +11,7 @@ func (l *Log) measure() {
 	l.uncovered.Store(time.Now().UnixMilli())
 	in.AuditChain.Sample(func() (float64, error) { return float64(l.tree().size), nil })
 	in.AuditWritable.Sample(func() (float64, error) { return oneIf(l.file.Failed() == nil), nil })
+	in.AuditLag.Sample(func() (float64, error) { return l.Lag().Seconds(), nil })
 	in.AuditWhole.Sample(func() (float64, error) { return oneIf(l.Broken() == nil), nil })
 	if l.heads == nil {
 		return

@@ -134,7 +134,7 @@ type Audit struct {
 	PassphraseRef Ref    `json:"passphraseRef" check:"ref" doc:"The passphrase. Absent: that of storage.encryption."`
 	Cipher        string `json:"cipher" default:"chacha20" enum:"chacha20|aes256gcm" doc:"Cipher for the contents of entries: XChaCha20-Poly1305 or AES-256-GCM, with a key that Argon2id derives from the passphrase."`
 	ToolEvents    string `json:"toolEvents" default:"security" enum:"security|all|off" doc:"Tool events that the chain also records."`
-	Wait          string `json:"wait" default:"all" enum:"all|writes" doc:"all: no answer leaves before its entry is durable. writes: the entry of a read may follow within one batch."`
+	Wait          string `json:"wait" default:"all" enum:"all|writes" doc:"all: no answer leaves before its entry is durable. writes: the entry of a read may follow within 50 ms."`
 
 	Checkpoint AuditCheckpoint `json:"checkpoint" doc:"Signed heads of the chain."`
 }

@@ -40,7 +40,7 @@ type word struct {
 	action audit.Action // what was done, also where the entry is that of the request which did it
 	by     string
 	asked  bool // the entry is that of the request, which may come late: it waits for what the run does next
-	void   bool // the action that an earlier entry records was not done
+	void   bool // the action that an earlier entry records was not done: of earlier versions
 
 	id, tool, digest, reason string // the digest is empty in entries of older servers
 }

@@ -80,7 +80,7 @@ func (v *verifier) decisions(id string, t *topic) {
 		case len(t.calls) == 0:
 			v.bad(memberCalls, "the call %.128q, which entry %d (%s) is about, is not in the journal", id, w.seq, w.action)
 		case decided, w.implied():
-		case waiting || aborted: // it is recorded first, and a crash may have come in between
+		case waiting || aborted: // earlier versions recorded it first, and a crash may have come in between
 			v.report.Unmade = append(v.report.Unmade, w.seq)
 		default:
 			v.bad(memberCalls, "the call %.128q has no decision, and entry %d is one (%s)", id, w.seq, w.action)
