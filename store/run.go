@@ -289,6 +289,14 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 	return n, nil
 }
 
+const (
+	updateRun    = "UPDATE runs SET " + runColumns
+	updateStatus = "UPDATE runs SET status = ?, " + runColumns
+	runColumns   = `current_id = ?, version = version + 1, attempt = ?, step = ?, events = ?, messages = ?, calls = ?, slots = ?,
+		history_after = ?, history_to = ?, usage_json = ?, models_json = ?, error_json = ?, started_at = ?, finished_at = ?, spans = ?
+		WHERE n = ? AND version = ?`
+)
+
 func putRun(tx *Tx, r *Run) (int64, error) {
 	if r.Version == 0 {
 		args := runs.values(tx, r, nil)
@@ -296,15 +304,13 @@ func putRun(tx *Tx, r *Run) (int64, error) {
 		return tx.insert(1, runs.into, args...)
 	}
 	// The status is set only when it changes: it is part of an index, which would be written with every step.
-	set, args := "", []any{}
+	query, args := updateRun, tx.c.fields[:0]
 	if r.Status != Running || r.Was != Running {
-		set, args = "status = ?, ", []any{string(r.Status)}
+		query, args = updateStatus, append(args, &r.Status)
 	}
-	changed, err := tx.exec(`UPDATE runs SET `+set+`current_id = ?, version = version + 1, attempt = ?, step = ?, events = ?,
-		messages = ?, calls = ?, slots = ?, history_after = ?, history_to = ?, usage_json = ?, models_json = ?, error_json = ?,
-		started_at = ?, finished_at = ?, spans = ? WHERE n = ? AND version = ?`,
-		append(args, r.Current, r.Attempt, r.Step, r.Events, r.Messages, r.Calls, r.Slots, r.HistoryAfter, r.HistoryTo,
-			string(r.Usage), string(r.Models), null(string(r.Error)), null(r.Started), null(r.Finished), r.Spans, r.N, r.Version)...)
+	tx.c.fields = append(args, &r.Current, &r.Attempt, &r.Step, &r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo,
+		text{&r.Usage}, text{&r.Models}, text{&r.Error}, opt(&r.Started), opt(&r.Finished), &r.Spans, &r.N, &r.Version)
+	changed, err := tx.exec(query, tx.c.fields...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
 	}

@@ -83,6 +83,9 @@ func await(r *run.Run, asked []journal.Approval, res Result) error {
 
 // waitOn parks a run again that was taken up while requests wait, or a grant is of unknown outcome.
 func waitOn(r *run.Run) (waits bool, err error) {
+	if len(r.Record.Calls) == 0 && len(r.Record.Pending) == 0 {
+		return false, nil
+	}
 	m := r.Move()
 	pending := m.Doubt(r)
 	if len(pending) == 0 {

@@ -73,7 +73,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, wt *weight) (
 		return nil, tooLarge
 	}
 	in := http.MaxBytesReader(w, r.Body, limit)
-	data, err := readPiece(nil, in, freeBody)
+	first := int64(freeBody)
+	if r.ContentLength >= 0 {
+		first = min(first, r.ContentLength+1) // one more finds the end
+	}
+	data, err := readPiece(nil, in, int(first))
 	if err == nil { // there may be more
 		size, known := r.ContentLength, r.ContentLength >= 0
 		if !known {

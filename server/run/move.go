@@ -192,6 +192,9 @@ func (m *Move) BeginStep(n int) {
 func (m *Move) CloseStep(s store.Step) {
 	m.Done.Step(s, span.OK)
 	s.Ended = m.At
+	if n := len(m.Steps); n > 0 && m.Steps[n-1].Number == s.Number { // of a claim that was held back
+		m.Steps = m.Steps[:n-1]
+	}
 	m.Steps = append(m.Steps, s)
 }
 

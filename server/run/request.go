@@ -69,6 +69,9 @@ func (m *Move) Doubt(r *Run) (pending []journal.Approval) {
 // HandOver returns the decisions that the run's program is to learn now. The grants among them are marked as handed over,
 // in a commit.
 func (r *Run) HandOver() (decisions []Decision, err error) {
+	if len(r.Record.Calls) == 0 {
+		return nil, nil
+	}
 	m := r.Move()
 	for _, c := range r.Record.Calls {
 		if !journal.Requested(c) || c.Phase != store.CallDispatching {
