@@ -56,7 +56,7 @@ func (b *bench) mint(t testing.TB, expiresIn time.Duration) (id string, raw auth
 // revokeElsewhere revokes a token as another process does: nobody tells the verifier.
 func (b *bench) revokeElsewhere(t testing.TB, id string) {
 	t.Helper()
-	if _, err := b.db.Tokens().Revoke(t.Context(), id); err != nil {
+	if _, err := b.db.Tokens().Revoke(t.Context(), id, nil); err != nil {
 		t.Fatalf("Revoke(%s) = %v, want none", id, err)
 	}
 }

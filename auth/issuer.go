@@ -28,6 +28,8 @@ type MintRequest struct {
 	Scopes    []string
 	Env       string        // empty: live
 	ExpiresIn time.Duration // 0: never
+	// Also is written in the transaction that makes the token; its error prevents that. Nil: nothing is.
+	Also func(*store.Tx, store.Token) error
 }
 
 // Mint makes a token that its minter may have made: each of its scopes is covered by the minter's grant, and it expires
@@ -67,7 +69,7 @@ func (s *Issuer) Mint(ctx context.Context, minter Principal, req MintRequest) (s
 	if last := minter.Expires; !last.IsZero() && (t.Expires == 0 || last.UnixMilli() < t.Expires) {
 		t.Expires = last.UnixMilli()
 	}
-	switch err := s.v.tokens.Insert(ctx, t); {
+	switch err := s.v.tokens.Insert(ctx, t, req.Also); {
 	case errors.Is(err, store.ErrConflict):
 		return store.Token{}, "", fault.New(fault.AuthRevoked, "The token was revoked.")
 	case err != nil:
@@ -121,16 +123,22 @@ func (s *Issuer) List(ctx context.Context, revoked bool) ([]store.Token, error) 
 
 // Revoke ends a token for good, and with it every token that it has minted, those that these have minted, and so on:
 // whoever held the token may hold them. It returns the ids of the others that it has ended. A token that is revoked
-// already stays so. The error is token-not-found when there is none with the id.
-func (s *Issuer) Revoke(ctx context.Context, id string) (others []string, err error) {
-	ended, err := s.v.tokens.Revoke(ctx, id)
+// already stays so. also, if not nil, gets them, and is written in the same transaction. The error is token-not-found when
+// there is none with the id.
+func (s *Issuer) Revoke(ctx context.Context, id string, also func(tx *store.Tx, others []string) error) (others []string, err error) {
+	_, err = s.v.tokens.Revoke(ctx, id, func(tx *store.Tx, ended []string) error {
+		others = slices.DeleteFunc(ended, func(other string) bool { return other == id })
+		if also == nil {
+			return nil
+		}
+		return also(tx, others)
+	})
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, fault.New(fault.TokenNotFound, "There is no token %.80q.", id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("revoking a token: %w", err)
 	}
-	others = slices.DeleteFunc(ended, func(other string) bool { return other == id })
 	for _, id := range append([]string{id}, others...) {
 		s.v.Revoked(id)
 	}

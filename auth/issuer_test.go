@@ -123,7 +123,7 @@ func TestListAndRevoke(t *testing.T) {
 		ids = append(ids, id)
 	}
 	for range 2 { // again has no effect and is no error
-		if _, err := b.issuer.Revoke(t.Context(), ids[1]); err != nil {
+		if _, err := b.issuer.Revoke(t.Context(), ids[1], nil); err != nil {
 			t.Errorf("Revoke(%s) = %v, want none", ids[1], err)
 		}
 	}
@@ -133,13 +133,13 @@ func TestListAndRevoke(t *testing.T) {
 	if got := list(true); !slices.Equal(got, ids) {
 		t.Errorf("List(true) = %v, want %v", got, ids)
 	}
-	if _, err := b.issuer.Revoke(t.Context(), "nope"); !fault.Is(err, fault.TokenNotFound) {
+	if _, err := b.issuer.Revoke(t.Context(), "nope", nil); !fault.Is(err, fault.TokenNotFound) {
 		t.Errorf("Revoke(nope) = %v, want token-not-found", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.db.Close()
-	if _, err := b.issuer.Revoke(gone, ids[0]); err == nil || fault.Is(err, fault.TokenNotFound) {
+	if _, err := b.issuer.Revoke(gone, ids[0], nil); err == nil || fault.Is(err, fault.TokenNotFound) {
 		t.Errorf("Revoke(no store) = %v, want another error", err)
 	}
 	if _, _, err := b.issuer.Mint(gone, admin, auth.MintRequest{Scopes: []string{"a:b"}}); err == nil {

@@ -107,7 +107,7 @@ func TestRevocationEndsALineage(t *testing.T) {
 	sibling, siblingRaw := b.child(t, root, 0)
 	var told []string
 	b.OnRevoke(func(id string) { told = append(told, id) })
-	others, err := b.issuer.Revoke(t.Context(), child.TokenID)
+	others, err := b.issuer.Revoke(t.Context(), child.TokenID, nil)
 	if want := []string{grandchild.TokenID}; err != nil || !slices.Equal(others, want) {
 		t.Fatalf("Revoke() = %v, %v, want %v", others, err, want)
 	}
@@ -121,7 +121,7 @@ func TestRevocationEndsALineage(t *testing.T) {
 	if _, _, err := b.issuer.Mint(t.Context(), child, auth.MintRequest{Scopes: []string{"agents:read"}}); !fault.Is(err, fault.AuthRevoked) {
 		t.Errorf("Mint() by a token that was revoked meanwhile = %v, want auth-revoked", err)
 	}
-	if others, err := b.issuer.Revoke(t.Context(), rootID); err != nil || !slices.Equal(others, []string{sibling.TokenID}) {
+	if others, err := b.issuer.Revoke(t.Context(), rootID, nil); err != nil || !slices.Equal(others, []string{sibling.TokenID}) {
 		t.Errorf("Revoke(root) = %v, %v, want the sibling only", others, err)
 	}
 }

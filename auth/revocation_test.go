@@ -42,7 +42,7 @@ func TestRevokeTakesEffectAtOnce(t *testing.T) {
 		told = append(told, "first "+id)
 	})
 	b.OnRevoke(func(id string) { told = append(told, "second "+id) })
-	if _, err := b.issuer.Revoke(t.Context(), id); err != nil {
+	if _, err := b.issuer.Revoke(t.Context(), id, nil); err != nil {
 		t.Fatalf("Revoke(%s) = %v, want none", id, err)
 	}
 	b.want(t, noIP, raw, fault.AuthRevoked)
@@ -118,7 +118,7 @@ func TestRevocationBeatsVerificationsInFlight(t *testing.T) {
 			})
 		}
 		close(start)
-		if _, err := b.issuer.Revoke(t.Context(), id); err != nil {
+		if _, err := b.issuer.Revoke(t.Context(), id, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.want(t, noIP, raw, fault.AuthRevoked)

@@ -149,7 +149,7 @@ func TestTicketsOfAVerifier(t *testing.T) {
 	good, _ := tickets.Issue(p)
 	taken(t, tickets, good, p)
 	dead, _ := tickets.Issue(p)
-	if _, err := b.issuer.Revoke(t.Context(), id); err != nil {
+	if _, err := b.issuer.Revoke(t.Context(), id, nil); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, tickets, dead)

@@ -90,7 +90,7 @@ func TestStoredScopesThatDoNotParsePermitNothing(t *testing.T) {
 	raw := unknown(t)
 	err := b.db.Tokens().Insert(t.Context(), store.Token{
 		ID: "t1", Hash: auth.Hash(pepper, raw), Scopes: []string{"*", "admin", "agents:read", ""}, Created: 1,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestRefusalIsNotRemembered(t *testing.T) {
 	b := setUp(t, auth.Options{})
 	raw := unknown(t)
 	b.want(t, noIP, raw, fault.AuthInvalid)
-	err := b.db.Tokens().Insert(t.Context(), store.Token{ID: "t1", Hash: auth.Hash(pepper, raw), Created: 1})
+	err := b.db.Tokens().Insert(t.Context(), store.Token{ID: "t1", Hash: auth.Hash(pepper, raw), Created: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

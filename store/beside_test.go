@@ -27,13 +27,13 @@ func TestBesideWritesNextToTheHolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data.db")
 	holder := storetest.OpenAt(t, path)
 	guest := beside(t, path)
-	if err := guest.Tokens().Insert(t.Context(), store.Token{ID: "a", Hash: "h", Scopes: []string{"x:y"}, Created: 1}); err != nil {
+	if err := guest.Tokens().Insert(t.Context(), store.Token{ID: "a", Hash: "h", Scopes: []string{"x:y"}, Created: 1}, nil); err != nil {
 		t.Fatalf("Insert beside the holder = %v", err)
 	}
 	if v, err := holder.Tokens().ByHash(t.Context(), "h"); err != nil || v.ID != "a" {
 		t.Errorf("the holder's ByHash = %+v, %v; want the guest's token", v, err)
 	}
-	if _, err := holder.Tokens().Revoke(t.Context(), "a"); err != nil {
+	if _, err := holder.Tokens().Revoke(t.Context(), "a", nil); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := guest.Tokens().Get(t.Context(), "a"); err != nil || v.Revoked == 0 {
@@ -61,7 +61,7 @@ func TestBesideAndHolderWriteAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				id := fmt.Sprint(name, i)
-				if err := db.Tokens().Insert(t.Context(), store.Token{ID: id, Hash: id, Created: 1}); err != nil {
+				if err := db.Tokens().Insert(t.Context(), store.Token{ID: id, Hash: id, Created: 1}, nil); err != nil {
 					t.Errorf("%s: Insert(%d) = %v", name, i, err)
 				}
 			}

@@ -70,7 +70,7 @@ func TestDamagedRow(t *testing.T) {
 	db := storetest.OpenAt(t, path)
 	apply(t, db, newRun("number"))
 	apply(t, db, newRun("sound"))
-	if err := db.Tokens().Insert(t.Context(), store.Token{ID: "a", Hash: "h", Scopes: []string{"x:y"}, Created: 1}); err != nil {
+	if err := db.Tokens().Insert(t.Context(), store.Token{ID: "a", Hash: "h", Scopes: []string{"x:y"}, Created: 1}, nil); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Behind(t, path, "UPDATE runs SET events = 'many', usage_json = '{' WHERE id = 'number'")

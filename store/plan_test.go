@@ -143,14 +143,14 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Sessions.HandoffPage": func(tx *store.Tx) error { _, err := sessions.HandoffPage(tx, "s", 0); return err },
 		"Sessions.Erase":       func(tx *store.Tx) error { _, err := sessions.Erase(tx, "copy"); return err },
 		"Tokens.Insert": func(ctx context.Context) error {
-			return tokens.Insert(ctx, store.Token{ID: "t", Hash: "h", Scopes: []string{"a:b"}})
+			return tokens.Insert(ctx, store.Token{ID: "t", Hash: "h", Scopes: []string{"a:b"}}, nil)
 		},
 		"Tokens.ByHash": func(ctx context.Context) error { _, err := tokens.ByHash(ctx, "h"); return err },
 		"Tokens.Get":    func(ctx context.Context) error { _, err := tokens.Get(ctx, "t"); return err },
 		"Tokens.List":   func(ctx context.Context) error { _, err := tokens.List(ctx, true); return err },
 		"Tokens.Roots":  func(ctx context.Context) error { _, err := tokens.Roots(ctx, []string{"t"}); return err },
 		"Tokens.Touch":  func(ctx context.Context) error { return tokens.Touch(ctx, map[string]int64{"t": 1}) },
-		"Tokens.Revoke": func(ctx context.Context) error { _, err := tokens.Revoke(ctx, "t"); return err },
+		"Tokens.Revoke": func(ctx context.Context) error { _, err := tokens.Revoke(ctx, "t", nil); return err },
 		"Tokens.RevokedSince": func(ctx context.Context) error {
 			_, err := tokens.RevokedSince(ctx, 0)
 			return err

@@ -32,8 +32,9 @@ var tokens = declare("auth_tokens", `id, hash_hex, label, scopes_json, created_a
 		opt(&t.Minter), opt(&t.Root))
 })
 
-// Insert adds a token. The error is ErrConflict when its minter is revoked, or not there.
-func (t *Tokens) Insert(ctx context.Context, v Token) error {
+// Insert adds a token. The error is ErrConflict when its minter is revoked, or not there. also, if not nil, is written in the
+// same transaction.
+func (t *Tokens) Insert(ctx context.Context, v Token, also func(*Tx, Token) error) error {
 	return t.db.Update(ctx, func(tx *Tx) error {
 		if v.Minter != "" {
 			switch minter, err := tokens.one(tx, "WHERE id = ?", v.Minter); {
@@ -44,6 +45,9 @@ func (t *Tokens) Insert(ctx context.Context, v Token) error {
 			}
 		}
 		_, err := tokens.insert(tx, &v)
+		if err == nil && also != nil {
+			err = also(tx, v)
+		}
 		return err
 	})
 }
@@ -70,8 +74,9 @@ func (t *Tokens) List(ctx context.Context, revoked bool) ([]Token, error) {
 }
 
 // Revoke marks a token as revoked and with it every token that descends from it by minting. It returns the ids of those
-// that were not revoked before, in no order; ErrNotFound when there is no such token.
-func (t *Tokens) Revoke(ctx context.Context, id string) (ids []string, err error) {
+// that were not revoked before, in no order; ErrNotFound when there is no such token. also, if not nil, gets them, and is
+// written in the same transaction.
+func (t *Tokens) Revoke(ctx context.Context, id string, also func(*Tx, []string) error) (ids []string, err error) {
 	err = t.db.Update(ctx, func(tx *Tx) error {
 		if _, err := tokens.one(tx, "WHERE id = ?", id); err != nil {
 			return err
@@ -83,6 +88,9 @@ func (t *Tokens) Revoke(ctx context.Context, id string) (ids []string, err error
 			if err == nil {
 				_, err = tx.exec("UPDATE auth_tokens SET revoked_at = ? WHERE id = ?", tx.Now(), id)
 			}
+		}
+		if err == nil && also != nil {
+			err = also(tx, ids)
 		}
 		return err
 	})

@@ -85,10 +85,10 @@ func (a *Tokens) Routes() []Route {
 			Summary: "Create a token with no more scopes and no later expiry than the caller's token.", Errors: []*fault.Kind{fault.ScopeEscalation},
 			Endpoint: call(http.StatusCreated, func(ctx context.Context, c Call, in struct{ Body MintBody }) (MintedToken, error) {
 				v, raw, err := a.Issuer.Mint(ctx, c.Principal, auth.MintRequest{Label: in.Body.Label, Scopes: in.Body.Scopes,
-					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS)})
-				if err == nil {
-					c.Request.Did("token:"+v.ID, map[string]any{"scopes": v.Scopes})
-				}
+					Env: in.Body.Env, ExpiresIn: duration(in.Body.ExpiresInMS), Also: func(tx *store.Tx, v store.Token) error {
+						c.Request.Did("token:"+v.ID, map[string]any{"scopes": v.Scopes})
+						return c.Request.Commit(tx, http.StatusCreated)
+					}})
 				return MintedToken{Token: tokenOf(v), Raw: string(raw), Warning: MintWarning}, err
 			})},
 		{Method: "DELETE", Path: "/tokens/{id}", Access: "tokens:revoke", Action: audit.TokenRevoke, Target: "token:{id}", Summary: "Revoke a token for good, with all tokens minted from it.",
@@ -96,8 +96,10 @@ func (a *Tokens) Routes() []Route {
 			Endpoint: call(http.StatusNoContent, func(ctx context.Context, c Call, in struct {
 				ID string `path:"id"`
 			}) (none, error) {
-				others, err := a.Issuer.Revoke(ctx, in.ID)
-				c.Request.On("", revokedAlso(others))
+				_, err := a.Issuer.Revoke(ctx, in.ID, func(tx *store.Tx, others []string) error {
+					c.Request.On("", revokedAlso(others))
+					return c.Keep(tx, store.KeyRecord{Status: http.StatusNoContent}, nil)
+				})
 				return none{}, err
 			})},
 	}
