@@ -134,6 +134,23 @@ func (a *Audit) StateIn(tx *Tx) (s AuditState, err error) {
 	return s, err
 }
 
+// Ends returns the sequence numbers of the first and of the last row; 0 when there are none.
+func (a *Audit) Ends(ctx context.Context) (first, last int64, err error) {
+	err = a.db.View(ctx, func(tx *Tx) error {
+		return tx.row(`SELECT coalesce((SELECT seq FROM audit_log ORDER BY seq LIMIT 1), 0),
+			coalesce((SELECT seq FROM audit_log ORDER BY seq DESC LIMIT 1), 0)`).Scan(&first, &last)
+	})
+	return first, last, err
+}
+
+// Times returns the earliest and the latest time of the rows with from <= seq <= to; 0 when there are none.
+func (a *Audit) Times(ctx context.Context, from, to int64) (earliest, latest int64, err error) {
+	err = a.db.View(ctx, func(tx *Tx) error {
+		return tx.row("SELECT coalesce(min(ts), 0), coalesce(max(ts), 0) FROM audit_log WHERE seq BETWEEN ? AND ?", from, to).Scan(&earliest, &latest)
+	})
+	return earliest, latest, err
+}
+
 // A Span selects rows of a chain.
 type Span struct {
 	From, To int64 // sequence numbers, both included; To 0: to the end

@@ -170,6 +170,8 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			}
 			return a.Append(tx, rows)
 		},
+		"Audit.Ends":    func(ctx context.Context) error { _, _, err := a.Ends(ctx); return err },
+		"Audit.Times":   func(ctx context.Context) error { _, _, err := a.Times(ctx, 1, 9); return err },
 		"Audit.State":   func(ctx context.Context) error { _, err := a.State(ctx); return err },
 		"Audit.StateIn": func(tx *store.Tx) error { _, err := a.StateIn(tx); return err },
 		"Audit.Scan": func(ctx context.Context) error {

@@ -22,8 +22,8 @@ type Query struct {
 
 // Limits of one page. List ends a page early when it reaches one of them, and returns where the next page begins.
 const (
-	pageRows  = 50_000  // entries that List reads
-	pageBytes = 4 << 20 // contents of entries that it returns
+	pageRows  = blockSize // entries that List looks for others in, and the rest of a block
+	pageBytes = 4 << 20   // contents of entries that it returns
 )
 
 // List returns a page of the entries, in ascending order unless the newest are wanted first. More is the sequence number
@@ -38,42 +38,113 @@ func (l *Log) List(ctx context.Context, q Query) (page []Entry, more int64, err 
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
-	page = []Entry{}
-	l.mu.Lock()
-	lost := l.lost
-	l.mu.Unlock()
-	bytes := 0
-	var plain, ad []byte
-	n, err := l.file.Scan(ctx, store.Span{From: q.From, To: q.To, Limit: pageRows + 1, Newest: q.Newest}, func(r *store.AuditRow) error {
-		if more = r.Seq; len(page) == q.Limit || bytes >= pageBytes {
-			return errFull
-		}
-		if q.Since != 0 && r.TS < q.Since || q.Until != 0 && r.TS > q.Until {
-			return nil
-		}
-		ad = appendBound(ad[:0], r.Seq, r.Hash)
-		e := lostEntry(r)
-		opened, err := open(l.keys.contents, plain[:0], r.Seal, ad)
-		switch {
-		case err == nil:
-			plain = opened
-			e, err = entryOf(r, plain)
-		case slices.Contains(lost, r.Seq):
-			plain, err = plain[:0], nil
-		default:
-			return unusable("the contents of entry %d were changed; verify the chain", r.Seq)
-		}
-		if err != nil || q.Action != "" && q.Action != e.Action || q.ActorID != "" && q.ActorID != e.Actor.ID {
-			return err
-		}
-		page = append(page, e)
-		bytes += len(plain)
-		return nil
-	})
-	if errors.Is(err, errFull) || err == nil && n > pageRows {
-		return page, more, nil
+	first, last, err := l.file.Ends(ctx)
+	if err != nil {
+		return nil, 0, err
 	}
-	return page, 0, err
+	from, to := max(q.From, first), last
+	if q.To != 0 {
+		to = min(q.To, last)
+	}
+	s := search{log: l, q: &q, page: []Entry{}}
+	l.mu.Lock()
+	s.lost = l.lost
+	l.mu.Unlock()
+	for looked := 0; from <= to; {
+		at := from
+		if q.Newest {
+			at = to
+		}
+		n := at / blockSize
+		lo, hi := max(from, n*blockSize), min(to, (n+1)*blockSize-1)
+		may, err := l.may(ctx, n, last, &q)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case may && looked >= pageRows:
+			return s.page, at, nil
+		case may:
+			s.read, s.count = block{opened: true}, 0
+			rows, err := l.file.Scan(ctx, store.Span{From: lo, To: hi, Newest: q.Newest}, s.take)
+			if errors.Is(err, errFull) {
+				return s.page, s.more, nil
+			}
+			if err != nil {
+				return s.page, 0, err
+			}
+			if s.count == blockSize {
+				l.blocks.learn(n, s.read)
+			}
+			looked += rows
+		}
+		if q.Newest {
+			to = lo - 1
+		} else {
+			from = hi + 1
+		}
+	}
+	return s.page, 0, nil
+}
+
+// A search collects a page.
+type search struct {
+	log  *Log
+	q    *Query
+	lost []int64
+
+	page  []Entry
+	more  int64 // where the next page begins, when this one is full
+	bytes int
+
+	read      block // what its entries so far hold
+	count     int   // of those
+	plain, ad []byte
+}
+
+// take adds the entry of a row to the page, if it is selected.
+func (s *search) take(r *store.AuditRow) error {
+	q := s.q
+	if s.more = r.Seq; len(s.page) == q.Limit || s.bytes >= pageBytes {
+		return errFull
+	}
+	if q.Since != 0 && r.TS < q.Since || q.Until != 0 && r.TS > q.Until {
+		return nil
+	}
+	s.ad = appendBound(s.ad[:0], r.Seq, r.Hash)
+	e := lostEntry(r)
+	opened, err := open(s.log.keys.contents, s.plain[:0], r.Seal, s.ad)
+	switch {
+	case err == nil:
+		s.plain = opened
+		if action, actor, ok := contents(opened).heads(); ok {
+			s.note(action, actor)
+			if q.Action != "" && q.Action != string(action) || q.ActorID != "" && q.ActorID != string(actor) {
+				return nil
+			}
+			e, err = entryOf(r, opened)
+			break
+		}
+		if e, err = entryOf(r, opened); err == nil {
+			s.note([]byte(e.Action), []byte(e.Actor.ID))
+		}
+	case slices.Contains(s.lost, r.Seq):
+		s.plain, err = s.plain[:0], nil
+		s.note([]byte(e.Action), []byte(e.Actor.ID))
+	default:
+		return unusable("the contents of entry %d were changed; verify the chain", r.Seq)
+	}
+	if err != nil || q.Action != "" && q.Action != e.Action || q.ActorID != "" && q.ActorID != e.Actor.ID {
+		return err
+	}
+	s.page = append(s.page, e)
+	s.bytes += len(s.plain)
+	return nil
+}
+
+func (s *search) note(action, actor []byte) {
+	s.count++
+	s.read.actions.add(action)
+	s.read.actors.add(actor)
 }
 
 var errFull = errors.New("audit: the page is full")

@@ -47,7 +47,8 @@ type Options struct {
 type Log struct {
 	opts   Options
 	file   *store.Audit
-	keys   *keys // nil: no passphrase
+	blocks blocks // of the file, for searches
+	keys   *keys  // nil: no passphrase
 	public ed25519.PublicKey
 	log    *slog.Logger
 	batch  batch   // of the file's writer
