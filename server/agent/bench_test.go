@@ -169,6 +169,38 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// BenchmarkShow measures (P3) how a run is shown: read and encoded, the check that one has not changed although others have,
+// and one that is kept while nothing was committed.
+func BenchmarkShow(b *testing.B) {
+	r := newRig(b, single(llm(b, `{"turns":[{"text":"hello"}]}`)))
+	res := r.wait(r.start(run.StartRequest{Owner: "a"}))
+	id, err := r.engine.Identify(b.Context(), res.State.ID)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		show func() error
+	}{
+		{"anew", func() error {
+			r.engine.Forget([]*store.Run{{ID: id.ID}})
+			_, err := r.engine.SnapshotJSON(b.Context(), id, true)
+			return err
+		}},
+		{"unchanged", func() error { _, err := r.db.Runs().Version(b.Context(), id.Number, id.ID); return err }},
+		{"kept", func() error { _, err := r.engine.SnapshotJSON(b.Context(), id, true); return err }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.show(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkAbort measures the time from the request to the end of a run that waits for its model.
 func BenchmarkAbort(b *testing.B) {
 	r := newRig(b, single(llm(b, `{"turns":[{"text":"x","delayMs":600000}]}`)))
