@@ -285,6 +285,11 @@ type access struct{ db *DB }
 // Update is [DB.Update].
 func (a access) Update(ctx context.Context, fn func(*Tx) error) error { return a.db.Update(ctx, fn) }
 
+// UpdateSoon is [DB.UpdateSoon].
+func (a access) UpdateSoon(ctx context.Context, fn func(*Tx) error) error {
+	return a.db.UpdateSoon(ctx, fn)
+}
+
 // View is [DB.View].
 func (a access) View(ctx context.Context, fn func(*Tx) error) error { return a.db.View(ctx, fn) }
 

@@ -70,16 +70,39 @@ func (w *writer) init(db *DB, c *conn) {
 // must do nothing slow: no tool, model or network call. ctx bounds the wait for a turn; once fn has begun, Update
 // waits for its end.
 func (db *DB) Update(ctx context.Context, fn func(*Tx) error) error {
+	return db.update(ctx, fn, 0)
+}
+
+// linger is how long a change that nobody waits for waits for company.
+const linger = time.Millisecond
+
+// UpdateSoon is [DB.Update] for a change that nobody waits for: it joins the next transaction of another caller, and has one
+// of its own only when none begins within a millisecond. While others write, it costs no commit.
+func (db *DB) UpdateSoon(ctx context.Context, fn func(*Tx) error) error {
+	return db.update(ctx, fn, linger)
+}
+
+func (db *DB) update(ctx context.Context, fn func(*Tx) error, patience time.Duration) error {
 	if db.opts.ReadOnly {
 		return fault.New(fault.StorageFailed, "The database is open for reading only.")
 	}
-	return db.writer.update(ctx, fn)
+	return db.writer.update(ctx, fn, patience)
 }
 
-func (w *writer) update(ctx context.Context, fn func(*Tx) error) error {
+// update waits for another caller to lead, and leads when its patience ends.
+func (w *writer) update(ctx context.Context, fn func(*Tx) error, patience time.Duration) error {
 	cmd := &command{fn: fn, done: make(chan struct{})}
 	if err := w.enqueue(ctx, cmd); err != nil {
 		return err
+	}
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-cmd.done:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
 	}
 	return w.await(ctx, cmd)
 }
@@ -99,7 +122,7 @@ func (w *writer) insist(ctx context.Context, fn func(*Tx) error) error {
 // post queues a closure that nobody waits for; a transaction begins within a time. While commits fail, it waits like update.
 func (w *writer) post(ctx context.Context, within time.Duration, fn func(*Tx) error) error {
 	if w.broken() != nil {
-		return w.update(ctx, fn)
+		return w.update(ctx, fn, 0)
 	}
 	err := w.enqueue(ctx, &command{fn: fn})
 	if within > 0 {

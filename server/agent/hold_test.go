@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"agentd/server/agent"
 	"agentd/server/event"
 	"agentd/server/hub"
 	"agentd/server/run"
@@ -147,4 +148,33 @@ func TestAbortWhileAClaimIsHeldBack(t *testing.T) {
 			t.Errorf("the state has %d messages, %v; want the question, the calls and their outcomes", len(s.State.Messages), err)
 		}
 	})(t)
+}
+
+// TestEndThatNobodyWaitsFor shares a commit with others, unless somebody has subscribed to the run.
+func TestEndThatNobodyWaitsFor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		detached, watched bool
+		want              time.Duration
+	}{"waited for": {false, false, 0}, "detached": {true, false, time.Millisecond}, "watched": {true, true, 0}} {
+		t.Run(name, bubble(func(t *testing.T) {
+			release := make(chan struct{})
+			r := newRig(t, func(*rig) []agent.Registration {
+				return []agent.Registration{{ID: "a", Agent: goAgent{id: "a", run: func(context.Context, agent.Input) (agent.Result, error) {
+					<-release
+					return agent.Result{}, nil
+				}}}}
+			})
+			h := r.start(run.StartRequest{Owner: "a", Detached: tc.detached})
+			if tc.watched {
+				sub, _ := r.hub.Subscribe(event.OfAgentRun("a", h.ID).String(), hub.NewQueue(100, 1<<20, func() {}), nil)
+				defer sub.Close()
+			}
+			synctest.Wait()
+			begun := time.Now()
+			close(release)
+			if res := r.wait(h); res.Status != store.Completed || time.Since(begun) != tc.want {
+				t.Errorf("the run is %s after %s, want after %s", res.Status, time.Since(begun), tc.want)
+			}
+		}))
+	}
 }

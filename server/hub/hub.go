@@ -235,6 +235,19 @@ func (h *Hub) Subscribe(name string, q *Queue, owner any) (*Sub, []*Entry) {
 	return sub, slices.Clone(s.ring)
 }
 
+// Watched reports whether a subject has a subscriber.
+func (h *Hub) Watched(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.subjects[name]
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.subs) > 0
+}
+
 // Drop forgets a subject's entries and cuts off its subscribers with ErrErased.
 func (h *Hub) Drop(name string) {
 	h.mu.Lock()

@@ -131,6 +131,7 @@ func summary(reg *agent.Registration) AgentSummary {
 func (a *Agents) start(ctx context.Context, c Call, in runInput, status int, first func(runID string, status store.Status) RunStarted) (*agent.Handle, error) {
 	h, err := a.Runs.Engine.Start(ctx, run.StartRequest{Owner: in.ID, Input: in.Body.Input, SessionID: in.Body.SessionID,
 		UserID: in.Body.UserID, By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", in.Body.SessionID), Queue: in.Body.OnBusy == "queue",
+		Detached: status == http.StatusAccepted,
 		Also: func(tx *store.Tx, runID string, is store.Status) (err error) {
 			if first == nil {
 				err = c.Key.Keep(tx, store.KeyRecord{Run: runID, Bound: true}, nil)

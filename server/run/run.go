@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +48,8 @@ type Run struct {
 	kept    *Move          // is held back, see keep; nil: nothing is
 	later   []func(*Move)  // what the next commit writes besides
 	pays    string         // see Payer
+
+	detached bool // whoever started it does not wait for its end
 
 	trial   *trial         // of a run that a crash has interrupted; nil: it has not
 	parent  *Run           // whose call this run is; nil: a root
@@ -135,6 +138,10 @@ func (r *Run) Commit(m *Move) error {
 	if err := m.encode(); err != nil {
 		return fmt.Errorf("%w: %w", ErrLeft, err)
 	}
+	update := r.e.opts.Runs.Update
+	if m.after != nil && r.unseen() {
+		update = r.e.opts.Runs.UpdateSoon
+	}
 	happened := r.happenings(m)
 	var n int64
 	err := r.insist(func() error {
@@ -142,7 +149,7 @@ func (r *Run) Commit(m *Move) error {
 		if err != nil {
 			return err
 		}
-		return r.e.opts.Runs.Update(context.Background(), func(tx *store.Tx) (err error) {
+		return update(context.Background(), func(tx *store.Tx) (err error) {
 			if n, err = r.e.opts.Runs.Apply(tx, &m.Change); err == nil && m.also != nil {
 				err = m.also(tx)
 			}
@@ -157,6 +164,11 @@ func (r *Run) Commit(m *Move) error {
 	}
 	r.committed(m, n)
 	return nil
+}
+
+// unseen reports whether nobody waits for the end of the run.
+func (r *Run) unseen() bool {
+	return r.detached && r.aborting() == nil && !slices.ContainsFunc(r.shown, func(v view) bool { return r.e.opts.Hub.Watched(v.subject) })
 }
 
 // ErrLeft says that a run is to be left as it is on disk, for the next start of the server to take up.

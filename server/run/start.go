@@ -26,6 +26,7 @@ type StartRequest struct {
 	By        string          // the principal that asks; anonymous when empty
 	Lineage   string          // whom the principal counts as; By when empty
 	MayJoin   bool            // it may join a session that another has made
+	Detached  bool            // nobody waits for its end but who subscribes to its events
 	Queue     bool            // wait for the session's turn instead of failing with session-busy
 	// Origin names what the run is started for: a firing of a trigger, for instance. Of several starts with the same one,
 	// the first makes a run and the others return it. Empty: none.
@@ -70,6 +71,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	if req.By != "" && req.By != Anonymous {
 		r.pays = cmp.Or(req.Lineage, req.By) // so that nobody looks it up
 	}
+	r.detached = req.Detached
 	if err := e.admit(r, false); err != nil {
 		return nil, err
 	}
