@@ -70,7 +70,8 @@ func TestTokenPart(t *testing.T) {
 
 var asked = regexp.MustCompile(`tokens=(\d+) every=(\w+)`)
 
-// serveTokens streams as many tokens as the request's text asks for, as often as it asks for. The first comes at once.
+// serveTokens streams as many tokens as the request's text asks for, as often as it asks for. The first comes at once, the end
+// when another would.
 func serveTokens(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	want := asked.FindSubmatch(body)
@@ -85,9 +86,12 @@ func serveTokens(w http.ResponseWriter, r *http.Request) {
 	flush := http.NewResponseController(w).Flush
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for i := range n {
+	for i := range n + 1 {
 		if i > 0 {
 			<-tick.C
+		}
+		if i == n {
+			break
 		}
 		fmt.Fprintf(w, head+`"choices":[{"index":0,"delta":{"content":"%d "},"logprobs":null,"finish_reason":null}],"usage":null}`+"\n\n", time.Now().UnixNano())
 		if flush() != nil {
@@ -372,7 +376,7 @@ func BenchmarkFirstToken(b *testing.B) { // U2
 			used := server.cpu(b)
 			for b.Loop() {
 				begun := time.Now()
-				if err := l.ask("tokens=1 every=1s", func([]byte) { took = append(took, time.Since(begun)) }); err != nil {
+				if err := l.ask("tokens=1 every=5ms", func([]byte) { took = append(took, time.Since(begun)) }); err != nil {
 					b.Fatal(err)
 				}
 			}
