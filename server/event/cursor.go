@@ -25,8 +25,13 @@ type Cursor struct {
 }
 
 // String is the event id. Clients treat it as opaque.
-func (c Cursor) String() string {
-	b := make([]byte, 0, 160) // on the stack; ids have at most 128 bytes
+func (c Cursor) String() string { return string(c.Append(make([]byte, 0, MaxCursor))) }
+
+// MaxCursor is the greatest length of an id.
+const MaxCursor = 160
+
+// Append adds the event id to b. The ids of one event on different views have the same length.
+func (c Cursor) Append(b []byte) []byte {
 	b = append(b, 'e', 'v', 't', '-', byte(c.View), '-')
 	b = append(b, c.Run...)
 	b = append(b, '-')
@@ -35,7 +40,7 @@ func (c Cursor) String() string {
 		b = append(b, '.')
 		b = strconv.AppendInt(b, int64(c.Sub), 36)
 	}
-	return string(b)
+	return b
 }
 
 // ParseCursor reads an event id; ok is false for anything that String does not write.

@@ -44,10 +44,10 @@ type Entry struct {
 	Before    int
 	Lifecycle string // the status that the run reached with this event: completed, failed, aborted or paused; empty: none
 
-	at   time.Time
+	at   time.Duration // since the hub was made
 	size int
-
 	memo atomic.Pointer[any]
+	once atomic.Bool
 }
 
 // Late is the payload of an entry that is made when the first reader wants it: most events that show all of a run have
@@ -83,17 +83,26 @@ func (e *Entry) Weight() int {
 }
 
 // Memo returns the form in which all subscribers get the entry. The first call makes it. Concurrent calls may make more,
-// but all return the same one.
+// but all return the same one. The hub forgets it when maxForms entries have come since, and a later call makes it again.
 func (e *Entry) Memo(form func() any) any {
 	if m := e.memo.Load(); m != nil {
 		return *m
 	}
 	made := form()
 	if !e.memo.CompareAndSwap(nil, &made) {
-		return *e.memo.Load()
+		if m := e.memo.Load(); m != nil {
+			return *m
+		}
 	}
 	return made
 }
+
+// maxForms is how many entries of a subject keep the form in which subscribers get them, besides those that somebody has read
+// later: nearly all subscribers have had the others, and the form of a token is larger than the token.
+const maxForms = 64
+
+// Once reports true to its first caller.
+func (e *Entry) Once() bool { return !e.once.Swap(true) }
 
 const overhead = 200 // bytes that an entry costs beside its payload
 
@@ -108,6 +117,7 @@ type Options struct {
 // Hub is the set of all subjects. It is safe for concurrent use.
 type Hub struct {
 	opts Options
+	born time.Time
 
 	mu       sync.Mutex // guards the fields below; taken before a subject's
 	subjects map[string]*subject
@@ -132,13 +142,13 @@ func New(o Options) *Hub {
 	o.TTL = cmp.Or(o.TTL, 5*time.Minute)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
 	o.TotalBytes = cmp.Or(o.TotalBytes, 64<<20)
-	return &Hub{opts: o, subjects: map[string]*subject{}, filled: list.New()}
+	return &Hub{opts: o, born: time.Now(), subjects: map[string]*subject{}, filled: list.New()}
 }
 
 // Publish puts an entry on a subject. Entries of a subject must come in the order of their positions, from one
 // goroutine at a time.
 func (h *Hub) Publish(name string, e *Entry) {
-	e.at = time.Now()
+	e.at = time.Since(h.born)
 	e.size = e.Weight() + overhead
 	h.mu.Lock()
 	if h.closed {
@@ -153,6 +163,9 @@ func (h *Hub) Publish(name string, e *Entry) {
 		h.filled.MoveToFront(s.elem)
 	}
 	s.ring = append(s.ring, e)
+	if old := len(s.ring) - 1 - maxForms; old >= 0 {
+		s.ring[old].memo.Store(nil)
+	}
 	s.bytes += e.size
 	h.stats.Bytes += e.size
 	h.stats.Events++
@@ -181,10 +194,10 @@ func (h *Hub) subjectLocked(name string) *subject {
 }
 
 // trimLocked drops what is over a subject's bounds.
-func (h *Hub) trimLocked(s *subject, now time.Time) {
+func (h *Hub) trimLocked(s *subject, now time.Duration) {
 	for n := len(s.ring); n > 0; n = len(s.ring) {
 		e := s.ring[0]
-		if n <= h.opts.MaxEvents && (s.bytes <= h.opts.MaxBytes || n == 1) && now.Sub(e.at) <= h.opts.TTL {
+		if n <= h.opts.MaxEvents && (s.bytes <= h.opts.MaxBytes || n == 1) && now-e.at <= h.opts.TTL {
 			return
 		}
 		s.ring[0] = nil
@@ -228,7 +241,7 @@ func (h *Hub) Subscribe(name string, q *Queue, owner any) (*Sub, []*Entry) {
 	s := h.subjectLocked(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.trimLocked(s, time.Now())
+	h.trimLocked(s, time.Since(h.born))
 	sub.subject, sub.at = s, len(s.subs)
 	s.subs = append(s.subs, sub)
 	h.stats.Subscriptions++
@@ -274,7 +287,7 @@ func (h *Hub) Run(ctx context.Context, every time.Duration) error {
 	for {
 		select {
 		case <-tick.C:
-			h.sweep(time.Now())
+			h.sweep(time.Since(h.born))
 		case <-ctx.Done():
 			h.close()
 			return nil
@@ -282,7 +295,7 @@ func (h *Hub) Run(ctx context.Context, every time.Duration) error {
 	}
 }
 
-func (h *Hub) sweep(now time.Time) {
+func (h *Hub) sweep(now time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for el := h.filled.Back(); el != nil; {

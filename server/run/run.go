@@ -251,13 +251,18 @@ func (r *Run) publishLocked(p published, before int) {
 		}
 		r.shown = views(r.Row.Owner, r.Row.ID, session)
 	}
+	ids := make([]byte, 0, 3*event.MaxCursor) // of all views in one piece
+	for _, v := range r.shown {
+		ids = event.Cursor{View: v.view, Run: r.Row.ID, Seq: pos.Seq, Sub: pos.Sub}.Append(ids)
+	}
+	all, size := string(ids), len(ids)/len(r.shown)
 	entries := make([]hub.Entry, len(r.shown))
 	for i, v := range r.shown {
 		if v.view == event.SessionView && r.Row.Started == 0 {
 			continue // it never got its turn; here it would come between the events of the run that has it
 		}
 		entries[i] = hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: r.Row.Owner, Before: before, Lifecycle: v.lifecycle(p.lifecycle),
-			ID: event.Cursor{View: v.view, Run: r.Row.ID, Seq: pos.Seq, Sub: pos.Sub}.String()}
+			ID: all[i*size : (i+1)*size]}
 		r.e.opts.Hub.Publish(v.subject, &entries[i])
 	}
 }
