@@ -11,10 +11,11 @@ import (
 func BenchmarkAudit(b *testing.B) {
 	for _, req := range []struct {
 		name, method, path, body string
-		status                   int
+		status, clients          int
 	}{
-		{"read", "GET", "/v1/agents", "", 200},
-		{"run", "POST", "/v1/agents/noop/stream", `{"input":"hello"}`, 202},
+		{"read", "GET", "/v1/agents", "", 200, 64},
+		{"run", "POST", "/v1/agents/noop/stream", `{"input":"hello"}`, 202, 64},
+		{"run-alone", "POST", "/v1/agents/noop/stream", `{"input":"hello"}`, 202, 1},
 	} {
 		for _, wait := range []string{"off", "writes", "all"} {
 			b.Run(req.name+"/"+wait, func(b *testing.B) {
@@ -24,7 +25,7 @@ func BenchmarkAudit(b *testing.B) {
 						cfg.Audit.Wait, cfg.Audit.PassphraseRef = wait, cfg.Auth.PepperRef
 					}
 				})
-				load(b, addr, 64, request(req.method, req.path, addr, token, req.body), req.status)
+				load(b, addr, req.clients, request(req.method, req.path, addr, token, req.body), req.status)
 			})
 		}
 	}

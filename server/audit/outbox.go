@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	chainDelay = 25 * time.Millisecond // how long committed entries wait for others, so that they share a commit of the chain
+	chainDelay = 40 * time.Millisecond // how long committed entries wait for others, so that they share a commit of the chain
 	chainRows  = 512                   // rows of the outbox that one transaction chains
 	sweepRows  = 256                   // chained rows that stay until they are deleted together
 	markEvery  = 50 * time.Millisecond
