@@ -55,7 +55,7 @@ func (r *rig) open() {
 	r.db = storetest.OpenAt(r.t, r.path)
 	r.hub = hub.New(hub.Options{MaxEvents: 100_000})
 	r.agents = &agent.Registry{}
-	r.engine = agent.New(r.agents, run.Options{Runs: r.db.Runs(), Sessions: r.db.Sessions(), Hub: r.hub, Audit: r.audit})
+	r.engine = agent.New(r.agents, run.Options{Runs: r.db.Runs(), Sessions: r.db.Sessions(), Hub: r.hub, Audit: r.audit, AuditStarts: r.audit != nil})
 	for _, reg := range r.make(r) {
 		if err := r.agents.Register(reg); err != nil {
 			r.t.Fatal(err)

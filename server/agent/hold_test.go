@@ -18,9 +18,29 @@ import (
 
 // heldRig has an agent that calls a tool twice in its only step with calls.
 func heldRig(t *testing.T, spec tool.Spec, execute func(context.Context, tool.Call) (tool.Result, error)) *rig {
+	return heldAuditedRig(t, spec, execute, nil)
+}
+
+func heldAuditedRig(t *testing.T, spec tool.Spec, execute func(context.Context, tool.Call) (tool.Result, error),
+	audit func([]run.Happening) (func(*store.Tx) error, error)) *rig {
 	spec.Name, spec.Description = "look", "d"
 	look := &counter{spec: spec, execute: execute}
-	return newRig(t, single(llm(t, `{"turns":[{"when":{"lastTool":"."},"text":"done"},{"toolCalls":[{"name":"look","args":{"n":1}},{"name":"look","args":{"n":2}}]}]}`, look)))
+	return newAuditedRig(t, single(llm(t, `{"turns":[{"when":{"lastTool":"."},"text":"done"},{"toolCalls":[{"name":"look","args":{"n":1}},{"name":"look","args":{"n":2}}]}]}`, look)), audit)
+}
+
+// TestAuditedStartIsRecordedBeforeTheCall: where the chain records the start of calls, no claim is held back.
+func TestAuditedStartIsRecordedBeforeTheCall(t *testing.T) {
+	b := &book{}
+	r := heldAuditedRig(t, tool.Spec{SideEffect: tool.ReadOnly}, func(context.Context, tool.Call) (tool.Result, error) {
+		if got := b.read(); len(got) < 2 || got[0] != "execute.start look" || got[1] != got[0] {
+			t.Errorf("during the call the chain has %q, want both starts", got)
+		}
+		return tool.JSON("seen")
+	}, b.write)
+	r.run("a", "go")
+	if got := b.read(); len(got) != 4 {
+		t.Errorf("the chain has %q, want two starts and two ends", got)
+	}
 }
 
 // TestFreeCallsShareACommit: the claim of calls without an effect is committed with their outcomes, that of all others
