@@ -311,3 +311,15 @@ func TestOpenWritesOnlyNewFiles(t *testing.T) {
 		t.Errorf("opening a database wrote %d bytes to its log, want none", db.WALSize())
 	}
 }
+
+func TestSumsOfSchemas(t *testing.T) {
+	all, err := store.Sums()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s[0] != s[1] {
+			t.Errorf("madeSums has %q, want %q: a migration was added", s[0], s[1])
+		}
+	}
+}
