@@ -54,6 +54,7 @@ func BenchmarkGrowth(b *testing.B) { // G1, G2
 		}
 		ask("sessions", "/v1/sessions")
 		ask("sessions-of-nobody", "/v1/sessions?agentId=nobody")
+		ask("sessions-of-a-user-with-nobody", "/v1/sessions?userId=anonymous&agentId=nobody")
 		ask("messages-of-the-long-session", "/v1/sessions/"+storetest.LongSession+"/messages?limit=20")
 	})
 }

@@ -86,10 +86,12 @@ func (s *Sessions) Hold(tx *Tx, session, agent string, path []string) error {
 // List returns sessions, newest first, at most 1000; an empty user or agent selects all.
 func (s *Sessions) List(tx *Tx, user, agent string) ([]Session, error) {
 	sel := selection{index: "sessions_by_age", where: []string{"1"}}
-	if agent != "" {
+	switch {
+	case user != "" && agent != "":
+		sel.index = "sessions_by_user_and_agent"
+	case agent != "":
 		sel.index = "sessions_by_agent"
-	}
-	if user != "" {
+	case user != "":
 		sel.index = "sessions_by_user"
 	}
 	sel.optional("agent_id", agent)
