@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"sync"
@@ -13,7 +14,7 @@ import (
 // A commit is seen by whoever asks after it, also while others ask.
 func TestGeneration(t *testing.T) {
 	db := storetest.Open(t)
-	other, err := sql.Open("sqlite", "file:"+db.Path())
+	other, err := sql.Open("sqlite", "file:"+db.Path()+"?_pragma=busy_timeout(60000)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,20 +33,20 @@ func TestGeneration(t *testing.T) {
 		},
 		"another": func(int) error { _, err := other.Exec("UPDATE runs SET version = version + 1"); return err },
 	}
+	if err := commits["this process"](-1); err != nil { // so that there is a row for the other to change
+		t.Fatal(err)
+	}
 	if now() != now() {
 		t.Error("the generation changes without a commit")
 	}
-	stop := make(chan bool)
+	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
 	for range 4 {
 		readers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					now()
-				}
+			for ctx.Err() == nil {
+				now()
 			}
 		})
 	}
@@ -56,11 +57,11 @@ func TestGeneration(t *testing.T) {
 				t.Fatal(err)
 			}
 			if now() == before {
-				t.Fatalf("the generation is the same after a commit of %s", who)
+				t.Fatalf("commit %d: the generation is %d after a commit of %s, as before", i, before, who)
 			}
 		}
 	}
-	close(stop)
+	stop()
 	readers.Wait()
 	if err := db.Close(); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func TestEncodedRunChangesBeside(t *testing.T) {
 			}
 		}
 	}
-	db, err := sql.Open("sqlite", "file:"+r.path)
+	db, err := sql.Open("sqlite", "file:"+r.path+"?_pragma=busy_timeout(60000)")
 	if err != nil {
 		t.Fatal(err)
 	}
