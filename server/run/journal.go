@@ -31,8 +31,8 @@ type Wish struct {
 	Child   string           // id of the run that it will be; empty: it is none
 }
 
-// Claim adds calls to the journal, and commits the move before they are made, unless all of them are free. They belong to a step, and were asked for with the message at
-// an index. Those that can be made are dispatching: [Run.Open] returns them.
+// Claim adds calls to the journal, and commits the move before they are made, unless all of them are free. They belong to a
+// step, and were asked for with the message at an index. Those that can be made are dispatching: [Run.Open] returns them.
 func (r *Run) Claim(m *Move, step store.Step, asked int, calls []Wish) error {
 	m.Steps = append(m.Steps, step)
 	free, made := !r.e.opts.AuditStarts && r.ctx.Err() == nil, false

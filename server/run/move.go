@@ -277,8 +277,8 @@ func (m *Move) Outcome(r *Run, c *store.Call) *message.Outcome {
 	return nil
 }
 
-// conclude adds the event that reports how the run stands after the move; after is its record then, which nobody changes
-// // any more. The event shows all of the run. That of a run that has ended is made when somebody reads it; the children of one
+// conclude adds the event that reports how the run stands after the move; after is its record then, which nobody changes any
+// more. The event shows all of the run. That of a run that has ended is made when somebody reads it; the children of one
 // that waits may change before.
 func (m *Move) conclude(e *Engine, after *journal.Record) error {
 	if err := m.encode(); err != nil {
