@@ -31,7 +31,7 @@ func TestRunGoesOnWhenTheCallerLeaves(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
-	stuck := &counter{spec: tool.Spec{Name: "stuck", Description: "d", SideEffect: tool.ReadOnly}} // else a person is asked what it did
+	stuck := &counter{spec: tool.Spec{Name: "stuck", Description: "d", Idempotent: true}} // else a person is asked what it did
 	stuck.execute = func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 		<-ctx.Done()
 		return tool.Result{}, ctx.Err()

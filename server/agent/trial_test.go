@@ -25,7 +25,7 @@ func TestProgressIsNoCrashLoop(t *testing.T) {
 		gate := make(chan struct{})
 		reached := make(chan struct{}, 100)
 		pass := func() chan struct{} { mu.Lock(); defer mu.Unlock(); return gate }
-		look := tool.Func(tool.Spec{Name: "look", Description: "d", SideEffect: tool.ReadOnly}, func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		look := tool.Func(tool.Spec{Name: "look", Description: "d", Idempotent: true}, func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 			g := pass()
 			reached <- struct{}{}
 			select {
@@ -97,7 +97,7 @@ func TestSuspectsAreTriedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var moving, most atomic.Int32
 		var free atomic.Bool
-		look := tool.Func(tool.Spec{Name: "look", Description: "d", SideEffect: tool.ReadOnly}, func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		look := tool.Func(tool.Spec{Name: "look", Description: "d", Idempotent: true}, func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 			if !free.Load() {
 				moving.Add(1)
 				<-ctx.Done()
@@ -135,7 +135,7 @@ func TestSuspectsAreTriedOneByOne(t *testing.T) {
 // A suspect that waits for its trial can be aborted, and does not count its own interruptions while it waits.
 func TestAbortOfASuspectThatWaits(t *testing.T) {
 	began := make(chan string, 10)
-	look := tool.Func(tool.Spec{Name: "look", Description: "d", SideEffect: tool.ReadOnly}, func(ctx context.Context, c tool.Call) (tool.Result, error) {
+	look := tool.Func(tool.Spec{Name: "look", Description: "d", Idempotent: true}, func(ctx context.Context, c tool.Call) (tool.Result, error) {
 		began <- c.RunID
 		<-ctx.Done()
 		return tool.Result{}, ctx.Err()

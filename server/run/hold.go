@@ -8,7 +8,8 @@ import (
 
 // A claim of calls without an effect need not be durable before they are made: after a crash, the model is asked again.
 // The run holds the move back while the calls run, and commits it together with their outcomes. A call that takes longer
-// than holdFor, or that reports something meanwhile, has it committed at once, so that subscribers see what is going on.
+// than holdFor, or that reports something meanwhile, has it committed at once, so that subscribers see what is going on. A
+// run that a crash has interrupted holds nothing back: the next crash must find out how far it came.
 // They see the events of a move in their order, and none before it is durable.
 //
 //	Claim --> keep --> Dispatch --> take --> keep --> Report: one commit

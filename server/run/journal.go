@@ -35,7 +35,7 @@ type Wish struct {
 // step, and were asked for with the message at an index. Those that can be made are dispatching: [Run.Open] returns them.
 func (r *Run) Claim(m *Move, step store.Step, asked int, calls []Wish) error {
 	m.Steps = append(m.Steps, step)
-	free, made := !r.e.opts.AuditStarts && r.ctx.Err() == nil, false
+	free, made := !r.e.opts.AuditStarts && r.trial == nil && r.ctx.Err() == nil, false
 	for _, w := range calls {
 		hash, canonical := journal.Digest(w.Args)
 		c := store.Call{Index: m.Run.Calls, Step: step.Number, Origin: step.Number, ID: w.ID, Name: w.Name, Phase: store.CallDispatching,
