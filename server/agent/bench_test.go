@@ -108,12 +108,18 @@ func BenchmarkStep(b *testing.B) { // P5
 	b.ReportMetric(float64(time.Since(begun).Microseconds())/commits, "µs/commit")
 }
 
-// always answers each request with a call of the tool nop.
-type always struct{ n int }
+// always answers each request with a text or, without one, with a call of the tool nop.
+type always struct {
+	text string
+	n    int
+}
 
 func (*always) Name() string { return "always" }
 
 func (p *always) Stream(_ context.Context, req *provider.Request, _ func(provider.Delta)) (*provider.Response, error) {
+	if p.text != "" {
+		return &provider.Response{Model: req.Model, Finish: provider.FinishStop, Text: p.text}, nil
+	}
 	p.n++
 	return &provider.Response{Model: req.Model, Finish: provider.FinishToolCalls,
 		ToolCalls: []message.ToolCall{{ID: fmt.Sprint("again-", p.n), Name: "nop", Args: json.RawMessage("{}")}}}, nil

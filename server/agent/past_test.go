@@ -178,3 +178,38 @@ func TestKeptPastIsTheStoredOne(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkRunInASession measures the CPU of a run whose model takes no time: without a session, in sessions of up to ten runs,
+// and in one of 10 000.
+func BenchmarkRunInASession(b *testing.B) { // G2, G3
+	r := newRig(b, func(*rig) []agent.Registration {
+		l := llm(b, `{"turns":[{"text":"unused"}]}`)
+		l.HistoryTokens = 8000
+		l.Models[0].Provider = &always{text: "ok"}
+		return []agent.Registration{{ID: "a", LLM: l}}
+	})
+	longSession(b, r, "long", 10_000)
+	made := 0
+	for _, kind := range []string{"none", "short", "long"} {
+		b.Run("session="+kind, func(b *testing.B) {
+			spent := cpu(b)
+			for range b.N {
+				session := kind
+				switch made++; kind {
+				case "none":
+					session = ""
+				case "short":
+					session = fmt.Sprint("short-", made/10)
+				}
+				h, err := r.engine.Start(b.Context(), run.StartRequest{Owner: "a", SessionID: session, MayJoin: true, Input: json.RawMessage(`"x"`)})
+				if err == nil {
+					_, _, _, err = h.Handle.Wait(b.Context())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64((cpu(b)-spent).Microseconds())/float64(b.N), "cpu-µs")
+		})
+	}
+}
