@@ -107,9 +107,9 @@ func (h *holder) take(d provider.Delta) {
 	}
 	switch d.Kind {
 	case provider.TextDelta:
-		h.pass(event.New(event.TextDelta, deltaFields{d.Text}))
+		h.pass(event.Delta(event.TextDelta, "delta", d.Text))
 	case provider.ReasoningDelta:
-		h.pass(event.New(event.ReasoningDelta, deltaFields{d.Text}))
+		h.pass(event.Delta(event.ReasoningDelta, "delta", d.Text))
 	case provider.CallStart:
 		if h.move == nil {
 			h.move, h.since = h.r.Move(), time.Now()
@@ -236,10 +236,6 @@ func paired(msgs []message.Message) []message.Message {
 		out = append(out, m)
 	}
 	return out
-}
-
-type deltaFields struct {
-	Delta string `json:"delta"`
 }
 
 func textComplete(text string) event.Event {

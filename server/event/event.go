@@ -24,12 +24,7 @@ type Event struct {
 // New encodes an event of the given type from the members of fields, a struct or a map. It panics if they do not encode as
 // a JSON object: fields are ours, not the caller's.
 func New(typ string, fields any) Event {
-	name := `"` + typ + `"`
-	if !isType(typ) {
-		quoted, _ := message.Encode(typ)
-		name = string(quoted)
-	}
-	head := `{"type":` + name
+	head := string(message.AppendText([]byte(`{"type":`), typ))
 	if fields == nil {
 		return Event{Type: typ, Payload: json.RawMessage(head + "}")}
 	}
@@ -41,6 +36,15 @@ func New(typ string, fields any) Event {
 		payload = append(payload[:len(head)], '}')
 	}
 	return Event{Type: typ, Payload: payload}
+}
+
+// Delta is New with one member, which is a text.
+func Delta(typ, member, text string) Event {
+	b := make([]byte, 0, len(`{"type":"","":""}`)+len(typ)+len(member)+len(text))
+	b = message.AppendText(append(b, `{"type":`...), typ)
+	b = message.AppendText(append(b, ','), member)
+	b = message.AppendText(append(b, ':'), text)
+	return Event{Type: typ, Payload: append(b, '}')}
 }
 
 // Parse reads an event that somebody else wrote: an object with a "type", which becomes an SSE field. It needs at most 64
@@ -55,13 +59,11 @@ func Parse(payload []byte) (Event, error) {
 		return Event{}, fmt.Errorf("an event is a JSON object: %w", err)
 	}
 	var typ string
-	if json.Unmarshal(members["type"], &typ) != nil || !isType(typ) {
+	if json.Unmarshal(members["type"], &typ) != nil || !isWord(typ, 64, "._-:") {
 		return Event{}, errors.New(`an event has a "type": 1 to 64 characters of A-Z a-z 0-9 . _ - :`)
 	}
 	return Event{Type: typ, Payload: bytes.Clone(payload)}, nil
 }
-
-func isType(typ string) bool { return isWord(typ, 64, "._-:") }
 
 // isWord reports whether s is 1 to most of A-Z a-z 0-9 and the others.
 func isWord(s string, most int, others string) bool {

@@ -157,3 +157,12 @@ func FuzzParseCursor(f *testing.F) {
 		}
 	})
 }
+
+func TestDelta(t *testing.T) {
+	for _, text := range []string{"", "word ", `"quoted"` + "\n"} {
+		want := event.New(event.TextDelta, map[string]string{"delta": text})
+		if got := event.Delta(event.TextDelta, "delta", text); got.Type != want.Type || string(got.Payload) != string(want.Payload) {
+			t.Errorf("Delta(%q) = %s %s, want %s %s", text, got.Type, got.Payload, want.Type, want.Payload)
+		}
+	}
+}

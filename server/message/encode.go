@@ -2,7 +2,9 @@ package message
 
 import (
 	"encoding/json"
+	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 // Encode is the one JSON encoder of transcripts and events: compact, without HTML escaping and without a final
@@ -18,6 +20,19 @@ func EncodeAfter(front string, v any) ([]byte, error) {
 	e.front, e.out = "", nil
 	encoders.Put(e)
 	return out, err
+}
+
+// AppendText adds to b what Encode makes of a text.
+func AppendText(b []byte, s string) []byte {
+	plain := utf8.ValidString(s) && !strings.Contains(s, "\u2028") && !strings.Contains(s, "\u2029")
+	for i := 0; i < len(s) && plain; i++ {
+		plain = s[i] >= ' ' && s[i] != '"' && s[i] != '\\'
+	}
+	if plain {
+		return append(append(append(b, '"'), s...), '"')
+	}
+	quoted, _ := Encode(s)
+	return append(b, quoted...)
 }
 
 // encoders are shared, so that what is encoded needs one piece of memory of its size.

@@ -67,3 +67,16 @@ func TestMessageCost(t *testing.T) {
 		fuzztest.Cost{PerByte: 32}.Check(t, len(text), func() { message.Args(string(text)) })
 	}
 }
+
+// FuzzAppendText: a text is written as the encoder writes it.
+func FuzzAppendText(f *testing.F) {
+	for _, s := range []string{"", "plain é", `"\`, "a\nb\x00\x7f", "<&>", "\u2028", "\u2029x", "\xff", "\xed\xa0\x80", "\U0001F600"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want, err := message.Encode(s)
+		if got := message.AppendText([]byte("x"), s); err != nil || string(got) != "x"+string(want) {
+			t.Errorf("AppendText(x, %q) = %s, want x%s", s, got, want)
+		}
+	})
+}

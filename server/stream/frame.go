@@ -86,9 +86,9 @@ func (b *body) fill(s *commentary.Sanitiser, subject string, e *hub.Entry, paylo
 		b.payload, b.decision = s.Payload(e.Type, b.payload)
 	}
 	b.head = make([]byte, 0, 64+len(e.ID)+len(subject)+len(e.Type))
-	b.head = appendQuoted(append(b.head, `"eventId":`...), e.ID)
-	b.head = appendQuoted(append(b.head, `,"subject":`...), subject)
-	b.head = appendQuoted(append(b.head, `,"type":`...), e.Type)
+	b.head = message.AppendText(append(b.head, `"eventId":`...), e.ID)
+	b.head = message.AppendText(append(b.head, `,"subject":`...), subject)
+	b.head = message.AppendText(append(b.head, `,"type":`...), e.Type)
 	b.head = append(b.head, `,"payload":`...)
 }
 
@@ -102,17 +102,6 @@ func oneLine(p json.RawMessage) json.RawMessage {
 		return json.RawMessage("null")
 	}
 	return b.Bytes()
-}
-
-// appendQuoted adds a JSON string. What we make ourselves, such as ids, needs no escapes.
-func appendQuoted(buf []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			b, _ := message.Encode(s)
-			return append(buf, b...)
-		}
-	}
-	return append(append(append(buf, '"'), s...), '"')
 }
 
 // Frame is any frame, for documents.
