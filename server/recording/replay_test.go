@@ -63,9 +63,9 @@ func TestUnchangedAgentsDoNotDiverge(t *testing.T) {
 		{name: "failing model", req: text("error"), status: store.Failed, models: 0},
 		{name: "failing models", req: text("busy"), status: store.Failed, models: 0},
 		{name: "no tools", req: text("plain"), edit: func(l *agent.LLM) { l.Tools = nil }, status: store.Completed, models: 1},
-		{name: "time is up in a model", req: text("slow"), edit: func(l *agent.LLM) { l.Budget.Wall = 20 * time.Millisecond }, status: store.Failed, models: 0},
+		{name: "time is up in a model", req: text("slow"), edit: func(l *agent.LLM) { l.Budget.Wall = 300 * time.Millisecond }, status: store.Failed, models: 0},
 		{name: "time is up in a tool", req: text("hang"), edit: func(l *agent.LLM) {
-			l.Budget.Wall = 50 * time.Millisecond
+			l.Budget.Wall = 300 * time.Millisecond
 			hang, _ := l.Tools.Get("hang")
 			spec := hang.Spec()
 			spec.SideEffect = tool.ReadOnly // else a person is asked what it did
