@@ -47,7 +47,6 @@ type Entry struct {
 	at   time.Duration // since the hub was made
 	size int
 	memo atomic.Pointer[any]
-	once atomic.Bool
 }
 
 // Late is the payload of an entry that is made when the first reader wants it: most events that show all of a run have
@@ -83,26 +82,17 @@ func (e *Entry) Weight() int {
 }
 
 // Memo returns the form in which all subscribers get the entry. The first call makes it. Concurrent calls may make more,
-// but all return the same one. The hub forgets it when maxForms entries have come since, and a later call makes it again.
+// but all return the same one.
 func (e *Entry) Memo(form func() any) any {
 	if m := e.memo.Load(); m != nil {
 		return *m
 	}
 	made := form()
 	if !e.memo.CompareAndSwap(nil, &made) {
-		if m := e.memo.Load(); m != nil {
-			return *m
-		}
+		return *e.memo.Load()
 	}
 	return made
 }
-
-// maxForms is how many entries of a subject keep the form in which subscribers get them, besides those that somebody has read
-// later: nearly all subscribers have had the others, and the form of a token is larger than the token.
-const maxForms = 64
-
-// Once reports true to its first caller.
-func (e *Entry) Once() bool { return !e.once.Swap(true) }
 
 const overhead = 200 // bytes that an entry costs beside its payload
 
@@ -163,9 +153,6 @@ func (h *Hub) Publish(name string, e *Entry) {
 		h.filled.MoveToFront(s.elem)
 	}
 	s.ring = append(s.ring, e)
-	if old := len(s.ring) - 1 - maxForms; old >= 0 {
-		s.ring[old].memo.Store(nil)
-	}
 	s.bytes += e.size
 	h.stats.Bytes += e.size
 	h.stats.Events++

@@ -173,28 +173,6 @@ func TestDropForgets(t *testing.T) {
 	sub.Close()
 }
 
-// TestForms: subscribers share the form of an entry until many more have come; then the next subscriber makes it again.
-func TestForms(t *testing.T) {
-	h := hub.New(hub.Options{})
-	first, made := entry(1), 0
-	form := func() any { made++; return made }
-	h.Publish("s", first)
-	for i := range 64 {
-		if got := first.Memo(form); got != 1 {
-			t.Fatalf("Memo() = %v after %d more entries, want the form made first", got, i)
-		}
-		h.Publish("s", entry(i+2))
-	}
-	for range 2 {
-		if got := first.Memo(form); got != 2 {
-			t.Errorf("Memo() = %v after 64 more entries, want the form made again, once", got)
-		}
-	}
-	if !first.Once() || first.Once() {
-		t.Error("Once() is not true once")
-	}
-}
-
 func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{0, 100, 1000} {
 		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) {

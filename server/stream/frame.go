@@ -39,7 +39,10 @@ type body struct {
 }
 
 // forms are the bodies of an entry, each made when the first client wants it.
-type forms struct{ full, reduced body }
+type forms struct {
+	full, reduced body
+	redacted      sync.Once // for the call of Redacted
+}
 
 const eventHead = `{"v":"1","kind":"event","subscriptionId":"`
 
@@ -73,8 +76,8 @@ func (c *client) bodyOf(subject string, e *hub.Entry, reduced bool) *body {
 		}
 		b.fill(c.s.opts.Sanitiser, subject, e, payload)
 	})
-	if b.decision != nil && c.s.opts.Redacted != nil && e.Once() {
-		c.s.opts.Redacted(c.transport, b.decision)
+	if b.decision != nil && c.s.opts.Redacted != nil {
+		f.redacted.Do(func() { c.s.opts.Redacted(c.transport, b.decision) })
 	}
 	return b
 }
