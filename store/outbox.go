@@ -32,6 +32,9 @@ func (o *Outbox) Post(ctx context.Context, within time.Duration, fn func(*Tx) er
 	return o.db.writer.post(ctx, within, fn)
 }
 
+// Kick has a transaction begin for what was posted.
+func (o *Outbox) Kick() { o.db.writer.kick() }
+
 var outboxInsert = newInsertion("INSERT INTO audit_outbox (id, sealed) VALUES ", 2)
 
 // Append adds rows.

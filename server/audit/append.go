@@ -62,7 +62,8 @@ func (p Prepared) Write(tx *store.Tx) error {
 
 // Limits of the records that wait to be written without a caller.
 const (
-	maxNoted  = 1024
+	maxNoted  = 4096
+	manyNoted = 512                   // then they wait no longer
 	noteDelay = 50 * time.Millisecond // how long they wait for others, where there is an outbox
 )
 
@@ -78,6 +79,7 @@ func (l *Log) Note(ctx context.Context, records ...Record) error {
 	if !full && !first {
 		l.noted = append(l.noted, p...)
 	}
+	many := len(l.noted) == manyNoted
 	l.posted = true
 	l.mu.Unlock()
 	switch {
@@ -87,6 +89,8 @@ func (l *Log) Note(ctx context.Context, records ...Record) error {
 		err = l.outbox.rows.Update(ctx, p.Write)
 	case full:
 		err = l.file.Update(ctx, p.Write)
+	case many && l.outbox != nil:
+		l.outbox.rows.Kick()
 	}
 	return unavailable(err)
 }

@@ -14,6 +14,7 @@ import (
 const (
 	chainDelay = 40 * time.Millisecond // how long committed entries wait for others, so that they share a commit of the chain
 	chainRows  = 512                   // rows of the outbox that one transaction chains
+	rowBytes   = 256 << 10             // at which the entries of a transaction get another row
 	sweepRows  = 256                   // chained rows that stay until they are deleted together
 	markEvery  = 50 * time.Millisecond
 
@@ -36,6 +37,7 @@ type outbox struct {
 
 	// Of the writer.
 	added []store.OutboxRow
+	plain []byte
 	swept int64
 
 	chained atomic.Int64  // the last row that was chained, as far as this process knows
@@ -55,7 +57,7 @@ type mark struct {
 	at  time.Time
 }
 
-// Flush implements [store.Batch]. The entries of a closure make one row.
+// Flush implements [store.Batch]. The entries of a transaction make one row, or few.
 func (o *outbox) Flush(tx *store.Tx, left []any) error {
 	o.added = o.added[:0]
 	if len(left) == 0 {
@@ -66,9 +68,13 @@ func (o *outbox) Flush(tx *store.Tx, left []any) error {
 		return err
 	}
 	last = max(last, o.chained.Load()) // the database may be new, or a copy that was made before
-	for _, v := range left {
-		last++
-		o.added = append(o.added, store.OutboxRow{ID: last, Sealed: o.log.keys.sealRow(last, v.(Prepared))})
+	for i, v := range left {
+		o.plain = v.(Prepared).appendTo(o.plain)
+		if len(o.plain) >= rowBytes || i == len(left)-1 {
+			last++
+			o.added = append(o.added, store.OutboxRow{ID: last, Sealed: o.log.keys.sealRow(last, o.plain)})
+			o.plain = o.plain[:0]
+		}
 	}
 	synced := o.synced.Load()
 	if err := o.rows.Append(tx, o.added); err != nil || synced-o.swept < sweepRows {
@@ -284,22 +290,22 @@ func lostRows(from, to int64) pending {
 	return pending{c, time.Now().UnixMilli(), true}
 }
 
-// sealRow seals entries for a row of the outbox: of each the time, the length and the contents.
-func (k *keys) sealRow(row int64, entries Prepared) []byte {
-	n := 0
-	for i := range entries {
-		n += 12 + len(entries[i].contents)
+// appendTo writes entries as a row has them: of each the time, the length and the contents.
+func (p Prepared) appendTo(b []byte) []byte {
+	for i := range p {
+		b = binary.BigEndian.AppendUint64(b, uint64(p[i].ts))
+		b = binary.BigEndian.AppendUint32(b, uint32(len(p[i].contents)))
+		b = append(b, p[i].contents...)
 	}
-	plain := make([]byte, 0, n)
-	for i := range entries {
-		plain = binary.BigEndian.AppendUint64(plain, uint64(entries[i].ts))
-		plain = binary.BigEndian.AppendUint32(plain, uint32(len(entries[i].contents)))
-		plain = append(plain, entries[i].contents...)
-	}
+	return b
+}
+
+// sealRow seals the entries of a row.
+func (k *keys) sealRow(row int64, plain []byte) []byte {
 	return seal(k.outbox, plain, binary.BigEndian.AppendUint64(nil, uint64(row)))
 }
 
-// openRow is the inverse of sealRow; ok is false for a row that somebody else has made, or that was made for another place.
+// openRow returns the entries of a row; ok is false for a row that somebody else has made, or that was made for another place.
 func (k *keys) openRow(r *store.OutboxRow) (entries Prepared, ok bool) {
 	plain, err := open(k.outbox, nil, r.Sealed, binary.BigEndian.AppendUint64(nil, uint64(r.ID)))
 	if err != nil {
