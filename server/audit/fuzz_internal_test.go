@@ -27,6 +27,22 @@ var (
 	lineCost  = fuzztest.Cost{PerByte: 16}
 )
 
+// FuzzOutboxRow reads a row of the outbox. What it accepts is written as the same text again.
+func FuzzOutboxRow(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(Prepared{{contents("{}"), 1, false}, {contents{}, -1, false}}.appendTo(nil))
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff{}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		rowCost.Check(t, len(text), func() { readRow(text) })
+		entries, ok := readRow(text)
+		if again := entries.appendTo(nil); ok && !bytes.Equal(again, text) {
+			t.Errorf("readRow(%q) = %v, which is written as %q", text, entries, again)
+		}
+	})
+}
+
+var rowCost = fuzztest.Cost{PerByte: 16} // an entry takes 40 bytes, and 12 of the text
+
 func fuzzPublic() ed25519.PublicKey { return fuzzKey.Public().(ed25519.PublicKey) }
 
 func FuzzCheckpoint(f *testing.F) {

@@ -311,6 +311,11 @@ func (k *keys) openRow(r *store.OutboxRow) (entries Prepared, ok bool) {
 	if err != nil {
 		return nil, false
 	}
+	return readRow(plain)
+}
+
+// readRow is the inverse of appendTo. The entries refer to the text.
+func readRow(plain []byte) (entries Prepared, ok bool) {
 	for len(plain) >= 12 {
 		n := int64(binary.BigEndian.Uint32(plain[8:]))
 		if n > int64(len(plain)-12) {
