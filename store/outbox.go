@@ -54,8 +54,8 @@ func (o *Outbox) Last(tx *Tx) (n int64, err error) {
 // outboxBytes is the size at which a page of the outbox ends.
 const outboxBytes = 4 << 20
 
-// After returns the rows after a number in order, as many as make a page.
-func (o *Outbox) After(ctx context.Context, id int64, limit int) (rows []OutboxRow, err error) {
+// After returns the rows after a number in order, as many as make a page; more: there may be others.
+func (o *Outbox) After(ctx context.Context, id int64, limit int) (rows []OutboxRow, more bool, err error) {
 	left := outboxBytes
 	err = o.db.View(ctx, func(tx *Tx) error {
 		return tx.collect(func(s scanner) error {
@@ -68,7 +68,7 @@ func (o *Outbox) After(ctx context.Context, id int64, limit int) (rows []OutboxR
 			return err
 		}, "SELECT id, sealed FROM audit_outbox WHERE id > ? ORDER BY id LIMIT ?", id, limit)
 	})
-	return rows, err
+	return rows, left <= 0 || len(rows) == limit, err
 }
 
 // Delete deletes the rows before a number.

@@ -188,7 +188,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			return outbox.Append(tx, []store.OutboxRow{{ID: 1, Sealed: []byte{1}}})
 		},
 		"Outbox.Last":   func(tx *store.Tx) error { _, err := outbox.Last(tx); return err },
-		"Outbox.After":  func(ctx context.Context) error { _, err := outbox.After(ctx, 0, 9); return err },
+		"Outbox.After":  func(ctx context.Context) error { _, _, err := outbox.After(ctx, 0, 9); return err },
 		"Outbox.Delete": func(tx *store.Tx) error { return outbox.Delete(tx, 1) },
 		"Audit.Set":     func(tx *store.Tx) error { return a.Set(tx, map[string][]byte{"v": {1}}) },
 	}

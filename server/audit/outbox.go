@@ -247,11 +247,10 @@ func (o *outbox) page(ctx context.Context) (more bool, err error) {
 		}
 		var sound bool
 		last, _, sound = l.keys.openChained(value)
-		rows, err := o.rows.After(ctx, last, chainRows)
-		if err != nil {
+		var rows []store.OutboxRow
+		if rows, more, err = o.rows.After(ctx, last, chainRows); err != nil {
 			return err
 		}
-		more = len(rows) == chainRows
 		if !sound && (value != nil || len(rows) > 0) {
 			tx.Leave(Prepared{lostRows(0, 0)}) // rows may be chained again
 		} else if !sound {
@@ -338,7 +337,7 @@ type waitingRow struct {
 func (o *outbox) waiting(ctx context.Context) (all []waitingRow, err error) {
 	last := int64(0)
 	for {
-		rows, err := o.rows.After(ctx, last, chainRows)
+		rows, _, err := o.rows.After(ctx, last, chainRows)
 		if err != nil || len(rows) == 0 {
 			return all, err
 		}

@@ -154,6 +154,17 @@ func TestChained(t *testing.T) {
 		if v := verify(t, l, audit.Verification{}); !v.OK || v.Count != 2023 {
 			t.Errorf("Verify() after 2000 notes = %+v, want 2023 entries", v)
 		}
+		large := record(0) // of which 100 are more than one transaction chains
+		large.Metadata["reason"] = strings.Repeat("x", 60_000)
+		for range 200 {
+			if err := l.Append(t.Context(), large); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+		if l.Head().Size != 2223 || l.Lag() != 0 {
+			t.Errorf("50 ms after 200 large entries there are %d in the chain, and the lag is %v; want 2223 and none", l.Head().Size, l.Lag())
+		}
 	})
 }
 
