@@ -41,6 +41,20 @@ const (
 	SubagentEvent      = "subagent.event"
 	FileGenerated      = "file.generated"
 	SourceCited        = "source.cited"
+
+	WorkflowStart      = "workflow.start"
+	WorkflowResumed    = "workflow.resumed"
+	WorkflowStepStart  = "workflow.step.start"
+	WorkflowTaskStart  = "workflow.task.start"
+	WorkflowTaskEnd    = "workflow.task.end"
+	WorkflowUpdate     = "workflow.channel.update"
+	WorkflowCheckpoint = "workflow.checkpoint.written"
+	WorkflowStepEnd    = "workflow.step.end"
+	WorkflowCustom     = "workflow.custom"
+	WorkflowSuspended  = "workflow.suspended"
+	WorkflowCancelling = "workflow.cancelling"
+	WorkflowError      = "workflow.error"
+	WorkflowEnd        = "workflow.end"
 )
 
 var catalogue = []Type{
@@ -70,6 +84,20 @@ var catalogue = []Type{
 	{Name: AgentCancelling, Answer: true, Fields: "runId, drain:bool, onPendingApprovals", When: "Somebody requested an abort."},
 	{Name: AgentError, Child: true, Answer: true, Fields: "error:RunError", When: "The run failed. agent.end follows."},
 	{Name: AgentEnd, Answer: true, Fields: "runId, result:RunResult", When: "The run has ended or waits for approval. It is always the last event."},
+
+	{Name: WorkflowStart, Fields: "runId, threadId, workflowId", When: "A run of a workflow begins."},
+	{Name: WorkflowResumed, Fields: "threadId, stepNumber:int, state?:object, stateOmitted?:bool", When: "A thread that waited continues: after an answer, a decision, a timer, a retry or a restart."},
+	{Name: WorkflowStepStart, Fields: "stepNumber:int, state?:object, stateOmitted?:bool", When: "A step begins. stateOmitted stands for a state of more than 16 KiB."},
+	{Name: WorkflowTaskStart, Fields: "stepNumber:int, taskId, nodeName, attempt?:int, childRunId?", When: "A node begins. childRunId names the run of an agent or a workflow that it started."},
+	{Name: WorkflowTaskEnd, Fields: "stepNumber:int, taskId, nodeName, status, durationMs:int, error?:RunError", When: "A node has ended: status is completed, failed or paused."},
+	{Name: WorkflowUpdate, Fields: "stepNumber:int, channel, version:int, value?:any", When: "A step has changed a key of the state."},
+	{Name: WorkflowCheckpoint, Fields: "checkpointId, stepNumber:int", When: "A step is durable."},
+	{Name: WorkflowStepEnd, Fields: "stepNumber:int, state?:object, stateOmitted?:bool", When: "A step is complete."},
+	{Name: WorkflowCustom, Fields: "name, payload:any", When: "A node of a Go program reports something."},
+	{Name: WorkflowSuspended, Fields: "threadId, stepNumber:int, state?:object, stateOmitted?:bool, value:any", When: "The run waits, and nothing in it runs. value is what its first wait shows."},
+	{Name: WorkflowCancelling, Fields: "runId, drain:bool, onPendingApprovals", When: "Somebody requested an abort."},
+	{Name: WorkflowError, Fields: "threadId, error:RunError", When: "The run failed. workflow.end follows."},
+	{Name: WorkflowEnd, Fields: "runId, threadId, status, state?:object, stateOmitted?:bool, output?:any", When: "The run has ended: status is completed, failed or aborted. It is always the last event."},
 }
 
 var byName = func() map[string]Type {
