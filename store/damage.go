@@ -157,19 +157,20 @@ func (db *DB) checkNames(tx *Tx) (found []Damage, err error) {
 	return nil, err
 }
 
-// checkOwners looks for rows of runs that are not there.
+// checkOwners looks for rows of runs and threads that are not there.
 func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
 	if db.opts.schema != mainSchema {
 		return nil, nil
 	}
 	for _, t := range ownedTables {
-		if t.of != ofRunKey {
+		owner := map[belonging]string{ofRunKey: "run", ofThreadKey: "thread"}[t.of]
+		if owner == "" {
 			continue
 		}
-		missing, err := column[int64](tx, "SELECT DISTINCT key >> 24 FROM "+t.table+" WHERE NOT EXISTS (SELECT 1 FROM runs WHERE n = key >> 24) LIMIT ?",
+		missing, err := column[int64](tx, "SELECT DISTINCT key >> 24 FROM "+t.table+" WHERE NOT EXISTS (SELECT 1 FROM "+owner+"s WHERE n = key >> 24) LIMIT ?",
 			maxDamage-len(found))
 		for _, n := range missing {
-			found = append(found, Damage{t.table, fmt.Sprintf("it has rows of run %d, which is missing", n)})
+			found = append(found, Damage{t.table, fmt.Sprintf("it has rows of %s %d, which is missing", owner, n)})
 		}
 		if err != nil || len(found) >= maxDamage {
 			return found, err

@@ -60,12 +60,12 @@ func readsOf(t *testing.T, runs int) map[string]int {
 		do(name, func(db *store.DB, tx *store.Tx) error { _, err := db.Runs().List(tx, f); return err })
 	}
 	list("list", store.RunFilter{})
-	list("list of an agent", store.RunFilter{Owners: []string{"agent3"}})
-	list("list of two agents", store.RunFilter{Owners: []string{"agent3", "nobody"}})
+	list("list of an agent", store.RunFilter{Agents: []string{"agent3"}, Workflows: []string{}})
+	list("list of two agents", store.RunFilter{Agents: []string{"agent3", "nobody"}, Workflows: []string{}})
 	for _, s := range []store.Status{store.Pending, store.Running, store.Awaiting, store.Completed, store.Failed, store.Aborted, store.Suspended} {
 		list("list of "+string(s), store.RunFilter{Status: s})
 	}
-	do("approvals", func(db *store.DB, tx *store.Tx) error { _, err := db.Runs().Awaiting(tx, nil); return err })
+	do("approvals", func(db *store.DB, tx *store.Tx) error { _, err := db.Runs().Awaiting(tx, nil, nil); return err })
 	do("sessions of nobody", func(db *store.DB, tx *store.Tx) error { _, err := db.Sessions().List(tx, "", "nobody"); return err })
 	do("sessions of a user with nobody", func(db *store.DB, tx *store.Tx) error {
 		_, err := db.Sessions().List(tx, "anonymous", "nobody")

@@ -10,11 +10,14 @@ type owned struct {
 type belonging int
 
 const (
-	ofRun     belonging = iota // the column is the number of a run
-	ofRunKey                   // the column is a key: the number of a run and an index
-	ofSession                  // the column is the id of a session
-	ofRequest                  // the row remembers a request; see eraseKeys
-	ofNobody                   // the row belongs to the instance
+	ofRun       belonging = iota // the column is the number of a run
+	ofRunKey                     // the column is a key: the number of a run and an index
+	ofThread                     // the column is the number of a thread
+	ofThreadKey                  // the column is a key: the number of a thread and an index
+	ofThreads                    // the row is of all threads that name it; see dropDefinition
+	ofSession                    // the column is the id of a session
+	ofRequest                    // the row remembers a request; see eraseKeys
+	ofNobody                     // the row belongs to the instance
 )
 
 // ownedTables is every table of the database but for those of the schema itself: erasure, retention and export walk it,
@@ -31,6 +34,13 @@ var ownedTables = []owned{
 	{"run_spills", "run", ofRun},
 	{"timers", "run", ofRun},
 	{"runs", "n", ofRun},
+	{"thread_inputs", "thread", ofThread},
+	{"thread_values", "thread", ofThread},
+	{"thread_steps", "key", ofThreadKey},
+	{"thread_tasks", "key", ofThreadKey},
+	{"thread_answers", "key", ofThreadKey},
+	{"threads", "n", ofThread},
+	{"workflow_definitions", "digest", ofThreads},
 	{"idempotency_records", "", ofRequest},
 	{"sessions", "id", ofSession},
 	{"auth_tokens", "", ofNobody},
@@ -39,13 +49,16 @@ var ownedTables = []owned{
 }
 
 // eraseRun deletes every row that belongs to a run.
-func eraseRun(tx *Tx, n int64) (err error) {
+func eraseRun(tx *Tx, n int64) error { return eraseOwned(tx, n, ofRun, ofRunKey) }
+
+// eraseOwned deletes every row that belongs to the run or thread with a number, by that number or by a key.
+func eraseOwned(tx *Tx, n int64, by, byKey belonging) (err error) {
 	for _, t := range ownedTables {
 		switch {
 		case err != nil:
-		case t.of == ofRunKey:
+		case t.of == byKey:
 			_, err = tx.exec("DELETE FROM "+t.table+" WHERE "+t.by+" BETWEEN ? AND ?", key(n, 0), key(n, maxIndex))
-		case t.of == ofRun:
+		case t.of == by:
 			_, err = tx.exec("DELETE FROM "+t.table+" WHERE "+t.by+" = ?", n)
 		}
 	}

@@ -74,13 +74,15 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.Due":      func(ctx context.Context) error { _, _, err := runs.Due(ctx, 9, 9); return err },
 		"Runs.NextDue":  func(ctx context.Context) error { _, err := runs.NextDue(ctx); return err },
 		"Runs.Number":   func(tx *store.Tx) error { _, err := runs.Number(tx, 1); return err },
+		"Runs.Hosted":   func(tx *store.Tx) error { _, err := runs.Hosted(tx, 1); return err },
+		"Runs.HostRun":  func(tx *store.Tx) error { _, err := runs.HostRun(tx, 1); return err },
 		"Runs.Children": func(tx *store.Tx) error { _, err := runs.Children(tx, 1); return err },
 		"Runs.List": func(tx *store.Tx) error {
 			for _, status := range []store.Status{"", store.Pending, store.Running, store.Awaiting, store.Completed, store.Failed, store.Aborted} {
 				for _, owners := range [][]string{nil, {"a"}, {"b", "a"}} {
 					for _, session := range []string{"", "s"} {
 						for i := range 12 {
-							f := store.RunFilter{Status: status, Owners: owners, Session: session, Parent: int64(i % 2), Before: 9 * int64(i/2%2), From: int64(i / 4 % 3)}
+							f := store.RunFilter{Status: status, Agents: owners, Workflows: owners, Session: session, Parent: int64(i % 2), Before: 9 * int64(i/2%2), From: int64(i / 4 % 3)}
 							if _, err := runs.List(tx, f); err != nil {
 								return fmt.Errorf("%+v: %w", f, err)
 							}
@@ -91,7 +93,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			return nil
 		},
 		"Runs.Awaiting": func(tx *store.Tx) error {
-			return did(func() error { _, err := runs.Awaiting(tx, nil); return err }, func() error { _, err := runs.Awaiting(tx, []string{"a", "b"}); return err })
+			return did(func() error { _, err := runs.Awaiting(tx, nil, nil); return err }, func() error { _, err := runs.Awaiting(tx, []string{"a", "b"}, []string{"w"}); return err })
 		},
 		"Runs.Open": func(tx *store.Tx) error {
 			return did(func() error { _, err := runs.Open(tx, ""); return err }, func() error { _, err := runs.Open(tx, "s"); return err })

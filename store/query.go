@@ -10,8 +10,13 @@ import (
 // Statements name the index that they need, where another one or none could seem better to SQLite: it knows no statistics
 // (see migrate), and what is bounded now may have a million rows later. A test explains all statements.
 
-// open selects the runs that have not ended and are nobody's child, as the partial index runs_open spells it.
-const open = "(status = 'pending' OR status = 'running' OR status = 'awaiting_approval' OR status = 'suspended') AND parent IS NULL"
+// Conditions as the partial indexes spell them: open selects the runs that have not ended and are nobody's child, turns those of
+// them that take turns in a session, and shown those that lists show by themselves.
+const (
+	open  = "(status = 'pending' OR status = 'running' OR status = 'awaiting_approval' OR status = 'suspended') AND parent IS NULL"
+	turns = open + " AND session_id IS NOT NULL AND kind <> '" + Workflow + "'"
+	shown = "parent IS NULL AND host IS NULL"
+)
 
 // Find returns the run with the id, or ErrNotFound.
 func (r *Runs) Find(tx *Tx, id string) (*Run, error) {
@@ -33,6 +38,7 @@ var (
 	runByID     = runs.from + "WHERE id = ?"
 	runByOrigin = runs.from + "INDEXED BY runs_by_origin WHERE origin = ?"
 	runByNumber = runs.from + "WHERE n = ?"
+	hostRun     = runs.from + "WHERE n = coalesce((SELECT run FROM threads WHERE n = ?1), ?1)"
 )
 
 func (tx *Tx) run(query string, arg any) (*Run, error) {
@@ -53,6 +59,17 @@ func (r *Runs) Children(tx *Tx, n int64) ([]*Run, error) {
 	return tx.runs("INDEXED BY runs_by_parent WHERE parent = ? ORDER BY n", n)
 }
 
+// Hosted returns the runs that a thread or an agent's run hosts, see [Run.Host], in the order in which they were made.
+func (r *Runs) Hosted(tx *Tx, host int64) ([]*Run, error) {
+	return tx.runs("INDEXED BY runs_by_host WHERE host = ? ORDER BY n", host)
+}
+
+// HostRun returns the run that waits for what a host started: the latest run of the thread with the number, or else the run
+// with the number.
+func (r *Runs) HostRun(tx *Tx, host int64) (*Run, error) {
+	return tx.run(hostRun, host)
+}
+
 // Get is Find without a transaction of the caller's.
 func (r *Runs) Get(ctx context.Context, id string) (*Run, error) {
 	return view(ctx, r.db, func(tx *Tx) (*Run, error) { return r.Find(tx, id) })
@@ -68,31 +85,29 @@ func (r *Runs) Version(ctx context.Context, n int64, id string) (int64, error) {
 
 // RunFilter selects runs; an empty field selects all.
 type RunFilter struct {
-	Status  Status
-	Session string
-	Owners  []string // any of these agents; nil for all
-	Parent  int64    // only children of the run with this number; 0: only runs that are nobody's child
-	Before  int64    // only runs whose number is below; 0 for all
-	From    int64    // only runs whose number is not below, oldest first; 0 for all, newest first
-	Limit   int      // at most 1000
+	Status    Status
+	Session   string
+	Agents    []string // of agents' runs, those of any of these; nil for all
+	Workflows []string // of workflows' runs, those of any of these; nil for all
+	Parent    int64    // only those that the run with this number called or hosts; 0: only runs that are nobody's child and not hosted
+	Before    int64    // only runs whose number is below; 0 for all
+	From      int64    // only runs whose number is not below, oldest first; 0 for all, newest first
+	Limit     int      // at most 1000
 }
 
-// Import is the kind of a run that nobody ran: it holds the transcript of a session that was imported.
-const Import = "import"
+// Kinds of runs that are not those of an agent.
+const (
+	Import   = "import"   // nobody ran it: it holds the transcript of a session that was imported
+	Workflow = "workflow" // it is a run of a thread
+)
 
 // List returns runs, newest first, without those of kind [Import].
 func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 	f.Limit = min(cmp.Or(f.Limit, 100), 1000)
-	if len(f.Owners) < 2 || f.selection().index != "runs_by_owner" {
-		return f.page(tx)
-	}
-	// One statement would sort all runs of these owners, so read a page of each and keep the best.
-	owners := slices.Clone(f.Owners)
-	slices.Sort(owners)
 	var runs []*Run
-	for _, owner := range slices.Compact(owners) {
-		f.Owners = []string{owner}
-		page, err := f.page(tx)
+	for _, s := range f.selections() {
+		rest, args := f.page(s)
+		page, err := tx.runs(rest, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -107,34 +122,46 @@ func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 	return runs[:min(len(runs), f.Limit)], nil
 }
 
-// selection finds the runs in their order by an index, or by the table itself.
-func (f *RunFilter) selection() selection {
+// selections find the runs, each those of an index, or of the table itself, in their order.
+func (f *RunFilter) selections() (all []selection) {
+	s := selection{where: []string{shown}}
 	switch {
 	case f.Parent > 0:
-		return selection{index: "runs_by_parent"}
+		all = []selection{{index: "runs_by_parent"}, {index: "runs_by_host"}}
+		all[0].and("parent = ?", f.Parent)
+		all[1].and("host = (SELECT coalesce(thread, n) FROM runs WHERE n = ?)", f.Parent)
+		for i := range all {
+			all[i].owners(f.Agents, f.Workflows)
+		}
+		return all
 	case f.Session != "":
-		return selection{index: "runs_by_session"}
+		s.index = "runs_by_session"
 	case f.Status == Pending || f.Status == Running || f.Status.Parked():
-		return selection{index: "runs_open", where: []string{open}}
+		s = selection{index: "runs_open", where: []string{open, "host IS NULL"}}
 	case f.Status == Failed || f.Status == Aborted:
-		return selection{index: "runs_failed", where: []string{"status IN ('failed', 'aborted') AND parent IS NULL"}}
-	case f.Owners != nil:
-		return selection{index: "runs_by_owner"}
+		s = selection{index: "runs_failed", where: []string{"status IN ('failed', 'aborted')", shown}}
+	case f.Agents != nil && f.Workflows != nil:
+		for i, ids := range [][]string{f.Agents, f.Workflows} {
+			ids = slices.Clone(ids)
+			slices.Sort(ids)
+			for _, id := range slices.Compact(ids) {
+				of := selection{index: "runs_by_owner", where: []string{shown, ofKind[i]}}
+				of.and("owner_id = ?", id)
+				all = append(all, of)
+			}
+		}
+		return all
 	}
-	return selection{}
+	s.owners(f.Agents, f.Workflows)
+	return []selection{s}
 }
 
-func (f *RunFilter) page(tx *Tx) ([]*Run, error) {
-	s, order := f.selection(), "n DESC"
+// page is the rest of the statement of a selection, and its arguments.
+func (f *RunFilter) page(s selection) (string, []any) {
+	order := "n DESC"
 	s.and("kind <> '" + Import + "'")
 	s.optional("status", string(f.Status))
 	s.optional("session_id", f.Session)
-	s.in("owner_id", f.Owners)
-	if f.Parent > 0 {
-		s.and("parent = ?", f.Parent)
-	} else {
-		s.and("parent IS NULL")
-	}
 	if f.Before > 0 {
 		s.and("n < ?", f.Before)
 	}
@@ -142,7 +169,7 @@ func (f *RunFilter) page(tx *Tx) ([]*Run, error) {
 		s.and("n >= ?", f.From)
 		order = "n"
 	}
-	return tx.runs(s.by(order+" LIMIT ?"), append(s.args, f.Limit)...)
+	return s.by(order + " LIMIT ?"), append(s.args, f.Limit)
 }
 
 // A selection is the rest of a SELECT statement: rows that meet all conditions, found by an index. A condition of a partial
@@ -164,14 +191,24 @@ func (s *selection) optional(column, value string) {
 	}
 }
 
-// in selects by a column, unless the values are nil.
-func (s *selection) in(column string, values []string) {
-	if values == nil {
-		return
+// ofKind selects the runs of agents, and those of workflows.
+var ofKind = [2]string{"kind <> '" + Workflow + "'", "kind = '" + Workflow + "'"}
+
+// owners selects the runs of these agents and workflows; nil are all of the kind.
+func (s *selection) owners(agents, workflows []string) {
+	var kinds []string
+	for i, ids := range [][]string{agents, workflows} {
+		kind := ofKind[i]
+		if ids != nil {
+			kind += " AND owner_id IN (" + placeholders(len(ids)) + ")"
+		}
+		for _, id := range ids {
+			s.args = append(s.args, id)
+		}
+		kinds = append(kinds, kind)
 	}
-	s.where = append(s.where, column+" IN ("+placeholders(len(values))+")")
-	for _, v := range values {
-		s.args = append(s.args, v)
+	if agents != nil || workflows != nil {
+		s.where = append(s.where, "("+strings.Join(kinds, " OR ")+")")
 	}
 }
 
@@ -183,16 +220,28 @@ func (s *selection) by(order string) string {
 	return by + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + order
 }
 
-// Awaiting returns the runs that wait for an approval, oldest first, at most 1000; with owners, of those only.
-func (r *Runs) Awaiting(tx *Tx, owners []string) ([]*Run, error) {
-	s := selection{index: "runs_open", where: []string{open, "status = 'awaiting_approval'"}}
-	s.in("owner_id", owners)
+// Awaiting returns the runs that wait for an approval and that lists show by themselves, oldest first, at most 1000: those of
+// these agents and workflows; nil are all of the kind.
+func (r *Runs) Awaiting(tx *Tx, agents, workflows []string) ([]*Run, error) {
+	s := selection{index: "runs_open", where: []string{open, "host IS NULL", "status = 'awaiting_approval'"}}
+	s.owners(agents, workflows)
 	return tx.runs(s.by("n LIMIT 1000"), s.args...)
 }
 
-// Open returns the runs that have not ended and are nobody's child, oldest first; with a session, those of that session only.
-func (r *Runs) Open(tx *Tx, session string) ([]*Run, error) {
-	s := selection{index: "runs_open", where: []string{open}}
-	s.optional("session_id", session)
-	return tx.runs(s.by("n"), s.args...)
+// Open returns the runs that have not ended and are nobody's child, oldest first. With a session, they are those that take
+// turns in it, which runs of workflows do not; without, those that a start of the server looks at: not those that only wait
+// for a time.
+func (r *Runs) Open(tx *Tx, session string) (list []*Run, err error) {
+	if session != "" {
+		return tx.runs("INDEXED BY runs_turns WHERE "+turns+" AND session_id = ? ORDER BY n", session)
+	}
+	for _, status := range []Status{Pending, Running, Awaiting} {
+		runs, err := tx.runs("INDEXED BY runs_open WHERE "+open+" AND status = ? ORDER BY n", status)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, runs...)
+	}
+	slices.SortFunc(list, func(a, b *Run) int { return cmp.Compare(a.N, b.N) })
+	return list, nil
 }

@@ -29,8 +29,8 @@ func (s Status) Terminal() bool { return s == Completed || s == Failed || s == A
 type Run struct {
 	N        int64 // order of creation; given by Apply
 	ID       string
-	Kind     string // agent or import
-	Owner    string // the agent that was called
+	Kind     string // agent, workflow or import
+	Owner    string // the agent or workflow that was called
 	Current  string // the agent that drives the next step
 	Session  string // empty: none
 	User     string // empty: none
@@ -49,6 +49,9 @@ type Run struct {
 	ParentCall int    // index of that call in the parent's journal
 	StartedBy  string // the principal that started it; of a child: its root's
 	Origin     string // what it is started for, at most once; empty: nothing that must be unique
+
+	Thread int64 // number of its thread; of the first run of one, [Threads.Apply] writes it; 0: it is no workflow's
+	Host   int64 // number of the thread whose task started it, or of the run of the agent that called it; 0: neither
 
 	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to; or see Window
 
@@ -198,10 +201,11 @@ func (db *DB) Runs() *Runs { return &Runs{access{db}} }
 
 var runs = declare("runs", `n, version, id, kind, owner_id, current_id, session_id, user_id, status, attempt, step, events, messages, calls, slots,
 	history_after, history_to, input_form, usage_json, models_json, error_json, created_at, started_at, finished_at, spans, parent, parent_call,
-	started_by, origin`, "", func(r *Run, to []any) []any {
+	started_by, origin, thread, host`, "", func(r *Run, to []any) []any {
 	return append(to, &r.N, &r.Version, &r.ID, &r.Kind, &r.Owner, &r.Current, opt(&r.Session), opt(&r.User), &r.Status, &r.Attempt, &r.Step,
 		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, text{&r.Usage}, text{&r.Models}, text{&r.Error},
-		&r.Created, opt(&r.Started), opt(&r.Finished), &r.Spans, opt(&r.Parent), opt(&r.ParentCall), opt(&r.StartedBy), opt(&r.Origin))
+		&r.Created, opt(&r.Started), opt(&r.Finished), &r.Spans, opt(&r.Parent), opt(&r.ParentCall), opt(&r.StartedBy), opt(&r.Origin),
+		opt(&r.Thread), opt(&r.Host))
 })
 
 var events = declare("run_events", "key, type, at, message, payload, transient", "", func(e *Event, to []any) []any {
@@ -313,6 +317,9 @@ func putRun(tx *Tx, r *Run) (int64, error) {
 	changed, err := tx.exec(query, tx.c.fields...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
+	}
+	if err == nil && r.Kind == Workflow && query == updateStatus {
+		_, err = tx.exec("UPDATE threads SET status = ? WHERE n = (SELECT thread FROM runs WHERE n = ?) AND run = ?", &r.Status, &r.N, &r.N)
 	}
 	return r.N, err
 }

@@ -18,6 +18,7 @@ type Session struct {
 	Created int64
 	Updated int64 // 0: never
 	Closed  int64 // 0: open
+	Thread  int64 // number of the thread that it belongs to; 0: none
 
 	Sequence int64  // of its latest message
 	holders  string // see Holders
@@ -33,9 +34,9 @@ func (db *DB) Sessions() *Sessions { return &Sessions{access{db}} }
 func (s *Sessions) Checkpoint(ctx context.Context) (bool, error) { return s.db.Checkpoint(ctx) }
 
 var sessions = declare("sessions", `id, user_id, agent_id, title, tags_json, created_at, updated_at, closed_at,
-	made_by, sequence, holders`, "", func(s *Session, to []any) []any {
+	made_by, sequence, holders, thread`, "", func(s *Session, to []any) []any {
 	return append(to, &s.ID, &s.User, &s.Agent, opt(&s.Title), list{&s.Tags}, &s.Created, opt(&s.Updated), opt(&s.Closed), opt(&s.Maker),
-		&s.Sequence, opt(&s.holders))
+		&s.Sequence, opt(&s.holders), opt(&s.Thread))
 })
 
 // Insert adds a session; ErrConflict when its id is taken.

@@ -55,11 +55,11 @@ func TestApprovalAfterARestart(t *testing.T) {
 	if n := r.restart(); n != 0 {
 		t.Errorf("a restart took up %d runs, want the parked one left alone", n)
 	}
-	waiting, err := r.engine.Approvals(t.Context(), nil)
+	waiting, err := r.engine.Approvals(t.Context(), nil, nil)
 	if err != nil || len(waiting) != 1 || waiting[0].RunID != id || waiting[0].ToolName != "a" || string(waiting[0].Args) != `{"x":1}` || len(waiting[0].ArgsDigest) != 64 {
 		t.Errorf("Approvals = %+v, %v", waiting, err)
 	}
-	if others, err := r.engine.Approvals(t.Context(), []string{"other"}); err != nil || len(others) != 0 {
+	if others, err := r.engine.Approvals(t.Context(), []string{"other"}, []string{}); err != nil || len(others) != 0 {
 		t.Errorf("Approvals of another agent = %+v, %v", others, err)
 	}
 	res = resume(t, r, id, run.Decision{ToolCallID: waiting[0].ToolCallID, Granted: true})

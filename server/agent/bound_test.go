@@ -64,7 +64,7 @@ func TestEditedCallIsNotGranted(t *testing.T) {
 			if r.engine.Altered() != 1 {
 				t.Errorf("%d alarms after the start, want one", r.engine.Altered())
 			}
-			waiting, err := r.engine.Approvals(t.Context(), nil)
+			waiting, err := r.engine.Approvals(t.Context(), nil, nil)
 			if err != nil || len(waiting) != 1 || waiting[0].Mismatch == "" {
 				t.Errorf("Approvals = %+v, %v, want one with a mismatch", waiting, err)
 			}
@@ -92,7 +92,7 @@ func TestDamagedCall(t *testing.T) {
 	res, _ := r.run("a", "go")
 	r.run("a", "go")
 	r.edit(`UPDATE run_messages SET body = replace(body, '"x":1', '"x":') WHERE role = 'assistant' AND key = (SELECT min(key) FROM run_messages WHERE role = 'assistant')`)
-	waiting, err := r.engine.Approvals(t.Context(), nil)
+	waiting, err := r.engine.Approvals(t.Context(), nil, nil)
 	if err != nil || len(waiting) != 2 || waiting[0].RunID != res.State.ID || waiting[0].Mismatch == "" || waiting[1].Mismatch != "" {
 		t.Errorf("Approvals = %+v, %v, want two, the first with a mismatch", waiting, err)
 	}
@@ -153,7 +153,7 @@ func TestEditedChildCall(t *testing.T) {
 			res, _ := r.run("top", "go")
 			call := res.State.PendingApprovals[0]
 			r.edit(statement)
-			if waiting, err := r.engine.Approvals(t.Context(), nil); err != nil || len(waiting) != 1 || waiting[0].Mismatch == "" {
+			if waiting, err := r.engine.Approvals(t.Context(), nil, nil); err != nil || len(waiting) != 1 || waiting[0].Mismatch == "" {
 				t.Errorf("Approvals = %+v, %v, want one with a mismatch", waiting, err)
 			}
 			_, _, err := r.engine.Resume(t.Context(), res.State.ID, []run.Decision{{ToolCallID: call.ToolCallID, SubRunToolCallID: call.SubRunToolCallID, Granted: true}}, "tester", nil)
@@ -170,7 +170,7 @@ func TestCallsOfBefore(t *testing.T) {
 	r := newRig(t, make)
 	res, _ := r.run("a", "go")
 	r.edit(`UPDATE tool_calls SET args_canonical = 0, args_sha256 = x'00'`)
-	if waiting, err := r.engine.Approvals(t.Context(), nil); err != nil || len(waiting) != 1 || waiting[0].Mismatch != "" {
+	if waiting, err := r.engine.Approvals(t.Context(), nil, nil); err != nil || len(waiting) != 1 || waiting[0].Mismatch != "" {
 		t.Errorf("Approvals = %+v, %v, want one without a mismatch", waiting, err)
 	}
 	res = resume(t, r, res.State.ID, run.Decision{ToolCallID: res.State.PendingApprovals[0].ToolCallID, Granted: true})

@@ -44,7 +44,7 @@ func descends(r *rig, runID string) (all []store.Status) {
 
 func waiting(r *rig) []journal.Waiting {
 	r.t.Helper()
-	list, err := r.engine.Approvals(r.t.Context(), nil)
+	list, err := r.engine.Approvals(r.t.Context(), nil, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func TestAgentAsksForApprovals(t *testing.T) {
 	if n := r.restart(); n != 0 {
 		t.Errorf("a restart took up %d runs, want the parked one left alone", n)
 	}
-	list, err := r.engine.Approvals(t.Context(), nil)
+	list, err := r.engine.Approvals(t.Context(), nil, nil)
 	if err != nil || len(list) != 2 || list[0].RunID != id || len(list[0].ArgsDigest) != 64 {
 		t.Errorf("Approvals = %+v, %v; want both", list, err)
 	}

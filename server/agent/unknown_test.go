@@ -142,7 +142,7 @@ func TestAbortWithACallInFlight(t *testing.T) {
 			}
 			waitFor(t, func() bool { s := r.settled(h.ID); return s.Status == store.Awaiting && s.Error != nil })
 			s := r.settled(h.ID)
-			waiting, err := r.engine.Approvals(t.Context(), nil)
+			waiting, err := r.engine.Approvals(t.Context(), nil, nil)
 			if len(s.PendingApprovals) != 1 || !s.PendingApprovals[0].MayHaveHappened() || s.Error.Code != "run-aborted" || len(waiting) != 1 || err != nil {
 				t.Fatalf("%+v: %s %+v waits for %+v", opts, s.Status, s.Error, s.PendingApprovals)
 			}

@@ -78,11 +78,12 @@ type Waiting struct {
 	Mismatch string `json:"mismatch,omitempty" doc:"Why the call cannot be granted: the stored arguments differ from the requested ones."`
 }
 
-// Approvals lists what waits for a decision, oldest run first, of at most 1000 runs; with owners, of those only.
-func (r *Reader) Approvals(ctx context.Context, owners []string) ([]Waiting, error) {
+// Approvals lists what waits for a decision, oldest run first, of at most 1000 runs: those of these agents and workflows; nil
+// are all of the kind.
+func (r *Reader) Approvals(ctx context.Context, agents, workflows []string) ([]Waiting, error) {
 	list := []Waiting{}
 	err := r.runs.Snapshot(ctx, func(tx *store.Tx) error {
-		rows, err := r.runs.Awaiting(tx, owners)
+		rows, err := r.runs.Awaiting(tx, agents, workflows)
 		for _, row := range rows {
 			rec, err := LoadWaiting(tx, r.runs, row)
 			if err != nil {

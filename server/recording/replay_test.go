@@ -262,7 +262,7 @@ func TestCrash(t *testing.T) {
 	}
 	s.close()
 	s.open(clerk(t, nil, only))
-	waiting, err := s.engine.Approvals(t.Context(), nil)
+	waiting, err := s.engine.Approvals(t.Context(), nil, nil)
 	if err != nil || len(waiting) != 1 || waiting[0].Reason != "outcome-unknown" {
 		t.Fatalf("Approvals = %+v, %v; want one of a call of unknown outcome", waiting, err)
 	}

@@ -64,7 +64,7 @@ func (a *Approvals) Routes() []Route {
 }
 
 func (a *Approvals) listApprovals(ctx context.Context, c Call, _ struct{}) (ApprovalList, error) {
-	list, err := a.Runs.Engine.Approvals(ctx, readable(c.Principal))
+	list, err := a.Runs.Engine.Approvals(ctx, readable(c.Principal, "agents"), readable(c.Principal, "workflows"))
 	return ApprovalList{Approvals: list}, err
 }
 

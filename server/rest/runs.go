@@ -101,7 +101,8 @@ func (a *Runs) Routes() []Route {
 }
 
 func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, error) {
-	f := store.RunFilter{Status: store.Status(in.Status), Session: in.SessionID, Limit: cmp.Or(in.Limit, 100), Owners: readable(c.Principal)}
+	f := store.RunFilter{Status: store.Status(in.Status), Session: in.SessionID, Limit: cmp.Or(in.Limit, 100),
+		Agents: readable(c.Principal, "agents"), Workflows: readable(c.Principal, "workflows")}
 	if in.Cursor != "" {
 		n, ok := placeOf(in.Cursor)
 		if !ok {
@@ -116,14 +117,20 @@ func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList,
 		}
 		f.Parent = parent.N
 	}
-	if in.AgentID != "" {
-		if f.Owners != nil && !slices.Contains(f.Owners, in.AgentID) {
-			return RunList{}, fault.New(fault.ScopeDenied, "The request requires the scope agents:read:%s.", in.AgentID).With("required", "agents:read:"+in.AgentID)
-		}
-		f.Owners = []string{in.AgentID}
-	}
-	if in.WorkflowID != "" { // no run belongs to both
+	if in.AgentID != "" && in.WorkflowID != "" { // no run belongs to both
 		return RunList{Runs: []agent.Snapshot{}}, nil
+	}
+	if in.AgentID != "" {
+		if err := within(f.Agents, "agents:read:"+in.AgentID, in.AgentID); err != nil {
+			return RunList{}, err
+		}
+		f.Agents, f.Workflows = []string{in.AgentID}, []string{}
+	}
+	if in.WorkflowID != "" {
+		if err := within(f.Workflows, "workflows:read:"+in.WorkflowID, in.WorkflowID); err != nil {
+			return RunList{}, err
+		}
+		f.Agents, f.Workflows = []string{}, []string{in.WorkflowID}
 	}
 	runs, next, err := a.Engine.List(ctx, f)
 	list := RunList{Runs: runs}
@@ -133,9 +140,17 @@ func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList,
 	return list, err
 }
 
-// readable are the agents that a principal may read: nil for all, and else a list that may be empty.
-func readable(p auth.Principal) []string {
-	all, ids := p.Grant.Targets("agents", "read")
+// within refuses an id that is not among those that a principal may read; nil are all.
+func within(readable []string, scope, id string) error {
+	if readable == nil || slices.Contains(readable, id) {
+		return nil
+	}
+	return fault.New(fault.ScopeDenied, "The request requires the scope %s.", scope).With("required", scope)
+}
+
+// readable are the agents or the workflows that a principal may read: nil for all, and else a list that may be empty.
+func readable(p auth.Principal, kind string) []string {
+	all, ids := p.Grant.Targets(kind, "read")
 	if all {
 		return nil
 	}

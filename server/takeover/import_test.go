@@ -74,7 +74,7 @@ func TestImportedRunGoesOn(t *testing.T) {
 		if restart {
 			r.restart()
 		}
-		waiting, err := r.engine.Approvals(t.Context(), nil)
+		waiting, err := r.engine.Approvals(t.Context(), nil, nil)
 		if err != nil || len(waiting) != 1 || waiting[0].SubRunToolCallID != "o2" || waiting[0].ToolName != "send_mail" {
 			t.Fatalf("Approvals = %+v, %v", waiting, err)
 		}
