@@ -30,6 +30,7 @@ var rulesRooms = map[string]string{
 	"server/manual":    "",
 	"server/proc":      "",
 	"server/schema":    "server/canonical",
+	"server/expr":      "server/canonical server/fault",
 	"server/sse":       "",
 	"ws":               "",
 	"ws/wstest":        "ws",

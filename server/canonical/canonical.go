@@ -27,9 +27,9 @@ func appendNumber(dst []byte, f float64) []byte {
 	return dst
 }
 
-// compare orders Unicode texts by their UTF-16 units. That is the order of their bytes, except among characters from
+// Compare orders Unicode texts by their UTF-16 units. That is the order of their bytes, except among characters from
 // U+E000 on, whose first byte is 0xee or more.
-func compare(a, b string) int {
+func Compare(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++

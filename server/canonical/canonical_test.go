@@ -28,7 +28,7 @@ func FuzzCompare(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		a, b = string([]rune(a)), string([]rune(b)) // valid UTF-8
 		want := slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
-		if got := compare(a, b); cmp.Compare(got, 0) != want {
+		if got := Compare(a, b); cmp.Compare(got, 0) != want {
 			t.Errorf("Compare(%q, %q) = %d, want %d", a, b, got, want)
 		}
 	})

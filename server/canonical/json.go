@@ -132,7 +132,7 @@ func (w *writer) object(depth int) error {
 		}
 		m.to = len(w.out)
 		w.out = append(w.out, ',')
-		sorted = sorted && (members == nil || compare(members[len(members)-1].name, name) < 0)
+		sorted = sorted && (members == nil || Compare(members[len(members)-1].name, name) < 0)
 		members = append(members, m)
 	}
 	if !sorted {
@@ -146,7 +146,7 @@ func (w *writer) object(depth int) error {
 
 // sort rewrites the members of an object, which end the output.
 func (w *writer) sort(begin int, members []member) error {
-	slices.SortFunc(members, func(a, b member) int { return compare(a.name, b.name) })
+	slices.SortFunc(members, func(a, b member) int { return Compare(a.name, b.name) })
 	w.scratch = append(w.scratch[:0], w.out[begin:]...)
 	w.out = w.out[:begin]
 	for i, m := range members {

@@ -40,7 +40,7 @@ func (r Rules) appendMap(dst []byte, members map[string]any) (_ []byte, err erro
 		return nil, errors.New("it is nested too deep")
 	}
 	dst = append(dst, '{')
-	for i, name := range slices.SortedFunc(maps.Keys(members), compare) {
+	for i, name := range slices.SortedFunc(maps.Keys(members), Compare) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}

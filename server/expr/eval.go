@@ -1,0 +1,377 @@
+package expr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A node is a part of a program.
+type node interface {
+	eval(*frame) (any, *Error)
+}
+
+// A frame is one evaluation.
+type frame struct {
+	in     Scope
+	steps  int // that are left
+	bytes  int
+	locals []any // the variables of macros, by slot
+	args   []any // of the calls that are being made
+	last   *pattern
+	few    [4]any
+}
+
+func newFrame(in Scope) *frame {
+	c := &frame{in: in, steps: MaxSteps, bytes: MaxBytes}
+	c.locals = c.few[:]
+	return c
+}
+
+func (c *frame) fail(at int, format string, args ...any) *Error {
+	return &Error{Code: CodeFailed, Offset: at, Message: fmt.Sprintf(format, args...)}
+}
+
+func (c *frame) absent(at int, key any) *Error {
+	e := c.fail(at, "There is no key %.40s.", quoted(key))
+	e.absent, e.Hint = noKey, "Test it with has(...), or write default(..., value)."
+	return e
+}
+
+func quoted(v any) string {
+	if s, ok := v.(string); ok {
+		return fmt.Sprintf("%.40q", s)
+	}
+	return fmt.Sprintf("%v", v)
+}
+
+// step counts n operations.
+func (c *frame) step(at, n int) *Error {
+	if c.steps -= n; c.steps < 0 {
+		c.steps = 0
+		return &Error{Code: CodeFailed, Offset: at, fatal: true, Message: fmt.Sprintf("The expression takes more than %d operations.", MaxSteps), Hint: "Read less, or split it into several steps."}
+	}
+	return nil
+}
+
+// scan counts the operations for reading n bytes.
+func (c *frame) scan(at, n int) *Error { return c.step(at, n>>8) }
+
+// make counts n bytes of a value before it is made, and the operations for that.
+func (c *frame) make(at, n int) *Error {
+	if c.bytes -= n; c.bytes < 0 {
+		c.bytes = 0
+		return &Error{Code: CodeFailed, Offset: at, fatal: true, Message: fmt.Sprintf("The values of the expression have more than %d bytes.", MaxBytes), Hint: "Make shorter texts and lists, or split it into several steps."}
+	}
+	return c.scan(at, n)
+}
+
+// Sizes of values, about.
+const (
+	sizeElement = 16 // of a list
+	sizeEntry   = 64 // of a map
+	sizeMap     = 320
+)
+
+// logic is operands with && or || between them. An operand that decides makes up for errors of the others.
+type logic struct {
+	absorbing bool // the value that decides
+	operands  []node
+	at        []int
+}
+
+func (n *logic) eval(c *frame) (any, *Error) {
+	var failed *Error
+	for i, operand := range n.operands {
+		at := n.at[max(i-1, 0)]
+		if err := c.step(at, 1); err != nil {
+			return nil, err
+		}
+		v, err := operand.eval(c)
+		b, ok := v.(bool)
+		switch {
+		case err != nil && err.fatal:
+			return nil, err
+		case err == nil && !ok:
+			err = c.fail(at, "There is no && or || of %s.", kindOf(v).a())
+			fallthrough
+		case err != nil:
+			if failed == nil {
+				failed = err
+			}
+		case b == n.absorbing:
+			return b, nil
+		}
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	return !n.absorbing, nil
+}
+
+// conditional is a ? b : c ? d : e.
+type conditional struct {
+	arms      []arm
+	otherwise node
+}
+
+type arm struct {
+	at             int
+	condition, out node
+}
+
+func (n *conditional) eval(c *frame) (any, *Error) {
+	for i := range n.arms {
+		a := &n.arms[i]
+		v, err := c.test(a.at, a.condition)
+		if err != nil {
+			return nil, err
+		}
+		if v {
+			return a.out.eval(c)
+		}
+	}
+	return n.otherwise.eval(c)
+}
+
+// test evaluates what must be true or false.
+func (c *frame) test(at int, n node) (bool, *Error) {
+	if err := c.step(at, 1); err != nil {
+		return false, err
+	}
+	v, err := n.eval(c)
+	if err != nil {
+		return false, err
+	}
+	b, ok := v.(bool)
+	if !ok {
+		return false, c.fail(at, "A condition is true or false, and this is %s.", kindOf(v).a())
+	}
+	return b, nil
+}
+
+type not struct {
+	at    int
+	value node
+	odd   bool
+}
+
+func (n *not) eval(c *frame) (any, *Error) {
+	v, err := c.test(n.at, n.value)
+	if err != nil {
+		return nil, err
+	}
+	return v != n.odd, nil
+}
+
+// list is [a, b].
+type list struct {
+	at       int
+	elements []node
+}
+
+func (n *list) eval(c *frame) (any, *Error) {
+	if err := c.make(n.at, sizeElement*len(n.elements)); err != nil {
+		return nil, err
+	}
+	values := make([]any, len(n.elements))
+	for i, element := range n.elements {
+		err := c.step(n.at, 1)
+		if err == nil {
+			values[i], err = element.eval(c)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// mapping is {a: b}.
+type mapping struct {
+	at      int
+	entries []entry
+}
+
+type entry struct {
+	at         int
+	key, value node
+}
+
+func (n *mapping) eval(c *frame) (any, *Error) {
+	if err := c.make(n.at, sizeMap+sizeEntry*len(n.entries)); err != nil {
+		return nil, err
+	}
+	texts := make(map[string]any, len(n.entries))
+	var others map[any]any // if there are keys of other types, all are here
+	for i := range n.entries {
+		e := &n.entries[i]
+		if err := c.step(e.at, 1); err != nil {
+			return nil, err
+		}
+		key, err := e.key.eval(c)
+		if err != nil {
+			return nil, err
+		}
+		if kindOf(key)&kindKey == 0 {
+			return nil, c.fail(e.at, "The key of a map is %s, not %s.", kindKey.a(), kindOf(key).a())
+		}
+		value, err := e.value.eval(c)
+		if err != nil {
+			return nil, err
+		}
+		text, isText := key.(string)
+		if !isText && others == nil {
+			others = make(map[any]any, len(n.entries))
+			for k, v := range texts {
+				others[k] = v
+			}
+		}
+		twice := false
+		if others == nil {
+			_, twice = texts[text]
+			texts[text] = value
+		} else {
+			_, twice = others[key]
+			others[key] = value
+		}
+		if twice {
+			return nil, c.fail(e.at, "The map has the key %s twice.", quoted(key))
+		}
+	}
+	if others != nil {
+		return others, nil
+	}
+	return texts, nil
+}
+
+// chain is operands with operators of one level between them.
+type chain struct {
+	first node
+	links []link
+}
+
+type link struct {
+	at      int
+	op      string
+	operand node
+}
+
+func (n *chain) eval(c *frame) (any, *Error) {
+	v, err := n.first.eval(c)
+	if err != nil {
+		return nil, err
+	}
+	for i := range n.links {
+		l := &n.links[i]
+		if err := c.step(l.at, 1); err != nil {
+			return nil, err
+		}
+		r, err := l.operand.eval(c)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = c.operate(l, v, r); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+func (c *frame) operate(l *link, v, w any) (any, *Error) {
+	switch l.op {
+	case "==", "!=":
+		same, err := c.equal(l.at, v, w)
+		return same == (l.op == "=="), err
+	case "in":
+		return c.contains(l.at, v, w)
+	case "<", "<=", ">", ">=":
+		order, ok, err := c.compare(l.at, v, w)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		switch l.op {
+		case "<":
+			return order == before, nil
+		case "<=":
+			return order == before || order == equal, nil
+		case ">":
+			return order == after, nil
+		}
+		return order == after || order == equal, nil
+	default:
+		return c.arithmetic(l, v, w)
+	}
+	return nil, c.noOperator(l, v, w)
+}
+
+func (c *frame) noOperator(l *link, v, w any) *Error {
+	return c.fail(l.at, "There is no %s between %s and %s.", l.op, kindOf(v).a(), kindOf(w).a())
+}
+
+// concatenate adds texts or lists; ok is false for other operands.
+func (c *frame) concatenate(at int, v, w any) (sum any, ok bool, err *Error) {
+	switch a := v.(type) {
+	case string:
+		if b, ok := w.(string); ok {
+			if err := c.make(at, len(a)+len(b)); err != nil {
+				return nil, true, err
+			}
+			return a + b, true, nil
+		}
+	case []any:
+		if b, ok := w.([]any); ok {
+			if err := c.make(at, sizeElement*(len(a)+len(b))); err != nil {
+				return nil, true, err
+			}
+			return slices.Concat(a, b), true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+// call applies a function to its arguments, after a receiver if it has one.
+func (c *frame) call(n *call, receiver any, has bool) (any, *Error) {
+	base := len(c.args)
+	defer func() { c.args = c.args[:base] }()
+	if has {
+		c.args = append(c.args, receiver)
+	}
+	for _, arg := range n.args {
+		v, err := arg.eval(c)
+		if err != nil {
+			return nil, err
+		}
+		c.args = append(c.args, v)
+	}
+	args := c.args[base:]
+	for i, v := range args {
+		if k := kindOf(v); k&n.f.param(i) == 0 {
+			e := c.fail(n.at, "%s takes %s there, not %s.", n.f.Name, n.f.param(i).a(), k.a())
+			e.Hint = "Write " + n.f.Usage + "."
+			return nil, e
+		}
+	}
+	return n.f.run(c, n, args)
+}
+
+// call is a call of a function.
+type call struct {
+	f       *Function
+	at      int
+	args    []node
+	pattern *pattern // of matches, if it stands in the source
+}
+
+func (n *call) eval(c *frame) (any, *Error) {
+	if err := c.step(n.at, 1); err != nil {
+		return nil, err
+	}
+	return c.call(n, nil, false)
+}
+
+// trimmed is the name of a function without what stands before its dot.
+func trimmed(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }

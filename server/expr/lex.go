@@ -1,0 +1,219 @@
+package expr
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A token is a word of an expression. Its text is that of an operator or a name; a literal has a value.
+type token struct {
+	kind  tokenKind
+	text  string
+	value any
+	at    int
+}
+
+type tokenKind int
+
+const (
+	tokenEnd tokenKind = iota
+	tokenName
+	tokenField // a name in backquotes
+	tokenLiteral
+	tokenOperator
+)
+
+// operators are all of them, longer ones before those that they begin with.
+var operators = []string{"&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]", "{", "}"}
+
+const (
+	digits = "0123456789"
+	hex    = digits + "abcdefABCDEF"
+)
+
+func span(s, set string) int { return len(s) - len(strings.TrimLeft(s, set)) }
+
+func isLetter(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// nameLength is how many bytes of a name s begins with.
+func nameLength(s string) (n int) {
+	for n < len(s) && (isLetter(s[n]) || n > 0 && s[n] >= '0' && s[n] <= '9') {
+		n++
+	}
+	return n
+}
+
+// scan reads the token at or after an index of the source, and returns the index after it.
+func scan(src string, at int) (token, int, *Error) {
+	for at < len(src) {
+		if strings.IndexByte(" \t\r\n\f", src[at]) >= 0 {
+			at++
+		} else if strings.HasPrefix(src[at:], "//") {
+			if end := strings.IndexByte(src[at:], '\n'); end >= 0 {
+				at += end
+			} else {
+				at = len(src)
+			}
+		} else {
+			break
+		}
+	}
+	rest := src[at:]
+	switch {
+	case rest == "":
+		return token{kind: tokenEnd, at: at}, at, nil
+	case rest[0] >= '0' && rest[0] <= '9', len(rest) > 1 && rest[0] == '.' && rest[1] >= '0' && rest[1] <= '9':
+		return scanNumber(src, at)
+	case rest[0] == '`':
+		n := strings.IndexByte(rest[1:], '`')
+		if n < 1 || strings.Trim(rest[1:1+n], digits+"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.-/ ") != "" {
+			return token{}, at, &Error{Offset: at, Message: "A field in backquotes has letters, digits, spaces and _.-/ between them.", Hint: "Write other fields as an index: x['...']."}
+		}
+		return token{kind: tokenField, text: rest[1 : 1+n], at: at}, at + n + 2, nil
+	case isLetter(rest[0]):
+		n := nameLength(rest)
+		if n < len(rest) && (rest[n] == '"' || rest[n] == '\'') && n <= 2 && strings.Trim(rest[:n], "rRbB") == "" {
+			return scanText(src, at, at+n, rest[:n])
+		}
+		return token{kind: tokenName, text: rest[:n], at: at}, at + n, nil
+	case rest[0] == '"' || rest[0] == '\'':
+		return scanText(src, at, at, "")
+	}
+	for _, op := range operators {
+		if strings.HasPrefix(rest, op) {
+			return token{kind: tokenOperator, text: op, at: at}, at + len(op), nil
+		}
+	}
+	r, _ := utf8.DecodeRuneInString(rest)
+	return token{}, at, &Error{Offset: at, Message: "No expression has the character " + strconv.QuoteRune(r) + " here."}
+}
+
+// scanNumber reads 10, 0x0a, 1.0, .5 or 1e3.
+func scanNumber(src string, at int) (token, int, *Error) {
+	rest := src[at:]
+	n, base := span(rest, digits), 10
+	double := false
+	if strings.HasPrefix(rest, "0x") && span(rest[2:], hex) > 0 {
+		n, base = 2+span(rest[2:], hex), 16
+	} else {
+		if m := span(strings.TrimPrefix(rest[n:], "."), digits); strings.HasPrefix(rest[n:], ".") && m > 0 {
+			n, double = n+1+m, true
+		}
+		if n < len(rest) && rest[n]|0x20 == 'e' {
+			sign := min(1, span(rest[n+1:], "+-"))
+			if m := span(rest[n+1+sign:], digits); m > 0 {
+				n, double = n+1+sign+m, true
+			}
+		}
+	}
+	end := at + n
+	if strings.HasPrefix(src[end:], "u") || strings.HasPrefix(src[end:], "U") {
+		return token{}, at, &Error{Offset: at, Message: "There are no unsigned integers.", Hint: "Leave out the u."}
+	}
+	if nameLength(src[end:]) > 0 {
+		return token{}, at, &Error{Offset: end, Message: "A number ends in a letter."}
+	}
+	text := rest[:n]
+	if double {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return token{}, at, &Error{Offset: at, Message: "The number is too large for a double."}
+		}
+		return token{kind: tokenLiteral, value: f, at: at}, end, nil
+	}
+	u, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), base, 64)
+	if err != nil || u > 1<<63 { // 1<<63 is right after a minus only
+		return token{}, at, &Error{Offset: at, Message: "The number is too large for an int.", Hint: "Write a double, such as 1e20."}
+	}
+	return token{kind: tokenLiteral, value: u, at: at}, end, nil
+}
+
+// scanText reads a text whose quotes begin at an index, after a prefix.
+func scanText(src string, at, quotes int, prefix string) (token, int, *Error) {
+	if strings.ContainsAny(prefix, "bB") {
+		return token{}, at, &Error{Offset: at, Message: "There are no bytes.", Hint: "Leave out the b."}
+	}
+	raw := prefix != ""
+	if len(prefix) > 1 {
+		return token{}, at, &Error{Offset: at, Message: "A text has one r before its quotes at most."}
+	}
+	quote := src[quotes : quotes+1]
+	if triple := strings.Repeat(quote, 3); strings.HasPrefix(src[quotes:], triple) {
+		quote = triple
+	}
+	open := quotes + len(quote)
+	for i := open; i < len(src); i++ {
+		switch {
+		case strings.HasPrefix(src[i:], quote):
+			text := src[open:i]
+			if !raw {
+				var err *Error
+				if text, err = unescape(src, open, i); err != nil {
+					return token{}, at, err
+				}
+			}
+			return token{kind: tokenLiteral, value: text, at: at}, i + len(quote), nil
+		case src[i] == '\\' && !raw:
+			i++
+		case (src[i] == '\n' || src[i] == '\r') && len(quote) == 1:
+			return token{}, at, &Error{Offset: i, Message: "The text does not end on its line.", Hint: "Close it, or write three quotes on both sides."}
+		}
+	}
+	return token{}, at, &Error{Offset: at, Message: "The text does not end.", Hint: "Close it with " + quote + "."}
+}
+
+var errEscape = errors.New("no escape")
+
+// unescape is the text that src has between two indices.
+func unescape(src string, from, to int) (string, *Error) {
+	s := src[from:to]
+	if strings.IndexByte(s, '\\') < 0 {
+		return s, nil
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		if s[i] != '\\' {
+			b.WriteByte(s[i])
+			i++
+			continue
+		}
+		r, n, err := escape(s[i+1:])
+		if err != nil {
+			return "", &Error{Offset: from + i, Message: "The text has an escape that there is not.", Hint: `Write \\ for a backslash, or r before the quotes.`}
+		}
+		b.WriteRune(r)
+		i += 1 + n
+	}
+	return b.String(), nil
+}
+
+// escape reads an escape after its backslash, and returns how many bytes it has.
+func escape(s string) (rune, int, error) {
+	if s == "" {
+		return 0, 0, errEscape
+	}
+	if i := strings.IndexByte(`abfnrtv\?"'`+"`", s[0]); i >= 0 {
+		return rune("\a\b\f\n\r\t\v\\?\"'`"[i]), 1, nil
+	}
+	begin, length, base := 1, 0, 16
+	switch s[0] {
+	case 'x', 'X':
+		length = 2
+	case 'u':
+		length = 4
+	case 'U':
+		length = 8
+	case '0', '1', '2', '3':
+		begin, length, base = 0, 3, 8
+	}
+	if length == 0 || len(s) < begin+length || span(s[begin:begin+length], hex) < length {
+		return 0, 0, errEscape
+	}
+	n, err := strconv.ParseUint(s[begin:begin+length], base, 32)
+	if err != nil || n > utf8.MaxRune || !utf8.ValidRune(rune(n)) {
+		return 0, 0, errEscape
+	}
+	return rune(n), begin + length, nil
+}

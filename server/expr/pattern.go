@@ -1,0 +1,81 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+)
+
+// A pattern is a regular expression.
+type pattern struct {
+	source string
+	re     *regexp.Regexp
+	states int // about
+}
+
+// compilePattern refuses a pattern that would be large before it compiles it.
+func compilePattern(source string) (*pattern, error) {
+	if len(source) > MaxPattern {
+		return nil, fmt.Errorf("A pattern has at most %d bytes.", MaxPattern)
+	}
+	tree, err := syntax.Parse(source, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("The pattern is no regular expression: %w.", err)
+	}
+	states := count(tree)
+	if states > MaxProgram {
+		return nil, fmt.Errorf("A pattern has at most %d states.", MaxProgram)
+	}
+	re, err := regexp.Compile(source)
+	if err != nil {
+		return nil, fmt.Errorf("The pattern is no regular expression: %w.", err)
+	}
+	return &pattern{source, re, states}, nil
+}
+
+// count is how many states a part of a pattern has, about. The parser bounds how deep and how often parts are repeated.
+func count(re *syntax.Regexp) int {
+	n := 1 + len(re.Rune)/4
+	for _, sub := range re.Sub {
+		n += count(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(re.Min, re.Max, 1)
+	}
+	return min(n, MaxProgram+1)
+}
+
+func matches(c *frame, n *call, a []any) (any, *Error) {
+	re, s := n.pattern, a[0].(string)
+	if re == nil {
+		source := a[1].(string)
+		if c.last == nil || c.last.source != source {
+			if err := c.makePattern(n.at, source); err != nil {
+				return nil, err
+			}
+		}
+		re = c.last
+	}
+	if err := c.step(n.at, len(s)*re.states>>8); err != nil {
+		return nil, err
+	}
+	return re.re.MatchString(s), nil
+}
+
+// makePattern compiles a pattern that an evaluation has made, and keeps it until the next.
+func (c *frame) makePattern(at int, source string) *Error {
+	// What a pattern takes is known when it is compiled, and bounded before.
+	if err := c.step(at, 10+len(source)); err != nil {
+		return err
+	}
+	re, err := compilePattern(source)
+	if err != nil {
+		return c.fail(at, "%v", errors.Unwrap(fmt.Errorf("%w", err)))
+	}
+	c.last = re
+	if err := c.make(at, 200*re.states); err != nil {
+		return err
+	}
+	return c.step(at, re.states)
+}

@@ -1,0 +1,236 @@
+package expr
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// size counts.
+func size(c *frame, n *call, a []any) (any, *Error) {
+	s, ok := a[0].(string)
+	if !ok {
+		return int64(length(a[0])), nil
+	}
+	return int64(utf8.RuneCountInString(s)), c.scan(n.at, len(s))
+}
+
+// texts returns the texts that a function begins with, and counts the operations for reading them.
+func (c *frame) texts(n *call, a []any) (s, t string, err *Error) {
+	s = a[0].(string)
+	if len(a) > 1 {
+		t, _ = a[1].(string)
+	}
+	return s, t, c.scan(n.at, len(s)+len(t))
+}
+
+func contains(c *frame, n *call, a []any) (any, *Error) {
+	s, part, err := c.texts(n, a)
+	return err == nil && strings.Contains(s, part), err
+}
+
+func startsWith(c *frame, n *call, a []any) (any, *Error) {
+	return strings.HasPrefix(a[0].(string), a[1].(string)), c.scan(n.at, len(a[1].(string)))
+}
+
+func endsWith(c *frame, n *call, a []any) (any, *Error) {
+	return strings.HasSuffix(a[0].(string), a[1].(string)), c.scan(n.at, len(a[1].(string)))
+}
+
+// offset is where the character with an index begins in a text. Indices go from 0 to the number of characters.
+func (c *frame) offset(n *call, s string, index any) (int, *Error) {
+	i := index.(int64)
+	if i >= 0 {
+		for at := range s {
+			if i == 0 {
+				return at, nil
+			}
+			i--
+		}
+	}
+	if i != 0 {
+		return 0, c.fail(n.at, "The index %d is not in the text.", index)
+	}
+	return len(s), nil
+}
+
+func charAt(c *frame, n *call, a []any) (any, *Error) {
+	s, _, err := c.texts(n, a)
+	if err != nil {
+		return nil, err
+	}
+	at, err := c.offset(n, s, a[1])
+	if err != nil {
+		return nil, err
+	}
+	_, width := utf8.DecodeRuneInString(s[at:])
+	return s[at : at+width], nil
+}
+
+func indexOf(c *frame, n *call, a []any) (any, *Error) {
+	s, part, err := c.texts(n, a)
+	from := 0
+	if err == nil && len(a) > 2 {
+		from, err = c.offset(n, s, a[2])
+	}
+	if err != nil {
+		return nil, err
+	}
+	i := strings.Index(s[from:], part)
+	if i < 0 {
+		return int64(-1), nil
+	}
+	return int64(utf8.RuneCountInString(s[:from+i])), nil
+}
+
+func lastIndexOf(c *frame, n *call, a []any) (any, *Error) {
+	s, part, err := c.texts(n, a)
+	if err == nil && len(a) > 2 {
+		var from int
+		if from, err = c.offset(n, s, a[2]); err == nil {
+			s = s[:min(len(s), from+len(part))]
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	i := strings.LastIndex(s, part)
+	if i < 0 {
+		return int64(-1), nil
+	}
+	return int64(utf8.RuneCountInString(s[:i])), nil
+}
+
+func join(c *frame, n *call, a []any) (any, *Error) {
+	list, separator := a[0].([]any), ""
+	if len(a) > 1 {
+		separator = a[1].(string)
+	}
+	parts := make([]string, 0, min(len(list), 1000))
+	for i, v := range list {
+		s, ok := v.(string)
+		if !ok {
+			return nil, c.fail(n.at, "join takes a list of texts, and element %d is %s.", i, kindOf(v).a())
+		}
+		if err := c.make(n.at, sizeElement+len(s)+len(separator)); err != nil {
+			return nil, err
+		}
+		if err := c.step(n.at, 1); err != nil {
+			return nil, err
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, separator), nil
+}
+
+// limit is the limit that a function may have as its argument; -1 for none.
+func limit(a []any, i int) int {
+	if len(a) > i {
+		return int(max(-1, min(a[i].(int64), MaxBytes)))
+	}
+	return -1
+}
+
+func split(c *frame, n *call, a []any) (any, *Error) {
+	s, separator, err := c.texts(n, a)
+	if err != nil {
+		return nil, err
+	}
+	most, count := limit(a, 2), 0
+	if separator == "" {
+		count = utf8.RuneCountInString(s)
+	} else {
+		count = strings.Count(s, separator) + 1
+	}
+	if most >= 0 {
+		count = min(count, most)
+	}
+	if err := c.make(n.at, 3*sizeElement*count); err != nil {
+		return nil, err
+	}
+	if err := c.step(n.at, count/8); err != nil {
+		return nil, err
+	}
+	parts := make([]any, 0, count)
+	for _, part := range strings.SplitN(s, separator, most) {
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+func replace(c *frame, n *call, a []any) (any, *Error) {
+	s, old, err := c.texts(n, a)
+	if err != nil {
+		return nil, err
+	}
+	with, most := a[2].(string), limit(a, 3)
+	count := strings.Count(s, old)
+	if most >= 0 {
+		count = min(count, most)
+	}
+	// The product fits: each factor is at most MaxBytes.
+	if err := c.make(n.at, len(s)+count*max(0, len(with)-len(old))); err != nil {
+		return nil, err
+	}
+	if err := c.step(n.at, count/8); err != nil {
+		return nil, err
+	}
+	return strings.Replace(s, old, with, most), nil
+}
+
+func substring(c *frame, n *call, a []any) (any, *Error) {
+	s, _, err := c.texts(n, a[:1])
+	if err != nil {
+		return nil, err
+	}
+	from, err := c.offset(n, s, a[1])
+	if err != nil {
+		return nil, err
+	}
+	to := len(s)
+	if len(a) > 2 {
+		if to, err = c.offset(n, s, a[2]); err != nil {
+			return nil, err
+		}
+	}
+	if to < from {
+		return nil, c.fail(n.at, "The text from %d to %d ends before it begins.", a[1], a[2])
+	}
+	return s[from:to], nil
+}
+
+// ascii shifts the letters from one on by the distance between small and capital ones.
+func ascii(c *frame, n *call, s string, first, last byte) (any, *Error) {
+	if err := c.make(n.at, len(s)); err != nil {
+		return nil, err
+	}
+	b := []byte(s)
+	for i, letter := range b {
+		if letter >= first && letter <= last {
+			b[i] = letter ^ 0x20
+		}
+	}
+	return string(b), nil
+}
+
+func lowerASCII(c *frame, n *call, a []any) (any, *Error) {
+	return ascii(c, n, a[0].(string), 'A', 'Z')
+}
+func upperASCII(c *frame, n *call, a []any) (any, *Error) {
+	return ascii(c, n, a[0].(string), 'a', 'z')
+}
+
+func trim(c *frame, n *call, a []any) (any, *Error) {
+	s, _, err := c.texts(n, a)
+	return strings.TrimSpace(s), err
+}
+
+func reverse(c *frame, n *call, a []any) (any, *Error) {
+	s := a[0].(string)
+	if err := c.make(n.at, 5*len(s)); err != nil {
+		return nil, err
+	}
+	runes := []rune(s)
+	slices.Reverse(runes)
+	return string(runes), nil
+}

@@ -1,0 +1,294 @@
+package expr
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+)
+
+// order is how two values compare. NaN is in no order with any number.
+type order int
+
+const (
+	unordered order = iota
+	before
+	equal
+	after
+)
+
+func orderOf[T cmp.Ordered](a, b T) order {
+	switch {
+	case a < b:
+		return before
+	case a > b:
+		return after
+	case a == b:
+		return equal
+	}
+	return unordered
+}
+
+const two63 = 1 << 63
+
+// compareNumbers compares an int with a double exactly.
+func compareNumbers(i int64, f float64) order {
+	switch {
+	case f >= two63:
+		return before
+	case f < -two63:
+		return after
+	case f != f:
+		return unordered
+	}
+	whole := math.Trunc(f)
+	if i == int64(whole) {
+		return orderOf(whole, f)
+	}
+	return orderOf(i, int64(whole))
+}
+
+// scalars compares two values of types that are in an order; ok is false for others.
+func scalars(v, w any) (o order, ok bool) {
+	switch a := v.(type) {
+	case int64:
+		switch b := w.(type) {
+		case int64:
+			return orderOf(a, b), true
+		case float64:
+			return compareNumbers(a, b), true
+		}
+	case float64:
+		switch b := w.(type) {
+		case float64:
+			return orderOf(a, b), true
+		case int64:
+			return [...]order{unordered, after, equal, before}[compareNumbers(b, a)], true
+		}
+	case string:
+		if b, ok := w.(string); ok {
+			return orderOf(a, b), true
+		}
+	case bool:
+		if b, ok := w.(bool); ok {
+			return orderOf(map[bool]int{true: 1}[a], map[bool]int{true: 1}[b]), true
+		}
+	case time.Time:
+		if b, ok := w.(time.Time); ok {
+			return order(a.Compare(b)) + equal, true
+		}
+	case time.Duration:
+		if b, ok := w.(time.Duration); ok {
+			return orderOf(a, b), true
+		}
+	}
+	return unordered, false
+}
+
+func (c *frame) compare(at int, v, w any) (order, bool, *Error) {
+	if err := c.scanTexts(at, v, w); err != nil {
+		return unordered, false, err
+	}
+	o, ok := scalars(v, w)
+	return o, ok, nil
+}
+
+// scanTexts counts the operations for comparing two texts.
+func (c *frame) scanTexts(at int, v, w any) *Error {
+	if a, ok := v.(string); ok {
+		if b, ok := w.(string); ok {
+			return c.scan(at, min(len(a), len(b)))
+		}
+	}
+	return nil
+}
+
+// equal compares any two values. Those of different types differ, but for numbers.
+func (c *frame) equal(at int, v, w any) (bool, *Error) {
+	if err := c.scanTexts(at, v, w); err != nil {
+		return false, err
+	}
+	if o, ok := scalars(v, w); ok {
+		return o == equal, nil
+	}
+	switch a := v.(type) {
+	case nil:
+		return w == nil, nil
+	case Type:
+		b, ok := w.(Type)
+		return ok && a == b, nil
+	case []any:
+		b, ok := w.([]any)
+		if !ok || len(a) != len(b) {
+			return false, nil
+		}
+		for i := range a {
+			if err := c.step(at, 1); err != nil {
+				return false, err
+			}
+			if same, err := c.equal(at, a[i], b[i]); !same || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	if kindOf(v) != kindMap || kindOf(w) != kindMap || length(v) != length(w) {
+		return false, nil
+	}
+	same, failed := true, (*Error)(nil)
+	err := c.members(at, v, func(key, a any) bool {
+		b, ok := lookUp(w, key)
+		if same = ok; ok {
+			same, failed = c.equal(at, a, b)
+		}
+		return same && failed == nil
+	})
+	if err != nil {
+		failed = err
+	}
+	return same && failed == nil, failed
+}
+
+// kindKey are the types that keys of maps have.
+const kindKey = kindBool | kindInt | kindString
+
+// lookUp returns what a map has under a key. A double is the int that it equals.
+func lookUp(m, key any) (any, bool) {
+	if f, ok := key.(float64); ok {
+		i := int64(f)
+		if f < -two63 || f >= two63 || float64(i) != f {
+			return nil, false
+		}
+		key = i
+	}
+	switch m := m.(type) {
+	case map[string]any:
+		name, ok := key.(string)
+		if !ok {
+			return nil, false
+		}
+		v, ok := m[name]
+		return v, ok
+	case map[any]any:
+		if kindOf(key)&kindKey == 0 {
+			return nil, false
+		}
+		v, ok := m[key]
+		return v, ok
+	}
+	return nil, false
+}
+
+// length is the number of elements of a list or a map.
+func length(v any) int {
+	switch v := v.(type) {
+	case []any:
+		return len(v)
+	case map[string]any:
+		return len(v)
+	case map[any]any:
+		return len(v)
+	}
+	return 0
+}
+
+// members calls a function with the keys and values of a map, in no order, until it returns false.
+func (c *frame) members(at int, m any, each func(key, value any) bool) *Error {
+	switch m := m.(type) {
+	case map[string]any:
+		for key, v := range m {
+			if err := c.step(at, 1); err != nil {
+				return err
+			}
+			if !each(key, v) {
+				return nil
+			}
+		}
+	case map[any]any:
+		for key, v := range m {
+			if err := c.step(at, 1); err != nil {
+				return err
+			}
+			if !each(key, v) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// keys are the keys of a map in their order: false and true, then numbers, then texts.
+func (c *frame) keys(at int, m any) ([]any, *Error) {
+	n := length(m)
+	if err := c.make(at, 2*sizeElement*n); err != nil {
+		return nil, err
+	}
+	if err := c.step(at, n*bits.Len(uint(n))/8); err != nil { // to sort them
+		return nil, err
+	}
+	keys := make([]any, 0, n)
+	if err := c.members(at, m, func(key, _ any) bool { keys = append(keys, key); return true }); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(keys, func(a, b any) int {
+		if o, ok := scalars(a, b); ok {
+			return int(o - equal)
+		}
+		return cmp.Compare(kindOf(a), kindOf(b))
+	})
+	return keys, nil
+}
+
+// element selects an element of a list or a map.
+func (c *frame) element(at int, v, key any) (any, *Error) {
+	switch of := v.(type) {
+	case []any:
+		i, ok := key.(int64)
+		if f, isDouble := key.(float64); isDouble {
+			i, ok = int64(f), f == math.Trunc(f) && math.Abs(f) < two63
+		}
+		if !ok {
+			return nil, c.fail(at, "The index of a list is an int, not %s.", quoted(key))
+		}
+		if i < 0 || i >= int64(len(of)) {
+			err := c.fail(at, "There is no element %d in a list of %d.", i, len(of))
+			err.absent = noKey
+			return nil, err
+		}
+		return of[i], nil
+	case map[string]any, map[any]any:
+		if value, ok := lookUp(of, key); ok {
+			return value, nil
+		}
+		return nil, c.absent(at, key)
+	case nil:
+		err := c.fail(at, "null has no key %s.", quoted(key))
+		err.absent, err.Hint = onNull, "Write default(..., value), if it may be null."
+		return nil, err
+	}
+	return nil, c.fail(at, "%s has no key %s.", capital(kindOf(v).a()), quoted(key))
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// contains is v in w.
+func (c *frame) contains(at int, v, w any) (any, *Error) {
+	switch of := w.(type) {
+	case []any:
+		for _, element := range of {
+			if err := c.step(at, 1); err != nil {
+				return nil, err
+			}
+			if same, err := c.equal(at, v, element); same || err != nil {
+				return same, err
+			}
+		}
+		return false, nil
+	case map[string]any, map[any]any:
+		_, ok := lookUp(of, v)
+		return ok, nil
+	}
+	return nil, c.fail(at, "There is no in %s.", kindOf(w).a())
+}
