@@ -82,7 +82,7 @@ var rulesRooms = map[string]string{
 	"server/client": "server/fault server/id server/message server/sse",
 
 	// Wiring.
-	"server/manifest": "server/agent server/config server/external server/fault server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
+	"server/manifest": "server/agent server/config server/external server/fault server/journal server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
 		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",

@@ -65,13 +65,13 @@ func (s *Server) open(ctx context.Context) error {
 	p.onStop(p.db.Close)
 	sessions := session.New(p.db.Sessions())
 	programs := proc.NewLimit(cfg.Server.MaxPrograms)
-	declared, closeProviders, err := manifest.Build(manifest.Options{Config: cfg, Offline: !s.runs(), Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
+	declared, err := manifest.Build(manifest.Options{Config: cfg, Offline: !s.runs(), Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
 		Known: s.known, Programs: programs, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
 	if err != nil {
 		return err
 	}
-	p.onStop(func() error { closeProviders(); return nil })
-	for _, reg := range declared {
+	p.onStop(func() error { declared.Close(); return nil })
+	for _, reg := range declared.Agents {
 		if err := s.agents.Register(reg); err != nil {
 			return err
 		}

@@ -107,6 +107,7 @@ type Phase string
 
 const (
 	CallAwaiting    Phase = "awaiting"    // a person has to decide
+	CallQueued      Phase = "queued"      // it waits for its tool's limit, and has had no effect since
 	CallDispatching Phase = "dispatching" // its effect may have happened
 	CallDone        Phase = "done"        // its outcome is in the transcript
 )

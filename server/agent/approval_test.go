@@ -14,6 +14,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
@@ -260,7 +261,7 @@ func TestExpiry(t *testing.T) {
 			expires := 100 * time.Millisecond
 			r := newRig(t, func(r *rig) []agent.Registration {
 				regs := register(r)
-				regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Expires: expires}}
+				regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: journal.Terms{Expires: expires}}
 				return regs
 			})
 			res, _ := r.run("a", "go")

@@ -235,7 +235,7 @@ func TestChangedArguments(t *testing.T) {
 func TestChangesAreRefused(t *testing.T) {
 	for name, gate := range map[string]agent.Gate{
 		"not said":      {Always: true},
-		"two approvers": {Always: true, Edit: true, Terms: agent.Terms{Approvers: 2}},
+		"two approvers": {Always: true, Edit: true, Terms: journal.Terms{Approvers: 2}},
 	} {
 		make, _, made := editable(t, gate)
 		r := newRig(t, make)

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -29,35 +27,17 @@ func (a llm) Known(c *store.Call) bool {
 }
 
 // Doubt is a part of [run.Caller].
-func (a llm) Doubt(c *store.Call) run.Doubt {
-	t, ok := a.Tools.Get(c.Name)
-	switch {
-	case !ok:
-		return run.Departed
-	case t.Spec().Repeatable():
-		return run.MakeAgain
-	case t.Spec().OnUnknownOutcome == tool.ReportError:
-		return run.SettleFailed
-	}
-	return run.AskPerson
-}
+func (a llm) Doubt(c *store.Call) run.Doubt { return a.calls().Doubt(c.Name) }
 
 // Terms is a part of [run.Caller].
 func (a llm) Terms(r *run.Run, p journal.Approval) journal.Approval {
 	// By the clock, not the run's time: that stays ahead when the clock is set back.
-	return a.Policy.Complete(p, time.Now().UnixMilli(), r.Row.StartedBy)
+	return a.calls().Terms(p, r.Row.StartedBy, time.Now().UnixMilli())
 }
 
 // Edit is a part of [run.Caller].
 func (a llm) Edit(c *store.Call, args json.RawMessage) (json.RawMessage, error) {
-	if !a.Policy.Tools[c.Name].Edit {
-		return nil, fmt.Errorf("the tool %s does not have approval.edit.", c.Name)
-	}
-	w := a.Judge(message.ToolCall{ID: c.ID, Name: c.Name, Args: args})
-	if w.Refusal != nil {
-		return nil, errors.New(w.Refusal.Message)
-	}
-	return w.Args, nil
+	return a.calls().Edit(c.ID, c.Name, args)
 }
 
 // Answer is a part of [run.Caller].
@@ -86,6 +66,9 @@ func (a llm) Job(r *run.Run, c store.Call, args json.RawMessage) (j run.Job, err
 	}
 	if c.Child == "" {
 		call := a.call(r, c, args)
+		j.Admit = func(ctx context.Context, wait func() error) (func(), *message.Outcome) {
+			return a.Tools.Admit(ctx, c.Name, call, wait)
+		}
 		j.Do = func(ctx context.Context) run.Settled { return settled(a.Tools.Execute(ctx, c.Name, call)) }
 		return j, nil
 	}

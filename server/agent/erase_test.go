@@ -13,6 +13,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/hub"
+	"agentd/server/journal"
 	"agentd/server/recording"
 	"agentd/server/run"
 	"agentd/server/tool"
@@ -86,7 +87,7 @@ func TestEraseLeavesNoRow(t *testing.T) {
 	}
 	register, _ := chain(t, func(desk, clerk, payer *agent.LLM) {
 		desk.NewTape, clerk.NewTape = recording.NewTape, recording.NewTape
-		payer.Policy.Tools["pay"] = agent.Gate{Always: true, Terms: agent.Terms{Expires: time.Hour}}
+		payer.Policy.Tools["pay"] = agent.Gate{Always: true, Terms: journal.Terms{Expires: time.Hour}}
 	})
 	var r *rig
 	r = newRig(t, func(r *rig) []agent.Registration {

@@ -147,20 +147,10 @@ func (l *loop) claim(m *run.Move, step store.Step, asked int, calls []run.Wish) 
 	return l.Claim(m, step, asked, calls)
 }
 
-// Judge takes in a call. From here on its arguments are in their one canonical form: what the policy looks at is what a
-// person is shown, what is hashed and kept, and what the tool gets.
+// Judge is [Calls.Judge] for a call that a model asks for.
 func (a *LLM) Judge(c message.ToolCall) run.Wish {
 	w := run.Wish{ToolCall: c}
-	if w.Refusal = a.Tools.Check(&w.ToolCall); w.Refusal != nil {
-		return w
-	}
-	switch a.Policy.decide(w.Name, w.Args) {
-	case refused:
-		w.Refusal = &message.Outcome{ToolCallID: c.ID, ToolName: c.Name, Kind: message.CapabilityBlocked,
-			Message: "This agent may not make this call.", RecoveryHint: message.ReportToUser}
-	case gated:
-		w.Gated = true
-	}
+	w.Args, w.Gated, w.Refusal = a.calls().Judge(c.ID, c.Name, c.Args)
 	if t, ok := a.Tools.Get(c.Name); ok {
 		w.Free = t.Spec().Free()
 	}
@@ -169,6 +159,8 @@ func (a *LLM) Judge(c message.ToolCall) run.Wish {
 	}
 	return w
 }
+
+func (a *LLM) calls() Calls { return Calls{a.Tools, a.Policy} }
 
 // afford checks the budget before a model call.
 func (l *loop) afford() error {

@@ -1,16 +1,13 @@
 package agent
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"agentd/server/canonical"
 	"agentd/server/journal"
 	"agentd/server/message"
-	"agentd/server/run"
 )
 
 // Policy says which tool calls an agent may make: deny wins over ask, ask over allow, allow over what the tool says
@@ -26,29 +23,7 @@ type Gate struct {
 	Default bool            // because nothing else is said about a tool with side effects
 	When    json.RawMessage // an object: calls whose arguments match all of it
 	Edit    bool            // a person may change the arguments of a call with the grant
-	Terms
-}
-
-// Terms are what an approval takes. The zero value takes one principal's word, whenever it comes.
-type Terms struct {
-	Expires   time.Duration // after which the call is denied; 0: never
-	Approvers int           // how many different principals must grant it; 0 is one
-	Different bool          // none of them may be the one that started the run
-}
-
-// Complete completes an approval that is asked for at a time, in a run that the named principal started.
-func (p *Policy) Complete(a journal.Approval, at int64, startedBy string) journal.Approval {
-	t := p.Tools[a.ToolName].Terms
-	if t.Expires > 0 {
-		a.ExpiresAt = message.Millis(at + t.Expires.Milliseconds())
-	}
-	if t.Approvers > 1 {
-		a.ApproversNeeded = t.Approvers
-	}
-	if t.Different {
-		a.NotBy = cmp.Or(startedBy, run.Anonymous)
-	}
-	return a
+	journal.Terms
 }
 
 // verdict is what a policy says about a call.
@@ -56,7 +31,7 @@ type verdict int
 
 const (
 	allowed verdict = iota
-	gated
+	asked
 	refused
 )
 
@@ -68,11 +43,11 @@ func (p *Policy) decide(name string, args json.RawMessage) verdict {
 	case slices.ContainsFunc(p.Deny, matches):
 		return refused
 	case own.Always, slices.ContainsFunc(p.Ask, matches):
-		return gated
+		return asked
 	case slices.ContainsFunc(p.Allow, func(pattern Pattern) bool { return pattern.Covers(name, args) }):
 		return allowed
 	case own.Default, own.When != nil && whenMatches(own.When, args):
-		return gated
+		return asked
 	}
 	return allowed
 }

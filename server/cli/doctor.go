@@ -174,9 +174,9 @@ func exists(path string) bool {
 
 // built is the error of a configuration that is valid but declares what cannot be built.
 func built(cfg *config.Config) error {
-	_, done, err := manifest.Build(manifest.Options{Config: cfg, Offline: true})
+	declared, err := manifest.Build(manifest.Options{Config: cfg, Offline: true})
 	if err == nil {
-		done()
+		declared.Close()
 	}
 	return err
 }

@@ -17,21 +17,21 @@ func (c *call) replay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	regs, done, err := manifest.Build(manifest.Options{Config: c.cfg, Logger: c.log(), Offline: true})
+	declared, err := manifest.Build(manifest.Options{Config: c.cfg, Logger: c.log(), Offline: true})
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer declared.Close()
 	id := cmp.Or(c.flags.agent, rec.Meta.AgentID)
 	if id == "" {
 		return c.cmd.misused("the recording names no agent: name one with --agent.")
 	}
-	i := slices.IndexFunc(regs, func(r agent.Registration) bool { return r.ID == id })
+	i := slices.IndexFunc(declared.Agents, func(r agent.Registration) bool { return r.ID == id })
 	if i < 0 {
 		return c.undeclared(id)
 	}
 	return interruptible(ctx, func(ctx context.Context) error {
-		report, err := recording.Replay(ctx, regs[i], rec)
+		report, err := recording.Replay(ctx, declared.Agents[i], rec)
 		if err != nil {
 			return err
 		}

@@ -38,6 +38,7 @@ type Tool struct {
 	Timeout          Millis          `json:"timeoutMs" default:"60000" check:"1.." doc:"Time limit of a call."`
 	MaxResultTokens  int             `json:"maxResultTokens" default:"16384" check:"0.." doc:"Longest result that the model receives, in tokens. 0: no limit."`
 	Truncation       string          `json:"truncation" default:"middle" enum:"middle|tail|spill" doc:"What happens to a longer result: agentd removes its middle, keeps only its end, or stores it beside the transcript."`
+	Limits           Limits          `json:"limits" doc:"Limits of the tool's calls in all runs, of agents and workflows. Calls over a limit wait before they begin, at most 4096 of a tool, and 3072 of one principal; further calls fail as rate_limited."`
 	ExecutionMode    string          `json:"executionMode" default:"parallel" enum:"parallel|sequential" doc:"Whether a call may run in parallel with other calls of the same step."`
 
 	Method     string           `json:"method" for:"http" default:"GET" enum:"GET|HEAD|POST|PUT|PATCH|DELETE" doc:"Request method."`
@@ -122,6 +123,12 @@ type ApprovalTerms struct {
 	Expires                   Millis `json:"expiresMs" check:"1000.." doc:"Time after which agentd denies a call without a decision. Absent: never."`
 	Approvers                 int    `json:"approvers" default:"1" check:"1..10" doc:"How many different principals must grant a call. One is enough to deny it."`
 	RequireDifferentPrincipal bool   `json:"requireDifferentPrincipal" default:"false" doc:"The principal that started the run may not grant its calls."`
+}
+
+// Limits are those of the calls of a tool.
+type Limits struct {
+	Concurrent int `json:"concurrent" check:"1.." doc:"Calls at once. Absent: no limit."`
+	PerMinute  int `json:"perMinute" check:"1..100000" doc:"Calls that begin in any 60 seconds, counted since the start of the server. Absent: no limit."`
 }
 
 // HandoffFilter is what of a conversation a hand-off passes on.

@@ -10,6 +10,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/external"
 	"agentd/server/fault"
+	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/outbound"
 	"agentd/server/proc"
@@ -36,17 +37,23 @@ type Options struct {
 	Offline bool
 }
 
-// Build makes the registrations of the declared agents, in the order of their ids. It dials nothing. Errors are
-// config-invalid with every problem, or pre-bind-secret-unresolvable. The function releases what the providers hold;
-// the caller calls it when all runs have stopped.
-func Build(o Options) ([]agent.Registration, func(), error) {
+// A Manifest is what the configuration declares.
+type Manifest struct {
+	Agents []agent.Registration // in the order of their ids
+	Tools  agent.Calls          // all tools, for those that name them without an agent; see [tool.Set.Whole]
+	Close  func()               // releases what the providers hold; called when all runs have stopped
+}
+
+// Build makes what the configuration declares. It dials nothing. Errors are config-invalid with every problem, or
+// pre-bind-secret-unresolvable.
+func Build(o Options) (*Manifest, error) {
 	b := &builder{Options: o, refs: map[config.Ref]string{}}
 	if err := b.resolve(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	b.providers()
 	b.tools()
-	var regs []agent.Registration
+	built := &Manifest{Close: b.close}
 	for _, id := range slices.Sorted(maps.Keys(o.Config.Agents)) {
 		c := o.Config.Agents[id]
 		reg := agent.Registration{ID: id, Description: c.Description.Text, FailOnRestart: c.Recovery == "fail"}
@@ -62,13 +69,16 @@ func Build(o Options) ([]agent.Registration, func(), error) {
 				HMACKey: []byte(b.refs[c.HMACRef]), Timeout: c.Timeout.Duration(), MaxOutput: int64(c.MaxOutputBytes), Known: o.Known, Outbound: o.Outbound})
 		}
 		b.note(err, "agents", id)
-		regs = append(regs, reg)
+		built.Agents = append(built.Agents, reg)
 	}
+	var err error
+	built.Tools, err = b.calls()
+	b.note(err, "tools")
 	if b.issues != nil {
 		b.close()
-		return nil, nil, fault.Invalid("The configuration declares something that agentd cannot build.", b.issues...)
+		return nil, fault.Invalid("The configuration declares something that agentd cannot build.", b.issues...)
 	}
-	return regs, b.close, nil
+	return built, nil
 }
 
 type builder struct {
@@ -176,6 +186,9 @@ func (b *builder) tools() {
 		if c.MaxResultTokens == 0 {
 			spec.MaxResultTokens = -1
 		}
+		if limits := c.Limits; limits != (config.Limits{}) {
+			spec.Limit = tool.NewLimit(limits.Concurrent, limits.PerMinute)
+		}
 		var t tool.Tool
 		var err error
 		switch c.Kind {
@@ -265,14 +278,40 @@ func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {
 	}
 	p.Tools = map[string]agent.Gate{}
 	for _, name := range c.Tools {
-		t, ok := b.Config.Tools[name]
-		if !ok {
-			continue // a built-in, which changes nothing
+		if t, ok := b.Config.Tools[name]; ok { // else it is a built-in, which changes nothing
+			p.Tools[name] = gate(t)
 		}
-		p.Tools[name] = agent.Gate{Always: t.Approval.Mode() == "always", When: t.Approval.When, Edit: t.Approval.Edit,
-			Default: t.Approval.Mode() == "" && t.EffectiveApproval() == "always",
-			Terms: agent.Terms{Expires: t.ApprovalTerms.Expires.Duration(), Approvers: t.ApprovalTerms.Approvers,
-				Different: t.ApprovalTerms.RequireDifferentPrincipal}}
 	}
 	return p, nil
+}
+
+// gate is what a tool itself says about the approval of its calls.
+func gate(t config.Tool) agent.Gate {
+	return agent.Gate{Always: t.Approval.Mode() == "always", When: t.Approval.When, Edit: t.Approval.Edit,
+		Default: t.Approval.Mode() == "" && t.EffectiveApproval() == "always", Terms: Terms(t.ApprovalTerms)}
+}
+
+// Terms are those that the configuration declares.
+func Terms(t config.ApprovalTerms) journal.Terms {
+	return journal.Terms{Expires: t.Expires.Duration(), Approvers: t.Approvers, Different: t.RequireDifferentPrincipal}
+}
+
+// calls are those of all tools, for callers that name them without an agent. Naming a tool allows its calls, so that only those
+// need a grant whose tool says so itself. Their results are never cut.
+func (b *builder) calls() (c agent.Calls, err error) {
+	c.Policy.Tools = map[string]agent.Gate{}
+	var tools []tool.Tool
+	for _, name := range slices.Sorted(maps.Keys(b.byName)) {
+		tools = append(tools, b.byName[name])
+		own := gate(b.Config.Tools[name])
+		own.Default = false
+		c.Policy.Tools[name] = own
+	}
+	set, err := tool.NewSet(tools...)
+	if err != nil {
+		return c, err
+	}
+	set.Logger, set.Known = b.Logger, b.Known
+	c.Set = set.Whole()
+	return c, nil
 }

@@ -70,10 +70,13 @@ const (
 
 // A Job is how one call is made: by a function or as a child run.
 type Job struct {
-	Do         func(ctx context.Context) Settled // called from a goroutine of its own
-	Child      *ChildSpec                        // instead of Do
-	Sequential bool                              // made before the others, one after the other
-	Span       string                            // type of the call's span; span.Tool when empty
+	Do    func(ctx context.Context) Settled // called from a goroutine of its own
+	Child *ChildSpec                        // instead of Do
+	// Admit waits until the call may begin, and returns what is called when it has ended, or why it may not begin. Before it
+	// waits, it calls wait, which makes durable that the call has not begun; the error of that ends it. Nil: it may begin.
+	Admit      func(ctx context.Context, wait func() error) (release func(), refusal *message.Outcome)
+	Sequential bool   // made before the others, one after the other
+	Span       string // type of the call's span; span.Tool when empty
 }
 
 // A ChildSpec describes the child run of a call, for the case that it is yet to be made.

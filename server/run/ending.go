@@ -125,7 +125,7 @@ func (r *Run) rest(m *Move, pending []journal.Approval) error {
 func (r *Run) driveEnding() error {
 	var again []store.Call
 	for _, c := range r.Record.Calls {
-		if c.Phase == store.CallDispatching && r.claimed[c.Index] && !journal.Requested(c) {
+		if c.Phase == store.CallQueued || c.Phase == store.CallDispatching && r.claimed[c.Index] && !journal.Requested(c) {
 			again = append(again, c)
 		}
 	}
@@ -159,7 +159,7 @@ func (r *Run) close(m *Move, status store.Status, cause error) (unknown []journa
 			unknown = append(unknown, left...)
 		case c.Phase == store.CallAwaiting && c.Reason != journal.OutcomeUnknown, journal.Requested(c) && c.Phase == store.CallDispatching && c.Attempts == 0:
 			r.refuse(m, &c, asked, why)
-		case c.Phase == store.CallDispatching && !r.doubtful(m, &c):
+		case c.Phase == store.CallQueued && (c.Attempts == 0 || !r.uncertain(m, &c, serverStopped)), c.Phase == store.CallDispatching && !r.doubtful(m, &c):
 			m.settle(&c, r.Record.Place(&c), message.Fail(c.ID, c.Name, message.AbortedCall, "The run ended before this call did.", ""))
 		}
 		switch {

@@ -94,11 +94,11 @@ func (r *Run) Open(step store.Step) (dispatch []store.Call, err error) {
 	var m *Move
 	calls := r.Record.Unreported()
 	for i := range calls {
-		if c := &calls[i]; c.Step != step.Number || c.Phase != store.CallDispatching {
+		if c := &calls[i]; c.Step != step.Number || c.Phase != store.CallDispatching && c.Phase != store.CallQueued {
 			continue
 		}
 		c := calls[i]
-		if !r.claimed[c.Index] {
+		if !r.claimed[c.Index] && c.Phase != store.CallQueued {
 			if m == nil {
 				m = r.Move()
 			}
@@ -179,6 +179,7 @@ type work struct {
 	left  bool // the child is to be taken up by the next start
 	began time.Time
 	took  time.Duration
+	moved chan error // of a call that begins or ends to wait for its tool's limit: takes the outcome of the commit; else nil
 }
 
 // Dispatch makes calls, at most parallel of them at once (8 when 0): the sequential ones one by one, then the others side
@@ -238,8 +239,13 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 			if !more {
 				return failed
 			}
-			if failed == nil {
+			if failed == nil && w.moved != nil {
+				failed = r.turn(&w)
+			} else if failed == nil {
 				failed = r.take(&w, len(calls) == 1)
+			}
+			if w.moved != nil {
+				w.moved <- failed
 			}
 		}
 		if failed != nil {
@@ -258,7 +264,7 @@ func (r *Run) work(first, rest []task, parallel int, results chan<- work) {
 		case t.altered != nil:
 			w.res.Outcome = *alteredOutcome(&t.call)
 		default:
-			w.res = t.Do(r.ctx)
+			r.make(&w, results)
 		}
 		w.took = time.Since(w.began)
 		results <- w
@@ -276,6 +282,51 @@ func (r *Run) work(first, rest []task, parallel int, results chan<- work) {
 		})
 	}
 	inner.Wait()
+}
+
+// make makes a call when it may begin. It is queued on disk as long as it waits.
+func (r *Run) make(w *work, results chan<- work) {
+	phase := func(p store.Phase, attempt int) error {
+		w.call.Phase, w.call.Attempts = p, w.call.Attempts+attempt
+		w.moved = make(chan error, 1)
+		results <- *w
+		err := <-w.moved
+		w.moved = nil
+		return err
+	}
+	queued := w.call.Phase == store.CallQueued
+	if w.Admit != nil {
+		release, refusal := w.Admit(r.ctx, func() error {
+			if queued {
+				return nil
+			}
+			queued = true
+			return phase(store.CallQueued, -1)
+		})
+		if refusal != nil {
+			before := w.call.Attempts
+			if !queued {
+				before--
+			}
+			w.res = Settled{Outcome: *refusal, Unknown: before > 0}
+			return
+		}
+		defer release()
+	}
+	if queued {
+		if err := phase(store.CallDispatching, 1); err != nil {
+			return // the run is left
+		}
+	}
+	w.began = time.Now()
+	w.res = w.Do(r.ctx)
+}
+
+// turn makes durable that a call waits for its tool's limit, or begins.
+func (r *Run) turn(w *work) error {
+	m := r.Move()
+	m.setCall(w.call)
+	return r.Commit(m)
 }
 
 // take settles a call that was made, or notes that it waits for its child. The only call of a step is settled by Report,

@@ -287,7 +287,7 @@ func (p place) checkApprovals(st *runstate.State, llm *agent.LLM, l *layout, lea
 			at.checkCall(a, l.own[i], llm)
 			p.grants += len(a.GrantedBy)
 			a.GrantedBy, a.Imported = nil, true
-			stricter(a, llm.Policy.Complete(message.Approval{ToolName: a.ToolName}, p.now, p.by))
+			stricter(a, llm.Policy.Tools[a.ToolName].Complete(message.Approval{ToolName: a.ToolName}, p.now, p.by))
 			if a.NotBy != "" {
 				a.NotBy = p.by
 			}

@@ -242,7 +242,7 @@ func TestImportTerms(t *testing.T) {
 	st.PendingApprovals[0].GrantedBy, st.PendingApprovals[0].ApproversNeeded = []string{"token:x"}, 2
 	st.PendingApprovals[0].ExpiresAt = "2999-01-01T00:00:00.000Z"
 	regs, count = gatedAgent(t, `{"name":"a","args":{}}`)
-	regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: agent.Terms{Different: true, Expires: 1 << 40}}
+	regs[0].LLM.Policy.Tools["a"] = agent.Gate{Always: true, Terms: journal.Terms{Different: true, Expires: 1 << 40}}
 	away := newRig(t, regs)
 	made := away.imports(state(t, encode(t, st)), takeover.Options{By: "token:me"})
 	p := away.state(made.RunID).PendingApprovals[0]

@@ -46,6 +46,9 @@ func (e *entry) settle(call Call, res Result, l *live) Settled {
 		res = Result{Output: body.Output, Parts: slices.Concat(res.Parts, body.Parts)}
 		s.Outcome.Truncated = l.truncated
 	}
+	if e.whole && s.Outcome.Truncated {
+		return settleError(e.badOutput("The tool's result is longer than its limit, and would be cut."))
+	}
 	size := len(res.Output)
 	for _, p := range res.Parts {
 		size += partSize(p)

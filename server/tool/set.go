@@ -38,9 +38,10 @@ type RetryPolicy struct {
 }
 
 type entry struct {
-	tool Tool
-	spec Spec // with defaults
-	args *schema.Schema
+	tool  Tool
+	spec  Spec // with defaults
+	args  *schema.Schema
+	whole bool // see Whole
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -100,12 +101,34 @@ func (s *Set) Specs() []Spec {
 	return specs
 }
 
+// Spec returns the spec of a tool, with defaults filled in.
+func (s *Set) Spec(name string) (Spec, bool) {
+	e := s.byName[name]
+	if e == nil {
+		return Spec{}, false
+	}
+	return e.spec, true
+}
+
+// Whole makes a set of the same tools, with the same settings, whose results are never cut or spilled: MaxResultTokens does not
+// hold. A result that its tool's limit in bytes has cut, or of more than 32 MiB, is an error.
+func (s *Set) Whole() *Set {
+	w := &Set{Retry: s.Retry, Logger: s.Logger, Known: s.Known, byName: map[string]*entry{}, recorded: s.recorded}
+	for _, e := range s.order {
+		whole := &entry{e.tool, e.spec, e.args, true}
+		whole.spec.MaxResultTokens = -1
+		w.order, w.byName[e.spec.Name] = append(w.order, whole), whole
+	}
+	return w
+}
+
 // Recorded makes a set of the same names and specs that runs nothing: a call ends with what outcome returns, which is neither
 // cut nor spilled. outcome may be called concurrently. The replay of a recorded run uses it.
 func (s *Set) Recorded(outcome func(name string, call Call) message.Outcome) *Set {
 	r := &Set{byName: map[string]*entry{}, recorded: outcome}
 	for _, e := range s.order {
-		played := &entry{Func(e.spec, nil), e.spec, e.args}
+		played := &entry{Func(e.spec, nil), e.spec, e.args, false}
+		played.spec.Limit = nil
 		r.order, r.byName[e.spec.Name] = append(r.order, played), played
 	}
 	return r

@@ -67,7 +67,8 @@ type Spec struct {
 	Timeout          time.Duration // of a call with all its attempts; 0 is 60 s
 	MaxResultTokens  int           // of the result that the model sees, estimated as characters / 4; 0 is 16384, < 0 no limit
 	Truncation       Truncation
-	Final            bool // a call that succeeds is the last of its run, and its result is what the run answers
+	Limit            *Limit // of its calls in all sets; nil: none
+	Final            bool   // a call that succeeds is the last of its run, and its result is what the run answers
 }
 
 // Free reports whether a call has no effect: the tool is pure or read-only.
