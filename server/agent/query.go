@@ -16,13 +16,14 @@ import (
 type Snapshot struct {
 	RunID            string        `json:"runId"`
 	Kind             string        `json:"kind" enum:"agent|workflow"`
-	Status           store.Status  `json:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
+	Status           store.Status  `json:"status" enum:"pending|running|suspended|awaiting_approval|completed|failed|aborted"`
 	StartedAt        int64         `json:"startedAt,omitempty" doc:"Milliseconds since 1970; startedAtIso is the same."`
 	StartedAtISO     string        `json:"startedAtIso,omitempty"`
 	CompletedAt      int64         `json:"completedAt,omitempty" doc:"Milliseconds since 1970; completedAtIso is the same."`
 	CompletedAtISO   string        `json:"completedAtIso,omitempty"`
 	Error            *RunError     `json:"error,omitempty"`
 	AgentID          string        `json:"agentId,omitempty"`
+	WorkflowID       string        `json:"workflowId,omitempty" doc:"Instead of agentId, for a run of a workflow."`
 	ParentRunID      string        `json:"parentRunId,omitempty" doc:"The run whose tool call this run is."`
 	SessionID        string        `json:"sessionId,omitempty"`
 	UserID           string        `json:"userId,omitempty"`
@@ -46,6 +47,9 @@ func summary(row *store.Run) (Snapshot, error) {
 	s := Snapshot{RunID: row.ID, Kind: row.Kind, Status: row.Status, StartedAt: row.Started, CompletedAt: row.Finished,
 		AgentID: row.Owner, SessionID: row.Session, UserID: row.User, PendingApprovals: []Approval{}, StepNumber: row.Step,
 		Imported: row.Slots&(1<<store.ImportedSlot) != 0}
+	if row.Kind == store.Workflow {
+		s.AgentID, s.WorkflowID = "", row.Owner
+	}
 	if s.StartedAt != 0 {
 		s.StartedAtISO = message.Millis(s.StartedAt)
 	}

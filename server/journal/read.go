@@ -49,7 +49,8 @@ func (r *Reader) Form(row *store.Run) Form { return cmp.Or(r.forms[row.Kind], r.
 type Identity struct {
 	ID      string
 	Number  int64 // in the order of creation
-	Owner   string
+	Kind    string
+	Owner   string // the agent or, for the kind workflow, the workflow
 	Session string // empty: none
 }
 
@@ -86,7 +87,7 @@ func (r *Reader) Identify(ctx context.Context, runID string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	v := Identity{row.ID, row.N, row.Owner, row.Session}
+	v := Identity{row.ID, row.N, row.Kind, row.Owner, row.Session}
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	if r.known.byID == nil || len(r.known.byID) >= maxIdentities {

@@ -70,10 +70,11 @@ func (r *Reader) Askers(ctx context.Context, runID string, paths []string) ([]st
 
 // Waiting is an approval that waits, with the run that waits for it.
 type Waiting struct {
-	RunID     string `json:"runId"`
-	AgentID   string `json:"agentId"`
-	SessionID string `json:"sessionId,omitempty"`
-	UserID    string `json:"userId,omitempty"`
+	RunID      string `json:"runId"`
+	AgentID    string `json:"agentId,omitempty"`
+	WorkflowID string `json:"workflowId,omitempty" doc:"Instead of agentId, for a run of a workflow."`
+	SessionID  string `json:"sessionId,omitempty"`
+	UserID     string `json:"userId,omitempty"`
 	Approval
 	Mismatch string `json:"mismatch,omitempty" doc:"Why the call cannot be granted: the stored arguments differ from the requested ones."`
 }
@@ -91,6 +92,9 @@ func (r *Reader) Approvals(ctx context.Context, agents, workflows []string) ([]W
 			}
 			for _, a := range rec.Pending {
 				w := Waiting{RunID: row.ID, AgentID: row.Owner, SessionID: row.Session, UserID: row.User, Approval: a}
+				if row.Kind == store.Workflow {
+					w.AgentID, w.WorkflowID = "", row.Owner
+				}
 				if _, err := rec.Shown(a); err != nil {
 					w.Mismatch = fault.Of(err).Message
 				}

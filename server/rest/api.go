@@ -46,7 +46,7 @@ func (a *API) operations() []openapi.Operation {
 	var ops []openapi.Operation
 	for _, rt := range a.Routes {
 		op := openapi.Operation{Method: rt.Method, Path: rt.Path, Summary: rt.Summary, Tag: tag(rt.Path), Effects: rt.Effects(), Keyed: a.takesKey(rt),
-			Public: rt.Access == Public, Access: string(rt.Access), Responses: rt.Answers}
+			Public: rt.Access == Public, Access: rt.Access.shown(), Responses: rt.Answers}
 		if rt.Endpoint.out != nil {
 			out := rt.Endpoint.out
 			res := openapi.Response{Status: rt.Endpoint.status, Type: out, Description: "Success."}

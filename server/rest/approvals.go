@@ -49,8 +49,8 @@ type Approvals struct{ Runs *Runs }
 // Routes are the rows of the table.
 func (a *Approvals) Routes() []Route {
 	return []Route{
-		{Method: "GET", Path: "/approvals", Access: "agents:read or agents:read:{id}",
-			Summary:  "List the tool calls that wait for a decision, oldest run first, of the agents that the token may read.",
+		{Method: "GET", Path: "/approvals", Access: "agents:read or workflows:read",
+			Summary:  "List what waits for a decision, oldest run first, of the agents and workflows that the token may read.",
 			Endpoint: call(http.StatusOK, a.listApprovals)},
 		{Method: "POST", Path: "/runs/{runId}/resume", Access: "agents:approve:" + ofOwner, Action: audit.RunResume, Target: "run:{runId}", Starts: true, Again: a.Runs.again,
 			Summary: "Decide on the waiting tool calls of a run, and wait until the run ends or waits again. A decision on a call of a child run also requires agents:approve for the child's agent.",

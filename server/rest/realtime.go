@@ -63,7 +63,7 @@ func (a *Runs) Cancel(ctx context.Context, p auth.Principal, runID string, c str
 	entry := audit.Record{Action: c.Action, Target: "run:" + runID, Context: audit.Context{RunID: known.ID, SessionID: known.Session},
 		Metadata: abortDetails(c.Drain, c.OnPendingApprovals)}
 	entry.Metadata["transport"] = "ws"
-	if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "invoke", Target: known.Owner}); err != nil {
+	if err := gate.Covered(p, Access("agents:invoke:"+ofOwner).scope(nil, known)); err != nil {
 		return false, cmp.Or(a.Record(ctx, p, entry, err), err)
 	}
 	row, err := a.Engine.Find(ctx, runID)

@@ -26,8 +26,9 @@ import (
 //
 //	agents:read                         the scope
 //	agents:read:{id}                    the scope with the parameter {id} of the path as its target
-//	agents:read:{agentId of the run}    the scope of the agent that the run {runId} belongs to; an unknown run is 404 before that
-//	agents:read or agents:read:{id}     the scope for all targets or for at least one, to which the endpoint keeps
+//	agents:read:{agentId of the run}    the scope of the agent that the run {runId} belongs to; an unknown run is 404 before that.
+//	                                    For a run of a workflow: the workflow's, see [ofWorkflow]
+//	agents:read or workflows:read       the scope for all targets or for at least one, to which the endpoint keeps
 //	A; B with raw: true                 the body chooses: see [chooser]
 type Access string
 
@@ -44,12 +45,27 @@ const (
 // A chooser is an input whose body chooses the scope, so that it is read first.
 type chooser interface{ access() Access }
 
-// scope is what a request needs. The owner is that of its run.
-func (a Access) scope(r *http.Request, owner string) auth.Scope {
+// ofWorkflow are the actions on a workflow that correspond to those on an agent.
+var ofWorkflow = map[string]string{"invoke": "execute", "read": "read", "approve": "approve"}
+
+// shown is the access as documents have it.
+func (a Access) shown() string {
+	verb, ofRun := strings.CutSuffix(strings.TrimPrefix(string(a), "agents:"), ":"+ofOwner)
+	if !ofRun {
+		return string(a)
+	}
+	return string(a) + " or workflows:" + ofWorkflow[verb] + ":{workflowId of the run}"
+}
+
+// scope is what a request about a run needs.
+func (a Access) scope(r *http.Request, run journal.Identity) auth.Scope {
 	resource, rest, _ := strings.Cut(string(a), ":")
 	action, target, _ := strings.Cut(rest, ":")
 	if target == ofOwner {
-		target = owner
+		target = run.Owner
+		if run.Kind == store.Workflow {
+			resource, action = "workflows", ofWorkflow[action]
+		}
 	} else if strings.HasPrefix(target, "{") {
 		target = r.PathValue(strings.Trim(target, "{}"))
 	}
@@ -57,7 +73,7 @@ func (a Access) scope(r *http.Request, owner string) auth.Scope {
 }
 
 // form is what an access is that names a scope.
-var form = regexp.MustCompile(`^[a-z]+:[a-z]+(:[a-z]+|:\{[a-zA-Z ]+\})?( or [a-z:]+\{id\}|; [a-z:]+ with raw: true)?$`)
+var form = regexp.MustCompile(`^[a-z]+:[a-z]+(:[a-z]+|:\{[a-zA-Z ]+\})?( or [a-z]+:[a-z]+|; [a-z:]+ with raw: true)?$`)
 
 // Route is a row of the table.
 type Route struct {
@@ -213,7 +229,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 	input := in.Elem().Interface()
 	if chosen, ok := input.(chooser); ok {
 		access := chosen.access()
-		q.On("", map[string]any{"mode": access.scope(r, "").Target})
+		q.On("", map[string]any{"mode": access.scope(r, c.Run).Target})
 		if err := a.admit(r, access, &c); err != nil {
 			return err
 		}
@@ -248,14 +264,16 @@ func (a *API) concerns(ctx context.Context, c Call, runID, sessionID string) {
 
 // admit checks the scope. For a route whose scope belongs to the owner of a run, it finds the run.
 func (a *API) admit(r *http.Request, access Access, c *Call) error {
-	text, _, some := strings.Cut(string(access), orSome)
+	text, other, some := strings.Cut(string(access), orSome)
 	switch {
 	case access == Public || access == Anyone || access == Upgrade || strings.Contains(text, byBody):
 		return nil
 	case some:
-		s := Access(text).scope(r, "")
-		if all, ids := c.Principal.Grant.Targets(s.Resource, s.Action); all || len(ids) > 0 {
-			return nil
+		for _, one := range []string{text, other} {
+			s := Access(one).scope(r, c.Run)
+			if all, ids := c.Principal.Grant.Targets(s.Resource, s.Action); all || len(ids) > 0 {
+				return nil
+			}
 		}
 	case strings.HasSuffix(text, ofOwner):
 		run, err := a.Engine.Identify(r.Context(), r.PathValue("runId"))
@@ -264,5 +282,5 @@ func (a *API) admit(r *http.Request, access Access, c *Call) error {
 		}
 		c.Run = run
 	}
-	return gate.Covered(c.Principal, Access(text).scope(r, c.Run.Owner))
+	return gate.Covered(c.Principal, Access(text).scope(r, c.Run))
 }

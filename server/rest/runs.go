@@ -28,7 +28,7 @@ type RunList struct {
 }
 
 type listRunsInput struct {
-	Status     string `query:"status" enum:"pending|running|awaiting_approval|completed|failed|aborted"`
+	Status     string `query:"status" enum:"pending|running|suspended|awaiting_approval|completed|failed|aborted"`
 	AgentID    string `query:"agentId"`
 	WorkflowID string `query:"workflowId"`
 	SessionID  string `query:"sessionId"`
@@ -73,7 +73,7 @@ type Runs struct {
 // Routes are the rows of the table.
 func (a *Runs) Routes() []Route {
 	routes := []Route{
-		{Method: "GET", Path: "/runs", Access: "agents:read or agents:read:{id}", Summary: "List the runs of the agents that the token may read, newest first. Waiting runs show what they wait for.",
+		{Method: "GET", Path: "/runs", Access: "agents:read or workflows:read", Summary: "List the runs of the agents and workflows that the token may read, newest first. Waiting runs show what they wait for.",
 			Errors: []*fault.Kind{fault.RunNotFound}, Endpoint: call(http.StatusOK, a.listRuns)},
 		{Method: "GET", Path: "/runs/{runId}/state", Access: "agents:read:" + ofOwner, Summary: "Show a run and its full state. The operator's system messages are withheld without traces:read:raw.",
 			Endpoint: encoded[runInputID, agent.Snapshot](func(ctx context.Context, c Call, _ runInputID) ([]byte, error) {
