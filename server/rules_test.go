@@ -65,7 +65,7 @@ var rulesRooms = map[string]string{
 	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/span server/transcript",
 	"server/agent": "metrics store server/canonical server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
 		"server/runstate server/schema server/span server/tool",
-	"server/workflow":  "store server/event server/expr server/fault server/graph server/id server/journal server/message server/run server/schema server/span server/tool",
+	"server/workflow":  "store server/canonical server/event server/expr server/fault server/graph server/id server/journal server/message server/run server/schema server/span server/tool",
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
 	"server/recording": "store server/agent server/event server/fault server/hub server/id server/journal server/jsonlines server/message server/provider server/run server/tool server/transcript",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",

@@ -1,0 +1,300 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+
+	"agentd/server/fault"
+)
+
+// A Context is what a task of a node works with. It ends when the node's time is up or the run is aborted. Its methods are
+// called on the goroutine that calls [Node.Run], in an order that depends on the state and on what they return alone: a
+// node that runs again finds the answers of its earlier calls, in their order. Another order is pause-replay-divergence.
+//
+// A method that waits ends the goroutine of the node. Deferred functions run; the node runs again from its top when the
+// answer is there.
+type Context struct {
+	context.Context
+	thread string
+	step   int
+	id     int
+	node   string
+	args   json.RawMessage
+	host   host
+
+	journal []entry // what the node's calls gave before
+	at      int     // how many of them it has made again
+	failed  error   // why the goroutine was ended; nil: it waits
+	stopped bool
+}
+
+// host is the thread as a task sees it. Its methods are called on the goroutine of the task.
+type host interface {
+	// ask makes a call of the task durable, with what its calls gave before, and answers it. Nil without an error: the task
+	// waits for the answer.
+	ask(id int, before []entry, want pauseRecord) (*entry, error)
+	// emit publishes an event of the task.
+	emit(id int, name string, payload json.RawMessage) error
+}
+
+// ThreadID returns the id of the thread.
+func (c *Context) ThreadID() string { return c.thread }
+
+// StepNumber returns the number of the superstep within the thread.
+func (c *Context) StepNumber() int { return c.step }
+
+// TaskID returns the number of the task within the thread. It stays when the node runs again.
+func (c *Context) TaskID() int { return c.id }
+
+// DispatchArgs stores the arguments of the [Dispatch] that made this task in what into points to; false: an edge did.
+func (c *Context) DispatchArgs(into any) (bool, error) {
+	if c.args == nil {
+		return false, nil
+	}
+	return true, json.Unmarshal(c.args, into)
+}
+
+// Emit publishes a workflow.custom event. It is not stored, and it is published again when the node runs again.
+func (c *Context) Emit(name string, payload any) error {
+	value, err := plain(c.place("event"), payload)
+	if err != nil {
+		return err
+	}
+	return c.host.emit(c.id, name, value)
+}
+
+// Pause waits until somebody resumes the thread, and returns the value that is given then. Lists of waits show v.
+func (c *Context) Pause(v any) json.RawMessage {
+	return c.wait(pausePlain, "", func() (pauseRecord, error) {
+		value, err := plain(c.place("pause"), v)
+		return pauseRecord{Value: value}, err
+	}).Value
+}
+
+// SleepUntil waits until a time. One that has passed does not wait.
+func (c *Context) SleepUntil(at time.Time) {
+	c.wait(pauseTimer, "", func() (pauseRecord, error) { return pauseRecord{WakeAt: max(1, at.UnixMilli())}, nil })
+}
+
+// SleepFor waits for a time that begins when the node first comes here.
+func (c *Context) SleepFor(d time.Duration) { c.SleepUntil(time.Now().Add(d)) }
+
+// AwaitExternal waits until somebody resumes the thread under a name, and returns the value that is given then.
+func (c *Context) AwaitExternal(name string) json.RawMessage {
+	return c.wait(pauseAwait, name, func() (pauseRecord, error) { return pauseRecord{}, named(name) }).Value
+}
+
+// Decision is what people decided on an approval.
+type Decision struct {
+	Granted bool   `json:"granted"`
+	By      string `json:"by,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// RequestApproval waits until people decide. They are shown payload.
+func (c *Context) RequestApproval(name string, payload any) (d Decision) {
+	e := c.wait(pauseApproval, name, func() (pauseRecord, error) {
+		if err := named(name); err != nil {
+			return pauseRecord{}, err
+		}
+		value, err := plain(c.place("pause"), payload)
+		return pauseRecord{Value: value}, err
+	})
+	if err := json.Unmarshal(e.Value, &d); err != nil {
+		c.fail(fault.New(fault.PauseReplayDivergence, "The stored decision on %q cannot be read.", name).Because(err))
+	}
+	return d
+}
+
+// Agent runs an agent as a child of the thread, once, and returns its output. The error is that of the child.
+func (c *Context) Agent(id string, input any) (json.RawMessage, error) {
+	return c.call(askAgent, id, input)
+}
+
+// Tool calls a tool, once, and returns its result. The error is that of the tool, or says that people denied the call.
+func (c *Context) Tool(name string, args any) (json.RawMessage, error) {
+	return c.call(askTool, name, args)
+}
+
+// Step calls fn and makes its result durable. When the node runs again, the result is returned and fn is not called; only
+// a crash between its effect and the commit of its result lets it happen twice. The error of fn is kept likewise, unless
+// it is the last that the node did before it failed.
+func (c *Context) Step(name string, fn func() (any, error)) (json.RawMessage, error) {
+	e := c.wait(askStep, name, func() (pauseRecord, error) {
+		v, err := fn()
+		if err != nil {
+			return pauseRecord{}, &stepError{err}
+		}
+		value, err := plain(c.place("step"), v)
+		return pauseRecord{Value: value}, err
+	})
+	return e.result()
+}
+
+func (c *Context) call(kind, name string, input any) (json.RawMessage, error) {
+	e := c.wait(kind, name, func() (pauseRecord, error) {
+		value, err := plain(c.place(kind), input)
+		return pauseRecord{Value: value}, err
+	})
+	return e.result()
+}
+
+func (e *entry) result() (json.RawMessage, error) {
+	if e.Error != nil {
+		return nil, e.Error.fault()
+	}
+	return e.Value, nil
+}
+
+// stepError is the error of a step's function, which is a result of the step.
+type stepError struct{ error }
+
+// wait answers a call from the journal, or makes it with what want returns.
+func (c *Context) wait(kind, name string, want func() (pauseRecord, error)) *entry {
+	if c.stopped {
+		runtime.Goexit()
+	}
+	e, err := replays(c.journal, c.at, c.node, kind, name)
+	if err != nil {
+		c.fail(err)
+	}
+	if e == nil {
+		e = c.ask(kind, name, want)
+		c.journal = append(c.journal, *e)
+	}
+	c.at++
+	return e
+}
+
+func (c *Context) ask(kind, name string, want func() (pauseRecord, error)) *entry {
+	record, err := want()
+	failed := (*stepError)(nil)
+	if refused, is := err.(*stepError); is {
+		failed, err = refused, nil
+	}
+	if err == nil {
+		err = room(c.journal, c.node, record.Value)
+	}
+	if err != nil {
+		c.fail(err)
+	}
+	if failed != nil { // it becomes durable with what follows
+		return &entry{Kind: kind, Name: name, Error: failureOf(nodeError(c.node, failed.error))}
+	}
+	record.Kind, record.Name = kind, name
+	e, err := c.host.ask(c.id, c.journal, record)
+	if err != nil {
+		c.fail(err)
+	}
+	if e == nil {
+		c.stop()
+	}
+	return e
+}
+
+// fail ends the goroutine of the node, whose task then fails.
+func (c *Context) fail(err error) {
+	c.failed = err
+	c.stop()
+}
+
+func (c *Context) stop() {
+	c.stopped = true
+	runtime.Goexit()
+}
+
+func (c *Context) place(what string) string { return fmt.Sprintf("<%s:%s>", what, c.node) }
+
+// named refuses what cannot name a wait.
+func named(name string) error {
+	if name == "" || len(name) > 128 {
+		return fault.New(fault.NodeFailed, "A wait has a name of %d bytes; 1 to 128 are possible.", len(name)).Advise("Correct the name in the node.")
+	}
+	return nil
+}
+
+// nodeError gives the error of a program a code, unless it has one.
+func nodeError(node string, err error) error {
+	if f := fault.Of(err); f.Kind != fault.Internal {
+		return err
+	}
+	return fault.New(fault.NodeFailed, "The node %q failed: %v.", node, err).Because(err)
+}
+
+// An ending is how one run of a node ended. Paused says that it waits for what it asked its thread last.
+type ending struct {
+	paused   bool
+	writes   map[string]json.RawMessage
+	dispatch []scheduled
+	journal  []entry
+	err      error
+}
+
+// run calls a node and hands over how it ended. It ends the calling goroutine when the node waits.
+func (p *program) run(c *Context, state State, ended func(ending)) {
+	var out ending
+	returned := false
+	defer func() {
+		out.journal = c.journal
+		switch v := recover(); {
+		case v != nil:
+			out.err = fault.New(fault.NodeFailed, "The node %q panicked.", c.node).Because(fmt.Errorf("%v", v))
+		case c.failed != nil:
+			out = ending{err: c.failed, journal: c.journal}
+		case c.stopped:
+			out = ending{paused: true, journal: c.journal}
+		case !returned:
+			out.err = fault.New(fault.NodeFailed, "The node %q ended its goroutine.", c.node)
+		}
+		ended(out)
+	}()
+	result, err := p.Nodes[c.node].Run(c, state)
+	returned = true
+	switch {
+	case err != nil:
+		out.err = nodeError(c.node, err)
+	case c.at < len(c.journal):
+		e := c.journal[c.at]
+		out.err = fault.New(fault.PauseReplayDivergence, "The node %q ended without its call %d, which was %s before.", c.node, c.at+1, ask(e.Kind, e.Name))
+	default:
+		out.writes, out.dispatch, out.err = p.result(c.node, result)
+	}
+}
+
+// result checks and encodes what a node returns.
+func (p *program) result(node string, r Result) (writes map[string]json.RawMessage, dispatch []scheduled, err error) {
+	if len(r.Write) > 0 {
+		writes = map[string]json.RawMessage{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Write)) {
+		if err := accepts(p.Channels, name, node); err != nil {
+			return nil, nil, err
+		}
+		if writes[name], err = plain(fmt.Sprintf("channel %q", name), r.Write[name]); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(r.Dispatch) > maxDispatches {
+		return nil, nil, fault.New(fault.NodeFailed, "The node %q dispatches %d tasks; %d are possible.", node, len(r.Dispatch), maxDispatches).
+			Advise("Dispatch fewer tasks, each with more of the work.")
+	}
+	for _, d := range r.Dispatch {
+		if _, is := p.Nodes[d.Node]; !is {
+			return nil, nil, fault.New(fault.UnknownNode, "The node %q dispatches %q, which is not a node of the workflow.", node, d.Node)
+		}
+		s := scheduled{Node: d.Node}
+		if s.Args, err = plain(fmt.Sprintf("<dispatch:%s>", d.Node), d.Args); err != nil {
+			return nil, nil, err
+		}
+		dispatch = append(dispatch, s)
+	}
+	return writes, dispatch, nil
+}
+
+// maxDispatches is how many tasks a task may dispatch.
+const maxDispatches = 10000

@@ -1,0 +1,434 @@
+package workflow
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"agentd/server/fault"
+)
+
+// A thread of a Go graph moves in supersteps:
+//
+//	plan -> tasks are ready -> run -> completed | failed | paused
+//	          ^                                     |
+//	          +---------- another attempt ----------+ answered
+//
+//	no task is ready or runs:  one failed            -> the run fails; its tasks stay for a retry
+//	                           else merge the writes -> one paused: the thread waits
+//	                                                    else plan the next superstep
+//
+// Everything in this file is computed from the frontier, the tasks and the state alone, so a crash changes nothing in it.
+
+// A frontier is what the next superstep follows from, as it is stored.
+type frontier struct {
+	V         int            `json:"v"`
+	Version   string         `json:"version,omitempty"` // of the definition
+	Completed []string       `json:"completed"`         // the nodes whose edges lead on
+	Dynamic   []scheduled    `json:"dynamic"`           // what they dispatched
+	Deferred  []string       `json:"deferred,omitempty"`
+	After     []string       `json:"after,omitempty"`  // static pauses after nodes
+	Passed    []string       `json:"passed,omitempty"` // barriers whose next write begins another round
+	Versions  map[string]int `json:"channelVersions"`
+	Since     int            `json:"since"` // supersteps since the last wait
+	Total     int            `json:"total"` // supersteps of the run
+}
+
+// scheduled is a dispatch as it is stored.
+type scheduled struct {
+	Node string          `json:"nodeName"`
+	Args json.RawMessage `json:"dispatchArgs,omitempty"`
+}
+
+// A nodeTask is one task of a superstep, as it is stored. Its position among the others is the planned order.
+type nodeTask struct {
+	ID       int                        `json:"taskId"`
+	Node     string                     `json:"nodeName"`
+	Args     json.RawMessage            `json:"dispatchArgs,omitempty"`
+	Status   taskStatus                 `json:"status"`
+	Attempt  int                        `json:"attempt,omitempty"` // failed attempts so far
+	Began    int64                      `json:"began,omitempty"`
+	RetryAt  int64                      `json:"retryAt,omitempty"` // when a ready task may begin
+	Pause    *pauseRecord               `json:"pause,omitempty"`
+	Journal  []entry                    `json:"satisfied,omitempty"`
+	Writes   map[string]json.RawMessage `json:"writes,omitempty"` // pending until the superstep is merged
+	Dispatch []scheduled                `json:"dispatch,omitempty"`
+	Error    *failure                   `json:"error,omitempty"`
+}
+
+type taskStatus string
+
+const (
+	taskReady     taskStatus = "ready"
+	taskPaused    taskStatus = "paused"
+	taskCompleted taskStatus = "completed"
+	taskFailed    taskStatus = "failed"
+)
+
+// failure is an error as it is stored.
+type failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func failureOf(err error) *failure {
+	f := fault.Of(err)
+	return &failure{Code: f.Kind.Code, Message: f.Message, Hint: f.NextStep()}
+}
+
+func (f *failure) fault() error { return fault.Told(f.Code, f.Message, f.Hint) }
+
+// superstep is a thread of a Go graph between two commits.
+type superstep struct {
+	*program
+	frontier
+	tasks []*nodeTask
+	state map[string]json.RawMessage
+}
+
+// begin is a new run with an input that is an object.
+func (p *program) begin(input json.RawMessage) (*superstep, error) {
+	if p.input != nil {
+		if issues := p.input.Validate(input); len(issues) > 0 {
+			err := fault.Invalid("The input does not match the schema of the workflow.")
+			for _, is := range issues {
+				err.Issues = append(err.Issues, fault.At(is.String(), "input"))
+			}
+			return nil, err
+		}
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(input, &given); err != nil || given == nil {
+		return nil, fault.Invalid("The input of a workflow is an object.", fault.At("is not an object", "input"))
+	}
+	values := map[string]any{}
+	for name, value := range given {
+		values[name] = value
+	}
+	first, err := entries(p.Channels, values)
+	if err != nil {
+		return nil, fault.Invalid("The input does not fit the channels of the workflow.", fault.At(fault.Of(err).Message, "input"))
+	}
+	s := &superstep{program: p, state: maps.Clone(p.initial), frontier: frontier{V: 1, Version: p.Version, Completed: []string{Start}, Versions: map[string]int{}}}
+	maps.Copy(s.state, first)
+	for _, name := range slices.Sorted(maps.Keys(s.state)) {
+		s.Versions[name] = 1
+	}
+	return s, s.bounded(s.state)
+}
+
+// bounded reports a state that is too large.
+func (p *program) bounded(state map[string]json.RawMessage) error {
+	size := 0
+	for name, value := range state {
+		size += len(name) + len(value) + len(`"":,`)
+	}
+	if size > p.MaxStateBytes {
+		return fault.New(fault.StateTooLarge, "The state has %d bytes; the workflow %q allows %d.", size, p.ID, p.MaxStateBytes)
+	}
+	return nil
+}
+
+// plan makes the tasks of the next superstep, with ids from id. ended says that an edge leads to the end and nothing else
+// remains. After an error nothing has changed.
+func (s *superstep) plan(id func() int) (ended bool, err error) {
+	if len(s.After) > 0 {
+		return false, nil
+	}
+	targets, ended, err := s.targets()
+	if err != nil {
+		return false, err
+	}
+	var deferred, passed, nodes []string
+	for _, node := range targets {
+		waits := s.waitsFor(node)
+		if len(waits) > 0 {
+			deferred = append(deferred, node)
+			continue
+		}
+		nodes, passed = append(nodes, node), append(passed, s.gates[node]...)
+	}
+	switch {
+	case len(nodes)+len(s.Dynamic) > 0:
+	case ended:
+		return true, nil
+	default:
+		return false, s.deadEnd(deferred)
+	}
+	if s.Since >= s.MaxSteps {
+		return false, fault.New(fault.MaxStepsExceeded, "The thread took %d steps without a wait.", s.Since)
+	}
+	if s.MaxTotalSteps > 0 && s.Total >= s.MaxTotalSteps {
+		return false, fault.New(fault.MaxStepsExceeded, "The run took %d steps, which is all that the workflow allows.", s.Total).
+			Advise("Raise `MaxTotalSteps`, or check why the loop does not end.")
+	}
+	for _, d := range s.Dynamic {
+		s.schedule(id(), d)
+	}
+	for _, node := range nodes {
+		s.schedule(id(), scheduled{Node: node})
+	}
+	for _, name := range passed {
+		if !slices.Contains(s.Passed, name) {
+			s.Passed = append(s.Passed, name)
+		}
+	}
+	s.Completed, s.Dynamic, s.Deferred = nil, nil, deferred
+	return false, nil
+}
+
+// targets are the nodes that follow, each once, in the order of the edges; end says that one leads to the end.
+func (s *superstep) targets() (nodes []string, end bool, err error) {
+	nodes = slices.Clone(s.Deferred)
+	state := State{s.state}
+	done := map[string]bool{}
+	for _, from := range s.Completed {
+		if done[from] {
+			continue
+		}
+		done[from] = true
+		for _, e := range s.out[from] {
+			follows, err := e.holds(state)
+			if err != nil {
+				return nil, false, err
+			}
+			switch {
+			case !follows:
+			case e.To == End:
+				end = true
+			case !slices.Contains(nodes, e.To):
+				nodes = append(nodes, e.To)
+			}
+		}
+	}
+	return nodes, end, nil
+}
+
+// holds asks the condition of an edge.
+func (e Edge) holds(state State) (follows bool, err error) {
+	if e.When == nil {
+		return true, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.New(fault.NodeFailed, "The condition of the edge from %q to %q panicked.", e.From, e.To).Because(fmt.Errorf("%v", p))
+		}
+	}()
+	return e.When(state), nil
+}
+
+// waitsFor returns the barriers of a node that are incomplete.
+func (s *superstep) waitsFor(node string) (names []string) {
+	for _, name := range s.gates[node] {
+		if slices.Contains(s.Passed, name) || !s.Channels[name].complete(s.state[name]) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (s *superstep) deadEnd(deferred []string) error {
+	message := fmt.Sprintf("Nothing follows %s.", quoted(s.Completed))
+	for _, node := range deferred {
+		message += fmt.Sprintf(" %q waits for the barrier %s.", node, quoted(s.waitsFor(node)))
+	}
+	return fault.New(fault.DeadEnd, "%s", message)
+}
+
+func quoted(names []string) string {
+	var out []string
+	for _, name := range names {
+		if q := fmt.Sprintf("%q", name); !slices.Contains(out, q) {
+			out = append(out, q)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (s *superstep) schedule(id int, d scheduled) {
+	t := &nodeTask{ID: id, Node: d.Node, Args: d.Args, Status: taskReady}
+	if slices.Contains(s.PauseAt.Before, d.Node) {
+		t.Status, t.Pause = taskPaused, &pauseRecord{Kind: pauseBefore}
+	}
+	s.tasks = append(s.tasks, t)
+}
+
+// ready are the tasks that may run, in planned order: none while a static pause holds the superstep.
+func (s *superstep) ready() (tasks []*nodeTask) {
+	for _, t := range s.tasks {
+		switch {
+		case t.Pause != nil && t.Pause.Kind == pauseBefore:
+			return nil
+		case t.Status == taskReady:
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks
+}
+
+// failed returns the first task that failed, in planned order; nil: none.
+func (s *superstep) failed() *nodeTask {
+	if i := slices.IndexFunc(s.tasks, func(t *nodeTask) bool { return t.Status == taskFailed }); i >= 0 {
+		return s.tasks[i]
+	}
+	return nil
+}
+
+// A change is what a superstep made of a channel.
+type change struct {
+	channel   string
+	version   int
+	value     json.RawMessage
+	added     json.RawMessage // of a list: what was appended
+	transient bool            // the state does not hold it
+}
+
+// merge applies the writes of the tasks that have completed and takes these tasks off. Tasks that wait remain. After an
+// error nothing has changed; place is where it failed.
+func (s *superstep) merge() (changes []change, merged []*nodeTask, place string, err error) {
+	writes := map[string][]write{}
+	var rest []*nodeTask
+	for _, t := range s.tasks {
+		if t.Status != taskCompleted {
+			rest = append(rest, t)
+			continue
+		}
+		merged = append(merged, t)
+		for name, value := range t.Writes {
+			writes[name] = append(writes[name], write{t.ID, t.Node, value})
+		}
+	}
+	state, changes, passed, err := s.apply(writes)
+	if err != nil {
+		return nil, nil, atMerge, err
+	}
+	if err := s.bounded(state); err != nil {
+		return nil, nil, atMerge, err
+	}
+	if err := s.validate(State{state}); err != nil {
+		return nil, nil, atValidator, err
+	}
+	s.state, s.tasks, s.Passed = state, rest, passed
+	for _, c := range changes {
+		s.Versions[c.channel] = c.version
+	}
+	for _, t := range merged {
+		s.Completed, s.Dynamic = append(s.Completed, t.Node), append(s.Dynamic, t.Dispatch...)
+	}
+	s.Since, s.Total = s.Since+1, s.Total+1
+	if len(rest) == 0 {
+		for _, node := range s.Completed {
+			if slices.Contains(s.PauseAt.After, node) && !slices.Contains(s.After, node) {
+				s.After = append(s.After, node)
+			}
+		}
+	}
+	return changes, merged, "", nil
+}
+
+// apply returns the state after writes, by channel and in planned order.
+func (s *superstep) apply(writes map[string][]write) (state map[string]json.RawMessage, changes []change, passed []string, err error) {
+	state, passed = maps.Clone(s.state), slices.Clone(s.Passed)
+	for _, name := range slices.Sorted(maps.Keys(writes)) {
+		c := s.Channels[name]
+		again := slices.Index(passed, name)
+		value, added, err := c.merge(name, s.state[name], writes[name], again >= 0)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if again >= 0 {
+			passed = slices.Delete(passed, again, again+1)
+		}
+		if c.kind != kindEphemeral {
+			state[name] = value
+		}
+		changes = append(changes, change{name, s.Versions[name] + 1, value, added, c.kind == kindEphemeral})
+	}
+	return state, changes, passed, nil
+}
+
+func (p *program) validate(state State) (err error) {
+	if p.Validate == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = fault.New(fault.StateInvalid, "The check of the state panicked.").Because(fmt.Errorf("%v", v))
+		}
+	}()
+	if err := p.Validate(state); err != nil {
+		return fault.New(fault.StateInvalid, "%v", err).Because(err)
+	}
+	return nil
+}
+
+// missing is a node that the thread needs and the program lacks; empty: there is none.
+func (s *superstep) missing() string {
+	gone := func(node string) bool {
+		_, is := s.Nodes[node]
+		return !is && node != Start
+	}
+	nodes := slices.Concat(s.Completed, s.Deferred, s.After)
+	for _, t := range s.tasks {
+		nodes = append(nodes, t.Node)
+	}
+	for _, d := range s.Dynamic {
+		nodes = append(nodes, d.Node)
+	}
+	if i := slices.IndexFunc(nodes, gone); i >= 0 {
+		return nodes[i]
+	}
+	return ""
+}
+
+// again makes the tasks that failed ready for another attempt, as a retry of the thread wants it.
+func (s *superstep) again() {
+	for _, t := range s.tasks {
+		if t.Status == taskFailed {
+			t.Status, t.Error, t.Attempt, t.RetryAt = taskReady, nil, 0, 0
+			t.forget()
+		}
+	}
+	s.Since = 0
+}
+
+// goTo drops all pending work and continues with a node.
+func (s *superstep) goTo(node string, id func() int) error {
+	if _, is := s.Nodes[node]; !is {
+		return fault.New(fault.UnknownNode, "The directive names the node %q, which the workflow %q does not have.", node, s.ID)
+	}
+	s.tasks = []*nodeTask{{ID: id(), Node: node, Status: taskReady}}
+	s.Completed, s.Dynamic, s.Deferred, s.After, s.Since = nil, nil, nil, nil, 0
+	return nil
+}
+
+// update writes channels from outside, before the thread continues.
+func (s *superstep) update(values map[string]any) ([]change, error) {
+	writes := map[string][]write{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := accepts(s.Channels, name, byDirective); err != nil {
+			return nil, err
+		}
+		value, err := plain(fmt.Sprintf("%s for the channel %q", byDirective, name), values[name])
+		if err != nil {
+			return nil, err
+		}
+		writes[name] = []write{{node: byDirective, value: value}}
+	}
+	state, changes, passed, err := s.apply(writes)
+	if err = cmp.Or(err, s.bounded(state)); err != nil {
+		return nil, err
+	}
+	if err := s.validate(State{state}); err != nil {
+		return nil, err
+	}
+	s.state, s.Passed = state, passed
+	for _, c := range changes {
+		s.Versions[c.channel] = c.version
+	}
+	return changes, nil
+}
