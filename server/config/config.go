@@ -3,7 +3,7 @@
 //
 // A value comes from, strongest first: an override (a command-line flag), the environment, the file, the default.
 // The variable of a setting is AGENTD_ and its path in upper case with dots as underscores: AGENTD_SERVER_PORT.
-// Variables reach the settings, not the map sections (providers, tools, agents).
+// Variables reach the settings, not the map sections (providers, tools, agents, workflows).
 //
 //	file -> read over the defaults -> environment, overrides (load.go) -> cross checks (semantic.go)
 package config
@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 
+	"agentd/server/graph"
 	"agentd/server/shape"
 )
 
@@ -36,6 +37,8 @@ type Config struct {
 	Providers map[string]Provider `json:"providers" check:"keys=id" doc:"Model providers by id."`
 	Tools     map[string]Tool     `json:"tools" check:"keys=tool" doc:"Tools by the name that models call."`
 	Agents    map[string]Agent    `json:"agents" check:"keys=id" doc:"Agents by id."`
+
+	Workflows map[string]graph.Workflow `json:"workflows" check:"keys=id" doc:"Workflows by id."`
 
 	// Dir is the folder that relative paths of the configuration mean; see [Config.Resolve].
 	Dir string `json:"-"`

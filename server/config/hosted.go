@@ -1,6 +1,10 @@
 package config
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"agentd/server/graph"
+)
 
 // Provider is a model provider. Kind says which fields mean something; the others are zero.
 type Provider struct {
@@ -119,11 +123,7 @@ type Fallback struct {
 }
 
 // ApprovalTerms are what an approval of a tool call takes.
-type ApprovalTerms struct {
-	Expires                   Millis `json:"expiresMs" check:"1000.." doc:"Time after which agentd denies a call without a decision. Absent: never."`
-	Approvers                 int    `json:"approvers" default:"1" check:"1..10" doc:"How many different principals must grant a call. One is enough to deny it."`
-	RequireDifferentPrincipal bool   `json:"requireDifferentPrincipal" default:"false" doc:"The principal that started the run may not grant its calls."`
-}
+type ApprovalTerms = graph.Terms
 
 // Limits are those of the calls of a tool.
 type Limits struct {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,7 @@ func Parse(data []byte, o Options) (*Config, error) {
 		l.Name = "agentd.json"
 	}
 	l.reader = &shape.Reader{Name: l.Name, File: true, MaxBytes: maxBytes, MaxDepth: 64, Open: l.open,
-		Unknown: func(path []any) string { return advice(shape.Dotted(path)) }}
+		Unknown: func(path []any) string { return cmp.Or(advice(shape.Dotted(path)), misplaced(path)) }}
 	sound := l.reader.Read(data, tree, c)
 	l.environment(c)
 	l.overrides(c)

@@ -36,6 +36,9 @@ func (c *Config) checkMeaning(r *shape.Reader) {
 			k.llm(id, a)
 		}
 	}
+	for id := range sorted(c.Workflows) {
+		k.workflow(id)
+	}
 }
 
 // under returns a path with more parts, in a new slice.
@@ -57,13 +60,18 @@ func (k checker) tool(name string, t Tool) {
 	if t.OnUnknownOutcome == "retry" && !t.Idempotent {
 		k.Problem("retry may run a call twice: it needs idempotent to be true", "tools", name, "onUnknownOutcome")
 	}
-	if terms := t.ApprovalTerms; k.Auth.Kind == "none" && (terms.Approvers > 1 || terms.RequireDifferentPrincipal) {
-		k.Problem("with auth.kind none everybody is the same principal, so nobody could grant a call", "tools", name, "approvalTerms")
-	}
+	k.terms(t.ApprovalTerms, "tools", name, "approvalTerms")
 	if t.Body != nil && (t.Method == "GET" || t.Method == "HEAD") {
 		k.Problem(fmt.Sprintf("a %s request has no body; set method", t.Method), "tools", name, "body")
 	}
 	k.headers(t.Headers, "tools", name)
+}
+
+// terms refuses conditions that nobody can meet.
+func (k checker) terms(terms ApprovalTerms, path ...any) {
+	if k.Auth.Kind == "none" && (terms.Approvers > 1 || terms.RequireDifferentPrincipal) {
+		k.Problem("with auth.kind none everybody is the same principal, so nobody could grant a call", path...)
+	}
 }
 
 func (k checker) llm(id string, a Agent) {

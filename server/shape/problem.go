@@ -49,7 +49,11 @@ func (r *Reader) add(p problem) {
 
 // Problem reports what is wrong with the value at a path, unless something has been found wrong there or above it. It is
 // placed where the nearest part of the path is that was given.
-func (r *Reader) Problem(message string, path ...any) {
+func (r *Reader) Problem(message string, path ...any) { r.ProblemWithin(message, -1, path...) }
+
+// ProblemWithin is Problem about a place within the text at the path: offset counts the bytes of the text before it. If it
+// is negative, the problem is about the whole value.
+func (r *Reader) ProblemWithin(message string, offset int, path ...any) {
 	if r.hidden == nil {
 		r.hidden = map[string]bool{}
 		for _, p := range r.problems {
@@ -65,9 +69,16 @@ func (r *Reader) Problem(message string, path ...any) {
 		origin = cmp.Or(origin, r.set[key])
 	}
 	if origin == "" && r.data != nil && !r.Full() {
-		at = find(r.data, path)
+		at = within(r.data, find(r.data, path), offset)
 	}
 	r.add(problem{at, origin, path, message})
+}
+
+// Wrong reports whether something has been found wrong with the value at a path, or with a part of it.
+func (r *Reader) Wrong(path ...any) bool {
+	return slices.ContainsFunc(r.problems, func(p problem) bool {
+		return len(p.path) >= len(path) && slices.Equal(p.path[:len(path)], path)
+	})
 }
 
 // Report reports a problem of what is not from the document: origin names the variable or flag.

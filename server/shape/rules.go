@@ -32,6 +32,7 @@ func (t *Rule) Check(s string) string {
 // Rules that every type may name.
 var common = map[string]*Rule{
 	"nonempty": {Pattern: regexp.MustCompile(`^[\s\S]`), Want: "a text that is not empty"},
+	"code":     {Pattern: regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`), Want: "a code: small letters and digits, with - between words"},
 	"id":       {Pattern: regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`), Want: "1 to 128 letters, digits, _ and -"},
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"agentd/server/canonical"
 )
@@ -170,4 +171,29 @@ func find(data []byte, path []any) int {
 		c.At = at
 	}
 	return c.At
+}
+
+// within is the index after the part of the JSON text at an index that says the first n bytes. It is the index itself where n
+// is negative or no text stands there.
+func within(data []byte, at, n int) int {
+	if n < 0 || data[at] != '"' {
+		return at
+	}
+	end := canonical.EndOfText(data, at) - 1
+	for at++; n > 0 && at < end; {
+		if data[at] != '\\' {
+			n, at = n-1, at+1
+			continue
+		}
+		next := at + 2
+		if data[at+1] == 'u' {
+			next = at + 6
+			if bytes.HasPrefix(data[next:end], []byte(`\u`)) { // the other half of a pair, or a character of its own
+				next += 6
+			}
+		}
+		one := canonical.Cursor{Source: slices.Concat([]byte{'"'}, data[at:next], []byte{'"'})}
+		n, at = n-len(one.Bytes()), next
+	}
+	return at
 }

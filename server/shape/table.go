@@ -89,8 +89,10 @@ func label(t *Type, r *rules) string {
 		return "list of " + label(t.elem, r)
 	case t.form == formDict:
 		return "map of " + label(t.elem, &rules{})
-	case t.form == formRaw:
+	case t.form == formRaw && r.object:
 		return "JSON object"
+	case t.form == formRaw:
+		return "any JSON"
 	case t.goType == reflect.TypeFor[Millis]():
 		size := r.size
 		size.hasMax = size.max != float64(maxMillis)

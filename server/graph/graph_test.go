@@ -1,0 +1,94 @@
+package graph_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"reflect"
+	"testing"
+
+	"agentd/server/graph"
+	"agentd/server/shape"
+)
+
+// refund is a workflow with most kinds of nodes.
+const refund = `{
+  "input":  { "type": "object", "required": ["orderId"] },
+  "state":  { "order": {}, "lines": {}, "note": {}, "total": { "merge": "sum", "initial": 1.0 } },
+  "output": "${ {'paid': state.order.total} }", "start": "fetch",
+  "nodes": {
+    "fetch": { "kind": "tool", "tool": "orders", "args": { "id": "${ input.orderId }", "n": 100.0 }, "save": "order",
+      "retry": { "maxAttempts": 5, "backoffMs": 500 }, "next": "size" },
+    "size":  { "kind": "branch", "cases": [{ "if": "state.order.total > 100 && \"<&>\" != ''", "next": "ask" }], "else": "both" },
+    "ask":   { "kind": "approval", "name": "big-refund", "show": { "total": "${ state.order.total }" },
+      "terms": { "approvers": 2, "expiresMs": 86400000 }, "next": "both", "denied": "reject" },
+    "both":  { "kind": "parallel", "branches": ["each", "wait"], "next": "tell", "onError": { "next": "reject" } },
+    "each":  { "kind": "map", "over": "${ state.order.lines }", "save": "lines",
+      "do": { "kind": "await", "name": "ok" }, "next": "end" },
+    "wait":  { "kind": "await", "name": "paid", "next": "end" },
+    "tell":  { "kind": "agent", "agent": "writer", "input": "Tell: ${ state.lines }", "save": "note", "next": "end" },
+    "reject":{ "kind": "fail", "code": "refund-refused", "message": "Refused." }
+  }
+}`
+
+// compile compiles a workflow that a document holds.
+func compile(t testing.TB, text string) *graph.Graph {
+	t.Helper()
+	g, problems := parse(t, text)
+	if g == nil {
+		t.Fatalf("Compile(%s) = %v", text, problems)
+	}
+	return g
+}
+
+// parse reads a document; the graph and the problems are nil if it is not in the form of a workflow.
+func parse(t testing.TB, text string) (*graph.Graph, []graph.Problem) {
+	t.Helper()
+	var w graph.Workflow
+	form := shape.Of(reflect.TypeFor[graph.Workflow]())
+	form.Default(&w)
+	if r := (&shape.Reader{File: true, MaxDepth: 64}); !r.Read([]byte(text), form, &w) || r.Count() > 0 {
+		return nil, nil
+	}
+	return graph.Compile("w", w, graph.Names{Any: true})
+}
+
+func TestSourceIsTheWholeWorkflow(t *testing.T) {
+	g := compile(t, refund)
+	if sum := sha256.Sum256(g.Source); !bytes.Equal(g.Digest, sum[:]) {
+		t.Errorf("Digest = %x, want %x", g.Digest, sum)
+	}
+	again, err := graph.Parse("w", g.Source)
+	if err != nil {
+		t.Fatalf("Parse(Source) = %v", err)
+	}
+	if !bytes.Equal(again.Source, g.Source) || !bytes.Equal(again.Digest, g.Digest) {
+		t.Errorf("Parse(Source).Source = %s, want %s", again.Source, g.Source)
+	}
+	for _, part := range []string{`"n":100.0`, `"initial":1.0`, `"maxBackoffMs":60000`, `\"<&>\"`} {
+		if !bytes.Contains(g.Source, []byte(part)) {
+			t.Errorf("Source = %s, want %s in it", g.Source, part)
+		}
+	}
+}
+
+func TestNodesKnowWhereTheyAre(t *testing.T) {
+	g := compile(t, refund)
+	for name, want := range map[string]struct {
+		parallel string
+		branch   int
+	}{"fetch": {"", 0}, "both": {"", 0}, "each": {"both", 0}, "wait": {"both", 1}, "tell": {"", 0}} {
+		if n := g.Nodes[name]; n.Parallel != want.parallel || n.Branch != want.branch {
+			t.Errorf("node %s is in branch %d of %q, want %d of %q", name, n.Branch, n.Parallel, want.branch, want.parallel)
+		}
+	}
+}
+
+func TestAwaits(t *testing.T) {
+	g := compile(t, refund)
+	for name, want := range map[string]bool{"paid": true, "ok[0]": true, "ok[9999]": true, "ok[10000]": false, "ok[01]": false, "ok[-1]": false,
+		"ok[": false, "ok": false, "paid[0]": false, "big-refund": false, "": false, "[0]": false} {
+		if got := g.Awaits(name); got != want {
+			t.Errorf("Awaits(%q) = %v, want %v", name, got, want)
+		}
+	}
+}
