@@ -32,6 +32,12 @@ const (
 // OfAgentRun is the subject of one agent run.
 func OfAgentRun(agent, run string) Subject { return Subject{AgentRunEvents, agent, run} }
 
+// OfWorkflow is the subject that mirrors every run of a workflow.
+func OfWorkflow(workflow string) Subject { return Subject{WorkflowEvents, workflow, ""} }
+
+// OfWorkflowRun is the subject of one run of a workflow.
+func OfWorkflowRun(workflow, run string) Subject { return Subject{WorkflowRunEvents, workflow, run} }
+
 // OfSession is the subject that mirrors every run of a session.
 func OfSession(session string) Subject { return Subject{SessionEvents, session, ""} }
 
