@@ -87,9 +87,9 @@ func (k *Keys) DeleteExpired(ctx context.Context, at int64, limit int) (n int64,
 	return n, err
 }
 
-// eraseKeys empties the records about a session and its runs, but for their keys. They stay until they expire, so that their
+// eraseKeys empties the records about sessions and runs, but for their keys. They stay until they expire, so that their
 // requests are not made again.
-func eraseKeys(tx *Tx, session string, runs []*Run) error {
+func eraseKeys(tx *Tx, sessions []string, runs []*Run) error {
 	const erase = `UPDATE idempotency_records SET target = '', fingerprint = x'', bound = 0, run_id = NULL, session_id = NULL, status = NULL,
 		headers_json = NULL, body = NULL WHERE `
 	for _, run := range runs {
@@ -97,6 +97,10 @@ func eraseKeys(tx *Tx, session string, runs []*Run) error {
 			return err
 		}
 	}
-	_, err := tx.exec(erase+"session_id = ?", session)
-	return err
+	for _, id := range sessions {
+		if _, err := tx.exec(erase+"session_id = ?", id); err != nil {
+			return err
+		}
+	}
+	return nil
 }

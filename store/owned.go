@@ -1,10 +1,13 @@
 package store
 
+import "slices"
+
 // An owned table holds rows that belong to something, and go when it is erased.
 type owned struct {
 	table string
 	by    string // the column that names what the row belongs to
 	of    belonging
+	index string // by which the rows of one are found; empty: SQLite finds it
 }
 
 type belonging int
@@ -23,41 +26,44 @@ const (
 // ownedTables is every table of the database but for those of the schema itself: erasure, retention and export walk it,
 // and a test holds it against the schema.
 var ownedTables = []owned{
-	{"run_events", "key", ofRunKey},
-	{"run_messages", "key", ofRunKey},
-	{"run_steps", "key", ofRunKey},
-	{"run_slots", "key", ofRunKey},
-	{"tool_calls", "key", ofRunKey},
-	{"handoffs", "key", ofRunKey},
-	{"spans", "key", ofRunKey},
-	{"run_exchanges", "key", ofRunKey},
-	{"run_spills", "run", ofRun},
-	{"timers", "run", ofRun},
-	{"runs", "n", ofRun},
-	{"thread_inputs", "thread", ofThread},
-	{"thread_values", "thread", ofThread},
-	{"thread_steps", "key", ofThreadKey},
-	{"thread_tasks", "key", ofThreadKey},
-	{"thread_answers", "key", ofThreadKey},
-	{"threads", "n", ofThread},
-	{"workflow_definitions", "digest", ofThreads},
-	{"idempotency_records", "", ofRequest},
-	{"sessions", "id", ofSession},
-	{"auth_tokens", "", ofNobody},
-	{"audit_outbox", "", ofNobody},
-	{"schema_migrations", "", ofNobody},
+	{"run_events", "key", ofRunKey, ""},
+	{"run_messages", "key", ofRunKey, ""},
+	{"run_steps", "key", ofRunKey, ""},
+	{"run_slots", "key", ofRunKey, ""},
+	{"tool_calls", "key", ofRunKey, ""},
+	{"handoffs", "key", ofRunKey, ""},
+	{"spans", "key", ofRunKey, ""},
+	{"run_exchanges", "key", ofRunKey, ""},
+	{"run_spills", "run", ofRun, "sqlite_autoindex_run_spills_1"},
+	{"timers", "run", ofRun, ""},
+	{"runs", "n", ofRun, ""},
+	{"thread_inputs", "thread", ofThread, ""},
+	{"thread_values", "thread", ofThread, "sqlite_autoindex_thread_values_1"},
+	{"thread_steps", "key", ofThreadKey, ""},
+	{"thread_tasks", "key", ofThreadKey, ""},
+	{"thread_answers", "key", ofThreadKey, ""},
+	{"threads", "n", ofThread, ""},
+	{"workflow_definitions", "digest", ofThreads, ""},
+	{"idempotency_records", "", ofRequest, ""},
+	{"sessions", "id", ofSession, ""},
+	{"auth_tokens", "", ofNobody, ""},
+	{"audit_outbox", "", ofNobody, ""},
+	{"schema_migrations", "", ofNobody, ""},
 }
 
-// eraseRun deletes every row that belongs to a run.
-func eraseRun(tx *Tx, n int64) error { return eraseOwned(tx, n, ofRun, ofRunKey) }
-
-// eraseOwned deletes every row that belongs to the run or thread with a number, by that number or by a key.
-func eraseOwned(tx *Tx, n int64, by, byKey belonging) (err error) {
+// eraseOwned deletes every row that belongs to the run or thread with a number, by that number or by a key; with tables, in those
+// only.
+func eraseOwned(tx *Tx, n int64, by, byKey belonging, tables ...string) (err error) {
 	for _, t := range ownedTables {
+		if tables != nil && !slices.Contains(tables, t.table) {
+			continue
+		}
 		switch {
 		case err != nil:
 		case t.of == byKey:
 			_, err = tx.exec("DELETE FROM "+t.table+" WHERE "+t.by+" BETWEEN ? AND ?", key(n, 0), key(n, maxIndex))
+		case t.of == by && t.index != "":
+			_, err = tx.exec("DELETE FROM "+t.table+" INDEXED BY "+t.index+" WHERE "+t.by+" = ?", n)
 		case t.of == by:
 			_, err = tx.exec("DELETE FROM "+t.table+" WHERE "+t.by+" = ?", n)
 		}

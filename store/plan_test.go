@@ -21,7 +21,7 @@ import (
 // called is every method of the repositories that has statements of its own, with all forms of each: as a closure for
 // Update, or as a function of a context. TestPlans fails for a method that is neither here nor in without.
 func called(db *store.DB, a *store.Audit) map[string]any {
-	runs, sessions, tokens, keys, outbox := db.Runs(), db.Sessions(), db.Tokens(), db.Keys(), db.Outbox()
+	runs, sessions, threads, tokens, keys, outbox := db.Runs(), db.Sessions(), db.Threads(), db.Tokens(), db.Keys(), db.Outbox()
 	did := func(fns ...func() error) error {
 		for _, fn := range fns {
 			if err := fn(); err != nil {
@@ -59,6 +59,76 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.Apply": func(tx *store.Tx) error {
 			return did(func() error { return apply(tx, "open", store.Running, 0) }, func() error { return apply(tx, "done", store.Completed, 0) },
 				func() error { return apply(tx, "child", store.Failed, 1) })
+		},
+		"Threads.Apply": func(tx *store.Tx) error {
+			c := newRun("workflow")
+			c.Run.Kind, c.Run.Session, c.Run.Status = store.Workflow, "s", store.Suspended
+			n, err := runs.Apply(tx, &c)
+			if err != nil {
+				return err
+			}
+			t := newThread(n, "w", "t")
+			t.Definition, t.Thread.Digest = []byte("{}"), []byte{1}
+			t.Values, t.Answers = []store.ThreadValue{{Key: "k", Value: []byte("1")}}, []store.ThreadAnswer{{Seq: 1, Value: []byte("1")}}
+			for i := range 21 {
+				t.Steps = append(t.Steps, store.ThreadStep{Step: 1 + i, Run: n, Body: []byte("{}")})
+				t.Tasks = append(t.Tasks, store.ThreadTask{ID: 1 + i, Body: []byte("{}")})
+			}
+			for _, digest := range []byte{1, 1, 2} {
+				if t.Thread.Digest = []byte{digest}; t.Thread.Version > 0 {
+					t.Steps, t.Answers, t.Fresh, t.Ended, t.Used = nil, nil, digest == 2, []int{1}, []int{1}
+				}
+				if err := threads.Apply(tx, &t); err != nil {
+					return err
+				}
+				t.Thread.Version++
+			}
+			c.Run.N, c.Run.Version, c.Run.Status = n, 1, store.Completed
+			_, err = runs.Apply(tx, &c)
+			return err
+		},
+		"Threads.Find":   func(tx *store.Tx) error { _, err := threads.Find(tx, "w", "t"); return err },
+		"Threads.Number": func(tx *store.Tx) error { _, err := threads.Number(tx, 1); return err },
+		"Threads.Load": func(tx *store.Tx) error {
+			th, err := threads.Find(tx, "w", "t")
+			if err == nil {
+				_, _, _, _, err = threads.Load(tx, &th)
+			}
+			return err
+		},
+		"Threads.List": func(tx *store.Tx) error {
+			for _, f := range []store.ThreadFilter{{}, {Host: 1}, {Session: "s"}, {Blocked: true}, {Workflows: []string{"w", "x"}}} {
+				for i := range 4 {
+					if f.Before, f.Status = int64(i/2), []store.Status{"", store.Suspended}[i%2]; f.Session != "" {
+						f.Workflows = []string{"w"}
+					}
+					if _, err := threads.List(tx, f); err != nil {
+						return fmt.Errorf("%+v: %w", f, err)
+					}
+				}
+			}
+			return nil
+		},
+		"Threads.Steps": func(tx *store.Tx) error { _, err := threads.Steps(tx, 1, 0, 9); return err },
+		"Threads.Fold": func(tx *store.Tx) error {
+			th, err := threads.Find(tx, "w", "t")
+			return errors.Join(err, threads.Fold(tx, th.N, 2))
+		},
+		"Threads.Definition": func(tx *store.Tx) error { _, err := threads.Definition(tx, []byte{2}); return err },
+		"Threads.Blocked":    func(tx *store.Tx) error { _, err := threads.Blocked(tx); return err },
+		"Threads.Erase": func(tx *store.Tx) error {
+			c := newRun("hosted")
+			c.Run.Status, c.Run.Host = store.Completed, 1
+			_, err := runs.Apply(tx, &c)
+			c = newRun("other workflow")
+			c.Run.Kind, c.Run.Status = store.Workflow, store.Suspended
+			n, err2 := runs.Apply(tx, &c)
+			t := newThread(n, "w", "erased")
+			if err := errors.Join(err, err2, threads.Apply(tx, &t)); err != nil {
+				return err
+			}
+			_, err = threads.Erase(tx, n)
+			return err
 		},
 		"Sessions.Restore": func(tx *store.Tx) error {
 			return sessions.Restore(tx, store.Session{ID: "copy", User: "u", Agent: "a"}, newRun("imported").Run, []store.Message{{Sequence: 1, Role: "user", Body: []byte("{}")}}, []store.Handoff{{Body: []byte("{}")}})
@@ -225,14 +295,14 @@ func TestPlans(t *testing.T) {
 	}
 	defer a.Close()
 	calls := called(db, a)
-	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Outbox": db.Outbox(), "Audit": a} {
+	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Threads": db.Threads(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Outbox": db.Outbox(), "Audit": a} {
 		for method := range reflect.TypeOf(repository).Methods() {
 			if calls[name+"."+method.Name] == nil && !slices.Contains(without, method.Name) {
 				t.Errorf("%s.%s is not called here: its statements are not explained", name, method.Name)
 			}
 		}
 	}
-	first := []string{"Sessions.Insert", "Runs.Apply", "Sessions.Restore"}
+	first := []string{"Sessions.Insert", "Runs.Apply", "Sessions.Restore", "Threads.Apply"}
 	names := append(first, slices.DeleteFunc(slices.Sorted(maps.Keys(calls)), func(n string) bool { return slices.Contains(first, n) })...)
 	for _, name := range names {
 		update := db.Update

@@ -140,7 +140,10 @@ func (f *RunFilter) selections() (all []selection) {
 		s = selection{index: "runs_open", where: []string{open, "host IS NULL"}}
 	case f.Status == Failed || f.Status == Aborted:
 		s = selection{index: "runs_failed", where: []string{"status IN ('failed', 'aborted')", shown}}
-	case f.Agents != nil && f.Workflows != nil:
+	case f.Agents != nil:
+		if f.Workflows == nil {
+			all = append(all, selection{index: "runs_of_workflows", where: []string{ofKind[1], shown}})
+		}
 		for i, ids := range [][]string{f.Agents, f.Workflows} {
 			ids = slices.Clone(ids)
 			slices.Sort(ids)
@@ -188,6 +191,17 @@ func (s *selection) and(condition string, args ...any) {
 func (s *selection) optional(column, value string) {
 	if value != "" {
 		s.and(column+" = ?", value)
+	}
+}
+
+// in selects by a column, unless the values are nil.
+func (s *selection) in(column string, values []string) {
+	if values == nil {
+		return
+	}
+	s.where = append(s.where, column+" IN ("+placeholders(len(values))+")")
+	for _, v := range values {
+		s.args = append(s.args, v)
 	}
 }
 

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+
+	"agentd/server/fault"
 )
 
 // A table is where rows of one type are kept. Its columns are declared once, for reading and for writing.
@@ -13,13 +16,14 @@ type table[T any] struct {
 	fields func(row *T, to []any) []any // appends where the row has the value of each column; for what is not a pointer see stored
 	from   string                       // SELECT columns FROM table
 	into   string                       // INSERT INTO table (columns and extra) VALUES (?,...)
+	many   insertion                    // the same for several rows
 }
 
 // declare declares a table. The extra columns are only written.
 func declare[T any](name, columns, extra string, fields func(*T, []any) []any) table[T] {
 	written := strings.TrimSuffix(columns+", "+extra, ", ")
-	return table[T]{fields, "SELECT " + columns + " FROM " + name + " ",
-		"INSERT INTO " + name + " (" + written + ") VALUES (" + placeholders(1+strings.Count(written, ",")) + ")"}
+	many := newInsertion("INSERT INTO "+name+" ("+written+") VALUES ", 1+strings.Count(written, ","))
+	return table[T]{fields, "SELECT " + columns + " FROM " + name + " ", many.one(), many}
 }
 
 // placeholders is "?,?,?" for n values.
@@ -42,6 +46,9 @@ func newInsertion(insert string, width int) insertion {
 	}
 	return i
 }
+
+// one is the statement for one row.
+func (i *insertion) one() string { return i.queries[len(rowsAtOnce)-1] }
 
 // putMany inserts the rows that values are of, one after the other.
 func (tx *Tx) putMany(i *insertion, values []any) error {
@@ -66,7 +73,10 @@ func onConflict(key, columns string) string {
 
 // replacing makes every insert replace columns of the row that has its key already.
 func (t table[T]) replacing(key, columns string) table[T] {
-	t.into += onConflict(key, columns)
+	for i := range t.many.queries {
+		t.many.queries[i] += onConflict(key, columns)
+	}
+	t.into = t.many.one()
 	return t
 }
 
@@ -90,17 +100,26 @@ func (t *table[T]) values(tx *Tx, v *T, extra []any) []any {
 	return append(into(tx, t.fields, v), extra...)
 }
 
-// of returns the rows of run n in order. Here and in add, the first column of the table is a rowKey.
+// of returns the rows of run or thread n in order. Here and in add, the first column of the table is a rowKey.
 func (t *table[T]) of(tx *Tx, n int64) ([]T, error) {
 	return t.all(tx, "WHERE key BETWEEN ? AND ? ORDER BY key", key(n, 0), key(n, maxIndex))
 }
 
-// add writes rows of run n.
+// add writes rows of run or thread n.
 func (t *table[T]) add(tx *Tx, n int64, rows []T, extra ...any) error {
-	for i := range rows {
-		args := t.values(tx, &rows[i], extra)
-		args[0] = key(n, *args[0].(rowKey).index)
-		if err := tx.put(1, t.into, args...); err != nil {
+	for some := range slices.Chunk(rows, rowsAtOnce[0]) {
+		values := tx.c.fields[:0]
+		for i := range some {
+			at := len(values)
+			values = append(t.fields(&some[i], values), extra...)
+			index := *values[at].(rowKey).index
+			if index > maxIndex {
+				return fault.New(fault.StorageFailed, "Row %d of %d is more than a run or thread can have of one kind.", index, n)
+			}
+			values[at] = key(n, index)
+		}
+		tx.c.fields = values // the connection's own slice, see into
+		if err := tx.putMany(&t.many, values); err != nil {
 			return err
 		}
 	}
@@ -199,6 +218,24 @@ func (o optIndex) stored() any {
 		return nil
 	}
 	return *o.value
+}
+
+// blob is bytes that are NULL in the file when there are none.
+type blob struct{ of *[]byte }
+
+func (b blob) Scan(src any) error {
+	v, ok := src.([]byte)
+	if *b.of = v; !ok && src != nil {
+		return fmt.Errorf("it is %T instead of bytes", src)
+	}
+	return nil
+}
+
+func (b blob) stored() any {
+	if len(*b.of) == 0 {
+		return nil
+	}
+	return *b.of
 }
 
 // text is JSON that the file holds as text; an empty one is NULL.

@@ -110,31 +110,3 @@ func (s *Sessions) Messages(tx *Tx, session string, limit int) ([]Message, error
 func (s *Sessions) Handoffs(tx *Tx, session string) ([]Handoff, error) {
 	return handoffs.all(tx, "WHERE key IN (SELECT key FROM handoffs INDEXED BY handoffs_by_session WHERE session_id = ? ORDER BY key DESC LIMIT 1000) ORDER BY key", session)
 }
-
-// Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results. It
-// returns the runs that it erased. ErrNotFound when there is no such session; ErrConflict when one of its runs is
-// running. The freed space is overwritten; see [DB.Checkpoint] for the log.
-func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
-	if _, err := s.Find(tx, id); err != nil {
-		return nil, err
-	}
-	runs, err := tx.runs("INDEXED BY runs_by_session WHERE session_id = ?", id)
-	if err != nil {
-		return nil, err
-	}
-	for _, run := range runs {
-		if run.Status == Running {
-			return nil, ErrConflict
-		}
-	}
-	for _, run := range runs {
-		if err := eraseRun(tx, run.N); err != nil {
-			return nil, err
-		}
-	}
-	if err := eraseKeys(tx, id, runs); err != nil {
-		return nil, err
-	}
-	_, err = tx.exec("DELETE FROM sessions WHERE id = ?", id)
-	return runs, err
-}

@@ -129,6 +129,7 @@ func TestEraseLeavesNoRow(t *testing.T) {
 	for _, id := range []string{"spills", "opaque", "desk"} { // the last one parks, with its child and its grandchild
 		r.wait(r.start(run.StartRequest{Owner: id, SessionID: "s", Input: json.RawMessage(`"go"`)}))
 	}
+	addThread(t, r.db, "s")
 	for name, n := range rows() {
 		if n == 0 {
 			t.Errorf("nothing is in the table %s, so erasing it shows nothing", name)
@@ -155,5 +156,26 @@ func TestEraseOfABusySession(t *testing.T) {
 	}
 	if err := r.engine.EraseSession(t.Context(), "s", nil); err != nil {
 		t.Errorf("EraseSession after the abort = %v", err)
+	}
+}
+
+// addThread adds a thread that is linked to a session, with a row of each kind, in a run that waits.
+func addThread(t *testing.T, db *store.DB, session string) {
+	t.Helper()
+	err := db.Update(t.Context(), func(tx *store.Tx) error {
+		n, err := db.Runs().Apply(tx, &store.Change{Run: store.Run{ID: "workflow-run", Kind: store.Workflow, Owner: "w", Current: "w", Session: session,
+			Status: store.Suspended, InputForm: "json", Usage: json.RawMessage(`{}`), Models: json.RawMessage(`{}`)}})
+		if err != nil {
+			return err
+		}
+		return db.Threads().Apply(tx, &store.ThreadChange{
+			Thread: store.Thread{N: n, Run: n, Workflow: "w", ID: "t", Session: session, Digest: []byte{1}, Input: json.RawMessage(`{}`)},
+			Values: []store.ThreadValue{{Key: "k", Value: json.RawMessage(`1`)}}, Steps: []store.ThreadStep{{Step: 1, Run: n, Body: json.RawMessage(`{}`)}},
+			Tasks: []store.ThreadTask{{ID: 1, Body: json.RawMessage(`{}`)}}, Answers: []store.ThreadAnswer{{Seq: 1, Value: json.RawMessage(`1`)}},
+			Definition: json.RawMessage(`{}`),
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -8,6 +8,8 @@ ALTER TABLE runs ADD COLUMN host   INTEGER;
 CREATE INDEX runs_by_host ON runs (host, n) WHERE host IS NOT NULL;
 -- The later runs of a thread; the first one has the thread's own number.
 CREATE INDEX runs_by_thread ON runs (thread, n) WHERE thread <> n;
+-- The runs of all workflows that lists show, however many runs of agents there are.
+CREATE INDEX runs_of_workflows ON runs (n) WHERE kind = 'workflow' AND parent IS NULL AND host IS NULL;
 
 -- Many threads may sleep, so what is open is found by its status, and the turns of a session without the workflows that
 -- are linked to it.

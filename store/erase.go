@@ -1,0 +1,160 @@
+package store
+
+import (
+	"errors"
+	"maps"
+	"slices"
+)
+
+// An erasure is what is erased together: no run goes without what it called and hosts, and no thread without all its runs and
+// the sessions that belong to it.
+type erasure struct {
+	tx       *Tx
+	runs     []*Run
+	known    map[int64]bool // the numbers of the runs
+	threads  map[int64]bool
+	sessions map[string]bool
+}
+
+func newErasure(tx *Tx) *erasure {
+	return &erasure{tx: tx, known: map[int64]bool{}, threads: map[int64]bool{}, sessions: map[string]bool{}}
+}
+
+// Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results, and the
+// threads that are linked to it, whole and with what they host. It returns the runs that it erased. ErrNotFound when there is
+// no such session; ErrConflict when one of the runs, or the host of one that stays, is running. The freed space is
+// overwritten; see [DB.Checkpoint] for the log.
+func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
+	if _, err := s.Find(tx, id); err != nil {
+		return nil, err
+	}
+	e := newErasure(tx)
+	if err := e.session(id); err != nil {
+		return nil, err
+	}
+	return e.finish(Running)
+}
+
+// Erase deletes thread n and every row that belongs to it and to what it hosts, also in sessions that stay. It returns the runs
+// that it erased. ErrNotFound when there is no such thread; ErrConflict when one of the runs is running or pending, or its
+// host is running. For the freed space see [Sessions.Erase].
+func (t *Threads) Erase(tx *Tx, n int64) ([]*Run, error) {
+	th, err := t.Number(tx, n)
+	if err != nil {
+		return nil, err
+	}
+	e := newErasure(tx)
+	if err := e.thread(th.N); err != nil {
+		return nil, err
+	}
+	return e.finish(Running, Pending)
+}
+
+func (e *erasure) session(id string) error {
+	if e.sessions[id] {
+		return nil
+	}
+	e.sessions[id] = true
+	return e.add("INDEXED BY runs_by_session WHERE session_id = ?", id)
+}
+
+func (e *erasure) thread(n int64) error {
+	if e.threads[n] {
+		return nil
+	}
+	e.threads[n] = true
+	sessions, err := column[string](e.tx, "SELECT id FROM sessions INDEXED BY sessions_by_thread WHERE thread = ?", n)
+	for _, id := range sessions {
+		if err == nil {
+			err = e.session(id)
+		}
+	}
+	if err == nil {
+		err = e.add("WHERE n = ?", n) // the first one; its number is the thread's, and so is the host of what the thread hosts
+	}
+	if err == nil {
+		err = e.add("INDEXED BY runs_by_thread WHERE thread = ? AND thread <> n", n)
+	}
+	return err
+}
+
+// add adds the runs that the rest of a SELECT statement selects, and what goes with them.
+func (e *erasure) add(rest string, arg any) error {
+	runs, err := e.tx.runs(rest, arg)
+	for _, run := range runs {
+		if err != nil || e.known[run.N] {
+			continue
+		}
+		e.known[run.N], e.runs = true, append(e.runs, run)
+		if run.Thread != 0 {
+			err = e.thread(run.Thread)
+		}
+		for _, below := range []string{"INDEXED BY runs_by_parent WHERE parent = ?", "INDEXED BY runs_by_host WHERE host = ?"} {
+			if err == nil {
+				err = e.add(below, run.N)
+			}
+		}
+	}
+	return err
+}
+
+// finish deletes what was added, unless a run has one of these statuses.
+func (e *erasure) finish(busy ...Status) ([]*Run, error) {
+	for _, run := range e.runs {
+		if slices.Contains(busy, run.Status) {
+			return nil, ErrConflict
+		}
+	}
+	for _, run := range e.runs {
+		if err := e.leave(run); err != nil {
+			return nil, err
+		}
+	}
+	for _, run := range e.runs {
+		if err := eraseOwned(e.tx, run.N, ofRun, ofRunKey); err != nil {
+			return nil, err
+		}
+	}
+	for n := range e.threads {
+		var digest []byte
+		err := e.tx.row("SELECT digest FROM threads WHERE n = ?", n).Scan(blob{&digest})
+		if err == nil {
+			err = eraseOwned(e.tx, n, ofThread, ofThreadKey)
+		}
+		if err == nil {
+			err = dropDefinition(e.tx, digest)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	sessions := slices.Sorted(maps.Keys(e.sessions))
+	if err := eraseKeys(e.tx, sessions, e.runs); err != nil {
+		return nil, err
+	}
+	for _, id := range sessions {
+		if _, err := e.tx.exec("DELETE FROM sessions WHERE id = ?", id); err != nil {
+			return nil, err
+		}
+	}
+	return e.runs, nil
+}
+
+// leave has the host of a run look at what it waits for, if the host stays; ErrConflict when it is running.
+func (e *erasure) leave(run *Run) error {
+	if run.Host == 0 || e.known[run.Host] {
+		return nil
+	}
+	host, err := e.tx.run(hostRun, run.Host)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case host.Status == Running:
+		return ErrConflict
+	case host.Status.Parked():
+		return setTimer(e.tx, host.N, e.tx.Now())
+	}
+	return nil
+}

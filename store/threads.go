@@ -1,0 +1,161 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+)
+
+// Find returns the thread of a workflow with the id, or ErrNotFound.
+func (t *Threads) Find(tx *Tx, workflow, id string) (Thread, error) {
+	return threads.one(tx, "WHERE workflow_id = ? AND thread_id = ?", workflow, id)
+}
+
+// Number returns the thread with the number, or ErrNotFound.
+func (t *Threads) Number(tx *Tx, n int64) (Thread, error) {
+	return threads.one(tx, "WHERE n = ?", n)
+}
+
+// Load returns what the state of a thread consists of: the bases of its keys, the steps after [Thread.Base] in order, the open
+// tasks and the answers in the order of their numbers. It sets the thread's Input.
+func (t *Threads) Load(tx *Tx, th *Thread) (values []ThreadValue, steps []ThreadStep, tasks []ThreadTask, answers []ThreadAnswer, err error) {
+	err = tx.row("SELECT json FROM thread_inputs WHERE thread = ?", th.N).Scan(text{&th.Input})
+	if err == nil {
+		values, err = threadValues.all(tx, "WHERE thread = ? ORDER BY name", th.N)
+	}
+	if err == nil {
+		steps, err = threadSteps.all(tx, "WHERE key > ? AND key <= ? ORDER BY key", key(th.N, th.Base), key(th.N, maxIndex))
+	}
+	if err == nil {
+		tasks, err = threadTasks.of(tx, th.N)
+	}
+	if err == nil {
+		answers, err = threadAnswers.of(tx, th.N)
+	}
+	return values, steps, tasks, answers, err
+}
+
+// Steps returns steps of thread n, newest first: at most limit of those before a step; 0: of all.
+func (t *Threads) Steps(tx *Tx, n int64, before, limit int) ([]ThreadStep, error) {
+	return threadSteps.all(tx, "WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?", key(n, 0), key(n, cmp.Or(before, maxIndex+1)-1), limit)
+}
+
+// Definition returns the definition that is kept under a digest, or ErrNotFound. It is kept as long as a thread names it.
+func (t *Threads) Definition(tx *Tx, digest []byte) (body json.RawMessage, err error) {
+	return body, tx.row("SELECT body FROM workflow_definitions WHERE digest = ?", digest).Scan(text{&body})
+}
+
+// Fold deletes the steps of thread n up to one, and the events and spans that their runs had when that one was committed.
+// [Thread.Base] must not be below it.
+func (t *Threads) Fold(tx *Tx, n int64, upTo int) error {
+	type place struct {
+		run           int64
+		events, spans int
+	}
+	first, last := key(n, 0), key(n, upTo)
+	places, err := all(tx, func(p *place, to []any) []any { return append(to, &p.run, &p.events, &p.spans) },
+		"SELECT run, max(events), max(spans) FROM thread_steps WHERE key BETWEEN ? AND ? GROUP BY run", first, last)
+	for _, p := range places {
+		if err == nil {
+			_, err = tx.exec("DELETE FROM run_events WHERE key BETWEEN ? AND ?", key(p.run, 0), key(p.run, p.events))
+		}
+		if err == nil {
+			_, err = tx.exec("DELETE FROM spans WHERE key >= ? AND key < ?", key(p.run, 0), key(p.run, p.spans))
+		}
+	}
+	if err == nil {
+		_, err = tx.exec("DELETE FROM thread_steps WHERE key BETWEEN ? AND ?", first, last)
+	}
+	return err
+}
+
+// Blocked returns how many threads do not continue when their time comes, of at most 1000.
+func (t *Threads) Blocked(tx *Tx) (n int, err error) {
+	return n, tx.row("SELECT count(*) FROM (SELECT n FROM threads INDEXED BY threads_blocked WHERE blocked IS NOT NULL LIMIT 1000)").Scan(&n)
+}
+
+// ThreadFilter selects threads; an empty field selects all.
+type ThreadFilter struct {
+	Workflows []string // any of these; nil for all
+	Status    Status   // of the latest run
+	Session   string
+	Blocked   bool
+	Host      int64 // only those that this host started; 0: only those that none did
+	Before    int64 // only threads whose number is below; 0 for all
+	Limit     int   // at most 1000
+}
+
+// ThreadRow is a thread as lists show it, with how its latest run stands.
+type ThreadRow struct {
+	Thread
+	RunID    string
+	Status   Status
+	Error    json.RawMessage // nil: none
+	Finished int64           // 0: not yet
+	Due      int64           // when the run is looked at next; 0: never
+}
+
+// List returns threads, newest first.
+func (t *Threads) List(tx *Tx, f ThreadFilter) (rows []ThreadRow, err error) {
+	f.Limit = min(cmp.Or(f.Limit, 100), 1000)
+	var found []Thread
+	for _, s := range f.selections() {
+		if f.Before > 0 {
+			s.and("n < ?", f.Before)
+		}
+		page, err := threads.all(tx, s.by("n DESC LIMIT ?"), append(s.args, f.Limit)...)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, page...)
+	}
+	slices.SortFunc(found, func(a, b Thread) int { return cmp.Compare(b.N, a.N) })
+	for _, th := range found[:min(len(found), f.Limit)] {
+		row := ThreadRow{Thread: th}
+		err := tx.row("SELECT id, status, error_json, finished_at, coalesce((SELECT due FROM timers WHERE run = runs.n), 0) FROM runs WHERE n = ?", th.Run).
+			Scan(&row.RunID, &row.Status, text{&row.Error}, opt(&row.Finished), &row.Due)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// selections find the threads, each those of an index, or of the table itself, in their order.
+func (f *ThreadFilter) selections() (all []selection) {
+	s := selection{where: []string{"host IS NULL"}}
+	switch {
+	case f.Host != 0:
+		s = selection{index: "threads_by_host"}
+		s.and("host = ?", f.Host)
+	case f.Session != "":
+		s.index = "threads_by_session"
+	case f.Blocked:
+		s.index = "threads_blocked"
+	case f.Workflows != nil:
+		s.index = "threads_by_status"
+		statuses := []Status{f.Status}
+		if f.Status == "" {
+			statuses = []Status{Pending, Running, Awaiting, Suspended, Completed, Failed, Aborted}
+		}
+		ids := slices.Clone(f.Workflows)
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			for _, status := range statuses {
+				of := selection{index: s.index, where: slices.Clone(s.where)}
+				of.and("workflow_id = ?", id)
+				of.and("status = ?", string(status))
+				all = append(all, of)
+			}
+		}
+		return all
+	}
+	s.optional("status", string(f.Status))
+	s.optional("session_id", f.Session)
+	if f.Blocked {
+		s.and("blocked IS NOT NULL")
+	}
+	s.in("workflow_id", f.Workflows)
+	return []selection{s}
+}
