@@ -46,6 +46,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		for i, now := range []store.Status{store.Running, status} {
 			c = newRun(id)
 			c.Run.N, c.Run.Version, c.Run.Was, c.Run.Status = n, int64(i+1), store.Running, now
+			c.Due, c.DueWas = new(int64(9*i)), new(int64(0))
 			if _, err := runs.Apply(tx, &c); err != nil {
 				return err
 			}
@@ -140,6 +141,11 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.ByOrigin":   func(tx *store.Tx) error { _, err := runs.ByOrigin(tx, "o"); return err },
 		"Runs.SetTimer": func(tx *store.Tx) error {
 			return did(func() error { return runs.SetTimer(tx, 1, 9) }, func() error { return runs.SetTimer(tx, 1, 0) })
+		},
+		"Runs.Hasten": func(tx *store.Tx) error { return runs.Hasten(tx, 1, 9) },
+		"Runs.Timer": func(tx *store.Tx) error {
+			_, err := runs.Timer(tx, 1)
+			return err
 		},
 		"Runs.Due":      func(ctx context.Context) error { _, _, err := runs.Due(ctx, 9, 9); return err },
 		"Runs.NextDue":  func(ctx context.Context) error { _, err := runs.NextDue(ctx); return err },

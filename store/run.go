@@ -188,6 +188,7 @@ type Change struct {
 	Slots    map[Slot]json.RawMessage
 	Spills   []Spill
 	Due      *int64 // when the run is looked at next; 0: never; nil: as before
+	DueWas   *int64 // the timer that Due replaces, 0: none. One that was set meanwhile stays. Nil: Due replaces any
 
 	Handoffs  []Handoff
 	Spans     []SpanBatch
@@ -288,10 +289,13 @@ func (r *Runs) Apply(tx *Tx, c *Change) (int64, error) {
 			return 0, err
 		}
 	}
-	if c.Due != nil {
-		return n, r.SetTimer(tx, n, *c.Due)
+	switch {
+	case c.Due != nil && c.DueWas != nil:
+		err = r.replaceTimer(tx, n, *c.DueWas, *c.Due)
+	case c.Due != nil:
+		err = r.SetTimer(tx, n, *c.Due)
 	}
-	return n, nil
+	return n, err
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 
 	"agentd/server/journal"
 	"agentd/server/run"
@@ -17,10 +18,21 @@ type Engine struct {
 	log    *slog.Logger
 }
 
-// New makes an engine for the agents of a registry; it sets the options' Owner, Forms and Wait itself.
+// New makes an engine for the agents of a registry. It sets the options' Wait itself, and their Owner and Forms for agents;
+// those that are given are of other kinds.
 func New(agents *Registry, o run.Options) *Engine {
 	e := &Engine{agents: agents, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
-	o.Owner, o.Forms, o.Wait = agents.owner, map[string]journal.Form{"agent": form{}}, e.waitTools
+	others := o.Owner
+	o.Owner = func(kind, id string) *run.Owner {
+		if kind == "agent" || others == nil {
+			return agents.owner(id)
+		}
+		return others(kind, id)
+	}
+	if o.Forms = maps.Clone(o.Forms); o.Forms == nil {
+		o.Forms = map[string]journal.Form{}
+	}
+	o.Forms["agent"], o.Wait = form{}, e.waitTools
 	e.Engine = run.New(o)
 	return e
 }

@@ -84,7 +84,7 @@ type Registration struct {
 const defaultHistory = 8000 // tokens
 
 // owner returns what the kernel runs.
-func (g *Registry) owner(_, id string) *run.Owner {
+func (g *Registry) owner(id string) *run.Owner {
 	if reg := g.Agent(id); reg != nil {
 		return &reg.owner
 	}

@@ -184,6 +184,24 @@ func isoOrNone(ms int64) string {
 // form shows the runs of agents.
 type form struct{}
 
+func (form) EndType(store.Status) string { return event.AgentEnd }
+
+func (form) Ends(typ string) bool { return typ == event.AgentEnd }
+
+func (form) Failed(row *store.Run, _ *journal.Record) event.Event {
+	return event.New(event.AgentError, struct {
+		Error json.RawMessage `json:"error"`
+	}{row.Error})
+}
+
+func (form) Cancelling(row *store.Run, _ *journal.Record, drain bool, onPending string) event.Event {
+	return event.New(event.AgentCancelling, struct {
+		RunID              string `json:"runId"`
+		Drain              bool   `json:"drain"`
+		OnPendingApprovals string `json:"onPendingApprovals"`
+	}{row.ID, drain, onPending})
+}
+
 // Expand rebuilds an event whose text a message holds.
 func (form) Expand(row *store.Run, rec *journal.Record, e store.Event) (event.Event, error) {
 	plain := event.Event{Type: e.Type, Payload: e.Payload}

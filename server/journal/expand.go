@@ -44,14 +44,15 @@ func (x *expander) expand(row *store.Run, e store.Event) (event.Event, error) {
 	if e.Type == event.SubagentEvent {
 		return x.inner(e)
 	}
-	if e.Type != event.AgentEnd && e.Message < 0 {
+	ends := x.r.Form(row).Ends(e.Type)
+	if !ends && e.Message < 0 {
 		return plain, nil
 	}
 	k, err := x.of(row)
 	if err != nil {
 		return plain, err
 	}
-	if e.Type != event.AgentEnd {
+	if !ends {
 		return x.r.Form(row).Expand(row, k.Record, e)
 	}
 	var at End

@@ -20,6 +20,14 @@ type Form interface {
 	End(row *store.Run, rec *Record, at End) (event.Event, error)
 	// Input returns the messages that show an input in a transcript; form is what the driver said of it when it accepted it.
 	Input(form string, input json.RawMessage) ([]message.Message, error)
+	// EndType is the type of the event that reports how a run stands with a status.
+	EndType(status store.Status) string
+	// Ends reports whether a type is one that EndType returns.
+	Ends(typ string) bool
+	// Failed makes the event that says why a run fails: its row has the error.
+	Failed(row *store.Run, rec *Record) event.Event
+	// Cancelling makes the event that says that somebody wants a run to end; see [agentd/server/run.AbortOptions].
+	Cancelling(row *store.Run, rec *Record, drain bool, onPending string) event.Event
 	// Expand rebuilds an event of which a message holds a part.
 	Expand(row *store.Run, rec *Record, e store.Event) (event.Event, error)
 }
@@ -181,7 +189,7 @@ func (r *Reader) page(ctx context.Context, x *expander, runID string, v event.Vi
 			}
 			entry := &hub.Entry{Pos: hub.Position{Epoch: row.N, Seq: s.Seq}, Type: ev.Type, Payload: ev.Payload, Owner: row.Owner, Before: s.Transient,
 				ID: event.Cursor{View: v, Run: row.ID, Seq: s.Seq}.String()}
-			if s.Type == event.AgentEnd && v != event.SessionView {
+			if r.Form(row).Ends(s.Type) && v != event.SessionView {
 				var at End
 				if err := json.Unmarshal(s.Payload, &at); err != nil {
 					return err

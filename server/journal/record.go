@@ -282,6 +282,7 @@ type End struct {
 	Pending  []Approval      `json:"pending,omitempty"`
 	Finished int64           `json:"finished,omitempty"`
 	Parked   []ParkedEnd     `json:"parked,omitempty"`
+	Shown    json.RawMessage `json:"shown,omitempty"` // what the driver gave for the event, where its rows do not keep it
 }
 
 // A ParkedEnd is how a child stood that waited then.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"agentd/server/event"
 	"agentd/server/fault"
@@ -19,8 +18,7 @@ import (
 	"agentd/store"
 )
 
-// A counter is a driver that is no agent: it counts in steps, asks a person at 2, sleeps at 4, and ends at 6. Its state
-// is the output slot.
+// A counter is a driver that is no agent: it counts in steps, asks a person at 2, and ends at 6. Its state is the output slot.
 type counter struct{ crash int } // the count at which the process dies, before the commit
 
 var errCrash = run.ErrLeft
@@ -49,8 +47,6 @@ func (c counter) Drive(r *run.Run) error {
 			m = r.Move()
 			m.Slot(store.OutputSlot, []byte("3"))
 			m.Acknowledge(r)
-		case 4:
-			return r.Sleep(m, time.Now().Add(time.Hour).UnixMilli())
 		case 6:
 			return r.End(m, store.Completed, nil)
 		}
@@ -65,6 +61,14 @@ type end struct{}
 
 func (end) End(row *store.Run, rec *journal.Record, at journal.End) (event.Event, error) {
 	return event.New(event.AgentEnd, map[string]any{"status": at.Status}), nil
+}
+func (end) EndType(store.Status) string { return event.AgentEnd }
+func (end) Ends(typ string) bool        { return typ == event.AgentEnd }
+func (end) Failed(row *store.Run, _ *journal.Record) event.Event {
+	return event.New(event.AgentError, map[string]any{"error": row.Error})
+}
+func (end) Cancelling(*store.Run, *journal.Record, bool, string) event.Event {
+	return event.New(event.AgentCancelling, nil)
 }
 func (end) Input(string, json.RawMessage) ([]message.Message, error) { return nil, nil }
 func (end) Expand(_ *store.Run, _ *journal.Record, e store.Event) (event.Event, error) {
@@ -98,8 +102,8 @@ func process(t *testing.T, path string, crash int) (e *run.Engine, kill func()) 
 	}
 }
 
-// TestSecondDriver: whatever drives a run, it steps, waits for a person, sleeps, is killed at each of these, and continues
-// in another process. Several starts with one origin make one run.
+// TestSecondDriver: whatever drives a run, it steps, waits for a person, is killed at each of these, and continues in another
+// process. Several starts with one origin make one run.
 func TestSecondDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data.db")
@@ -135,11 +139,6 @@ func TestSecondDriver(t *testing.T) {
 		if _, _, err := e.Resume(t.Context(), h.ID, []run.Decision{{ToolCallID: "double", Granted: true}}, "ann", nil); err != nil {
 			t.Fatal(err)
 		}
-		stands(store.Suspended, "4")
-		restart(5)
-		time.Sleep(59 * time.Minute)
-		stands(store.Suspended, "4")
-		time.Sleep(2 * time.Minute) // it wakes, and is killed before it counts to 5
 		stands(store.Running, "4")
 		restart(0)
 		stands(store.Completed, "6")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -27,6 +28,16 @@ import (
 // End adds the end to a move and commits it: the status, the error and the end event. A run that was ending already ends
 // with the status that it began to end with.
 func (r *Run) End(m *Move, status store.Status, cause error) error {
+	return r.end(m, status, cause, nil)
+}
+
+// endFor is End for another reason than that the driver wants it.
+func (r *Run) endFor(m *Move, status store.Status, cause error) error {
+	return r.end(m, status, cause, r.recipient())
+}
+
+// end is End; a driver that closing is completes the move.
+func (r *Run) end(m *Move, status store.Status, cause error, closing Recipient) error {
 	first := r.Record.Ending == ""
 	status = cmp.Or(r.Record.Ending, status)
 	if first && cause != nil {
@@ -39,10 +50,13 @@ func (r *Run) End(m *Move, status store.Status, cause error) error {
 			return err
 		}
 	}
+	if closing != nil {
+		if err := closing.Closing(r, m, status, cause); err != nil {
+			return fmt.Errorf("%w: %w", ErrLeft, err)
+		}
+	}
 	if first && status == store.Failed {
-		m.Say(event.AgentError, struct {
-			Error json.RawMessage `json:"error"`
-		}{m.Run.Error})
+		m.Emit(r.e.Form(&m.Run).Failed(&m.Run, r.Record), -1, nil)
 	}
 	if len(unknown) == 0 {
 		m.Run.Status, m.Run.Finished = status, m.At
@@ -72,14 +86,16 @@ func (r *Run) fail(m *Move, err error) error {
 		return r.abort(m, opts)
 	}
 	switch cause := context.Cause(r.ctx); {
+	case r.stopped() && r.Row.Status.Parked():
+		return nil // it was taken up for a letter, and goes on waiting
 	case r.stopped() && (r.Record.Ending != "" || r.owner.Driver.Resumable(r)):
 		return r.leave(m)
 	case r.stopped():
-		return r.End(m, store.Aborted, errShutdown)
+		return r.endFor(m, store.Aborted, errShutdown)
 	case r.ctx.Err() != nil && cause != nil:
 		err = cause // a budget of time, for instance
 	}
-	return r.End(m, store.Failed, err)
+	return r.endFor(m, store.Failed, err)
 }
 
 // leave commits a move after which the next start of the server continues the run: on disk it stays running. A stop in
@@ -99,9 +115,12 @@ func (r *Run) rest(m *Move, pending []journal.Approval) error {
 		m.keep(store.PendingSlot, pending)
 		if r.parent == nil && m.Run.Status == store.Awaiting {
 			m.expire(pending)
-		} else if r.parent == nil {
+		} else if r.parent == nil && m.Run.Status.Terminal() {
 			m.expire(nil)
 		}
+	}
+	if r.recipient() != nil && m.Run.Status.Terminal() {
+		m.Due = new(int64)
 	}
 	after := r.Record.After(&m.Change, m.entries)
 	if len(pending) == 0 {
@@ -330,6 +349,7 @@ func (r *Run) askAbort(opts AbortOptions) {
 	if !opts.Drain {
 		r.cancel(errAborted)
 	}
+	r.ring()
 }
 
 // aborting returns the abort that was asked for; nil when there is none.
@@ -371,13 +391,13 @@ func (r *Run) abort(m *Move, opts *AbortOptions) error {
 		}
 		m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
 	}
-	m.Say(event.AgentCancelling, cancelFields{r.Row.ID, opts.Drain, opts.OnPending})
+	m.Emit(r.e.Form(&m.Run).Cancelling(&m.Run, r.Record, opts.Drain, opts.OnPending), -1, nil)
 	pending := r.Record.Pending
 	switch {
-	case len(pending) == 0, opts.OnPending == "deny", opts.OnPending == "hold" && r.doubts():
-		return r.End(m, store.Aborted, errAborted)
+	case len(pending) == 0, opts.OnPending == "deny", opts.OnPending == "hold" && (r.doubts() || r.recipient() != nil):
+		return r.endFor(m, store.Aborted, errAborted)
 	case opts.OnPending == "fail":
-		return r.End(m, store.Failed, fault.New(fault.RunAborted, "The run was aborted while %d approval(s) were pending.", len(pending)))
+		return r.endFor(m, store.Failed, fault.New(fault.RunAborted, "The run was aborted while %d approval(s) were pending.", len(pending)))
 	}
 	for _, k := range r.Record.Parked { // they are held with it
 		kid := r.newChild(*k.Row, k.Record, "")

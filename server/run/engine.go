@@ -71,6 +71,7 @@ func New(o Options) *Engine {
 	}
 	o.MaxRuns = cmp.Or(o.MaxRuns, 10000)
 	e := &Engine{Reader: journal.NewReader(o.Runs, o.Sessions, o.Forms), opts: o, log: o.Logger, live: map[string]*Run{}}
+	e.timers.places = make(chan struct{}, dueBatch)
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
 }
@@ -116,6 +117,7 @@ func (e *Engine) vacate(r *Run) {
 
 // launch moves an admitted run in a goroutine of its own.
 func (e *Engine) launch(r *Run, drive func() error) {
+	r.unseal()
 	go func() {
 		defer e.release(r)
 		r.advance(drive)

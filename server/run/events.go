@@ -43,9 +43,3 @@ func (m *Move) sayRequested(a journal.Approval) {
 		Args       json.RawMessage `json:"args"`
 	}{approvalFields{ToolCallID: a.ToolCallID, Reason: a.Reason, SubRunToolCallID: a.SubRunToolCallID}, a.ToolName, a.ArgsDigest, a.Args})
 }
-
-type cancelFields struct {
-	RunID              string `json:"runId"`
-	Drain              bool   `json:"drain"`
-	OnPendingApprovals string `json:"onPendingApprovals"`
-}

@@ -29,8 +29,9 @@ type Move struct {
 	in       store.Session   // as it was before, when the move begins a run of it
 	used     *usage
 	also     func(*store.Tx) error
-	held     bool // it was held back, see keep
-	progress bool // the run is further than it was, so that no restart begins here again
+	shown    json.RawMessage // see Show
+	held     bool            // it was held back, see keep
+	progress bool            // the run is further than it was, so that no restart begins here again
 
 	counted, uncounted int // transient events that no durable event counts, before the move and after it; see count
 }
@@ -285,6 +286,7 @@ func (m *Move) conclude(e *Engine, after *journal.Record) error {
 		return err
 	}
 	at := journal.EndOf(&m.Run, after, m.At)
+	at.Type, at.Shown = e.Form(&m.Run).EndType(m.Run.Status), m.shown
 	stored, err := message.Encode(at)
 	if err != nil {
 		return err

@@ -140,12 +140,30 @@ func (e *Engine) takeUp(ctx context.Context, row *store.Run, force bool) (*Run, 
 	if last := e.moved(row.ID); last != nil && row.Status != store.Running {
 		last.wait(ctx, Grace)
 	}
-	row, rec, err := e.Read(ctx, row.ID)
-	if err != nil {
-		return nil, err
+	for {
+		row, rec, err := e.Read(ctx, row.ID)
+		if err != nil {
+			return nil, err
+		}
+		r := e.newRun(*row, rec)
+		if err := e.admit(r, force); err != nil {
+			return nil, err
+		}
+		// Somebody may have moved the run between the look and the admission.
+		version, err := e.opts.Runs.Version(ctx, row.N, row.ID)
+		if err == nil && r.recipient() != nil {
+			err = e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
+				r.due, err = e.opts.Runs.Timer(tx, row.N)
+				return err
+			})
+		}
+		if err == nil && version == row.Version {
+			return r, nil
+		}
+		if e.letGo(r); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
 	}
-	r := e.newRun(*row, rec)
-	return r, e.admit(r, force)
 }
 
 // wait waits until nobody moves the run any more, but not for ever.
@@ -183,7 +201,7 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (*Run, error) {
 	}
 	defer e.letGo(r)
 	if err == nil {
-		err = r.End(r.Move(), store.Failed, verdict)
+		err = r.endFor(r.Move(), store.Failed, verdict)
 	}
 	if err == nil && r.Row.Status.Terminal() {
 		r.count()
@@ -233,7 +251,9 @@ func (r *Run) reenter() error {
 
 // reopen commits a move that shows that the run moves again, and drives it.
 func (r *Run) reopen(m *Move) error {
-	m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
+	if r.recipient() == nil {
+		m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
+	}
 	r.owner.Driver.Open(r, m)
 	if err := r.Commit(m); err != nil {
 		return err
@@ -266,7 +286,7 @@ func (e *Engine) begin(row *store.Run) error {
 		return err
 	}
 	if r.Row.Status != store.Pending {
-		e.release(r)
+		e.letGo(r)
 		return nil
 	}
 	e.launch(r, func() error {

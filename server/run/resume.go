@@ -25,8 +25,15 @@ import (
 // at once, one wins.
 func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string,
 	also func(tx *store.Tx, decided []Verdict, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
-	row, err := e.Suspended(ctx, runID)
+	row, err := e.Find(ctx, runID)
 	if err != nil {
+		return nil, nil, err
+	}
+	if to, is := e.owner(row).Driver.(Recipient); is && !row.Status.Terminal() {
+		unmatched, err = to.Decide(ctx, e, row, decisions, cmp.Or(by, Anonymous), also)
+		return &Handle{ID: runID, Number: row.N, Status: store.Running, run: &Run{e: e}, waiting: true}, unmatched, err
+	}
+	if row, err = e.Suspended(ctx, runID); err != nil {
 		return nil, nil, err
 	}
 	r, err := e.takeUp(ctx, row, false)
@@ -36,8 +43,7 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 	moving := false
 	defer func() {
 		if !moving {
-			r.cancel(nil)
-			e.release(r)
+			e.letGo(r)
 		}
 	}()
 	if r.Row.Version != row.Version {

@@ -48,8 +48,14 @@ type Run struct {
 	kept    *Move          // is held back, see keep; nil: nothing is
 	later   []func(*Move)  // what the next commit writes besides
 	pays    string         // see Payer
+	due     int64          // the timer of a run whose driver is a [Recipient], as the run has set or learned it; 0: none
+	dues    []*Due         // what the driver was told of it, and no commit has handled
 
-	detached bool // whoever started it does not wait for its end
+	// Carry is what [StartRequest] has given.
+	Carry any
+
+	bell     chan struct{} // see Mail
+	detached bool          // whoever started it does not wait for its end
 
 	trial   *trial         // of a run that a crash has interrupted; nil: it has not
 	parent  *Run           // whose call this run is; nil: a root
@@ -58,9 +64,11 @@ type Run struct {
 	decided map[int]*Run   // children that were decided on and are to continue, by the index of their call
 	inbox   chan forwarded // events of children; nil before the first call that is a run
 
-	mu    sync.Mutex // guards the fields below: what others may ask of the run. It is never held while something waits.
-	asked *AbortOptions
-	kids  []*Run // children that move
+	mu     sync.Mutex // guards the fields below: what others may ask of the run. It is never held while something waits.
+	asked  *AbortOptions
+	kids   []*Run // children that move
+	mail   []Letter
+	sealed bool // nobody puts letters into mail
 
 	order     sync.Mutex // guards the fields below and changes of Row: the order of events
 	hold      *hold      // of a move that is held back; nil: none is
@@ -75,7 +83,8 @@ type Run struct {
 func (r *Run) ID() string { return r.id }
 
 func (e *Engine) newRun(row store.Run, rec *journal.Record) *Run {
-	r := &Run{e: e, id: row.ID, owner: e.owner(&row), Row: row, Record: rec, done: make(chan struct{}), seq: row.Events, latest: rec.Latest(&row)}
+	r := &Run{e: e, id: row.ID, owner: e.owner(&row), Row: row, Record: rec, done: make(chan struct{}), seq: row.Events, latest: rec.Latest(&row),
+		bell: make(chan struct{}, 1), sealed: true}
 	r.used, _ = decodeUsage(&row) // a damaged one fails at the first read that shows it
 	r.used = cmp.Or(r.used, &usage{models: map[string]message.ModelUsage{}})
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
@@ -110,6 +119,9 @@ func (r *Run) start(input json.RawMessage, in store.Session) (*Move, error) {
 	m := r.Move()
 	m.Run.Status, m.Run.Started = store.Running, m.At
 	m.Progress()
+	if to := r.recipient(); to != nil {
+		return m, to.Begin(r, m, input)
+	}
 	m.follow(r, in)
 	m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
 	r.owner.Driver.Open(r, m)
@@ -135,6 +147,7 @@ func (r *Run) Commit(m *Move) error {
 	r.order.Lock()
 	m.count(r.uncounted)
 	r.order.Unlock()
+	r.retime(m)
 	if err := m.encode(); err != nil {
 		return fmt.Errorf("%w: %w", ErrLeft, err)
 	}
@@ -202,6 +215,10 @@ func (r *Run) committed(m *Move, n int64) {
 	if m.Due != nil && *m.Due != 0 {
 		r.e.timers.arm(r.e, *m.Due)
 	}
+	if m.Due != nil {
+		r.due = *m.Due
+	}
+	r.heard()
 	r.order.Lock()
 	defer r.order.Unlock()
 	r.Row = m.Run
@@ -295,6 +312,7 @@ func (r *Run) advance(drive func() error) {
 	defer close(r.done)
 	defer r.cancel(nil)
 	defer r.trial.pass()
+	defer r.returnMail()
 	err := r.Guard(drive)
 	if errors.Is(err, ErrLeft) && !r.stopped() {
 		r.e.log.Warn("run left as it is on disk", "run", r.Row.ID, "error", err)
@@ -319,7 +337,7 @@ func (r *Run) Guard(fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.e.log.Error("agent panicked", "run", r.Row.ID, "agent", r.Row.Owner, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = fault.New(fault.AgentPanic, "The agent panicked.")
+			err = fault.New(fault.AgentPanic, "The %s panicked.", r.Row.Kind)
 		}
 	}()
 	return fn()

@@ -31,9 +31,16 @@ type StartRequest struct {
 	// Origin names what the run is started for: a firing of a trigger, for instance. Of several starts with the same one,
 	// the first makes a run and the others return it. Empty: none.
 	Origin string
+	Host   int64 // the thread, or the run, that the run is a task of; see [store.Run]. 0: none
+	Thread int64 // the thread that the run continues; 0: the run begins one, if its driver has threads
+	Carry  any   // becomes Run.Carry
+	// Then is written in the transaction that makes the run, after its row; n is its number. Its error prevents the run.
+	Then func(tx *store.Tx, n int64) error
 	// Also is written in the transaction that makes the run; its error prevents the run. The status is running, or pending
 	// while the run waits for its session's turn.
 	Also func(tx *store.Tx, runID string, status store.Status) error
+
+	links bool // the session is only linked: the run takes no turn in it
 }
 
 // Anonymous is the principal, and the user of a session, where none is known.
@@ -71,7 +78,8 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	if req.By != "" && req.By != Anonymous {
 		r.pays = cmp.Or(req.Lineage, req.By) // so that nobody looks it up
 	}
-	r.detached = req.Detached
+	r.detached, r.Carry = req.Detached, req.Carry
+	_, req.links = owner.Driver.(Recipient)
 	if err := e.admit(r, false); err != nil {
 		return nil, err
 	}
@@ -83,6 +91,9 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	case earlier != nil:
 		e.release(r)
 		return &Handle{ID: earlier.ID, Number: earlier.N, Status: earlier.Status, run: r, waiting: true}, nil
+	}
+	if m.Run.Thread = cmp.Or(req.Thread, n); !req.links {
+		m.Run.Thread = 0
 	}
 	r.committed(m, n)
 	h := &Handle{ID: r.Row.ID, Number: n, Status: r.Row.Status, run: r, waiting: r.Row.Status == store.Pending}
@@ -114,6 +125,7 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 			switch {
 			case err != nil:
 				return err
+			case req.links:
 			case busy:
 				m = r.Move()
 				m.Run.Status = store.Pending
@@ -134,7 +146,9 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 		if err := m.encode(); err != nil {
 			return err
 		}
-		n, err = e.opts.Runs.Apply(tx, &m.Change)
+		if n, err = e.opts.Runs.Apply(tx, &m.Change); err == nil && req.Then != nil {
+			err = req.Then(tx, n)
+		}
 		return err
 	})
 	return m, n, earlier, err
@@ -158,6 +172,9 @@ func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (sess store.Session
 		return sess, false, fault.Invalid("The session belongs to another user.", fault.At("is not the session's user", "userId"))
 	case sess.Closed != 0:
 		return sess, false, fault.Invalid("The session is closed.", fault.At("names a closed session", "sessionId"))
+	}
+	if req.links {
+		return sess, false, nil
 	}
 	open, err := e.opts.Runs.Open(tx, req.SessionID)
 	switch {

@@ -3,10 +3,10 @@ package run
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
-	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/message"
@@ -16,17 +16,23 @@ import (
 // A run that waits for a time has a row in the table of timers: the time at which it is looked at next. The engine sleeps
 // until the earliest of all, so that a run that waits takes neither memory nor a goroutine.
 type timers struct {
+	pass   sync.Mutex    // held by the one that reads what is due
+	places chan struct{} // one token per timer that is being handled
+
 	mu      sync.Mutex // guards the fields below
 	timer   *time.Timer
 	due     int64 // when it fires; 0: it does not
 	stopped bool
+	busy    map[string]bool // the runs whose timers are being handled; true: one was read meanwhile and may be another
 }
 
 const (
 	// clockCheck bounds how late a timer fires when the clock was set forward: Go's timers do not follow the clock.
 	clockCheck = 10 * time.Second
-	// dueBatch is how many due timers are read at a time.
+	// dueBatch is how many due timers are read and handled at a time.
 	dueBatch = 256
+	// maxHandling is how many timers may be in hand, those included that could not be handled and are tried again.
+	maxHandling = 16 * dueBatch
 )
 
 // start arms the earliest timer that an earlier process has left.
@@ -60,7 +66,7 @@ func (t *timers) stop() {
 	}
 }
 
-// fire handles the timers that are due, and arms the next one.
+// fire handles the timers that are due, in their order and side by side, and arms the next one.
 func (e *Engine) fire(due int64) {
 	t := &e.timers
 	t.mu.Lock()
@@ -72,31 +78,108 @@ func (e *Engine) fire(due int64) {
 	e.moving.Add(1)
 	t.mu.Unlock()
 	defer e.moving.Done()
-	runs, next, err := e.opts.Runs.Due(e.ctx, now(), dueBatch)
-	for _, id := range runs {
-		if failed := e.expired(id); failed != nil {
-			e.log.Error("a timer could not be handled; the server tries again", "run", id, "error", failed)
-			err = failed
+	t.pass.Lock()
+	defer t.pass.Unlock()
+	for {
+		before := t.handling()
+		if len(before) > maxHandling {
+			t.arm(e, now()+storeWait.Milliseconds())
+			return
 		}
-	}
-	if err != nil {
-		next = max(next, now()+storeWait.Milliseconds())
-	}
-	if next != 0 {
-		t.arm(e, next)
+		list, next, err := e.opts.Runs.Due(e.ctx, now(), dueBatch+len(before))
+		begun := false
+		for _, timer := range list {
+			again, free := t.begin(timer.RunID, before)
+			if begun = begun || again || free; !free {
+				continue
+			}
+			if !e.takePlace() {
+				return
+			}
+			e.moving.Go(func() {
+				failed := e.expired(timer)
+				<-t.places
+				if failed == nil {
+					t.end(e, timer.RunID)
+					return
+				}
+				e.log.Error("a timer could not be handled; the server tries again", "run", timer.RunID, "error", failed)
+				time.AfterFunc(storeWait, func() { t.end(e, timer.RunID); t.arm(e, now()) })
+			})
+		}
+		if err != nil {
+			next = max(next, now()+storeWait.Milliseconds())
+		}
+		if !begun || err != nil {
+			if next != 0 {
+				t.arm(e, next)
+			}
+			return
+		}
 	}
 }
 
-// expired handles the timer of one run: approvals whose time is over are denied, and a run that sleeps moves again.
-func (e *Engine) expired(runID string) error {
-	row, rec, err := e.Read(e.ctx, runID)
+// takePlace waits for one of the places of timers that are handled; false: the server stops.
+func (e *Engine) takePlace() bool {
+	select {
+	case e.timers.places <- struct{}{}:
+		return true
+	case <-e.ctx.Done():
+		return false
+	}
+}
+
+// handling returns the runs whose timers are being handled.
+func (t *timers) handling() map[string]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.busy)
+}
+
+// begin notes that the timer of a run is being handled. Where it was already when it was read, what was read may be over: it
+// is not free, and is to be read again, now or when it was handled.
+func (t *timers) begin(runID string, before map[string]bool) (again, free bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, was := before[runID]; was {
+		_, is := t.busy[runID]
+		if is {
+			t.busy[runID] = true
+		}
+		return !is, false
+	}
+	if t.busy == nil {
+		t.busy = map[string]bool{}
+	}
+	t.busy[runID] = false
+	return false, true
+}
+
+// end notes that the timer of a run was handled. Where one was read meanwhile, it is read again.
+func (t *timers) end(e *Engine, runID string) {
+	t.mu.Lock()
+	again := t.busy[runID]
+	delete(t.busy, runID)
+	t.mu.Unlock()
+	if again {
+		t.arm(e, now())
+	}
+}
+
+// expired handles the timer of one run: approvals whose time is over are denied; a run that gets letters gets one.
+func (e *Engine) expired(timer store.Timer) error {
+	row, err := e.Find(e.ctx, timer.RunID)
+	if err != nil {
+		return ignore(err)
+	}
+	if _, is := e.owner(row).Driver.(Recipient); is && !row.Status.Terminal() {
+		return ignore(e.postDue(row, timer.At))
+	}
+	row, rec, err := e.Read(e.ctx, timer.RunID)
 	if err != nil {
 		return ignore(err)
 	}
 	ctx := context.WithoutCancel(e.ctx)
-	if row.Status == store.Suspended {
-		return ignore(e.wake(ctx, row))
-	}
 	var over []Decision
 	if row.Status == store.Awaiting {
 		for _, a := range rec.Pending {
@@ -115,8 +198,22 @@ func (e *Engine) expired(runID string) error {
 		}
 		return e.opts.Runs.Update(ctx, func(tx *store.Tx) error { return e.opts.Runs.SetTimer(tx, row.N, *next.Due) })
 	}
-	_, _, err = e.Resume(ctx, runID, over, expiry, nil)
+	_, _, err = e.Resume(ctx, timer.RunID, over, Expiry, nil)
 	return ignore(err)
+}
+
+// postDue tells a run that its timer is due, and waits until that is handled.
+func (e *Engine) postDue(row *store.Run, at int64) error {
+	d := &Due{At: at, over: make(chan error, 1)}
+	if err := e.Post(e.ctx, row.ID, d); err != nil {
+		return err
+	}
+	select {
+	case err := <-d.over:
+		return err
+	case <-e.ctx.Done():
+		return nil
+	}
 }
 
 // ignore drops the errors that say that somebody else has moved the run, or will.
@@ -127,12 +224,15 @@ func ignore(err error) error {
 	return err
 }
 
-// expiry is the principal that denies what nobody has decided in time.
-const expiry = "expiry"
+// Expiry is the principal that denies what nobody has decided in time.
+const Expiry = "expiry"
 
 // expire sets the timer of a move to the first of its approvals that expires; none clears it.
 func (m *Move) expire(pending []journal.Approval) {
 	first := int64(0)
+	if m.Due != nil && m.Run.Status.Parked() {
+		first = *m.Due // what else it waits for
+	}
 	for _, a := range pending {
 		if at := journal.Millis(a.ExpiresAt); at != 0 && (first == 0 || at < first) {
 			first = at
@@ -141,34 +241,16 @@ func (m *Move) expire(pending []journal.Approval) {
 	m.Due = &first
 }
 
-// Sleep parks a run until a time, in milliseconds since 1970: it commits the move, and the driver then returns. The
-// driver is called again when the time has come, in this process or in a later one.
-func (r *Run) Sleep(m *Move, until int64) error {
-	m.Run.Status, m.Due = store.Suspended, &until
-	m.Progress()
-	return r.rest(m, nil)
-}
-
-// wake moves a run that slept.
-func (e *Engine) wake(ctx context.Context, row *store.Run) error {
-	r, err := e.takeUp(ctx, row, false)
-	if err != nil {
-		return err
+// retime lets a move replace the timer that its run knows of, and no other: one that was set since says that there is more
+// to look at. What the driver was told of is over with the move.
+func (r *Run) retime(m *Move) {
+	if r.recipient() == nil || m.Run.Status.Terminal() {
+		return
 	}
-	if r.Row.Status != store.Suspended {
-		e.release(r)
-		return nil
+	if m.Due == nil && len(r.dues) > 0 {
+		m.Due = new(int64)
 	}
-	e.launch(r, func() error {
-		m := r.Move()
-		m.Run.Status, m.Due = store.Running, new(int64)
-		m.Progress()
-		m.Done.Resumed(r.Record.Pending, "timer")
-		m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
-		if err := r.Commit(m); err != nil {
-			return err
-		}
-		return r.owner.Driver.Drive(r)
-	})
-	return nil
+	if m.Due != nil {
+		m.DueWas = new(r.due)
+	}
 }
