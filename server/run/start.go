@@ -74,6 +74,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 		return nil, fault.Invalid("The session id is not valid.", fault.At("has 1 to 128 characters of A-Z a-z 0-9 _ -", "sessionId"))
 	}
 	r := e.newRun(store.Run{ID: id.New(), Kind: req.Kind, Owner: req.Owner, Current: req.Owner, Session: req.SessionID, User: req.UserID, Origin: req.Origin,
+		Host: req.Host, Thread: req.Thread,
 		InputForm: form, Usage: zeroUsage, Models: noModels, Created: now(), StartedBy: cmp.Or(req.By, Anonymous)}, &journal.Record{})
 	if req.By != "" && req.By != Anonymous {
 		r.pays = cmp.Or(req.Lineage, req.By) // so that nobody looks it up
