@@ -3,6 +3,7 @@ package expr
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -76,6 +77,13 @@ func (c *frame) arithmetic(l *link, v, w any) (any, *Error) {
 				return c.later(l.at, a, -b)
 			}
 		}
+	case []any:
+		if b, ok := w.([]any); ok && l.op == "+" {
+			if err := c.make(l.at, sizeElement*(len(a)+len(b))); err != nil {
+				return nil, err
+			}
+			return slices.Concat(a, b), nil
+		}
 	case time.Duration:
 		switch b := w.(type) {
 		case time.Time:
@@ -90,11 +98,6 @@ func (c *frame) arithmetic(l *link, v, w any) (any, *Error) {
 				}
 				return time.Duration(sum), nil
 			}
-		}
-	}
-	if l.op == "+" {
-		if sum, ok, err := c.concatenate(l.at, v, w); ok {
-			return sum, err
 		}
 	}
 	return nil, c.noOperator(l, v, w)

@@ -72,7 +72,7 @@ func TestConformance(t *testing.T) {
 			t.Errorf("there is no vector for the row %s", row)
 		}
 	}
-	fmt.Printf("CEL: %d vectors, %d pass, %d are outside of the language\n", len(vectors), passed, outside)
+	t.Logf("%d vectors: %d pass, %d are outside of the language", len(vectors), passed, outside)
 	if passed < 900 {
 		t.Errorf("%d vectors pass, as if they were not read", passed)
 	}

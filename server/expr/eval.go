@@ -2,7 +2,6 @@ package expr
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -262,6 +261,7 @@ func (n *chain) eval(c *frame) (any, *Error) {
 	if err != nil {
 		return nil, err
 	}
+	var parts []string // whose sum is v: a text is put together once
 	for i := range n.links {
 		l := &n.links[i]
 		if err := c.step(l.at, 1); err != nil {
@@ -271,9 +271,28 @@ func (n *chain) eval(c *frame) (any, *Error) {
 		if err != nil {
 			return nil, err
 		}
+		if text, ok := r.(string); ok && l.op == "+" {
+			first, _ := v.(string)
+			if _, ok := v.(string); ok && parts == nil {
+				parts = append(make([]string, 0, len(n.links)+1), first)
+			}
+			if parts != nil {
+				if err := c.make(l.at, len(first)+len(text)); err != nil {
+					return nil, err
+				}
+				parts, v = append(parts, text), ""
+				continue
+			}
+		}
+		if parts != nil {
+			v, parts = strings.Join(parts, ""), nil
+		}
 		if v, err = c.operate(l, v, r); err != nil {
 			return nil, err
 		}
+	}
+	if parts != nil {
+		return strings.Join(parts, ""), nil
 	}
 	return v, nil
 }
@@ -310,27 +329,6 @@ func (c *frame) operate(l *link, v, w any) (any, *Error) {
 
 func (c *frame) noOperator(l *link, v, w any) *Error {
 	return c.fail(l.at, "There is no %s between %s and %s.", l.op, kindOf(v).a(), kindOf(w).a())
-}
-
-// concatenate adds texts or lists; ok is false for other operands.
-func (c *frame) concatenate(at int, v, w any) (sum any, ok bool, err *Error) {
-	switch a := v.(type) {
-	case string:
-		if b, ok := w.(string); ok {
-			if err := c.make(at, len(a)+len(b)); err != nil {
-				return nil, true, err
-			}
-			return a + b, true, nil
-		}
-	case []any:
-		if b, ok := w.([]any); ok {
-			if err := c.make(at, sizeElement*(len(a)+len(b))); err != nil {
-				return nil, true, err
-			}
-			return slices.Concat(a, b), true, nil
-		}
-	}
-	return nil, false, nil
 }
 
 // call applies a function to its arguments, after a receiver if it has one.
@@ -372,6 +370,3 @@ func (n *call) eval(c *frame) (any, *Error) {
 	}
 	return c.call(n, nil, false)
 }
-
-// trimmed is the name of a function without what stands before its dot.
-func trimmed(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }

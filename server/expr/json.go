@@ -140,7 +140,15 @@ func (e *encoder) text(s string) {
 		e.tooLong()
 		return
 	}
+	e.grow(len(s) + 2)
 	e.out = canonical.AppendText(e.out, s)
+}
+
+// grow makes room for n bytes, and doubles the room if there is none.
+func (e *encoder) grow(n int) {
+	if cap(e.out)-len(e.out) < n {
+		e.out = slices.Grow(e.out, max(n, cap(e.out), 64))
+	}
 }
 
 func (e *encoder) tooLong() { e.fail("The JSON of the value has more than %d bytes.", e.left) }
@@ -155,6 +163,7 @@ func (e *encoder) value(v any, depth int) {
 	if e.err != nil {
 		return
 	}
+	e.grow(32)
 	switch v := v.(type) {
 	case nil:
 		e.out = append(e.out, "null"...)
