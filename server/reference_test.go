@@ -11,6 +11,7 @@ import (
 	"agentd/server/audit"
 	"agentd/server/config"
 	"agentd/server/event"
+	"agentd/server/expr"
 	"agentd/server/fault"
 	"agentd/server/openapi"
 )
@@ -29,11 +30,23 @@ func TestReference(t *testing.T) {
 	for _, a := range audit.Actions {
 		actions += fmt.Sprintf("| `%s` | %s | %s | %s |\n", a.Action, a.Target, a.Carries, a.When)
 	}
+	expressions := "| Function | Result |\n|---|---|\n"
+	for _, f := range expr.Functions() {
+		expressions += fmt.Sprintf("| `%s` | %s |\n", strings.ReplaceAll(f.Usage, " or ", "` or `"), f.Does)
+	}
+	expressions += "\n## Limits\n\nAll expressions of one value, such as the arguments of a tool, are one evaluation.\n\n| What | At most |\n|---|---|\n" +
+		fmt.Sprintf("| Length of an expression | %d bytes |\n", expr.MaxSource) +
+		fmt.Sprintf("| Levels inside each other | %d |\n", expr.MaxNesting) +
+		fmt.Sprintf("| Operations of one evaluation; one on a long text or list counts as several | %d |\n", expr.MaxSteps) +
+		fmt.Sprintf("| Texts, lists and maps that one evaluation makes | %d MiB |\n", expr.MaxBytes>>20) +
+		fmt.Sprintf("| A regular expression | %d bytes and about %d states |\n", expr.MaxPattern, expr.MaxProgram) +
+		fmt.Sprintf("| JSON that `json` reads, or that a result is written as | %d MiB and %d levels |\n", expr.MaxJSON>>20, expr.MaxDepth)
 	for page, table := range map[string]string{
 		"routes":        api.Markdown(),
 		"errors":        openapi.ErrorsMarkdown(fault.Kinds()),
 		"configuration": config.Markdown(),
 		"events":        events,
+		"expressions":   expressions,
 		"actions":       actions,
 		"metrics":       metrics.New("").Markdown(),
 	} {
