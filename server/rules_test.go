@@ -87,7 +87,7 @@ var rulesRooms = map[string]string{
 		"server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
 		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
-	"server/cli": "auth store server server/agent server/audit server/audit/export server/client server/config server/event server/evidence server/fault server/journal " +
+	"server/cli": "auth store server server/agent server/audit server/audit/export server/client server/config server/event server/evidence server/fault server/graph server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
 	"main": "server/cli",
 

@@ -69,13 +69,17 @@ func (c *call) declared(id string) rest.AgentSummary {
 
 // undeclared is the error of an agent that the configuration does not declare.
 func (c *call) undeclared(id string) error {
-	known := slices.Sorted(maps.Keys(c.cfg.Agents))
-	missing := fault.New(fault.AgentNotFound, "The configuration has no agent %q.", id)
+	return missing(fault.AgentNotFound, "agent", id, slices.Sorted(maps.Keys(c.cfg.Agents)))
+}
+
+// missing is the error of an id that the configuration does not declare.
+func missing(kind *fault.Kind, what, id string, known []string) error {
+	err := fault.New(kind, "The configuration has no %s %q.", what, id)
 	if best := fault.Nearest(id, known); best != "" {
-		missing.Message += " Did you mean " + best + "?"
+		err.Message += " Did you mean " + best + "?"
 	}
 	if len(known) == 0 {
-		return missing.Advise("Declare one under `agents`, or try `agentd run --dev assistant hello`.")
+		return err.Advise("Declare one under `" + what + "s`, or try `agentd run --dev assistant hello`.")
 	}
-	return missing.Advise("Name one of: " + strings.Join(known, ", ") + ".")
+	return err.Advise("Name one of: " + strings.Join(known, ", ") + ".")
 }

@@ -12,6 +12,7 @@ import (
 
 	"agentd/server/audit/export"
 	"agentd/server/fault"
+	"agentd/server/graph"
 )
 
 // options are the values of all flags, as the table of flags explains them. Each command declares those that it takes.
@@ -21,7 +22,7 @@ type options struct {
 	agent, session, user, status, since, reason, args, onPending string
 	output, as, label, env, value, newValue                      string
 	file, checkpoints, publicKey, passphrase                     string
-	action, actor, before, format                                string
+	action, actor, before, format, drawing                       string
 	limit, messages                                              count
 	fromSeq, toSeq, retain                                       int64
 	scopes                                                       list
@@ -33,7 +34,7 @@ type options struct {
 }
 
 // defaults are the values of flags that are not given.
-var defaults = options{limit: 20, messages: 1000, retain: 1, onPending: "deny", format: export.JSONL}
+var defaults = options{limit: 20, messages: 1000, retain: 1, onPending: "deny", format: export.JSONL, drawing: graph.Formats[0]}
 
 // A flagRow declares a flag: its name, where a dot and a word after it set it apart from other flags of that name; where its value
 // goes, which may be a *string, *bool, *int64 or flag.Value; and its text, with the name of the value in back quotes.
@@ -89,6 +90,7 @@ func (o *options) table() []flagRow {
 		{"action", &o.action, "only entries with this `ACTION`, such as http:request"},
 		{"actor", &o.actor, "only entries of the actor with this `ID`"},
 		{"format", choice{&o.format, []string{export.JSONL, export.CSV}}, "the `FORMAT`: jsonl (canonical JSON, one entry on each line) or csv"},
+		{"format.graph", choice{&o.drawing, graph.Formats}, "the `FORMAT`: " + strings.Join(graph.Formats, ", ")},
 		{"before", &o.before, "delete entries older than this `TIME`: a date such as 2026-01-31, or an age such as 90d"},
 		{"retain", &o.retain, "keep at least this `NUMBER` of entries"},
 		{"raw", &o.raw, "also show the operator's system messages"},

@@ -54,6 +54,7 @@ func commands() []command {
 		{name: "replay", flags: "config agent.replay json", fails: exitUsage, run: (*call).replay},
 		{name: "tail", flags: "config url token-env since dev verbose json", lines: true, run: (*call).tail},
 		{name: "approvals", flags: "config url token-env dev json", run: (*call).approvals},
+		{name: "workflows graph", flags: "config format.graph dev json", run: (*call).drawWorkflow},
 		{name: "sessions list", flags: "config url token-env agent.sessions user.sessions dev json", run: (*call).listSessions},
 		{name: "sessions show", flags: "config url token-env dev json", run: (*call).showSession},
 		{name: "sessions messages", flags: "config url token-env limit.messages dev json", run: (*call).showMessages},

@@ -95,7 +95,7 @@ func (n *Node) label() string {
 const (
 	maxLabel = 60 // characters of a text
 	maxNodes = MaxNodes + 2
-	maxEdges = 2 * MaxLinks
+	maxEdges = MaxLinks + MaxNodes
 )
 
 // A sketch is a drawing as the writers need it: with numbers in the place of names.

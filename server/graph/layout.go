@@ -94,7 +94,11 @@ func (s *sketch) ranks(l *layout) (back []bool) {
 	for _, n := range slices.Backward(order) {
 		for _, edge := range out[n] {
 			if to := s.edges[edge].to; !back[edge] {
-				l.boxes[to].row = max(l.boxes[to].row, l.boxes[n].row+1)
+				span := 1
+				if s.edges[edge].label != "" {
+					span = 2 // the label has the row between
+				}
+				l.boxes[to].row = max(l.boxes[to].row, l.boxes[n].row+span)
 			}
 		}
 	}
@@ -107,7 +111,11 @@ func (l *layout) route(i int, e line, back, points bool) {
 	if !back && points {
 		for row := l.boxes[e.from].row + 1; row < l.boxes[e.to].row; row++ {
 			l.routes[i] = append(l.routes[i], len(l.boxes))
-			l.boxes = append(l.boxes, box{row: row, width: 8})
+			width := 8.0
+			if len(l.routes[i]) == 2 && e.label != "" {
+				width = boxWidth([]string{e.label})
+			}
+			l.boxes = append(l.boxes, box{row: row, width: width})
 		}
 	}
 	l.routes[i] = append(l.routes[i], e.to)
@@ -203,12 +211,15 @@ func (l *layout) curve(i int) string {
 	return b.String()
 }
 
-// middle is where the label of an edge stands: beside its beginning.
+// middle is where the label of an edge stands: at its first point, or between the nodes.
 func (l *layout) middle(i int) (x, y float64) {
 	route := l.routes[i]
 	from, to := l.boxes[route[0]], l.boxes[route[1]]
-	if to.row <= from.row {
+	switch {
+	case len(route) > 2:
+		return to.x, to.y + boxHeight/2 + 4
+	case to.row <= from.row:
 		return max(from.x+from.width/2, to.x+to.width/2) + gap, (from.y+to.y)/2 + boxHeight/2
 	}
-	return from.x + (to.x-from.x)*0.65, from.y + boxHeight + (to.y-from.y-boxHeight)*0.65
+	return (from.x + to.x) / 2, (from.y + to.y + boxHeight) / 2
 }

@@ -11,8 +11,8 @@ import (
 const (
 	charWidth = 7.3
 	boxHeight = 44
-	rowHeight = 104
-	gap       = 36
+	rowHeight = 76
+	gap       = 28
 	margin    = 24
 )
 
