@@ -57,8 +57,12 @@ func (s *sketch) mermaid() string {
 	return b.String()
 }
 
-// mermaidText writes all but plain characters as entities of Mermaid, so that no text ends a label or is markup.
+// mermaidText writes all but plain characters as entities of Mermaid, so that no text ends a label or is markup. Mermaid
+// wants no empty text.
 func mermaidText(s string) string {
+	if s == "" {
+		return " "
+	}
 	var b strings.Builder
 	for _, r := range s {
 		if r < 0x80 && !strings.ContainsRune(" _.,:-/+=()?!", r) && !('0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') {
