@@ -9,6 +9,7 @@ import (
 // An erasure is what is erased together: no run goes without what it called and hosts, and no thread without all its runs and
 // the sessions that belong to it.
 type erasure struct {
+	db       *DB
 	tx       *Tx
 	runs     []*Run
 	known    map[int64]bool // the numbers of the runs
@@ -16,8 +17,8 @@ type erasure struct {
 	sessions map[string]bool
 }
 
-func newErasure(tx *Tx) *erasure {
-	return &erasure{tx: tx, known: map[int64]bool{}, threads: map[int64]bool{}, sessions: map[string]bool{}}
+func (a access) newErasure(tx *Tx) *erasure {
+	return &erasure{db: a.db, tx: tx, known: map[int64]bool{}, threads: map[int64]bool{}, sessions: map[string]bool{}}
 }
 
 // Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results, and the
@@ -28,7 +29,7 @@ func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
 	if _, err := s.Find(tx, id); err != nil {
 		return nil, err
 	}
-	e := newErasure(tx)
+	e := s.newErasure(tx)
 	if err := e.session(id); err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (t *Threads) Erase(tx *Tx, n int64) ([]*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := newErasure(tx)
+	e := t.newErasure(tx)
 	if err := e.thread(th.N); err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func (e *erasure) leave(run *Run) error {
 	case host.Status == Running:
 		return ErrConflict
 	case host.Status.Parked():
-		return setTimer(e.tx, host.N, e.tx.Now())
+		return e.db.Runs().Hasten(e.tx, host.N, e.tx.Now())
 	}
 	return nil
 }

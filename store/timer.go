@@ -3,9 +3,7 @@ package store
 import "context"
 
 // SetTimer sets when a run is looked at next, in milliseconds since 1970; 0 clears it.
-func (r *Runs) SetTimer(tx *Tx, run, due int64) error { return setTimer(tx, run, due) }
-
-func setTimer(tx *Tx, run, due int64) error {
+func (r *Runs) SetTimer(tx *Tx, run, due int64) error {
 	if due == 0 {
 		_, err := tx.exec("DELETE FROM timers WHERE run = ?", run)
 		return err

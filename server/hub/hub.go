@@ -267,6 +267,30 @@ func (h *Hub) Drop(name string) {
 	h.forgetLocked(s)
 }
 
+// Purge forgets a subject's entries of these runs, by their numbers. Its subscribers keep their subscriptions.
+func (h *Hub) Purge(name string, runs map[int64]bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.subjects[name]
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept, bytes := []*Entry{}, 0 // a new ring: what was forgotten must not stay in the old one's memory
+	for _, e := range s.ring {
+		if !runs[e.Pos.Epoch] {
+			kept, bytes = append(kept, e), bytes+e.size
+		}
+	}
+	h.stats.Bytes += bytes - s.bytes
+	h.stats.Events += len(kept) - len(s.ring)
+	if s.ring, s.bytes = kept, bytes; len(kept) == 0 {
+		h.clearLocked(s)
+		h.forgetLocked(s)
+	}
+}
+
 // Run drops expired entries at an interval until ctx is done, then cuts off all subscribers.
 func (h *Hub) Run(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)

@@ -173,6 +173,39 @@ func TestDropForgets(t *testing.T) {
 	sub.Close()
 }
 
+// TestPurgeForgetsRuns: of a subject that several runs share, the entries of some go; subscribers stay.
+func TestPurgeForgetsRuns(t *testing.T) {
+	h := hub.New(hub.Options{})
+	sub, _ := read(h, "s", 10)
+	for run := range int64(4) {
+		e := entry(int(run) + 1)
+		e.Pos.Epoch = run
+		h.Publish("s", e)
+	}
+	before := h.Stats()
+	h.Purge("s", map[int64]bool{1: true, 3: true})
+	h.Purge("unknown", map[int64]bool{1: true})
+	_, got := read(h, "s", 10)
+	if len(got) != 2 || got[0].Pos.Epoch != 0 || got[1].Pos.Epoch != 2 {
+		t.Errorf("a purged subject holds %d entries, want those of the runs 0 and 2", len(got))
+	}
+	if s := h.Stats(); s.Events != 2 || s.Bytes != before.Bytes/2 {
+		t.Errorf("after Purge there are %d events of %d bytes, want 2 of %d", s.Events, s.Bytes, before.Bytes/2)
+	}
+	sub.next(t.Context()) //nolint:errcheck // what was published before
+	e := entry(5)
+	e.Pos.Epoch = 4
+	h.Publish("s", e)
+	if got, err := sub.next(t.Context()); err != nil || len(got) != 1 {
+		t.Errorf("a subscriber gets %d entries after Purge, %v, want 1", len(got), err)
+	}
+	h.Purge("s", map[int64]bool{0: true, 2: true, 4: true})
+	if s := h.Stats(); s.Events != 0 || s.Bytes != 0 {
+		t.Errorf("after Purge of all runs there are %d events of %d bytes", s.Events, s.Bytes)
+	}
+	sub.Close()
+}
+
 func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{0, 100, 1000} {
 		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) {

@@ -1,24 +1,25 @@
 package run
 
 import (
+	"context"
+	"errors"
+
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/store"
-	"context"
-	"errors"
 )
 
-// EraseSession deletes a session for good: its record, its runs, and all that was said in them, on disk and in the
-// replay buffer. A run of it that is running keeps it from being erased; one that waits is erased with it. also, if not
-// nil, is written in the same transaction. Errors: session-not-found, session-busy, storage-failed.
+// EraseSession deletes a session for good: its record, its runs, the threads that are linked to it, and all that was said in
+// them, on disk and in the replay buffer. A run of it that is running keeps it from being erased; one that waits is erased with
+// it. also, if not nil, is written in the same transaction. Errors: session-not-found, session-busy, storage-failed.
 func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*store.Tx) error) error {
-	var erased []*store.Run
-	err := e.opts.Sessions.Update(ctx, func(tx *store.Tx) (err error) {
-		if erased, err = e.opts.Sessions.Erase(tx, sessionID); err == nil && also != nil {
+	err := e.Erase(ctx, func(tx *store.Tx) ([]*store.Run, error) {
+		erased, err := e.opts.Sessions.Erase(tx, sessionID)
+		if err == nil && also != nil {
 			err = also(tx)
 		}
-		return err
+		return erased, err
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -28,15 +29,70 @@ func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*
 	case err != nil:
 		return err
 	}
-	e.opts.Hub.Drop(event.OfSession(sessionID).String())
-	for _, run := range erased {
-		for _, v := range views(run.Owner, run.ID, run.Session) {
-			e.opts.Hub.Drop(v.subject)
+	e.opts.Hub.Drop(event.OfSession(sessionID).String()) // also if it had no runs
+	return nil
+}
+
+// Erase runs a function that erases, in a transaction, and returns the runs that it has erased. Afterwards nothing in memory
+// shows them: subscribers of what is gone are cut off, and those of subjects that other runs share keep what is theirs. Hosts
+// of erased runs look at what they wait for, and the next runs of sessions that stay begin. It returns the function's errors.
+func (e *Engine) Erase(ctx context.Context, erase func(*store.Tx) ([]*store.Run, error)) error {
+	var erased []*store.Run
+	var stay map[string]bool // whether a session of an erased run is still there
+	err := e.opts.Sessions.Update(ctx, func(tx *store.Tx) (err error) {
+		stay = map[string]bool{}
+		if erased, err = erase(tx); err != nil {
+			return err
+		}
+		for _, run := range erased {
+			if _, known := stay[run.Session]; known || run.Session == "" {
+				continue
+			}
+			_, err := e.opts.Sessions.Find(tx, run.Session)
+			if stay[run.Session] = err == nil; err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	e.drop(erased, stay)
+	e.Forget(erased)
+	for session, stays := range stay {
+		if stays {
+			e.next(session)
 		}
 	}
-	e.Forget(erased)
 	if ok, err := e.opts.Sessions.Checkpoint(ctx); err != nil || !ok {
 		e.log.Warn("erased data remains in the write-ahead log until its next checkpoint", "error", err)
 	}
 	return nil
+}
+
+// drop takes erased runs out of the hub, and arms the timer of hosts that stay.
+func (e *Engine) drop(erased []*store.Run, stay map[string]bool) {
+	gone, hosted := map[int64]bool{}, false
+	for _, run := range erased {
+		gone[run.N] = true
+		hosted = hosted || run.Host != 0
+	}
+	purged := map[string]bool{}
+	for _, run := range erased {
+		for _, v := range views(run.Owner, run.ID, run.Session) {
+			s, err := event.ParseSubject(v.subject)
+			shared := err == nil && s.Run == "" && (s.Kind != event.SessionEvents || stay[s.Owner])
+			switch {
+			case !shared:
+				e.opts.Hub.Drop(v.subject)
+			case !purged[v.subject]:
+				purged[v.subject] = true
+				e.opts.Hub.Purge(v.subject, gone)
+			}
+		}
+	}
+	if hosted {
+		e.timers.arm(e, now())
+	}
 }
