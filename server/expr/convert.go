@@ -76,12 +76,14 @@ func toString(c *frame, n *call, a []any) (any, *Error) {
 		}
 		return strings.TrimSuffix(string(appendDouble(nil, v)), ".0"), nil
 	case time.Time:
-		return v.UTC().Format(time.RFC3339Nano), nil
+		return timeText(v), nil
 	case time.Duration:
 		return durationText(v), nil
 	}
 	return a[0], nil
 }
+
+func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // durationText is a duration in seconds, exactly: "3.5s".
 func durationText(d time.Duration) string {
@@ -132,8 +134,8 @@ var zones = struct {
 }{byName: map[string]*time.Location{}}
 
 const (
-	maxZones  = 64  // that are kept
-	zoneSteps = 200 // operations for reading another
+	maxZones  = 64   // that are kept
+	zoneSteps = 1000 // operations for reading another
 )
 
 // zone returns a zone by its name or offset.
@@ -185,7 +187,7 @@ func offsetOf(s string) (int, bool) {
 // calendar is a part of a date in a zone.
 func calendar(part func(time.Time) int) func(*frame, *call, []any) (any, *Error) {
 	return func(c *frame, n *call, a []any) (any, *Error) {
-		t := a[0].(time.Time)
+		t := a[0].(time.Time).UTC()
 		if len(a) > 1 {
 			zone, err := c.zone(n, a[1].(string))
 			if err != nil {

@@ -54,7 +54,7 @@ func (c *frame) step(at, n int) *Error {
 }
 
 // scan counts the operations for reading n bytes.
-func (c *frame) scan(at, n int) *Error { return c.step(at, n>>8) }
+func (c *frame) scan(at, n int) *Error { return c.step(at, n>>6) }
 
 // make counts n bytes of a value before it is made, and the operations for that.
 func (c *frame) make(at, n int) *Error {
@@ -348,7 +348,7 @@ func (c *frame) call(n *call, receiver any, has bool) (any, *Error) {
 	args := c.args[base:]
 	for i, v := range args {
 		if k := kindOf(v); k&n.f.param(i) == 0 {
-			e := c.fail(n.at, "%s takes %s there, not %s.", n.f.Name, n.f.param(i).a(), k.a())
+			e := c.fail(n.ats[i], "%s takes %s here, not %s.", n.f.Name, n.f.param(i).a(), k.a())
 			e.Hint = "Write " + n.f.Usage + "."
 			return nil, e
 		}
@@ -361,6 +361,7 @@ type call struct {
 	f       *Function
 	at      int
 	args    []node
+	ats     []int    // of the arguments; a receiver has the place of the method
 	pattern *pattern // of matches, if it stands in the source
 }
 

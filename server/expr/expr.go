@@ -22,7 +22,7 @@ import (
 const (
 	MaxSource  = 8 << 10  // bytes of an expression
 	MaxNesting = 100      // parentheses, arguments, indices, lists and maps inside each other
-	MaxSteps   = 100_000  // operations; an operation on a long text or list is several
+	MaxSteps   = 500_000  // operations; an operation on a long text or list is several
 	MaxBytes   = 16 << 20 // of the values that an evaluation makes, those that it drops included
 	MaxPattern = 1000     // bytes of a regular expression
 	MaxProgram = 5000     // states of a regular expression
@@ -116,6 +116,7 @@ type Read struct{ Var, Key string }
 // Program is a checked expression. Several goroutines may use it at once.
 type Program struct {
 	src   string
+	from  int // where it begins in src
 	root  node
 	kind  kind
 	slots int

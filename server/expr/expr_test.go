@@ -21,7 +21,7 @@ func scope(t testing.TB) expr.Map {
 	return expr.Map{
 		"input": decode(t, `{"orderId":"a1","count":3,"price":2.5,"whole":2.0,"tags":["x","y"],"":1}`),
 		"state": decode(t, `{"order":{"total":120,"name":"Zoë","lines":[{"id":1,"ok":true},{"id":2,"ok":false}]},"lines":[1,2,3],"note":null,"empty":{}}`),
-		"now":   time.Date(2026, 11, 22, 18, 0, 0, 0, time.UTC), "index": int64(4),
+		"now":   time.Date(2026, 11, 22, 20, 0, 0, 0, time.FixedZone("", 7200)), "index": int64(4),
 	}
 }
 
@@ -106,7 +106,7 @@ y'''`: "a\tbé\\dx\ny",
 		"'abc'.matches('^[a-c]+$') && matches('abc', 'b' + '')": true,
 		"'xaxbx'.replace('x', '', 2)":                           "abx",
 		"text({'b': 1.0, 'a': ['x', null, 1e100]})":             `{"a":["x",null,1e+100],"b":1.0}`,
-		"text('x') + text(1) + text(now)":                       `x1"2026-11-22T18:00:00Z"`,
+		"text('x') + text(1) + text(now)":                       "x12026-11-22T18:00:00Z",
 		"json('[1, 1.0, 1e2, 12345678901234567890]')":           []any{int64(1), 1.0, 100.0, 12345678901234567890.0},
 		"string(1.0) + string(0.1) + string(true)":              "10.1true",
 
@@ -117,7 +117,8 @@ y'''`: "a\tbé\\dx\ny",
 		"timestamp(0).getFullYear('-01:00')":                               int64(1969),
 		"now > timestamp('2026-01-01T00:00:00+02:00')":                     true,
 		"duration('90m').getHours() + duration('-1.5s').getMilliseconds()": int64(-499),
-		"type(now)": expr.Type("google.protobuf.Timestamp"),
+		"now.getHours()": int64(18),
+		"type(now)":      expr.Type("google.protobuf.Timestamp"),
 		"type(1) == int && type(type(1)) == type": true,
 
 		// Forms.
@@ -153,11 +154,11 @@ func TestErrors(t *testing.T) {
 		"'é' + 1":              "1:5: There is no + between a string and an int.",
 		"true &&\n  'x'":       "1:6: What stands after && is a string, and must be a bool.",
 		"1 ? 2 : 3":            "1:3: The condition before ? is an int, and must be a bool.",
-		"size(1)":              "1:1: size takes a string, a list or a map there, not an int. Write size(x) or x.size().",
+		"size(1)":              "1:6: size takes a string, a list or a map here, not an int. Write size(x) or x.size().",
 		"siz('')":              "1:1: There is no function siz. Did you mean size?",
 		"''.sise()":            "1:4: There is no method sise. Did you mean size?",
 		"startsWith('a', 'b')": "1:1: There is no function startsWith. Write s.startsWith(part).",
-		"'a'.matches('(')":     "1:5: The pattern is no regular expression: error parsing regexp: missing closing ): `(`.",
+		"'a'.matches('(')":     "1:13: The pattern is no regular expression: error parsing regexp: missing closing ): `(`.",
 		"'a'.startsWith()":     "1:5: startsWith has the wrong number of arguments. Write s.startsWith(part).",
 		"[1].map(1, 2)":        "1:9: A literal stands where the name of a variable is expected.",
 		"has(1)":               "1:5: has takes the selection of a field. Write has(x.field).",
@@ -189,10 +190,12 @@ func TestErrors(t *testing.T) {
 		"default(1 / 0, 2)":                   "1:11: It divides by zero.",
 		"default(state[state.order.x], 2)":    `1:27: There is no key "x". Test it with has(...), or write default(..., value).`,
 		"has(state.order.x.y)":                `1:17: There is no key "x". Test it with has(...), or write default(..., value).`,
-		"input.count.size()":                  "1:13: size takes a string, a list or a map there, not an int. Write size(x) or x.size().",
+		"input.count.size()":                  "1:13: size takes a string, a list or a map here, not an int. Write size(x) or x.size().",
 		"input.count && false || input.count": "1:22: There is no && or || of an int.",
 		"int('x')":                            `1:1: int cannot read "x". Give a whole number of up to 63 bits.`,
 		"now.getHours('Nowhere')":             `1:5: getHours cannot read "Nowhere". Give a name such as Europe/Paris, or an offset such as -02:30.`,
+		"'a'.contains(\n input.count)":        "2:2: contains takes a string here, not an int. Write s.contains(part).",
+		"json('[1e999]')":                     "1:1: No double holds the number 1e999.",
 		"json('{')":                           "1:1: The text is not JSON.",
 		"{'a': 1, 'a': 2}":                    `1:10: The map has the key "a" twice.`,
 	} {

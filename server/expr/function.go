@@ -78,7 +78,7 @@ var table = []Function{
 	{Name: "timestamp", Usage: "timestamp(x)", Does: "A time of RFC 3339 text, or of seconds since 1970.", form: global, params: []kind{kindString | kindInt | kindTimestamp}, result: kindTimestamp, run: toTimestamp},
 	{Name: "duration", Usage: "duration(x)", Does: "A duration of text such as `1h30m` or `2.5s`; units are h, m, s, ms, us, ns.", form: global, params: []kind{kindString | kindDuration}, result: kindDuration, run: toDuration},
 	{Name: "json", Usage: "json(text)", Does: "The value of a JSON text.", form: global, params: []kind{kindString}, result: kindAny &^ (moment | kindType), run: fromJSON},
-	{Name: "text", Usage: "text(x)", Does: "The text that a template inserts: of a text itself, of other values their JSON.", form: global, params: []kind{kindAny}, result: kindString, run: toText},
+	{Name: "text", Usage: "text(x)", Does: "The text that a template inserts: texts, timestamps and durations as they are, other values as JSON.", form: global, params: []kind{kindAny}, result: kindString, run: toText},
 
 	{Name: "contains", Usage: "s.contains(part)", Does: "Whether the text has the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: contains},
 	{Name: "startsWith", Usage: "s.startsWith(part)", Does: "Whether the text begins with the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: startsWith},

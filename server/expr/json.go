@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -15,14 +14,16 @@ import (
 // Decode reads JSON. A number is an int64 if it fits and has neither fraction nor exponent, else a float64. What is not
 // Unicode in a text becomes U+FFFD; of two members with one name the last counts.
 func Decode(raw []byte) (any, error) {
-	v, err := decode(raw, MaxValue)
+	left := MaxValue
+	v, err := decode(raw, &left)
 	if err != nil {
 		return nil, err
 	}
 	return v, nil
 }
 
-func decode(raw []byte, left int) (any, *Error) {
+// decode reads JSON whose value takes no more memory than is left, and counts what it takes.
+func decode(raw []byte, left *int) (any, *Error) {
 	if len(raw) > MaxJSON {
 		return nil, &Error{Code: CodeFailed, Message: fmt.Sprintf("The JSON has more than %d bytes.", MaxJSON)}
 	}
@@ -32,10 +33,13 @@ func decode(raw []byte, left int) (any, *Error) {
 	if at := canonical.Deeper(raw, MaxDepth); at >= 0 {
 		return nil, &Error{Code: CodeFailed, Offset: at, Message: fmt.Sprintf("The JSON is nested deeper than %d.", MaxDepth)}
 	}
-	d := decoder{canonical.Cursor{Source: raw}, left}
+	d := decoder{Cursor: canonical.Cursor{Source: raw}, left: left}
 	d.Space()
 	v := d.value()
-	if d.left < 0 {
+	if d.infinite != "" {
+		return nil, &Error{Code: CodeFailed, Message: fmt.Sprintf("No double holds the number %.40s.", d.infinite)}
+	}
+	if *d.left < 0 {
 		return nil, &Error{Code: CodeFailed, fatal: true, Message: "The values of the JSON take too much memory.", Hint: "Read less of it."}
 	}
 	return v, nil
@@ -44,7 +48,8 @@ func decode(raw []byte, left int) (any, *Error) {
 // A decoder reads valid JSON as long as bytes are left.
 type decoder struct {
 	canonical.Cursor
-	left int
+	left     *int
+	infinite string // a number that is too large
 }
 
 func (d *decoder) value() any {
@@ -52,12 +57,12 @@ func (d *decoder) value() any {
 	switch d.Source[begin] {
 	case '{':
 		fields := map[string]any{}
-		for d.left -= 48; d.More(); {
+		for *d.left -= 48; d.More(); {
 			if len(fields) == 0 {
-				d.left -= sizeMap - 48
+				*d.left -= sizeMap - 48
 			}
 			name := d.Name()
-			if d.left -= sizeEntry + len(name); d.left < 0 {
+			if *d.left -= sizeEntry + len(name); *d.left < 0 {
 				return nil
 			}
 			fields[name] = d.value()
@@ -65,8 +70,8 @@ func (d *decoder) value() any {
 		return fields
 	case '[':
 		elements := []any{}
-		for d.left -= 2 * sizeElement; d.More(); {
-			if d.left -= 2 * sizeElement; d.left < 0 {
+		for *d.left -= 2 * sizeElement; d.More(); {
+			if *d.left -= 2 * sizeElement; *d.left < 0 {
 				return nil
 			}
 			elements = append(elements, d.value())
@@ -74,7 +79,7 @@ func (d *decoder) value() any {
 		return elements
 	case '"':
 		s := d.Text()
-		d.left -= sizeElement + len(s)
+		*d.left -= sizeElement + len(s)
 		return s
 	case 't', 'f':
 		return string(d.Scalar()) == "true"
@@ -83,13 +88,13 @@ func (d *decoder) value() any {
 		return nil
 	}
 	text := string(d.Scalar())
-	d.left -= 8
+	*d.left -= 8
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return i
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		f = math.Copysign(math.MaxFloat64, f)
+		d.infinite = text
 	}
 	return f
 }
@@ -99,10 +104,10 @@ func fromJSON(c *frame, n *call, a []any) (any, *Error) {
 	if err := c.make(n.at, len(s)); err != nil {
 		return nil, err
 	}
-	if err := c.scan(n.at, 8*len(s)); err != nil {
+	if err := c.scan(n.at, 2*len(s)); err != nil {
 		return nil, err
 	}
-	v, err := decode([]byte(s), c.bytes)
+	v, err := decode([]byte(s), &c.bytes)
 	if err != nil {
 		err.Offset = n.at
 		return nil, err
@@ -125,6 +130,7 @@ func Encode(v any) ([]byte, error) {
 type encoder struct {
 	out  []byte
 	left int
+	full bool // there are more
 	err  *Error
 }
 
@@ -151,7 +157,10 @@ func (e *encoder) grow(n int) {
 	}
 }
 
-func (e *encoder) tooLong() { e.fail("The JSON of the value has more than %d bytes.", e.left) }
+func (e *encoder) tooLong() {
+	e.full = true
+	e.fail("The JSON of the value has more than %d bytes.", e.left)
+}
 
 func (e *encoder) value(v any, depth int) {
 	if len(e.out) > e.left {
@@ -180,7 +189,7 @@ func (e *encoder) value(v any, depth int) {
 	case string:
 		e.text(v)
 	case time.Time:
-		e.text(v.UTC().Format(time.RFC3339Nano))
+		e.text(timeText(v))
 	case time.Duration:
 		e.text(durationText(v))
 	case []any:
@@ -237,11 +246,20 @@ func (e *encoder) object(fields map[string]any, depth int) {
 
 // text is what a template inserts for a value.
 func (c *frame) text(at int, v any) (string, *Error) {
-	if s, ok := v.(string); ok {
-		return s, nil
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case time.Time:
+		return timeText(v), nil
+	case time.Duration:
+		return durationText(v), nil
 	}
 	e := encoder{left: min(c.bytes, MaxJSON)}
-	if e.value(v, 0); e.err != nil {
+	e.value(v, 0)
+	switch {
+	case e.full && e.left < MaxJSON:
+		return "", c.make(at, e.left+1)
+	case e.err != nil:
 		e.err.Offset = at
 		return "", e.err
 	}

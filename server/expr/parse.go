@@ -49,7 +49,7 @@ func (p *compiler) program(from int, inside bool) *Program {
 	case !inside && p.tok.kind != tokenEnd:
 		p.unexpected("an operator")
 	}
-	return &Program{src: p.src, root: root, kind: k, slots: p.slots, reads: p.reads.sorted()}
+	return &Program{src: p.src, from: from, root: root, kind: k, slots: p.slots, reads: p.reads.sorted()}
 }
 
 // advance moves to the next token.
@@ -253,7 +253,7 @@ func (p *compiler) primary(negative bool) (node, kind) {
 		return n, k
 	case p.accept("["):
 		n := &list{at: tok.at}
-		n.elements, _ = p.until("]")
+		n.elements, _, _ = p.until("]")
 		return n, kindList
 	case p.accept("{"):
 		return p.mapping(tok.at), kindMap
@@ -263,8 +263,9 @@ func (p *compiler) primary(negative bool) (node, kind) {
 }
 
 // until reads expressions up to a closing bracket. A comma may follow the last.
-func (p *compiler) until(closing string) (nodes []node, kinds []kind) {
+func (p *compiler) until(closing string) (nodes []node, kinds []kind, ats []int) {
 	for !p.accept(closing) && p.err == nil {
+		ats = append(ats, p.tok.at)
 		n, k := p.expression()
 		nodes, kinds = append(nodes, n), append(kinds, k)
 		if !p.accept(",") {
@@ -272,7 +273,7 @@ func (p *compiler) until(closing string) (nodes []node, kinds []kind) {
 			break
 		}
 	}
-	return nodes, kinds
+	return nodes, kinds, ats
 }
 
 func (p *compiler) mapping(at int) node {
@@ -370,12 +371,12 @@ func (p *compiler) function(tok token) (node, kind) {
 	case "default":
 		return p.fallback()
 	}
-	args, kinds := p.until(")")
-	return p.call(f, tok.at, args, kinds)
+	args, kinds, ats := p.until(")")
+	return p.call(f, tok.at, args, kinds, ats)
 }
 
-// call checks the arguments of a function.
-func (p *compiler) call(f *Function, at int, args []node, kinds []kind) (node, kind) {
+// call checks the arguments of a function, and where they stand.
+func (p *compiler) call(f *Function, at int, args []node, kinds []kind, ats []int) (node, kind) {
 	if p.err != nil {
 		return constant{}, kindAny
 	}
@@ -386,16 +387,16 @@ func (p *compiler) call(f *Function, at int, args []node, kinds []kind) (node, k
 	}
 	for i, k := range kinds {
 		if k&f.param(i) == 0 {
-			p.fail(at, "Write "+f.Usage+".", "%s takes %s there, not %s.", f.Name, f.param(i).a(), k.a())
+			p.fail(ats[i], "Write "+f.Usage+".", "%s takes %s here, not %s.", f.Name, f.param(i).a(), k.a())
 			return constant{}, kindAny
 		}
 	}
-	n := &call{f: f, at: at, args: args}
+	n := &call{f: f, at: at, args: args, ats: ats}
 	if f.Name == "matches" {
 		if pattern, ok := args[1].(constant); ok {
-			re, err := compilePattern(pattern.value.(string))
-			if err != nil {
-				p.fail(at, "", "%v", err)
+			re, problem := compilePattern(pattern.value.(string))
+			if problem != "" {
+				p.fail(ats[1], "", "%s", problem)
 			}
 			n.pattern = re
 		}

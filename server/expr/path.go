@@ -130,8 +130,8 @@ func (p *compiler) method(n *path, tok token, k kind) kind {
 		n.steps = append(n.steps, step{at: tok.at, loop: p.macro(tok)})
 		return f.result
 	}
-	args, kinds := p.until(")")
-	applied, given := p.call(f, tok.at, append([]node{nil}, args...), append([]kind{k}, kinds...))
+	args, kinds, ats := p.until(")")
+	applied, given := p.call(f, tok.at, append([]node{nil}, args...), append([]kind{k}, kinds...), append([]int{tok.at}, ats...))
 	if applied, ok := applied.(*call); ok {
 		applied.args = applied.args[1:]
 		n.steps = append(n.steps, step{at: tok.at, call: applied})

@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -14,24 +13,24 @@ type pattern struct {
 	states int // about
 }
 
-// compilePattern refuses a pattern that would be large before it compiles it.
-func compilePattern(source string) (*pattern, error) {
+// compilePattern returns what is wrong with a pattern. It refuses a large one before it compiles it.
+func compilePattern(source string) (_ *pattern, problem string) {
 	if len(source) > MaxPattern {
-		return nil, fmt.Errorf("A pattern has at most %d bytes.", MaxPattern)
+		return nil, fmt.Sprintf("A pattern has at most %d bytes.", MaxPattern)
 	}
 	tree, err := syntax.Parse(source, syntax.Perl)
 	if err != nil {
-		return nil, fmt.Errorf("The pattern is no regular expression: %w.", err)
+		return nil, fmt.Sprintf("The pattern is no regular expression: %v.", err)
 	}
 	states := count(tree)
 	if states > MaxProgram {
-		return nil, fmt.Errorf("A pattern has at most %d states.", MaxProgram)
+		return nil, fmt.Sprintf("A pattern has at most %d states.", MaxProgram)
 	}
 	re, err := regexp.Compile(source)
 	if err != nil {
-		return nil, fmt.Errorf("The pattern is no regular expression: %w.", err)
+		return nil, fmt.Sprintf("The pattern is no regular expression: %v.", err)
 	}
-	return &pattern{source, re, states}, nil
+	return &pattern{source, re, states}, ""
 }
 
 // count is how many states a part of a pattern has, about. The parser bounds how deep and how often parts are repeated.
@@ -57,7 +56,7 @@ func matches(c *frame, n *call, a []any) (any, *Error) {
 		}
 		re = c.last
 	}
-	if err := c.step(n.at, len(s)*re.states>>8); err != nil {
+	if err := c.step(n.at, len(s)*re.states>>5); err != nil {
 		return nil, err
 	}
 	return re.re.MatchString(s), nil
@@ -66,16 +65,16 @@ func matches(c *frame, n *call, a []any) (any, *Error) {
 // makePattern compiles a pattern that an evaluation has made, and keeps it until the next.
 func (c *frame) makePattern(at int, source string) *Error {
 	// What a pattern takes is known when it is compiled, and bounded before.
-	if err := c.step(at, 10+len(source)); err != nil {
+	if err := c.step(at, 4*(10+len(source))); err != nil {
 		return err
 	}
-	re, err := compilePattern(source)
-	if err != nil {
-		return c.fail(at, "%v", errors.Unwrap(fmt.Errorf("%w", err)))
+	re, problem := compilePattern(source)
+	if problem != "" {
+		return c.fail(at, "%s", problem)
 	}
 	c.last = re
 	if err := c.make(at, 200*re.states); err != nil {
 		return err
 	}
-	return c.step(at, re.states)
+	return c.step(at, 4*re.states)
 }

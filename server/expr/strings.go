@@ -148,7 +148,7 @@ func split(c *frame, n *call, a []any) (any, *Error) {
 	if err := c.make(n.at, 3*sizeElement*count); err != nil {
 		return nil, err
 	}
-	if err := c.step(n.at, count/8); err != nil {
+	if err := c.step(n.at, count/2); err != nil {
 		return nil, err
 	}
 	parts := make([]any, 0, count)
@@ -172,7 +172,7 @@ func replace(c *frame, n *call, a []any) (any, *Error) {
 	if err := c.make(n.at, len(s)+count*max(0, len(with)-len(old))); err != nil {
 		return nil, err
 	}
-	if err := c.step(n.at, count/8); err != nil {
+	if err := c.step(n.at, count/2); err != nil {
 		return nil, err
 	}
 	return strings.Replace(s, old, with, most), nil

@@ -101,7 +101,7 @@ func isFixed(p part) bool {
 
 // text reads a text.
 func (b *builder) text(s, path string) part {
-	var parts textPart
+	var parts []part
 	var literal strings.Builder
 	flush := func() {
 		if literal.Len() > 0 {
@@ -126,7 +126,7 @@ func (b *builder) text(s, path string) part {
 			for _, read := range program.reads {
 				b.reads[read] = struct{}{}
 			}
-			parts = append(parts, &programPart{program, path, i})
+			parts = append(parts, &programPart{program, path})
 			i = p.tok.at + 1
 		default:
 			literal.WriteByte(s[i])
@@ -140,7 +140,7 @@ func (b *builder) text(s, path string) part {
 	case len(parts) == 1:
 		return parts[0]
 	}
-	return parts
+	return &textPart{s, path, parts}
 }
 
 // fixedPart is a value without expressions.
@@ -152,7 +152,6 @@ func (p fixedPart) value(*frame) (any, *Error) { return p.constant, nil }
 type programPart struct {
 	program *Program
 	path    string
-	at      int
 }
 
 func (p *programPart) value(c *frame) (any, *Error) {
@@ -164,30 +163,29 @@ func (p *programPart) value(c *frame) (any, *Error) {
 }
 
 // textPart is a text of several parts.
-type textPart []part
+type textPart struct {
+	src, path string
+	parts     []part
+}
 
-func (p textPart) value(c *frame) (any, *Error) {
+func (p *textPart) value(c *frame) (any, *Error) {
 	var text strings.Builder
-	for _, inner := range p {
+	for _, inner := range p.parts {
 		v, err := inner.value(c)
 		if err != nil {
 			return nil, err
 		}
-		program, _ := inner.(*programPart)
 		at := 0
-		if program != nil {
-			at = program.at
+		if program, ok := inner.(*programPart); ok {
+			at = program.program.from
 		}
 		s, err := c.text(at, v)
 		if err == nil {
 			err = c.make(at, len(s))
 		}
 		if err != nil {
-			if program != nil {
-				err.Path = program.path
-				err.place(program.program.src)
-			}
-			return nil, err
+			err.Path = p.path
+			return nil, err.place(p.src)
 		}
 		text.WriteString(s)
 	}

@@ -225,7 +225,7 @@ func (c *frame) keys(at int, m any) ([]any, *Error) {
 	if err := c.make(at, 2*sizeElement*n); err != nil {
 		return nil, err
 	}
-	if err := c.step(at, n*bits.Len(uint(n))/8); err != nil { // to sort them
+	if err := c.step(at, n*bits.Len(uint(n))/2); err != nil { // to sort them
 		return nil, err
 	}
 	keys := make([]any, 0, n)
