@@ -1,6 +1,8 @@
 package config_test
 
 import (
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -198,5 +200,22 @@ func TestWorkflowsAreSound(t *testing.T) {
 				t.Errorf("the source of the printed workflow is\n%s\nwant\n%s", h.Source, g.Source)
 			}
 		})
+	}
+}
+
+// The examples of the manual are configurations without problems.
+func TestManualExamples(t *testing.T) {
+	page, err := os.ReadFile("../manual/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```\n(\\{.*?\n\\})\n```").FindAllStringSubmatch(string(page), -1)
+	for _, example := range examples {
+		if c, err := parse(example[1]); err != nil || len(c.Workflows) != 1 {
+			t.Errorf("Parse(%s) = %q, want one workflow and no problems", example[1], problems(t, err))
+		}
+	}
+	if len(examples) < 2 {
+		t.Errorf("the manual has %d examples, want all of them", len(examples))
 	}
 }
