@@ -13,18 +13,25 @@ func NotSuspended(row *store.Run) *fault.Error {
 	return fault.New(fault.RunNotSuspended, "The run is %s.", row.Status).With("runId", row.ID).With("status", row.Status)
 }
 
-// Suspended returns the row of a run that waits for an approval, or was aborted while its approvals were held.
+// Suspended returns the row of a run that people reach and that waits for an approval, or was aborted while its approvals were
+// held.
 func (r *Reader) Suspended(ctx context.Context, runID string) (*store.Run, error) {
 	row, err := r.Find(ctx, runID)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if row.Parent != 0 {
+	case !IsRoot(row):
 		return nil, r.IsChild(ctx, row)
 	}
+	return row, r.Waits(ctx, row)
+}
+
+// Waits returns the error for a run that does not wait for an approval, and was not aborted while its approvals were held; nil
+// for one that does.
+func (r *Reader) Waits(ctx context.Context, row *store.Run) error {
 	switch row.Status {
 	case store.Awaiting:
-		return row, nil
+		return nil
 	case store.Aborted:
 		var held []Approval
 		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
@@ -32,18 +39,25 @@ func (r *Reader) Suspended(ctx context.Context, runID string) (*store.Run, error
 			return err
 		})
 		if err != nil || len(held) > 0 {
-			return row, err
+			return err
 		}
 	}
-	return nil, NotSuspended(row)
+	return NotSuspended(row)
 }
+
+// IsRoot reports whether people reach a run by itself: it is nobody's child, and not hosted.
+func IsRoot(row *store.Run) bool { return row.Parent == 0 && row.Host == 0 }
 
 // IsChild is the error for what can be asked of a root run only.
 func (r *Reader) IsChild(ctx context.Context, row *store.Run) error {
 	root := row
 	err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
-		for err == nil && root.Parent != 0 {
-			root, err = r.runs.Number(tx, root.Parent)
+		for err == nil && !IsRoot(root) {
+			if root.Host != 0 {
+				root, err = r.runs.HostRun(tx, root.Host)
+			} else {
+				root, err = r.runs.Number(tx, root.Parent)
+			}
 		}
 		return err
 	})

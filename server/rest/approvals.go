@@ -24,7 +24,8 @@ type DecisionBody struct {
 	SubRunToolCallID string `json:"subRunToolCallId,omitempty" check:"1.." doc:"As in the pending approval, for a call of a child run."`
 	Again            bool   `json:"again,omitempty" doc:"Allow a call that may already have taken effect to be made once more. Without it, the server refuses to grant an approval with the reason outcome-unknown."`
 
-	Args json.RawMessage `json:"args,omitempty" doc:"Arguments for the call instead of the requested ones, if the tool's approval has edit. They must fit the tool's schema and the agent's permissions."`
+	Args   json.RawMessage `json:"args,omitempty" doc:"Arguments for the call instead of the requested ones, if the tool's approval has edit. They must fit the tool's schema and the agent's permissions."`
+	Result json.RawMessage `json:"result,omitempty" doc:"What a call of a workflow has given of which nobody knew the outcome: a person has found out, and denies that it is made again."`
 }
 
 // ResumeBody is decisions on what a run waits for.

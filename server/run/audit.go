@@ -34,10 +34,20 @@ func (e *Engine) record(list []Happening) (func(*store.Tx) error, error) {
 	return e.opts.Audit(list)
 }
 
-// happenings are those that the events of a move report.
+// Happened adds what the move makes happen, for a driver that is a [Recipient]: the events of others say it. What the row of
+// the run says may be left out.
+func (m *Move) Happened(h Happening) {
+	h.RunID, h.SessionID, h.AgentID = m.Run.ID, m.Run.Session, m.Run.Owner
+	m.happened = append(m.happened, h)
+}
+
+// happenings are those that the events of a move report, or that its driver has added.
 func (r *Run) happenings(m *Move) (list []Happening) {
 	if r.e.opts.Audit == nil {
 		return nil
+	}
+	if r.recipient() != nil {
+		return m.happened
 	}
 	for _, p := range m.events {
 		switch p.ev.Type {

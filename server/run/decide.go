@@ -2,7 +2,6 @@ package run
 
 import (
 	"cmp"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -27,6 +26,9 @@ type Decision struct {
 	// Args, where there are any, are the arguments that the call is to have instead; only of a grant of one approver, and
 	// only where the [Caller] allows it.
 	Args json.RawMessage
+	// Result, where there is one, is what a call has given of which nobody knows what became of it: a person has found out.
+	// Only of a denial, and only of a call of a workflow.
+	Result json.RawMessage
 }
 
 func (d *Decision) of(a journal.Approval) bool {
@@ -99,38 +101,10 @@ type waitingCall struct {
 	Reason           string `json:"reason,omitempty"`
 }
 
-// A decider is the principal that decides, and whom it and the others that count for a run count as.
-type decider struct {
-	name     string
-	lineages map[string]string // by the names of principals
-}
-
-// decider finds out whom those count as that pending approvals name.
-func (e *Engine) decider(ctx context.Context, name string, pending []journal.Approval) (decider, error) {
-	d := decider{name: name, lineages: map[string]string{}}
-	if e.opts.Lineages == nil {
-		return d, nil
-	}
-	names := []string{name}
-	for _, a := range pending {
-		names = append(append(names, a.GrantedBy...), a.NotBy)
-	}
-	lineages, err := e.opts.Lineages(ctx, names)
-	for i, lineage := range lineages {
-		d.lineages[names[i]] = lineage
-	}
-	return d, err
-}
-
-// is reports whether a principal counts as the one that decides.
-func (d decider) is(name string) bool {
-	return cmp.Or(d.lineages[name], name) == cmp.Or(d.lineages[d.name], d.name)
-}
-
 // A ruling is what decisions do to a run and to those of its children that they concern.
 type ruling struct {
 	run       *Run
-	by        decider
+	by        Decider
 	step      int // in which the calls are settled
 	move      *Move
 	pending   []journal.Approval
@@ -144,7 +118,7 @@ type ruling struct {
 }
 
 // decide prepares the moves that apply decisions. Of several for one call, the last counts.
-func (r *Run) decide(decisions []Decision, by decider) *ruling {
+func (r *Run) decide(decisions []Decision, by Decider) *ruling {
 	d := &ruling{run: r, by: by, move: r.Move()}
 	m := d.move
 	m.Run.Status, m.Run.Finished, m.Run.Attempt = store.Running, 0, 1
@@ -214,24 +188,14 @@ func (d *ruling) sort(decisions []Decision) (own map[string]Decision, below map[
 	return own, below
 }
 
-// vote counts a grant and reports whether more are needed.
-func (d *ruling) vote(a *journal.Approval) (more bool) {
-	refuse := func(format string, args ...any) bool {
-		d.refused = fault.New(fault.ApproverRefused, format, args...).With("toolCallId", a.ToolCallID)
-		return true
+// vote counts a grant and reports whether the call waits on: more are needed, or this one is refused.
+func (d *ruling) vote(a *journal.Approval) (waits bool) {
+	more, err := d.by.Vote(a)
+	if err != nil {
+		d.refused = err
 	}
-	switch {
-	case d.by.is(a.NotBy):
-		return refuse("The call %s must be granted by somebody else than %s, who started the run; %s counts as the same.", a.ToolCallID, a.NotBy, d.by.name)
-	case slices.ContainsFunc(a.GrantedBy, d.by.is):
-		return refuse("The principal %s, or one that counts as the same, has granted the call %s already; %d are needed.", d.by.name, a.ToolCallID, a.ApproversNeeded)
-	}
-	a.GrantedBy = append(slices.Clip(a.GrantedBy), d.by.name)
-	if len(a.GrantedBy) < a.ApproversNeeded {
-		d.votes = true
-		return true
-	}
-	return false
+	d.votes = d.votes || more
+	return more || err != nil
 }
 
 // changes returns why a decision may not give a call the arguments that it does; nil when it may, or gives none. It puts
@@ -304,7 +268,7 @@ func (d *ruling) rule(c store.Call, a journal.Approval, word Decision) {
 	c.Step = d.step
 	d.moves = true
 	d.verdicts = append(d.verdicts, Verdict{r.Row.ID, c.ID, c.Name, kept.ArgsSHA256, word.Granted, word.Reason})
-	m.sayDecided(c.ID, "", word, d.by.name)
+	m.SayDecided(c.ID, "", word, d.by.name)
 	switch {
 	case journal.Requested(c) && ending != "":
 		c = acknowledged(c, m.At) // its program is not called any more
@@ -326,8 +290,8 @@ func (d *ruling) rule(c store.Call, a journal.Approval, word Decision) {
 	m.Calls = append(m.Calls, c)
 }
 
-// sayDecided adds the event of a decision.
-func (m *Move) sayDecided(callID, path string, word Decision, by string) {
+// SayDecided adds the event of a decision.
+func (m *Move) SayDecided(callID, path string, word Decision, by string) {
 	if word.Granted {
 		m.Say(event.ApprovalGranted, approvalFields{ToolCallID: callID, SubRunToolCallID: path, By: by})
 	} else {
@@ -375,7 +339,7 @@ func (d *ruling) descend(below map[string][]Decision) {
 		for _, word := range words {
 			what := journal.Approval{ToolCallID: word.ToolCallID, SubRunToolCallID: word.SubRunToolCallID}
 			if !slices.ContainsFunc(sub.pending, what.Same) { // else more approvers are needed
-				m.sayDecided(word.ToolCallID, what.Under(c.ID).SubRunToolCallID, word, d.by.name)
+				m.SayDecided(word.ToolCallID, what.Under(c.ID).SubRunToolCallID, word, d.by.name)
 			}
 		}
 		d.moves, d.votes = d.moves || sub.moves, d.votes || sub.votes
@@ -437,8 +401,10 @@ func (d *ruling) apply(tx *store.Tx, runs *store.Runs) error {
 	if err := d.move.encode(); err != nil {
 		return err
 	}
-	_, err := runs.Apply(tx, &d.move.Change)
-	return err
+	if _, err := runs.Apply(tx, &d.move.Change); err != nil {
+		return err
+	}
+	return d.run.e.wakeHost(tx, d.move, d.run.Row.Status)
 }
 
 // committed takes over what apply made durable. Children that continue wait for their call to be dispatched.

@@ -187,7 +187,7 @@ func (r *Run) close(m *Move, status store.Status, cause error) (unknown []journa
 			if asked >= 0 {
 				a = r.Record.Pending[asked]
 			} else {
-				m.sayRequested(a)
+				m.SayRequested(a)
 			}
 			unknown = append(unknown, a)
 		case c.Phase == store.CallDone && !c.Reported:
@@ -219,7 +219,7 @@ func (r *Run) doubtful(m *Move, c *store.Call) bool {
 // refuse settles a call that was not made and is not to be; asked is the index of its approval, -1 when nobody was asked.
 func (r *Run) refuse(m *Move, c *store.Call, asked int, why string) {
 	if asked >= 0 {
-		m.sayDecided(c.ID, "", Decision{Reason: why}, "abort")
+		m.SayDecided(c.ID, "", Decision{Reason: why}, "abort")
 		m.Done.Decided(r.Record.Pending[asked], c.Step, journal.Decided{By: "abort", Reason: why})
 	}
 	if journal.Requested(*c) {
@@ -260,12 +260,12 @@ func (r *Run) closeChild(m *Move, c *store.Call, asked int, status store.Status,
 	}
 	for _, a := range r.Record.Pending {
 		if head, _, _ := strings.Cut(a.SubRunToolCallID, "/"); head == c.ID && !slices.ContainsFunc(unknown, a.Same) {
-			m.sayDecided(a.ToolCallID, a.SubRunToolCallID, Decision{Reason: why}, "abort")
+			m.SayDecided(a.ToolCallID, a.SubRunToolCallID, Decision{Reason: why}, "abort")
 		}
 	}
 	for _, a := range unknown {
 		if !slices.ContainsFunc(r.Record.Pending, a.Same) {
-			m.sayRequested(a)
+			m.SayRequested(a)
 		}
 	}
 	if len(unknown) > 0 {
@@ -314,6 +314,14 @@ var errAborted = fault.New(fault.RunAborted, "The run was aborted.")
 // time, or has a step to drain, the status is still running; where nobody knows what became of a call, it is
 // awaiting_approval until a person has decided. Errors: run-not-found, run-conflict, storage-failed.
 func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (store.Status, error) {
+	if row, err := e.Find(ctx, runID); err == nil && row.Host != 0 {
+		return row.Status, e.IsChild(ctx, row)
+	}
+	return e.abort(ctx, runID, opts)
+}
+
+// abort is Abort for whoever may reach the run.
+func (e *Engine) abort(ctx context.Context, runID string, opts AbortOptions) (store.Status, error) {
 	opts.OnPending = cmp.Or(opts.OnPending, "deny")
 	if r := e.moved(runID); r != nil {
 		e.log.Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)

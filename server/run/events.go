@@ -34,8 +34,8 @@ type approvalFields struct {
 	By               string `json:"by,omitempty"` // of a decision
 }
 
-// sayRequested adds tool.approval.requested, which shows all that a person needs to decide.
-func (m *Move) sayRequested(a journal.Approval) {
+// SayRequested adds tool.approval.requested, which shows all that a person needs to decide.
+func (m *Move) SayRequested(a journal.Approval) {
 	m.Say(event.ApprovalRequested, struct {
 		approvalFields
 		ToolName   string          `json:"toolName"`

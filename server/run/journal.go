@@ -443,7 +443,7 @@ func (r *Run) Report(step store.Step) (rep Report, parked bool, err error) {
 				if i := slices.IndexFunc(r.Record.Pending, want.Same); i >= 0 {
 					want = r.Record.Pending[i] // asked for already
 				} else {
-					m.sayRequested(want)
+					m.SayRequested(want)
 				}
 				pending = append(pending, want)
 			}

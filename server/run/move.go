@@ -30,6 +30,7 @@ type Move struct {
 	used     *usage
 	also     func(*store.Tx) error
 	shown    json.RawMessage // see Show
+	happened []Happening     // see Happened
 	held     bool            // it was held back, see keep
 	progress bool            // the run is further than it was, so that no restart begins here again
 

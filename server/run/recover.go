@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -45,6 +46,7 @@ func (t *trial) pass() {
 // as failed (server-restarted, crash-loop) where that is not possible; those that wait keep waiting, and timers run. It
 // is called once, before the first Start, and returns the number of runs that it set going.
 func (e *Engine) Recover(ctx context.Context) (int, error) {
+	e.timers.hold()
 	var open []*store.Run
 	alarms := map[string]error{}
 	err := e.opts.Runs.Snapshot(ctx, func(tx *store.Tx) (err error) {
@@ -104,7 +106,8 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 
 // try lets runs that were interrupted continue: the suspects one by one, the most suspect last.
 func (e *Engine) try(runs []*Run) {
-	slices.SortStableFunc(runs, func(a, b *Run) int { return a.trial.tries - b.trial.tries })
+	// A hosted run comes before its host, which may wait for it: it was made later, and its host has as many tries.
+	slices.SortStableFunc(runs, func(a, b *Run) int { return cmp.Or(a.trial.tries-b.trial.tries, cmp.Compare(b.Row.N, a.Row.N)) })
 	first, _ := slices.BinarySearchFunc(runs, suspicion, func(r *Run, n int) int { return r.trial.tries - n })
 	suspects := runs[first:]
 	for _, r := range runs[:first] {
@@ -210,13 +213,18 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (*Run, error) {
 }
 
 // interruptions is how many processes have taken up a run at the place where it is: the run has come as far as that of
-// its running children which has come the least often there.
+// its running children, and of the running ones that it hosts, which has come the least often there.
 func interruptions(tx *store.Tx, runs *store.Runs, row *store.Run) (least, most int, err error) {
 	least, most = row.Attempt, row.Attempt
-	if row.Calls == 0 {
-		return least, most, nil
+	var kids []*store.Run
+	if row.Calls > 0 {
+		kids, err = runs.Children(tx, row.N)
 	}
-	kids, err := runs.Children(tx, row.N)
+	if err == nil && row.Attempt > 0 {
+		var hosted []*store.Run
+		hosted, err = runs.Hosted(tx, hosts(row))
+		kids = append(kids, hosted...)
+	}
 	for _, kid := range kids {
 		if kid.Status == store.Running && err == nil {
 			var low, high int

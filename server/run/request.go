@@ -34,7 +34,7 @@ func (m *Move) Request(r *Run, asked []journal.Approval) []journal.Approval {
 		m.Calls = append(m.Calls, store.Call{Index: m.Run.Calls, ID: a.ToolCallID, Name: a.ToolName, Phase: store.CallAwaiting,
 			ArgsHash: hash, Canonical: canonical, Asked: -1, Answered: -1, Claimed: m.At})
 		m.Run.Calls++
-		m.sayRequested(a)
+		m.SayRequested(a)
 		pending = append(pending, a)
 	}
 	m.keep(store.PendingSlot, pending)
@@ -57,7 +57,7 @@ func (m *Move) Doubt(r *Run) (pending []journal.Approval) {
 		c.Phase, c.Reason, c.Attempts = store.CallAwaiting, journal.OutcomeUnknown, 0
 		m.Calls = append(m.Calls, c)
 		again := r.asks(&c, a.Args, m.At)
-		m.sayRequested(again)
+		m.SayRequested(again)
 		pending = append(pending, again)
 	}
 	if len(m.Calls) > 0 {

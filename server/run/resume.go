@@ -26,14 +26,24 @@ import (
 func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision, by string,
 	also func(tx *store.Tx, decided []Verdict, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
 	row, err := e.Find(ctx, runID)
+	if err == nil {
+		err = e.reachable(ctx, row)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
+	return e.resume(ctx, row, decisions, by, also)
+}
+
+// resume is Resume for whoever may reach the run.
+func (e *Engine) resume(ctx context.Context, row *store.Run, decisions []Decision, by string,
+	also func(tx *store.Tx, decided []Verdict, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
+	runID := row.ID
 	if to, is := e.owner(row).Driver.(Recipient); is && !row.Status.Terminal() {
 		unmatched, err = to.Decide(ctx, e, row, decisions, cmp.Or(by, Anonymous), also)
 		return &Handle{ID: runID, Number: row.N, Status: store.Running, run: &Run{e: e}, waiting: true}, unmatched, err
 	}
-	if row, err = e.Suspended(ctx, runID); err != nil {
+	if err := cmp.Or(e.Waits(ctx, row), noResults(decisions)); err != nil {
 		return nil, nil, err
 	}
 	r, err := e.takeUp(ctx, row, false)
@@ -52,7 +62,7 @@ func (e *Engine) Resume(ctx context.Context, runID string, decisions []Decision,
 	if err := cmp.Or(r.unfit(), r.fits(decisions)); err != nil {
 		return nil, nil, err
 	}
-	who, err := e.decider(ctx, cmp.Or(by, Anonymous), r.Record.Pending)
+	who, err := e.Decider(ctx, by, r.Record.Pending)
 	if err != nil {
 		return nil, nil, err
 	}

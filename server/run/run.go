@@ -166,6 +166,9 @@ func (r *Run) Commit(m *Move) error {
 			if n, err = r.e.opts.Runs.Apply(tx, &m.Change); err == nil && m.also != nil {
 				err = m.also(tx)
 			}
+			if err == nil {
+				err = r.e.wakeHost(tx, m, r.Row.Status)
+			}
 			if err != nil {
 				return err
 			}
@@ -218,6 +221,9 @@ func (r *Run) committed(m *Move, n int64) {
 	if m.Due != nil {
 		r.due = *m.Due
 	}
+	if r.Row.N != 0 && m.wakes(r.Row.Status) {
+		r.e.timers.arm(r.e, m.At)
+	}
 	r.heard()
 	r.order.Lock()
 	defer r.order.Unlock()
@@ -263,7 +269,7 @@ func (r *Run) publishLocked(p published, before int) {
 	r.passUp(p, pos)
 	if r.shown == nil {
 		session := r.Row.Session
-		if r.Row.Parent != 0 { // the session sees a child through its parent
+		if !journal.IsRoot(&r.Row) { // the session sees it through its parent or host
 			session = ""
 		}
 		r.shown = views(r.Row.Owner, r.Row.ID, session)

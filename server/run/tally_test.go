@@ -21,6 +21,7 @@ import (
 // output slot.
 type tally struct {
 	Sum, Ticks int
+	Dues       int   // how often its timer was due, for whatever reason
 	Wake       int64 // when it is looked at next
 }
 
@@ -77,6 +78,7 @@ func (d tallies) Drive(r *run.Run) error {
 				taken = append(taken, l)
 				last = last || l.last
 			case *run.Due:
+				st.Dues++
 				if st.Wake != 0 && st.Wake <= time.Now().UnixMilli() {
 					st.Ticks, st.Wake = st.Ticks+1, 0
 				}
@@ -375,4 +377,59 @@ func TestAbortOfRecipient(t *testing.T) {
 			w.kill()
 		})
 	}
+}
+
+// TestHosted: a run that another hosts wakes its host whenever it stands differently, also where the process dies in between,
+// and only its host's driver resumes and ends it.
+func TestHosted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir() + "/data.db"
+		w := begin(t, path, run.Options{}, tallies{})
+		host := w.start("{}")
+		synctest.Wait()
+		hosted := func() *run.Handle {
+			h, err := w.Start(t.Context(), run.StartRequest{Kind: "tally", Owner: "t", Input: []byte("{}"), Host: host.Number})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return h
+		}
+		dues := func(want int) {
+			t.Helper()
+			time.Sleep(time.Second)
+			if st := w.stands(host.ID, store.Suspended); st.Dues != want {
+				t.Fatalf("the host was due %d times, want %d", st.Dues, want)
+			}
+		}
+		kid := hosted()
+		dues(1) // it is parked
+		if _, err := w.Abort(t.Context(), kid.ID, run.AbortOptions{}); !fault.Is(err, fault.RunIsChild) || fault.Of(err).Extra["rootRunId"] != host.ID {
+			t.Errorf("Abort of a hosted run = %v, want run-is-child with its host", err)
+		}
+		if _, _, err := w.Resume(t.Context(), kid.ID, nil, "", nil); !fault.Is(err, fault.RunIsChild) {
+			t.Errorf("Resume of a hosted run = %v, want run-is-child", err)
+		}
+		l := bring(1)
+		l.last = true
+		if err := w.Post(t.Context(), kid.ID, l); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-l.done; err != nil {
+			t.Fatal(err)
+		}
+		dues(2) // it has ended
+		kid = hosted()
+		dues(3)
+		w.kill()
+		w = begin(t, path, run.Options{}, tallies{dies: func(st tally) bool { return st.Dues > 3 }})
+		if status, err := w.AbortHosted(t.Context(), kid.ID, run.AbortOptions{}); status != store.Aborted || err != nil {
+			t.Errorf("AbortHosted = %s, %v, want aborted", status, err)
+		}
+		dues(3) // it dies over it
+		w.kill()
+		w = begin(t, path, run.Options{}, tallies{})
+		dues(4)
+		w.kill()
+	})
 }

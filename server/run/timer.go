@@ -23,6 +23,7 @@ type timers struct {
 	timer   *time.Timer
 	due     int64 // when it fires; 0: it does not
 	stopped bool
+	held    bool            // see hold
 	busy    map[string]bool // the runs whose timers are being handled; true: one was read meanwhile and may be another
 }
 
@@ -35,8 +36,18 @@ const (
 	maxHandling = 16 * dueBatch
 )
 
-// start arms the earliest timer that an earlier process has left.
+// hold lets no timer fire until start: runs that an earlier process left may not move yet.
+func (t *timers) hold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = true
+}
+
+// start arms the earliest timer.
 func (t *timers) start(ctx context.Context, e *Engine) error {
+	t.mu.Lock()
+	t.held = false
+	t.mu.Unlock()
 	first, err := e.opts.Runs.NextDue(ctx)
 	if err == nil && first != 0 {
 		t.arm(e, first)
@@ -48,7 +59,7 @@ func (t *timers) start(ctx context.Context, e *Engine) error {
 func (t *timers) arm(e *Engine, due int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stopped || t.due != 0 && t.due <= due {
+	if t.stopped || t.held || t.due != 0 && t.due <= due {
 		return
 	}
 	if t.timer != nil {
