@@ -66,6 +66,36 @@ func readsOf(t *testing.T, runs int) map[string]int {
 		list("list of "+string(s), store.RunFilter{Status: s})
 	}
 	do("approvals", func(db *store.DB, tx *store.Tx) error { _, err := db.Runs().Awaiting(tx, nil, nil); return err })
+	do("recovery", func(db *store.DB, tx *store.Tx) error { _, err := db.Runs().Open(tx, ""); return err })
+	for _, f := range []store.ThreadFilter{{}, {Status: store.Suspended}, {Status: store.Failed}, {Status: store.Awaiting}} {
+		f.Workflows, f.Limit = []string{storetest.Workflow}, 20
+		do("threads "+string(f.Status), func(db *store.DB, tx *store.Tx) error { _, err := db.Threads().List(tx, f); return err })
+	}
+	do("threads of a session", func(db *store.DB, tx *store.Tx) error {
+		_, err := db.Threads().List(tx, store.ThreadFilter{Session: storetest.Session(50)})
+		return err
+	})
+	do("blocked threads", func(db *store.DB, tx *store.Tx) error { _, err := db.Threads().Blocked(tx); return err })
+	do("start of a thread", func(db *store.DB, tx *store.Tx) error { return storetest.AddThread(db, tx, "new") })
+	do("step of a thread", func(db *store.DB, tx *store.Tx) error {
+		th, err := db.Threads().Find(tx, storetest.Workflow, storetest.Thread(50))
+		if err != nil {
+			return err
+		}
+		if _, _, _, _, err := db.Threads().Load(tx, &th); err != nil {
+			return err
+		}
+		c := store.ThreadChange{Thread: th, Ended: []int{1}, Tasks: []store.ThreadTask{{ID: 2, Body: []byte("{}")}},
+			Steps: []store.ThreadStep{{Step: 2, Run: th.Run, Body: []byte("{}")}}}
+		return db.Threads().Apply(tx, &c)
+	})
+	do("erasure of a thread", func(db *store.DB, tx *store.Tx) error {
+		th, err := db.Threads().Find(tx, storetest.Workflow, storetest.Thread(51))
+		if err == nil {
+			_, err = db.Threads().Erase(tx, th.N)
+		}
+		return err
+	})
 	do("sessions of nobody", func(db *store.DB, tx *store.Tx) error { _, err := db.Sessions().List(tx, "", "nobody"); return err })
 	do("sessions of a user with nobody", func(db *store.DB, tx *store.Tx) error {
 		_, err := db.Sessions().List(tx, "anonymous", "nobody")

@@ -25,8 +25,15 @@ const (
 // Session is the id of the nth of the sessions that Grow makes beside LongSession.
 func Session(n int) string { return fmt.Sprintf("s%010d", n) }
 
-// Grow fills a database with so many ended runs of a question and an answer in sessions of ten, of ten agents in turn, and
-// with a long session and a long run, both of the agent noop. Of a hundred runs, one failed. It writes through the store.
+// Workflow is that of the threads that Grow makes.
+const Workflow = "sleeper"
+
+// Thread is the id of the nth thread that Grow makes.
+func Thread(n int) string { return fmt.Sprintf("t%010d", n) }
+
+// Grow fills a database with so many ended runs of a question and an answer in sessions of ten, of ten agents in turn, with a
+// thread that sleeps for each session, and with a long session and a long run, both of the agent noop. Of a hundred runs, one
+// failed. It writes through the store.
 func Grow(tb testing.TB, path string, runs int) {
 	tb.Helper()
 	db, err := store.Open(tb.Context(), store.Options{Path: path, Durability: "normal"})
@@ -61,6 +68,9 @@ func Grow(tb testing.TB, path string, runs int) {
 					if err := insert(tx, Session(n/perSession), owner); err != nil {
 						return err
 					}
+					if err := AddThread(db, tx, Thread(n/perSession)); err != nil {
+						return err
+					}
 				}
 				if n%100 == 7 {
 					status = store.Failed
@@ -87,6 +97,22 @@ func Grow(tb testing.TB, path string, runs int) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// AddThread adds a thread of [Workflow] that sleeps, with a value, a step and a task.
+func AddThread(db *store.DB, tx *store.Tx, id string) error {
+	row, due := grownRun("run-of-"+id, Workflow, "", store.Suspended), int64(1)<<45
+	row.Kind = store.Workflow
+	n, err := db.Runs().Apply(tx, &store.Change{Run: row, Due: &due})
+	if err != nil {
+		return err
+	}
+	return db.Threads().Apply(tx, &store.ThreadChange{
+		Thread: store.Thread{N: n, Run: n, Workflow: Workflow, ID: id, Step: 1, Tasks: 2, Digest: []byte{1}, Input: json.RawMessage(`{}`)},
+		Values: []store.ThreadValue{{Key: "k", Value: json.RawMessage(`1`)}},
+		Steps:  []store.ThreadStep{{Step: 1, Run: n, Node: "a", Status: "completed", Body: json.RawMessage(`{}`)}},
+		Tasks:  []store.ThreadTask{{ID: 1, Body: json.RawMessage(`{}`)}},
+	})
 }
 
 // AddSteps gives a run without any so many steps, each of which called the tool nop.
