@@ -158,7 +158,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 				for _, owners := range [][]string{nil, {"a"}, {"b", "a"}} {
 					for _, session := range []string{"", "s"} {
 						for i := range 12 {
-							f := store.RunFilter{Status: status, Agents: owners, Workflows: owners, Session: session, Parent: int64(i % 2), Before: 9 * int64(i/2%2), From: int64(i / 4 % 3)}
+							f := store.RunFilter{Status: status, Agents: owners, Workflows: owners, Session: session, Parent: int64(i % 2), Before: 9 * int64(i/2%2), From: int64(i / 4 % 3), Hosted: i%5 == 0}
 							if _, err := runs.List(tx, f); err != nil {
 								return fmt.Errorf("%+v: %w", f, err)
 							}

@@ -90,6 +90,7 @@ type RunFilter struct {
 	Agents    []string // of agents' runs, those of any of these; nil for all
 	Workflows []string // of workflows' runs, those of any of these; nil for all
 	Parent    int64    // only those that the run with this number called or hosts; 0: only runs that are nobody's child and not hosted
+	Hosted    bool     // with a session: also the hosted runs of it
 	Before    int64    // only runs whose number is below; 0 for all
 	From      int64    // only runs whose number is not below, oldest first; 0 for all, newest first
 	Limit     int      // at most 1000
@@ -135,7 +136,9 @@ func (f *RunFilter) selections() (all []selection) {
 		}
 		return all
 	case f.Session != "":
-		s.index = "runs_by_session"
+		if s.index = "runs_by_session"; f.Hosted {
+			s.where = []string{"parent IS NULL"}
+		}
 	case f.Status == Pending || f.Status == Running || f.Status.Parked():
 		s = selection{index: "runs_open", where: []string{open, "host IS NULL"}}
 	case f.Status == Failed || f.Status == Aborted:

@@ -314,9 +314,9 @@ func TestListsOfHostedRuns(t *testing.T) {
 	r := threadRig{t, storetest.Open(t)}
 	runs := r.db.Runs()
 	host := r.thread("w", "root", store.Awaiting, func(c *store.ThreadChange) { c.Thread.Session = "s" })
-	hosted := r.run("hosted", func(row *store.Run) { row.Host, row.Session, row.Status = host, "s", store.Awaiting })
+	r.run("hosted", func(row *store.Run) { row.Host, row.Session, row.Status = host, "s", store.Awaiting })
 	caller := r.run("caller", func(row *store.Run) { row.Session, row.Status = "s", store.Running })
-	called := r.thread("w", "called", store.Running, func(c *store.ThreadChange) { c.Thread.Host = caller })
+	r.thread("w", "called", store.Running, func(c *store.ThreadChange) { c.Thread.Host = caller })
 	r.run("child", func(row *store.Run) { row.Parent, row.Status = caller, store.Running })
 	r.run("failed", func(row *store.Run) { row.Host, row.Status = host, store.Failed })
 	r.thread("w", "asleep", store.Suspended, nil)
@@ -336,6 +336,9 @@ func TestListsOfHostedRuns(t *testing.T) {
 	}{
 		{"all", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{}) }, []string{"asleep", "caller", "root"}},
 		{"a session", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{Session: "s"}) }, []string{"caller", "root"}},
+		{"a session's turns", func(tx *store.Tx) ([]*store.Run, error) {
+			return runs.List(tx, store.RunFilter{Session: "s", Hosted: true, Workflows: []string{}})
+		}, []string{"caller", "hosted"}},
 		{"a status", func(tx *store.Tx) ([]*store.Run, error) {
 			return runs.List(tx, store.RunFilter{Status: store.Awaiting})
 		}, []string{"root"}},
@@ -367,5 +370,4 @@ func TestListsOfHostedRuns(t *testing.T) {
 			return nil
 		})
 	}
-	_, _ = hosted, called
 }

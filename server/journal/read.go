@@ -270,7 +270,7 @@ func (r *Reader) eachOfSession(ctx context.Context, session string, after hub.Po
 	for {
 		var runs []*store.Run
 		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
-			runs, err = r.runs.List(tx, store.RunFilter{Session: session, From: from, Limit: replayPage})
+			runs, err = r.runs.List(tx, store.RunFilter{Session: session, Hosted: true, From: from, Limit: replayPage})
 			return err
 		})
 		if err != nil {

@@ -120,7 +120,7 @@ func (e *Engine) newest(tx *store.Tx, row *store.Run) error {
 	if row.Status != store.Aborted || row.Session == "" {
 		return nil
 	}
-	newest, err := e.opts.Runs.List(tx, store.RunFilter{Session: row.Session, Limit: 1})
+	newest, err := e.opts.Runs.List(tx, store.RunFilter{Session: row.Session, Hosted: true, Workflows: []string{}, Limit: 1})
 	if err == nil && len(newest) > 0 && newest[0].N != row.N {
 		err = fault.New(fault.RunConflict, "The session has continued: run %s came after this one.", newest[0].ID).
 			Advise("Start another run in the session: the messages of this run would belong before existing ones.")
