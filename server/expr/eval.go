@@ -37,11 +37,15 @@ func (c *frame) absent(at int, key any) *Error {
 	return e
 }
 
+// quoted is a value in a message: itself if it is short, otherwise its type.
 func quoted(v any) string {
-	if s, ok := v.(string); ok {
-		return fmt.Sprintf("%.40q", s)
+	switch kindOf(v) {
+	case kindString:
+		return fmt.Sprintf("%.40q", v)
+	case kindNull, kindBool, kindInt, kindDouble:
+		return fmt.Sprint(v)
 	}
-	return fmt.Sprintf("%v", v)
+	return kindOf(v).a()
 }
 
 // step counts n operations.
@@ -329,45 +333,4 @@ func (c *frame) operate(l *link, v, w any) (any, *Error) {
 
 func (c *frame) noOperator(l *link, v, w any) *Error {
 	return c.fail(l.at, "There is no %s between %s and %s.", l.op, kindOf(v).a(), kindOf(w).a())
-}
-
-// call applies a function to its arguments, after a receiver if it has one.
-func (c *frame) call(n *call, receiver any, has bool) (any, *Error) {
-	base := len(c.args)
-	defer func() { c.args = c.args[:base] }()
-	if has {
-		c.args = append(c.args, receiver)
-	}
-	for _, arg := range n.args {
-		v, err := arg.eval(c)
-		if err != nil {
-			return nil, err
-		}
-		c.args = append(c.args, v)
-	}
-	args := c.args[base:]
-	for i, v := range args {
-		if k := kindOf(v); k&n.f.param(i) == 0 {
-			e := c.fail(n.ats[i], "%s takes %s here, not %s.", n.f.Name, n.f.param(i).a(), k.a())
-			e.Hint = "Write " + n.f.Usage + "."
-			return nil, e
-		}
-	}
-	return n.f.run(c, n, args)
-}
-
-// call is a call of a function.
-type call struct {
-	f       *Function
-	at      int
-	args    []node
-	ats     []int    // of the arguments; a receiver has the place of the method
-	pattern *pattern // of matches, if it stands in the source
-}
-
-func (n *call) eval(c *frame) (any, *Error) {
-	if err := c.step(n.at, 1); err != nil {
-		return nil, err
-	}
-	return c.call(n, nil, false)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -193,6 +194,7 @@ func TestErrors(t *testing.T) {
 		"input.count.size()":                  "1:13: size takes a string, a list or a map here, not an int. Write size(x) or x.size().",
 		"input.count && false || input.count": "1:22: There is no && or || of an int.",
 		"int('x')":                            `1:1: int cannot read "x". Give a whole number of up to 63 bits.`,
+		"{}[state.lines]":                     "1:3: There is no key a list. Test it with has(...), or write default(..., value).",
 		"now.getHours('Nowhere')":             `1:5: getHours cannot read "Nowhere". Give a name such as Europe/Paris, or an offset such as -02:30.`,
 		"'a'.contains(\n input.count)":        "2:2: contains takes a string here, not an int. Write s.contains(part).",
 		"json('[1e999]')":                     "1:1: No double holds the number 1e999.",
@@ -214,4 +216,24 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s gives %q with code %q, want %q with %q", src, got, e.Code, want, code)
 		}
 	}
+}
+
+// Several goroutines evaluate one program.
+func TestConcurrent(t *testing.T) {
+	p, err := expr.Compile("now.getHours(state.lines.map(x, 'Asia/Tokyo')[0]) == 3 && 'a1'.matches('[a-z]' + string(input.count - 2))", vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := scope(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 50 {
+				if yes, err := p.Test(in); !yes || err != nil {
+					t.Errorf("Test() = %v, %v", yes, err)
+				}
+			}
+		})
+	}
+	group.Wait()
 }

@@ -208,7 +208,7 @@ func (e *encoder) value(v any, depth int) {
 	case map[any]any:
 		fields := make(map[string]any, len(v))
 		for key, value := range v {
-			name := quotedKey(key)
+			name := keyText(key)
 			if _, twice := fields[name]; twice {
 				e.fail("Two keys of a map have the text %.40q.", name)
 				return
@@ -221,8 +221,8 @@ func (e *encoder) value(v any, depth int) {
 	}
 }
 
-// quotedKey is the name of a member for a key.
-func quotedKey(key any) string {
+// keyText is the name of a member for a key.
+func keyText(key any) string {
 	if s, ok := key.(string); ok {
 		return s
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	_ "time/tzdata"
 
 	"agentd/server/message"
 )
@@ -30,7 +31,7 @@ func invalidInput(text, hint string) *Error {
 }
 
 // NewClock makes a tool that returns the current time: {zone?} gives {time, weekday, unix, zone}. Zones are those that the host
-// has; UTC always works.
+// has; on a host without them, those that the binary holds.
 func NewClock() Tool {
 	return builtin(Spec{
 		Name:        "clock",

@@ -39,11 +39,6 @@ func TestClock(t *testing.T) {
 			`{"zone":"Local"}`:            "Error: There is no time zone \"Local\".\n[kind: invalid_input; recoverable: no; suggested action: check_input; Use an IANA name such as America/New_York, or UTC.]",
 			`{"zone":3}`:                  "Error: The arguments do not fit the tool's schema: /zone: got integer, want string.\n[kind: invalid_input; recoverable: no; suggested action: check_input; Correct the named arguments.]",
 		} {
-			if strings.Contains(args, "New_York") {
-				if _, err := time.LoadLocation("America/New_York"); err != nil {
-					continue // this host has no zones
-				}
-			}
 			if got := use(t, t.Context(), tool.NewClock(), call, args); got != want {
 				t.Errorf("clock(%s) = %s, want %s", args, got, want)
 			}
