@@ -15,6 +15,10 @@ type Inventory struct {
 	HTTPConnections, Programs, ProgramsWaiting             *Gauge
 	HTTPRequests                                           *Counters
 	RunDuration, HTTPDuration                              *Summary
+	WorkflowSteps                                          *Counter
+	WorkflowTasks                                          *Counters
+	WorkflowTaskDuration, WorkflowLateness                 *Summary
+	WorkflowBlocked                                        *Gauge
 	AuditEntries, AuditFailures                            *Counter
 	AuditDenials, AuditVerifications                       *Counters
 	AuditDuration                                          *Summary
@@ -30,7 +34,7 @@ func New(version string) *Inventory {
 		Registry: r,
 
 		RunsTotal: r.Counters("svc_agent_runs_total",
-			"Finished runs, by status: completed, failed or aborted.", "status"),
+			"Finished runs of agents and workflows, by status: completed, failed or aborted.", "status"),
 		RunDuration: r.Summary("svc_agent_run_duration_seconds",
 			"Wall-clock seconds from the start of a run to its end, including the time that it waited for approval."),
 		WALSize: r.Gauge("svc_storage_wal_size_bytes",
@@ -67,6 +71,17 @@ func New(version string) *Inventory {
 			"Answered requests, by route pattern, method and status.", "route", "method", "status"),
 		HTTPDuration: r.Summary("svc_http_request_duration_seconds",
 			"Seconds from a request's arrival to the end of its answer."),
+
+		WorkflowSteps: r.Counter("svc_workflow_steps_total",
+			"Durable steps of threads of workflows."),
+		WorkflowTasks: r.Counters("svc_workflow_tasks_total",
+			"Ended tasks of threads, by kind of node and status: completed, failed or withdrawn.", "kind", "status"),
+		WorkflowTaskDuration: r.Summary("svc_workflow_task_duration_seconds",
+			"Seconds from the begin of a task to its end, including the time that it waited."),
+		WorkflowLateness: r.Summary("svc_workflow_wake_lateness_seconds",
+			"Seconds from the time at which a thread was due to the moment at which it continued."),
+		WorkflowBlocked: r.Gauge("svc_workflow_threads_blocked",
+			"Threads that are due and cannot continue before somebody resumes them, at most 1000."),
 
 		AuditEntries: r.Counter("svc_audit_entries_total",
 			"Entries that this process has appended to the audit chain. Divided by the count of svc_audit_append_duration_seconds, it gives the entries per append."),

@@ -10,10 +10,22 @@ import (
 	"agentd/server/fault"
 	"agentd/server/health"
 	"agentd/server/secret"
+	"agentd/store"
 )
 
 // overdue is after how many intervals a checkpoint is missed.
 const overdue = 3
+
+// blocked counts the threads that are due and cannot continue, of at most 1000.
+func (s *Server) blocked(ctx context.Context, p *parts) (n int, err error) {
+	soon, cancel := context.WithTimeout(ctx, health.Timeout/2)
+	defer cancel()
+	err = p.db.Runs().View(soon, func(tx *store.Tx) (err error) {
+		n, err = p.db.Threads().Blocked(tx)
+		return err
+	})
+	return n, err
+}
 
 // health makes the checks of the parts that exist.
 func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
@@ -44,6 +56,17 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 	r.Register("replayBuffer", func(context.Context) health.Result {
 		st := p.hub.Stats()
 		return found(health.OK, "", "eventsBuffered", st.Events, "subscriptions", st.Subscriptions)
+	})
+	r.Register("workflowTimers", func(ctx context.Context) health.Result {
+		blocked, err := s.blocked(ctx, p)
+		status, message := health.OK, ""
+		switch {
+		case err != nil:
+			status, message = health.Fail, fault.Of(err).Message
+		case blocked > 0:
+			status, message = health.Warn, "Threads of workflows are due and cannot continue: list them with `agentd workflows threads WORKFLOW --blocked`, and resume them."
+		}
+		return found(status, message, "blockedThreads", blocked)
 	})
 	r.Register("connections", func(context.Context) health.Result {
 		open, limit := p.connections.count(), p.connections.max

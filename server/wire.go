@@ -84,6 +84,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics.HTTPConnections.Sample(func() (float64, error) { return float64(p.connections.count()), nil })
 	p.metrics.Programs.Sample(func() (float64, error) { running, _ := programs.Load(); return float64(running), nil })
 	p.metrics.ProgramsWaiting.Sample(func() (float64, error) { _, waiting := programs.Load(); return float64(waiting), nil })
+	p.metrics.WorkflowBlocked.Sample(func() (float64, error) { n, err := s.blocked(context.Background(), p); return float64(n), err })
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
 	if err := s.openAudit(ctx, p, chain); err != nil {
