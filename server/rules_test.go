@@ -66,7 +66,7 @@ var rulesRooms = map[string]string{
 	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/span server/transcript",
 	"server/agent": "metrics store server/canonical server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
 		"server/runstate server/schema server/span server/tool",
-	"server/workflow":  "store server/canonical server/event server/expr server/fault server/graph server/id server/journal server/message server/run server/schema server/span server/tool",
+	"server/workflow":  "metrics store server/canonical server/event server/expr server/fault server/graph server/id server/journal server/message server/run server/schema server/span server/tool",
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
 	"server/recording": "store server/agent server/event server/fault server/hub server/id server/journal server/jsonlines server/message server/provider server/run server/tool server/transcript",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
@@ -85,8 +85,8 @@ var rulesRooms = map[string]string{
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/journal server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
-	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub " +
-		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace",
+	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
+		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace server/workflow",
 	"server/cli": "auth store server server/agent server/audit server/audit/export server/client server/config server/event server/evidence server/fault server/graph server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
 	"main": "server/cli",

@@ -30,6 +30,7 @@ import (
 	"agentd/server/hub"
 	"agentd/server/secret"
 	"agentd/server/stream"
+	"agentd/server/workflow"
 	"agentd/store"
 )
 
@@ -64,8 +65,10 @@ type Server struct {
 	hooks  Hooks
 	opts   Options
 	agents *agent.Registry
-	known  *secret.Redactor // takes secrets out of the log and of messages
-	access Access
+
+	workflows *workflow.Workflows
+	known     *secret.Redactor // takes secrets out of the log and of messages
+	access    Access
 
 	mu      sync.Mutex // guards the fields below
 	started bool
@@ -110,11 +113,15 @@ func New(o Options) (*Server, error) {
 	}
 	known := &secret.Redactor{}
 	log := slog.New(known.Handler(o.Logger.Handler()))
-	return &Server{cfg: o.Config, log: log, hooks: o.Hooks, opts: o, agents: &agent.Registry{}, known: known}, nil
+	return &Server{cfg: o.Config, log: log, hooks: o.Hooks, opts: o, agents: &agent.Registry{}, workflows: workflow.New(), known: known}, nil
 }
 
 // Agents is the registry of agents. Those that the configuration declares are added by Start.
 func (s *Server) Agents() *agent.Registry { return s.agents }
+
+// Workflows is the registry of workflows, and what can be done with their threads while the server is started. Those that the
+// configuration declares are added by Start.
+func (s *Server) Workflows() *workflow.Workflows { return s.workflows }
 
 // Engine runs agents; nil while the server is not started.
 func (s *Server) Engine() *agent.Engine {

@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"agentd/auth"
@@ -14,6 +16,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/hub"
+	"agentd/server/journal"
 	"agentd/server/manifest"
 	"agentd/server/outbound"
 	"agentd/server/proc"
@@ -22,6 +25,7 @@ import (
 	"agentd/server/session"
 	"agentd/server/stream"
 	"agentd/server/trace"
+	"agentd/server/workflow"
 	"agentd/store"
 )
 
@@ -76,6 +80,15 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(cfg.Workflows)) {
+		g, problems := cfg.Graph(id)
+		if len(problems) > 0 {
+			return fault.Invalid("The workflow is not valid.", fault.At(problems[0].Message, append([]any{"workflows", id}, problems[0].Path...)...))
+		}
+		if err := s.workflows.Declare(id, g); err != nil {
+			return err
+		}
+	}
 	buffer := cfg.Server.Stream.ReplayBuffer
 	ttl := time.Duration(buffer.TTLSeconds) * time.Second
 	p.hub = hub.New(hub.Options{MaxEvents: buffer.MaxEvents, TTL: ttl})
@@ -93,9 +106,10 @@ func (s *Server) open(ctx context.Context) error {
 	if p.audit != nil {
 		p.onStop(p.audit.Close)
 	}
-	p.engine = agent.New(s.agents, run.Options{Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
+	p.engine = agent.New(s.agents, run.Options{Owner: s.workflows.Owner, Forms: map[string]journal.Form{store.Workflow: s.workflows.Form()}, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
 		Redact: s.known.Piece, Audit: s.auditTools(p), AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all",
 		Lineages: auth.Lineages(p.db.Tokens())})
+	s.workflows.Attach(workflow.Options{Kernel: p.engine.Engine, Threads: p.db.Threads(), Runs: p.db.Runs(), Tools: declared.Tools, Metrics: p.metrics, Logger: s.log})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err

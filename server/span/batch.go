@@ -35,6 +35,9 @@ func (b *Batch) Add(parent string, s Span) {
 	b.run.Spans++
 }
 
+// Below adds a span below that of the run.
+func (b *Batch) Below(s Span) { b.Add(b.root(), s) }
+
 // Encode returns the stored form of the batch, and empties it.
 func (b *Batch) Encode() []store.SpanBatch {
 	n := len(b.spans)

@@ -3,7 +3,9 @@ package workflow
 import (
 	"encoding/json"
 
+	"agentd/server/graph"
 	"agentd/server/journal"
+	"agentd/server/run"
 	"agentd/store"
 )
 
@@ -14,6 +16,7 @@ type Info struct {
 	Version     string          `json:"version,omitempty" doc:"The pin: a thread that began under another version asks before it continues."`
 	Declared    bool            `json:"declared" doc:"Whether the configuration declares it; else a Go program registered it."`
 	Input       json.RawMessage `json:"input,omitempty" doc:"The JSON Schema of its input."`
+	Graph       *graph.Drawing  `json:"graph,omitempty" doc:"Its nodes and what leads from one to another."`
 }
 
 // ExecuteRequest asks for a run of a workflow.
@@ -41,6 +44,7 @@ type ResumeRequest struct {
 	Value                json.RawMessage // nil: null
 	AllowVersionMismatch bool            // the thread goes over to the workflow as it is now
 	By                   string
+	MayApprove           func() error                        // called before the answer decides an approval; its error refuses that. Nil: nobody may
 	Also                 func(tx *store.Tx, s Started) error // written in the transaction that makes the answer count
 }
 
@@ -50,6 +54,9 @@ type RetryRequest struct {
 	AllowVersionMismatch bool
 	By, Lineage          string
 	Also                 func(tx *store.Tx, s Started) error // written in the transaction that begins the run
+
+	host   int64 // as of [ExecuteRequest]
+	origin string
 }
 
 // Started is what a request has set going.
@@ -58,7 +65,8 @@ type Started struct {
 	ThreadID   string
 	RunID      string
 	Status     store.Status
-	Kept       bool // the answer came before its wait, and is kept for it
+	Kept       bool          // the answer came before its wait, and is kept for it
+	Decided    []run.Verdict // what the answer decided for good, where it was for an approval
 }
 
 // Pause is a wait of a thread.
@@ -105,8 +113,9 @@ type Checkpoint struct {
 	RunID      string          `json:"runId"`
 	StepNumber int             `json:"stepNumber"`
 	Node       string          `json:"nodeName,omitempty"`
-	Status     string          `json:"status" enum:"started|completed|failed|paused|resumed|withdrawn|ended"`
+	Status     string          `json:"status" enum:"completed|failed|paused|withdrawn"`
 	Writes     json.RawMessage `json:"writes,omitempty" doc:"What the step wrote, by key of the state; of an appended list, what was added."`
+	Error      *journal.Error  `json:"error,omitempty" doc:"Of a step that failed."`
 	CreatedAt  string          `json:"createdAt"`
 }
 

@@ -1,0 +1,505 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/fault"
+	"agentd/server/journal"
+	"agentd/server/message"
+	"agentd/server/run"
+	"agentd/server/tool"
+	"agentd/store"
+)
+
+// A result is what became of a call, or of the start of a hosted run.
+type result struct {
+	task    int
+	attempt int
+	settled tool.Settled
+	left    bool // the server stops: what the call did is unknown
+	host    *hosted
+
+	admitted bool // the limits of the tool have room for the call, or refuse it
+	release  func()
+	refusal  *message.Outcome
+}
+
+// drive moves the thread until it has ended or waits.
+func (t *thread) drive() error {
+	defer t.quiet()
+	for {
+		if err := t.r.Context().Err(); err != nil {
+			return t.stop()
+		}
+		t.advance()
+		if t.failing == nil && !t.ended && len(t.ready) == 0 && len(t.claimed) == 0 && len(t.hosts) == 0 && !t.busy() {
+			if !t.r.Seal() {
+				if err := t.open(); err != nil {
+					return err
+				}
+				continue
+			}
+			return t.rest()
+		}
+		if t.ended || t.failing != nil && !t.busy() && len(t.claimed) == 0 {
+			if !t.r.Seal() {
+				if err := t.open(); err != nil {
+					return err
+				}
+				continue
+			}
+			if t.ended {
+				return t.end()
+			}
+			if t.dirty() {
+				if err := t.commit(); err != nil {
+					return err
+				}
+			}
+			return t.failing.fault()
+		}
+		if t.dirty() {
+			if err := t.commit(); err != nil {
+				return err
+			}
+		}
+		t.launch()
+		if len(t.ready) > 0 {
+			t.poll()
+			continue
+		}
+		if err := t.listen(); err != nil {
+			return err
+		}
+	}
+}
+
+// busy reports whether something happens without anybody's doing.
+func (t *thread) busy() bool {
+	if len(t.inFlight) > 0 {
+		return true
+	}
+	for _, k := range t.waits {
+		if k.busy() {
+			return true
+		}
+	}
+	return false
+}
+
+// launch makes the calls that were claimed, starts hosted runs, and aborts those that are not wanted any more.
+func (t *thread) launch() {
+	for _, k := range t.claimed {
+		ctx, cancel := context.WithCancelCause(t.r.Context())
+		n := t.node(k)
+		if n.Timeout > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(ctx, n.Timeout, errNodeTime)
+			context.AfterFunc(ctx, stop)
+		}
+		t.inFlight[k.ID] = cancel
+		call := tool.Call{RunID: t.r.ID(), AgentID: t.row.Workflow, SessionID: t.row.Session, UserID: t.row.User, Payer: t.r.Payer(),
+			StepNumber: t.row.Step, ID: k.callID(), Key: k.Key, Args: k.Args}
+		name, id, attempt, release := n.Tool, k.ID, k.Attempt, k.release
+		k.release = nil
+		t.r.Go(func() {
+			if release != nil {
+				defer release()
+			}
+			settled := t.w.tools.Execute(ctx, name, call)
+			left := settled.Outcome.Kind == message.AbortedCall && t.r.Context().Err() != nil && !errors.Is(context.Cause(t.r.Context()), errAborted)
+			t.results <- result{task: id, attempt: attempt, settled: settled, left: left}
+		})
+	}
+	t.claimed = nil
+	t.launchHosts()
+}
+
+var errNodeTime = errors.New("the node reached its time limit")
+var errAborted = fault.New(fault.RunAborted, "The run was aborted.")
+
+// quiet waits until no call of this process is in flight.
+func (t *thread) quiet() {
+	for _, cancel := range t.inFlight {
+		cancel(run.ErrLeft)
+	}
+	for len(t.inFlight) > 0 {
+		res := <-t.results
+		t.landed(res.task)
+	}
+}
+
+func (t *thread) landed(id int) {
+	if cancel := t.inFlight[id]; cancel != nil {
+		cancel(nil)
+	}
+	delete(t.inFlight, id)
+}
+
+// stop ends what is in flight because the run is aborted or the server stops, keeps what is known of it, and returns why.
+func (t *thread) stop() error {
+	for len(t.inFlight) > 0 {
+		res := <-t.results
+		t.landed(res.task)
+		if !res.left {
+			t.take(res)
+		}
+	}
+	if t.dirty() && t.r.Row.Status == store.Running {
+		if err := t.commit(); err != nil {
+			return err
+		}
+	}
+	return context.Cause(t.r.Context())
+}
+
+// poll takes what has come, without waiting.
+func (t *thread) poll() {
+	for {
+		select {
+		case res := <-t.results:
+			t.landed(res.task)
+			t.take(res)
+		default:
+			return
+		}
+	}
+}
+
+// listen waits for something to happen.
+func (t *thread) listen() error {
+	var timer <-chan time.Time
+	if due := t.due(); due != 0 {
+		timer = time.After(time.Until(time.UnixMilli(due)))
+	}
+	select {
+	case res := <-t.results:
+		t.landed(res.task)
+		t.take(res)
+		t.poll()
+	case <-timer:
+		t.elapse()
+	case <-t.r.Mail():
+		return t.open()
+	case <-t.r.Context().Done():
+	}
+	return nil
+}
+
+// due is when something of the thread is to happen by itself; 0: never.
+func (t *thread) due() (first int64) {
+	if t.row.Blocked != "" {
+		return 0
+	}
+	soonest := func(at int64) {
+		if at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	for _, k := range t.waits {
+		if k.Phase == failed || k.Phase == withdrawn || k.Error != nil {
+			continue
+		}
+		soonest(k.Due)
+		soonest(k.Deadline)
+		if k.Approval != nil {
+			soonest(journal.Millis(k.Approval.ExpiresAt))
+		}
+	}
+	soonest(t.deadline())
+	return first
+}
+
+// deadline is when the time of the run is over; 0: never.
+func (t *thread) deadline() int64 {
+	if t.g.Timeout == 0 || t.r.Row.Started == 0 || t.late {
+		return 0
+	}
+	return t.r.Row.Started + t.g.Timeout.Milliseconds()
+}
+
+// elapse does what is due.
+func (t *thread) elapse() {
+	now := t.now()
+	if at := t.deadline(); at != 0 && at <= now {
+		t.late = true
+		t.expire()
+	}
+	for _, id := range t.ids() {
+		k := t.tasks[id]
+		if k == nil || t.waits[id] == nil || k.Phase == failed || k.Phase == withdrawn || k.Error != nil {
+			continue
+		}
+		switch {
+		case k.Phase == sleeping && k.Due <= now:
+			k.Due = 0
+			t.finish(k, nil)
+		case k.Phase == retrying && k.Due <= now:
+			k.Due = 0
+			t.again(k)
+		case k.Approval != nil && !k.doubtful() && expired(k.Approval, now):
+			t.deny(k, journal.Decided{By: "expiry", At: message.Millis(now), Reason: "nobody decided before " + k.Approval.ExpiresAt})
+		case k.Deadline != 0 && k.Deadline <= now && !k.doubtful():
+			t.timeUp(k)
+		}
+	}
+}
+
+func expired(a *journal.Approval, now int64) bool {
+	at := journal.Millis(a.ExpiresAt)
+	return at != 0 && at <= now
+}
+
+// again begins a task once more, from where its node says.
+func (t *thread) again(k *task) {
+	k.Decided = nil
+	if err := t.execute(k, t.node(k)); err != nil {
+		t.fail(k, problemOf(err))
+	}
+}
+
+// timeUp handles a node whose time is over.
+func (t *thread) timeUp(k *task) {
+	n := t.node(k)
+	p := &problem{Code: "node-timeout", Message: fmt.Sprintf("The node %q did not end within %v.", t.label(k), n.Timeout), Node: t.label(k)}
+	k.Deadline = 0
+	t.change(k)
+	switch k.Phase {
+	case open:
+		t.leave(k, p)
+	case hosting:
+		k.Error = p
+		t.aborts = append(t.aborts, k.ID)
+	case awaiting:
+		if n.Late != "" {
+			t.step(k, "completed")
+			t.follow(k, n.Late)
+			return
+		}
+		t.fail(k, p)
+	default:
+		t.fail(k, p)
+	}
+}
+
+// expire fails the run because its time is over.
+func (t *thread) expire() {
+	p := &problem{Code: "workflow-timeout", Message: fmt.Sprintf("The run did not end within %v.", t.g.Timeout)}
+	for _, id := range t.ids() {
+		k := t.tasks[id]
+		if k == nil || k.Scope != 0 {
+			continue
+		}
+		p.Node = t.label(k)
+		t.over = p
+		switch k.Phase {
+		case open:
+			t.leave(k, p)
+		case calling:
+			t.inFlight[k.ID](errNodeTime)
+		case hosting:
+			k.Error = p
+			t.change(k)
+			t.aborts = append(t.aborts, k.ID)
+		default:
+			k.Error = p
+			t.enter(k, failed)
+			t.step(k, "failed")
+			t.failing = p
+		}
+	}
+}
+
+// take notes what became of a call or a hosted run.
+func (t *thread) take(res result) {
+	k := t.tasks[res.task]
+	if k == nil || k.Attempt != res.attempt || res.admitted && k.Phase != ready {
+		if res.release != nil {
+			res.release()
+		}
+		return
+	}
+	if res.admitted {
+		if res.refusal != nil {
+			t.fail(k, problemOfOutcome(res.refusal))
+			return
+		}
+		k.release = res.release
+		t.claim(k)
+		return
+	}
+	if res.host != nil {
+		t.hostChanged(k, res.host)
+		return
+	}
+	if k.Phase != calling || res.left {
+		return
+	}
+	o := &res.settled.Outcome
+	t.happened(k, settledType(o), func(h *happening) { h.ErrorKind = string(o.Kind) })
+	switch {
+	case res.settled.Unknown:
+		t.doubt(k, o.Message)
+	case o.Failed():
+		t.fail(k, problemOfOutcome(o))
+	default:
+		t.finish(k, o.Output)
+	}
+}
+
+func settledType(o *message.Outcome) string {
+	if o.Failed() {
+		return event.ToolError
+	}
+	return event.ToolEnd
+}
+
+// doubt handles a call that may have had its effect: the tool says whether a person decides, it is made again, or its node
+// fails.
+func (t *thread) doubt(k *task, known string) {
+	n := t.node(k)
+	spec, exists := t.w.tools.Spec(n.Tool)
+	switch {
+	case exists && spec.Repeatable():
+		t.dispatch(k) // under the same key
+	case !exists || spec.OnUnknownOutcome != tool.ReportError:
+		a := t.request(k, n.Tool, k.Args, journal.OutcomeUnknown)
+		a.Previous = &message.Previous{Attempts: k.Attempt, BegunAt: message.Millis(k.Began), Known: known}
+		t.wait(k, a)
+	default:
+		t.fail(k, unknownOutcome(known))
+	}
+}
+
+func unknownOutcome(known string) *problem {
+	return &problem{Code: "outcome-unknown", Message: "The outcome of the call is unknown: " + known, Hint: "Find out whether the call has taken effect before you retry the thread."}
+}
+
+// revive makes the thread what it is after a restart: calls that were in flight are made again or asked about.
+func (t *thread) revive() {
+	for _, id := range t.ids() {
+		k := t.tasks[id]
+		switch {
+		case k == nil:
+		case k.Phase == failed && k.Scope == 0:
+			t.failing = k.Error
+		case k.Phase == calling && t.inFlight[id] == nil:
+			t.doubt(k, "The server stopped during it.")
+		case k.Phase == hosting && k.Status == "":
+			t.hosts = append(t.hosts, k)
+		}
+	}
+	t.look()
+}
+
+// pending is what people are to decide: approvals of the thread and of what it hosts.
+func (t *thread) pending() (list []journal.Approval) {
+	for _, id := range t.ids() {
+		if k := t.waits[id]; k != nil {
+			if k.Phase == asking {
+				list = append(list, *k.Approval)
+			}
+			list = append(list, k.Mirror...)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b journal.Approval) int {
+		switch {
+		case a.RequestedAt < b.RequestedAt:
+			return -1
+		case a.RequestedAt > b.RequestedAt:
+			return 1
+		}
+		return 0
+	})
+	return list
+}
+
+// rest parks the run. Where nothing has changed, it is left as it is.
+func (t *thread) rest() error {
+	pending, due := t.pending(), t.due()
+	if t.m == nil && !t.dirty() && t.r.Row.Status.Parked() { // nothing has changed but the timer
+		if !t.ticked {
+			return nil
+		}
+		m := t.r.Move()
+		m.Due = &due
+		return t.r.Commit(m)
+	}
+	m := t.seal()
+	if m.Run.Status.Parked() { // it did not move
+		m.Due = &due
+		return t.r.Commit(m)
+	}
+	m.Show(t.report())
+	if err := t.r.Rest(m, pending, due); err != nil {
+		return err
+	}
+	t.committed(t.r.Row.N)
+	return nil
+}
+
+// end ends the run as completed.
+func (t *thread) end() error {
+	m := t.seal()
+	m.Slot(store.OutputSlot, t.output)
+	m.Show(t.report())
+	if err := t.r.End(m, store.Completed, nil); err != nil {
+		return err
+	}
+	t.committed(t.r.Row.N)
+	return nil
+}
+
+// report is what the event of an end or a wait shows besides the run.
+func (t *thread) report() json.RawMessage {
+	type report struct {
+		Thread string `json:"threadId"`
+		Step   int    `json:"stepNumber"`
+		shownState
+		Value json.RawMessage `json:"value,omitempty"`
+	}
+	rep := report{t.row.ID, t.row.Step, t.shown(), nil}
+	if pauses := t.pauses(); len(pauses) > 0 {
+		rep.Value, _ = json.Marshal(pauses[0])
+	}
+	b, err := json.Marshal(rep)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return b
+}
+
+// closing adds to a move what the end of the run as failed or aborted leaves behind.
+func (t *thread) closing(m *run.Move) error {
+	t.m = m
+	for _, id := range t.ids() {
+		k := t.tasks[id]
+		if k == nil {
+			continue
+		}
+		switch k.Phase {
+		case calling: // nobody knows what became of it: a retry asks
+		case asking:
+			if !k.doubtful() {
+				m.SayDecided(k.Approval.ToolCallID, "", run.Decision{Reason: "denied automatically, because the run ended"}, "abort")
+				t.takeBack(k)
+			}
+		case hosting:
+			if _, err := t.w.kernel.AbortHosted(context.WithoutCancel(t.r.Context()), k.Child, run.AbortOptions{Reason: "its workflow ended"}); err != nil && !fault.Is(err, fault.RunNotFound) {
+				return err
+			}
+			t.takeBack(k)
+		case ready, retrying, sleeping, awaiting:
+			t.takeBack(k)
+		}
+	}
+	t.seal()
+	m.Show(t.report())
+	return nil
+}

@@ -1,0 +1,441 @@
+package workflow
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"agentd/server/event"
+	"agentd/server/expr"
+	"agentd/server/fault"
+	"agentd/server/graph"
+	"agentd/server/journal"
+	"agentd/server/message"
+	"agentd/server/run"
+	"agentd/store"
+)
+
+// A thread is an instance of a workflow while a goroutine moves it. Only that goroutine uses it.
+type thread struct {
+	w   *Workflows
+	r   *run.Run
+	g   *graph.Graph
+	row store.Thread // as the next commit leaves it, but for its version
+
+	values  map[string]*value
+	tasks   map[int]*task
+	members map[int]int   // how many tasks each scope has
+	arrived map[int]int   // how many elements of each map are done
+	waits   map[int]*task // the tasks that are neither ready nor done
+	answers []store.ThreadAnswer
+	input   any // decoded when an expression reads it
+	known   bool
+	size    int // bytes of the state and of the values that wait for their map
+
+	// What the next commit writes.
+	m       *run.Move
+	touched map[int]bool
+	dropped []int
+	stored  int                        // the highest id of a task that is stored
+	deltas  map[string]json.RawMessage // what the step in the making wrote
+	steps   []store.ThreadStep
+	used    []int
+	kept    []store.ThreadAnswer
+	fresh   bool
+	also    []func(*store.Tx) error
+	first   bool // it makes the run; then writes the rows
+	then    func(*store.Tx, int64) error
+	moved   bool // the thread goes over to another definition
+
+	feedLater []int // maps that a retry opens again
+
+	ready    []int
+	claimed  []*task // to be called after the commit
+	hosts    []*task // whose runs are to be started after the commit
+	aborts   []int   // whose runs are to be aborted after the commit
+	leavings []int   // scopes that are left
+	failing  *problem
+	output   json.RawMessage
+	ended    bool
+
+	late   bool     // the time of the run is over
+	over   *problem // and that is why it fails
+	why    string   // the run moves again
+	ticked bool     // the run was told that its timer is due
+
+	inFlight map[int]context.CancelCauseFunc // calls that this process makes
+	results  chan result
+}
+
+// A value is what the state holds under a key.
+type value struct {
+	raw     json.RawMessage
+	decoded any
+	fresh   bool // decoded is that of raw
+	since   int  // bytes that steps after the base wrote
+}
+
+func (w *Workflows) newThread(g *graph.Graph, row store.Thread) *thread {
+	return &thread{w: w, g: g, row: row, values: map[string]*value{}, tasks: map[int]*task{}, members: map[int]int{}, arrived: map[int]int{},
+		waits: map[int]*task{}, touched: map[int]bool{}, inFlight: map[int]context.CancelCauseFunc{}, results: make(chan result, 1)}
+}
+
+// begin makes the thread one that has not begun.
+func (t *thread) begin() {
+	for name, k := range t.g.Keys {
+		t.values[name] = &value{raw: k.Initial}
+		t.size += len(k.Initial)
+	}
+	t.spawn(t.g.Start, 0, 0)
+}
+
+// load reads a thread as it is on disk; tx reads all of it at one moment.
+func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
+	g, err := w.graphOf(tx, &row)
+	if err != nil {
+		return nil, err
+	}
+	values, steps, tasks, answers, err := w.threads.Load(tx, &row)
+	if err != nil {
+		return nil, err
+	}
+	t := w.newThread(g, row)
+	t.stored = row.Tasks
+	for name, k := range g.Keys {
+		t.values[name] = &value{raw: k.Initial}
+	}
+	for _, v := range values {
+		t.values[v.Key] = &value{raw: v.Value}
+	}
+	for _, s := range steps {
+		var body stepBody
+		if err := json.Unmarshal(s.Body, &body); err != nil {
+			return nil, store.Damaged(err)
+		}
+		for key, delta := range body.Writes {
+			v := t.values[key]
+			if v == nil {
+				v = &value{raw: json.RawMessage("null")}
+				t.values[key] = v
+			}
+			if v.raw, _, err = t.mergeOf(key).Of(v.raw, delta); err != nil {
+				return nil, store.Damaged(fmt.Errorf("step %d of thread %s: %w", s.Step, row.ID, err))
+			}
+			v.since += len(delta)
+		}
+	}
+	for _, v := range t.values {
+		t.size += len(v.raw)
+	}
+	for _, stored := range tasks {
+		k := &task{ID: stored.ID}
+		if err := json.Unmarshal(stored.Body, k); err != nil {
+			return nil, store.Damaged(err)
+		}
+		t.tasks[k.ID] = k
+		t.members[k.Scope]++
+		switch k.Phase {
+		case done:
+			t.arrived[k.Scope]++
+			t.size += len(k.Value)
+		case ready:
+			t.ready = append(t.ready, k.ID)
+		default:
+			t.waits[k.ID] = k
+			if k.Phase == open && k.Error != nil {
+				t.leavings = append(t.leavings, k.ID)
+			}
+		}
+	}
+	slices.Sort(t.ready)
+	slices.Sort(t.leavings)
+	t.answers = answers
+	for _, a := range answers {
+		t.size += len(a.Value)
+	}
+	return t, nil
+}
+
+// ids are the tasks in the order in which they were made.
+func (t *thread) ids() []int { return slices.Sorted(maps.Keys(t.tasks)) }
+
+func (t *thread) mergeOf(key string) graph.Merge {
+	if k := t.g.Keys[key]; k != nil {
+		return k.Merge
+	}
+	return graph.Replace
+}
+
+// stepBody is the stored form of what a step did.
+type stepBody struct {
+	Writes map[string]json.RawMessage `json:"w,omitempty"` // by key: what was merged into the state
+	Error  *problem                   `json:"e,omitempty"`
+	Label  string                     `json:"l,omitempty"` // of an element
+}
+
+// write merges a value into the state; the step that is noted next holds it.
+func (t *thread) write(k *task, key string, raw json.RawMessage) *problem {
+	if len(raw) == 0 {
+		raw = json.RawMessage("null")
+	}
+	v := t.values[key]
+	if v == nil {
+		v = &value{raw: json.RawMessage("null")}
+		t.values[key] = v
+	}
+	merged, delta, err := t.mergeOf(key).Of(v.raw, raw)
+	if err != nil {
+		return &problem{Code: "reducer-failed", Message: fmt.Sprintf("The state key %q: %s.", key, err), Hint: "Save a value that the key's merge takes."}
+	}
+	if p := shallow(key, raw); p != nil {
+		return p
+	}
+	if size := t.size - len(v.raw) + len(merged); size > t.g.MaxStateBytes {
+		return tooLarge(key, size, t.g.MaxStateBytes)
+	}
+	t.size += len(merged) - len(v.raw)
+	v.raw, v.decoded, v.fresh = merged, nil, false
+	v.since += len(delta)
+	if t.deltas == nil {
+		t.deltas = map[string]json.RawMessage{}
+	}
+	t.deltas[key] = delta
+	return nil
+}
+
+func tooLarge(key string, size, most int) *problem {
+	return &problem{Code: "state-too-large", Message: fmt.Sprintf("With the key %q, the state of the thread has %d bytes; maxStateBytes is %d.", key, size, most),
+		Hint: "Save less, or raise maxStateBytes of the workflow, and retry the thread."}
+}
+
+// shallow refuses JSON that is nested too deeply.
+func shallow(key string, raw json.RawMessage) *problem {
+	depth, text := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			if depth++; depth > expr.MaxDepth {
+				return &problem{Code: "state-not-serializable", Message: fmt.Sprintf("The value for the key %q is nested more than %d levels deep.", key, expr.MaxDepth),
+					Hint: "Save a flatter value, and retry the thread."}
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+func broken(node string, err error) *problem {
+	return &problem{Code: "state-not-serializable", Message: err.Error(), Node: node}
+}
+
+// stateJSON is the state as one JSON object; nil where it is larger than most.
+func (t *thread) stateJSON(most int) json.RawMessage {
+	if t.size > most {
+		return nil
+	}
+	all := make(map[string]json.RawMessage, len(t.values))
+	for key, v := range t.values {
+		all[key] = v.raw
+	}
+	b, err := json.Marshal(all)
+	if err != nil || len(b) > most {
+		return nil
+	}
+	return b
+}
+
+// now is the time of the move in the making, or of the one that would be made.
+func (t *thread) now() int64 {
+	if t.m != nil {
+		return t.m.At
+	}
+	return t.r.Move().At
+}
+
+// move is the move in the making. A run that is parked moves again with it.
+func (t *thread) move() *run.Move {
+	if t.m == nil {
+		t.m = t.r.Move()
+		if t.r.Row.Status.Parked() {
+			t.r.Reopen(t.m, cmp.Or(t.why, "timer"))
+			t.say(t.m, event.WorkflowResumed)
+		}
+	}
+	return t.m
+}
+
+// say adds an event that shows where the thread is.
+func (t *thread) say(m *run.Move, typ string) {
+	m.Say(typ, struct {
+		Thread string `json:"threadId"`
+		Step   int    `json:"stepNumber"`
+		shownState
+	}{t.row.ID, t.row.Step, t.shown()})
+}
+
+// dirty reports whether there is something to commit.
+func (t *thread) dirty() bool {
+	return len(t.touched) > 0 || len(t.dropped) > 0 || len(t.steps) > 0 || len(t.used) > 0 || len(t.kept) > 0 || len(t.also) > 0 ||
+		t.m != nil && len(t.m.Events) > 0
+}
+
+const (
+	// rebaseAfter bounds how many steps are read besides the bases of the state.
+	rebaseAfter = 1024
+	// rebaseLeast keeps small states from being written again and again.
+	rebaseLeast = 16 << 10
+	// foldEvery is how many steps more than keepSteps there may be before the oldest fold into the bases.
+	foldEvery = 128
+)
+
+// seal completes the move: the rows of the thread are written in its transaction.
+func (t *thread) seal() *run.Move {
+	m := t.move()
+	m.Run.Step = t.row.Step
+	c := store.ThreadChange{Thread: t.row, Steps: t.steps, Used: t.used, Answers: t.kept, Ended: t.dropped, Fresh: t.fresh}
+	c.Thread.Updated = m.At
+	if t.first || t.row.Version == 0 || t.fresh || t.moved {
+		c.Definition = t.g.Source
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.touched)) {
+		if k := t.tasks[id]; k != nil {
+			body, err := json.Marshal(k)
+			if err != nil {
+				panic(fmt.Sprintf("workflow: task does not encode: %v", err))
+			}
+			c.Tasks = append(c.Tasks, store.ThreadTask{ID: id, Body: body})
+		}
+	}
+	if pending := t.pending(); len(pending) > 0 || len(t.r.Record.Pending) > 0 {
+		if shown, err := message.Encode(pending); err == nil && !slices.EqualFunc(pending, t.r.Record.Pending, sameApproval) {
+			m.Slot(store.PendingSlot, shown)
+		}
+	}
+	changed, size := 0, 0
+	for _, v := range t.values {
+		if v.since > 0 {
+			changed, size = changed+v.since, size+len(v.raw)
+		}
+	}
+	fold := 0
+	if t.row.Step-t.row.Folded >= t.g.KeepSteps+foldEvery {
+		fold = t.row.Step - t.g.KeepSteps
+	}
+	if changed > max(rebaseLeast, size) || t.row.Step-t.row.Base > rebaseAfter || fold > t.row.Base || t.moved {
+		for _, key := range slices.Sorted(maps.Keys(t.values)) {
+			if v := t.values[key]; v.since > 0 {
+				c.Values = append(c.Values, store.ThreadValue{Key: key, Step: t.row.Step, Value: v.raw})
+				v.since = 0
+			}
+		}
+		t.row.Base, c.Thread.Base = t.row.Step, t.row.Step
+	}
+	if fold > 0 {
+		t.row.Folded, c.Thread.Folded = fold, fold
+	}
+	for i := range c.Steps {
+		c.Steps[i].Events, c.Steps[i].Spans = m.Run.Events, m.Run.Spans
+	}
+	also := t.also
+	write := func(tx *store.Tx, n int64) error {
+		c := c
+		if c.Thread.N == 0 {
+			c.Thread.N = n
+		}
+		c.Thread.Run = n
+		for i := range c.Steps {
+			c.Steps[i].Run = n
+		}
+		if err := t.w.threads.Apply(tx, &c); err != nil {
+			return err
+		}
+		if fold > 0 {
+			if err := t.w.threads.Fold(tx, c.Thread.N, fold); err != nil {
+				return err
+			}
+		}
+		for _, fn := range also {
+			if err := fn(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if t.first {
+		t.then = write
+	} else {
+		n := t.r.Row.N
+		m.Also(func(tx *store.Tx) error { return write(tx, n) })
+	}
+	return m
+}
+
+// sameApproval reports whether two approvals are the same and have the same votes.
+func sameApproval(a, b journal.Approval) bool {
+	return a.Same(b) && slices.Equal(a.GrantedBy, b.GrantedBy)
+}
+
+// committed notes that the move is durable.
+func (t *thread) committed(n int64) {
+	if t.row.N == 0 {
+		t.row.N = n
+	}
+	t.row.Run = n
+	t.row.Version++
+	t.stored = t.row.Tasks
+	clear(t.touched)
+	t.m, t.steps, t.used, t.kept, t.also, t.dropped, t.fresh, t.first, t.moved = nil, nil, nil, nil, nil, nil, false, false, false
+}
+
+// commit makes durable what has happened.
+func (t *thread) commit() error {
+	m := t.seal()
+	if err := t.r.Commit(m); err != nil {
+		return err
+	}
+	t.committed(t.r.Row.N)
+	return nil
+}
+
+// backoff is how long the next attempt waits: exponential with full jitter.
+func backoff(r *graph.Retry, attempt int) int64 {
+	most := r.Backoff << min(attempt-1, 20)
+	if r.MaxBackoff > 0 {
+		most = min(most, r.MaxBackoff)
+	}
+	if most <= 0 {
+		return 0
+	}
+	return int64(rand.N(most) / time.Millisecond)
+}
+
+// graphOf returns the definition that a thread began with.
+func (w *Workflows) graphOf(tx *store.Tx, row *store.Thread) (*graph.Graph, error) {
+	if reg := w.registration(row.Workflow); reg != nil && reg.graph != nil && string(reg.graph.Digest) == string(row.Digest) {
+		return reg.graph, nil
+	}
+	if g := w.past.get(row.Digest); g != nil {
+		return g, nil
+	}
+	source, err := w.threads.Definition(tx, row.Digest)
+	if err != nil {
+		return nil, err
+	}
+	g, err := graph.Parse(row.Workflow, source)
+	if err != nil {
+		return nil, fault.New(fault.StorageCorrupt, "The stored definition of the workflow %q cannot be read.", row.Workflow).Because(err)
+	}
+	w.past.put(g)
+	return g, nil
+}
