@@ -76,6 +76,20 @@ func TestParseCost(t *testing.T) {
 	texts["long names"] = fuzztest.Fill(`{"server":{`, unit(`"x`+strings.Repeat("y", 300)+`%d":{"a":[{}]},`), `"port":0}}`)
 	texts["comments"] = fuzztest.Fill("", unit("/**///%d\n"), "{}")
 	texts["open comments"] = fuzztest.Fill("{", unit("/*%d"), "")
+	texts["workflows"] = fuzztest.Fill(`{"workflows":{`, unit(`"w%d":{},`), `"w":{}}}`)
+	texts["sound workflows"] = fuzztest.Fill(`{"workflows":{`, unit(`"w%d":{"start":"a","nodes":{"a":{"kind":"sleep","forMs":1,"next":"end"}}},`), `"w":{}}}`)
+	nodes := func(form string) []byte {
+		return fuzztest.Fill(`{"workflows":{"w":{"start":"n0","state":{"k":{}},"nodes":{`, unit(form), `"n":{"kind":"fail","code":"c","message":""}}}}}`)
+	}
+	texts["nodes"] = nodes(`"n%d":{},`)
+	texts["unknown nodes"] = nodes(`"n%[1]d":{"kind":"sleep","forMs":1,"next":"x%[1]d"},`)
+	texts["waits"] = nodes(`"n%d":{"kind":"await","name":"n","schema":{},"next":"n"},`)
+	texts["parallels"] = nodes(`"n%d":{"kind":"parallel","branches":["n","n0","n1"],"next":"n"},`)
+	texts["bad expressions"] = nodes(`"n%d":{"kind":"set","values":{"k":"${ 1 + }"},"next":"n"},`)
+	texts["cases"] = fuzztest.Fill(`{"workflows":{"w":{"start":"n","nodes":{"n":{"kind":"branch","else":"end","cases":[`, unit(`{"if":"input.a[%d]>1","next":"end"},`), `{}]}}}}}`)
+	texts["expressions"] = fuzztest.Fill(`{"workflows":{"w":{"start":"n","state":{"k":{}},"nodes":{"n":{"kind":"set","next":"end","values":{"k":[`, unit(`"${[input.a,-%d]}",`), `0]}}}}}}`)
+	texts["reads and writes"] = fuzztest.Fill(`{"workflows":{"w":{"start":"p","state":{"k":{"merge":"sum"}},"nodes":{"p":{"kind":"parallel","branches":["n","m"],"next":"end"},"m":{"kind":"set","next":"end","values":{"k":1}},"n":{"kind":"branch","else":"end","cases":[`,
+		unit(`{"if":"state.k>%d","next":"end"},`), `{"if":"true","next":"end"}]}}}}}`)
 	texts["depth"] = []byte(`{"tools":{"t":{"kind":"http","url":"http://h/","input":` + strings.Repeat(`{"a":`, 40) + string(fuzztest.Fill("[", unit("{},"), "{}]")) + strings.Repeat("}", 43))
 	for name, text := range texts {
 		fileCost.Check(t, len(text), func() { config.Parse(text, o) }) //nolint:errcheck // only what it costs counts

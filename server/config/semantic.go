@@ -36,9 +36,7 @@ func (c *Config) checkMeaning(r *shape.Reader) {
 			k.llm(id, a)
 		}
 	}
-	for id := range sorted(c.Workflows) {
-		k.workflow(id)
-	}
+	k.workflows()
 }
 
 // under returns a path with more parts, in a new slice.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"slices"
 
 	"agentd/server/graph"
@@ -9,29 +8,48 @@ import (
 
 // Graph compiles a workflow, which may name what the configuration declares. The graph is nil if there are problems.
 func (c *Config) Graph(id string) (*graph.Graph, []graph.Problem) {
-	return graph.Compile(id, c.Workflows[id], graph.Names{
-		Tools:     slices.AppendSeq(slices.Clip(workflowTools), maps.Keys(c.Tools)),
-		Agents:    slices.Collect(maps.Keys(c.Agents)),
-		Workflows: slices.Collect(maps.Keys(c.Workflows)),
-	})
+	return graph.Compile(id, c.Workflows[id], c.names())
 }
 
 // workflowTools are the built-in tools that need no transcript, so that a workflow can call them.
 var workflowTools = []string{"clock", "calculator"}
 
-// workflow checks a workflow whose form is right. Otherwise, what could not be read would be reported as missing.
-func (k checker) workflow(id string) {
-	if k.Wrong("workflows", id) {
-		return
+func (c *Config) names() graph.Names {
+	n := graph.Names{Tools: map[string]bool{}, Agents: map[string]bool{}, Workflows: map[string]bool{}}
+	for _, name := range workflowTools {
+		n.Tools[name] = true
 	}
-	_, problems := k.Graph(id)
-	for _, p := range problems {
-		k.ProblemWithin(p.Message, p.Offset, under([]any{"workflows", id}, p.Path...)...)
+	for name := range c.Tools {
+		n.Tools[name] = true
 	}
-	for name, n := range sorted(k.Workflows[id].Nodes) {
-		k.terms(n.Terms, "workflows", id, "nodes", name, "terms")
-		if n.Do != nil {
-			k.terms(n.Do.Terms, "workflows", id, "nodes", name, "do", "terms")
+	for id := range c.Agents {
+		n.Agents[id] = true
+	}
+	for id := range c.Workflows {
+		n.Workflows[id] = true
+	}
+	return n
+}
+
+// workflows checks the workflows whose form is right. In the others, what could not be read would be reported as missing.
+func (k checker) workflows() {
+	names := k.names()
+	for id, w := range sorted(k.Workflows) {
+		if k.Full() {
+			return // there may be more problems than anybody reads, and compiling takes long
+		}
+		if k.Wrong("workflows", id) {
+			continue
+		}
+		_, problems := graph.Compile(id, w, names)
+		for _, p := range problems {
+			k.ProblemWithin(p.Message, p.Offset, under([]any{"workflows", id}, p.Path...)...)
+		}
+		for name, n := range sorted(w.Nodes) {
+			k.terms(n.Terms, "workflows", id, "nodes", name, "terms")
+			if n.Do != nil {
+				k.terms(n.Do.Terms, "workflows", id, "nodes", name, "do", "terms")
+			}
 		}
 	}
 }

@@ -22,6 +22,8 @@ const (
 	MaxNodes   = 1000
 	MaxLinks   = 5000 // names of nodes in other nodes
 	MaxNesting = 16   // parallels inside each other
+
+	maxProblems = 100 // that Compile returns
 )
 
 // Compile checks a workflow. The graph is nil if there are problems; their order is that of the checks.
@@ -62,7 +64,13 @@ type use struct {
 }
 
 func (c *compiler) problem(path []any, format string, args ...any) {
-	c.problems = append(c.problems, Problem{slices.Clone(path), -1, fmt.Sprintf(format, args...)})
+	c.add(Problem{slices.Clone(path), -1, fmt.Sprintf(format, args...)})
+}
+
+func (c *compiler) add(p Problem) {
+	if len(c.problems) < maxProblems {
+		c.problems = append(c.problems, p)
+	}
 }
 
 // under returns a path with more parts, in a new slice.
@@ -204,9 +212,9 @@ func (c *compiler) work(n *Node, at use, f *Work, vars expr.Vars) {
 	}
 }
 
-func (c *compiler) exists(at use, what, name string, known []string) {
-	if name != "" && !c.names.Any && !slices.Contains(known, name) {
-		c.problem(under(at.path, what), "there is no %s %q%s", what, name, didYouMean(name, known))
+func (c *compiler) exists(at use, what, name string, known map[string]bool) {
+	if name != "" && !c.names.Any && !known[name] {
+		c.problem(under(at.path, what), "there is no %s %q%s", what, name, meant(c, name, known))
 	}
 }
 
@@ -257,7 +265,7 @@ func (c *compiler) save(at use, key string, path ...any) {
 	}
 	at.path = under(at.path, path...)
 	if c.graph.Keys[key] == nil {
-		c.problem(at.path, "the state has no key %q%s", key, cmp.Or(didYouMean(key, sorted(c.graph.Keys)), "; declare it in state"))
+		c.problem(at.path, "the state has no key %q%s", key, cmp.Or(meant(c, key, c.graph.Keys), "; declare it in state"))
 		return
 	}
 	at.key, at.writes = key, true
@@ -332,7 +340,7 @@ func (c *compiler) expression(err error, path []any) {
 	if e.Hint != "" {
 		message += " " + e.Hint
 	}
-	c.problems = append(c.problems, Problem{path, e.Offset, message})
+	c.add(Problem{path, e.Offset, message})
 }
 
 func (c *compiler) schema(raw json.RawMessage, path ...any) *schema.Schema {
@@ -350,7 +358,10 @@ func (c *compiler) schema(raw json.RawMessage, path ...any) *schema.Schema {
 	return nil
 }
 
-// didYouMean completes a message with the known name that was likely meant.
-func didYouMean(name string, known []string) string {
-	return shape.DidYouMean(fault.Nearest(name, known))
+// meant completes a message with the known name that was likely meant, while somebody will read it.
+func meant[V any](c *compiler, name string, known map[string]V) string {
+	if len(c.problems) >= maxProblems {
+		return ""
+	}
+	return shape.DidYouMean(fault.Nearest(name, sorted(known)))
 }

@@ -140,7 +140,7 @@ type Session struct {
 
 // Names are what a workflow may name outside of itself. Any accepts every name.
 type Names struct {
-	Tools, Agents, Workflows []string
+	Tools, Agents, Workflows map[string]bool
 	Any                      bool
 }
 

@@ -69,7 +69,7 @@ func (c *compiler) paths() {
 			c.leads(l, false)
 		}
 	}
-	if len(c.problems) > before {
+	if len(c.problems) > before || len(c.problems) == maxProblems {
 		return // what follows would report the same again
 	}
 	w := walker{compiler: c, owner: map[string]*region{}}
@@ -108,13 +108,10 @@ func (n *Node) entries() (all []link) {
 // leads checks that a link leads to a node, or to the end where that may be.
 func (c *compiler) leads(l link, end bool) {
 	switch {
-	case l.to == End && end:
-	case l.to == End:
+	case l.to == End && !end:
 		c.problem(l.path, "want a node, got %q", End)
-	case c.graph.Nodes[l.to] == nil && end:
-		c.problem(l.path, "there is no node %q%s", l.to, didYouMean(l.to, append(sorted(c.graph.Nodes), End)))
-	case c.graph.Nodes[l.to] == nil:
-		c.problem(l.path, "there is no node %q%s", l.to, didYouMean(l.to, sorted(c.graph.Nodes)))
+	case l.to != End && c.graph.Nodes[l.to] == nil:
+		c.problem(l.path, "there is no node %q%s", l.to, meant(c, l.to, c.graph.Nodes))
 	}
 }
 
