@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -116,9 +117,9 @@ func (r *Runs) List(tx *Tx, f RunFilter) ([]*Run, error) {
 	}
 	slices.SortFunc(runs, func(a, b *Run) int {
 		if f.From > 0 {
-			return cmp.Compare(a.N, b.N)
+			return byNumber(a, b)
 		}
-		return cmp.Compare(b.N, a.N)
+		return byNumber(b, a)
 	})
 	return runs[:min(len(runs), f.Limit)], nil
 }
@@ -237,13 +238,27 @@ func (s *selection) by(order string) string {
 	return by + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + order
 }
 
-// Awaiting returns the runs that wait for an approval and that lists show by themselves, oldest first, at most 1000: those of
-// these agents and workflows; nil are all of the kind.
-func (r *Runs) Awaiting(tx *Tx, agents, workflows []string) ([]*Run, error) {
-	s := selection{index: "runs_open", where: []string{open, "host IS NULL", "status = 'awaiting_approval'"}}
-	s.owners(agents, workflows)
-	return tx.runs(s.by("n LIMIT 1000"), s.args...)
+// Awaiting returns the runs that wait for an approval and that lists show by themselves, also those of which another part moves,
+// oldest first, at most 1000: those of these agents and workflows; nil are all of the kind.
+func (r *Runs) Awaiting(tx *Tx, agents, workflows []string) (list []*Run, err error) {
+	for _, waits := range []string{"status = 'awaiting_approval'", movesAndWaits} {
+		s := selection{index: "runs_open", where: []string{open, "host IS NULL", waits}}
+		s.owners(agents, workflows)
+		runs, err := tx.runs(s.by("n LIMIT 1000"), s.args...)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, runs...)
+	}
+	slices.SortFunc(list, byNumber)
+	return list[:min(len(list), 1000)], nil
 }
+
+// movesAndWaits selects the runs that move and keep approvals in their slot. How many runs move is bounded.
+var movesAndWaits = fmt.Sprintf(`status = 'running' AND slots & %d <> 0
+	AND (SELECT json FROM run_slots WHERE key = runs.n << 24 | %d) NOT IN ('[]', 'null')`, 1<<PendingSlot, PendingSlot)
+
+func byNumber(a, b *Run) int { return cmp.Compare(a.N, b.N) }
 
 // Open returns the runs that have not ended and are nobody's child, oldest first. With a session, they are those that take
 // turns in it, which runs of workflows do not; without, those that a start of the server looks at: not those that only wait
@@ -259,6 +274,6 @@ func (r *Runs) Open(tx *Tx, session string) (list []*Run, err error) {
 		}
 		list = append(list, runs...)
 	}
-	slices.SortFunc(list, func(a, b *Run) int { return cmp.Compare(a.N, b.N) })
+	slices.SortFunc(list, byNumber)
 	return list, nil
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -320,6 +321,12 @@ func TestListsOfHostedRuns(t *testing.T) {
 	r.run("child", func(row *store.Run) { row.Parent, row.Status = caller, store.Running })
 	r.run("failed", func(row *store.Run) { row.Host, row.Status = host, store.Failed })
 	r.thread("w", "asleep", store.Suspended, nil)
+	for i, pending := range []string{"[]", "null", `[{"id":1}]`} { // it moves, and another part of it waits or does not
+		c := newRun(fmt.Sprint("moves ", i))
+		c.Run.Kind, c.Run.Owner, c.Run.Slots, c.Run.Session = store.Workflow, "moving", 1<<store.PendingSlot, "other"
+		c.Slots = map[store.Slot]json.RawMessage{store.PendingSlot: json.RawMessage(pending)}
+		apply(t, r.db, c)
+	}
 	ids := func(list []*store.Run, err error) (ids []string) {
 		if err != nil {
 			t.Fatal(err)
@@ -334,7 +341,7 @@ func TestListsOfHostedRuns(t *testing.T) {
 		list func(tx *store.Tx) ([]*store.Run, error)
 		want []string
 	}{
-		{"all", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{}) }, []string{"asleep", "caller", "root"}},
+		{"all", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{}) }, []string{"moves 2", "moves 1", "moves 0", "asleep", "caller", "root"}},
 		{"a session", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{Session: "s"}) }, []string{"caller", "root"}},
 		{"a session's turns", func(tx *store.Tx) ([]*store.Run, error) {
 			return runs.List(tx, store.RunFilter{Session: "s", Hosted: true, Workflows: []string{}})
@@ -346,17 +353,17 @@ func TestListsOfHostedRuns(t *testing.T) {
 		{"a workflow", func(tx *store.Tx) ([]*store.Run, error) {
 			return runs.List(tx, store.RunFilter{Agents: []string{}, Workflows: []string{"w"}})
 		}, []string{"asleep", "root"}},
-		{"all workflows", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{Agents: []string{}}) }, []string{"asleep", "root"}},
+		{"all workflows", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{Agents: []string{}}) }, []string{"moves 2", "moves 1", "moves 0", "asleep", "root"}},
 		{"an agent with a workflow's id", func(tx *store.Tx) ([]*store.Run, error) {
 			return runs.List(tx, store.RunFilter{Agents: []string{"w"}, Workflows: []string{}})
 		}, nil},
 		{"all agents", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{Workflows: []string{}}) }, []string{"caller"}},
 		{"hosted by a thread", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{Parent: host}) }, []string{"failed", "hosted"}},
 		{"below an agent", func(tx *store.Tx) ([]*store.Run, error) { return runs.List(tx, store.RunFilter{Parent: caller}) }, []string{"child", "called"}},
-		{"approvals", func(tx *store.Tx) ([]*store.Run, error) { return runs.Awaiting(tx, nil, nil) }, []string{"root"}},
+		{"approvals", func(tx *store.Tx) ([]*store.Run, error) { return runs.Awaiting(tx, nil, nil) }, []string{"root", "moves 2"}},
 		{"approvals of an agent", func(tx *store.Tx) ([]*store.Run, error) { return runs.Awaiting(tx, []string{"w"}, []string{}) }, nil},
 		{"turns", func(tx *store.Tx) ([]*store.Run, error) { return runs.Open(tx, "s") }, []string{"hosted", "caller"}},
-		{"open", func(tx *store.Tx) ([]*store.Run, error) { return runs.Open(tx, "") }, []string{"root", "hosted", "caller", "called"}},
+		{"open", func(tx *store.Tx) ([]*store.Run, error) { return runs.Open(tx, "") }, []string{"root", "hosted", "caller", "called", "moves 0", "moves 1", "moves 2"}},
 		{"Hosted", func(tx *store.Tx) ([]*store.Run, error) { return runs.Hosted(tx, host) }, []string{"hosted", "failed"}},
 		{"HostRun", func(tx *store.Tx) ([]*store.Run, error) {
 			run, err := runs.HostRun(tx, caller)
