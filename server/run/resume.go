@@ -40,8 +40,10 @@ func (e *Engine) resume(ctx context.Context, row *store.Run, decisions []Decisio
 	also func(tx *store.Tx, decided []Verdict, unmatched []Decision) error) (h *Handle, unmatched []Decision, err error) {
 	runID := row.ID
 	if to, is := e.owner(row).Driver.(Recipient); is && !row.Status.Terminal() {
-		unmatched, err = to.Decide(ctx, e, row, decisions, cmp.Or(by, Anonymous), also)
-		return &Handle{ID: runID, Number: row.N, Status: store.Running, run: &Run{e: e}, waiting: true}, unmatched, err
+		if unmatched, err = to.Decide(ctx, e, row, decisions, cmp.Or(by, Anonymous), also); err != nil {
+			return nil, unmatched, err
+		}
+		return &Handle{ID: runID, Number: row.N, Status: store.Running, run: &Run{e: e}, waiting: true}, unmatched, nil
 	}
 	if err := cmp.Or(e.Waits(ctx, row), noResults(decisions)); err != nil {
 		return nil, nil, err
