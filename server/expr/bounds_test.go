@@ -131,7 +131,7 @@ func TestCost(t *testing.T) {
 		"math.greatest(l.map(x, 1))":                                      "operations",
 		"[l, l].map(x, x.map(y, y.size()))":                               "operations",
 	} {
-		fuzztest.Cost{Base: 120 << 20, Time: time.Second}.Check(t, 0, func() {
+		fuzztest.Cost{Base: 12 * expr.MaxBytes, Time: 500 * time.Millisecond}.Check(t, 0, func() {
 			p, err := expr.Compile(src, vars)
 			if err == nil {
 				_, err = p.Eval(in)

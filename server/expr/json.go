@@ -266,6 +266,9 @@ func (c *frame) text(at int, v any) (string, *Error) {
 	if err := c.make(at, len(e.out)); err != nil {
 		return "", err
 	}
+	if err := c.scan(at, 3*len(e.out)); err != nil { // members are sorted
+		return "", err
+	}
 	return string(e.out), nil
 }
 
