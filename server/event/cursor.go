@@ -10,9 +10,10 @@ import (
 type View byte
 
 const (
-	RunView        View = 'r' // agent:A/runs/R/events
+	RunView        View = 'r' // agent:A/runs/R/events, workflow:W/runs/R/events
 	SessionView    View = 's' // session:S/events
 	SessionRunView View = 't' // session:S/runs/R/events
+	WorkflowView   View = 'w' // workflow:W/events
 )
 
 // A Cursor is the id of an event on a subject: the run, the sequence number of its latest durable event, and how many

@@ -2,13 +2,14 @@ package event
 
 import (
 	"encoding/json"
+	"strings"
 
 	"agentd/server/message"
 )
 
 // Reduced is a payload for a reader who may not read the run's agent: tool.approval.requested without arguments, agent.end
-// with the answer of POST /agents/{id}/run to such a caller instead of the state, and the events of children likewise. Other
-// payloads stay as they are. Of a payload that cannot be read, the type is left. Each of at most 16 levels is read anew and
+// with the answer of POST /agents/{id}/run to such a caller instead of the state, events of workflows without what is in the
+// state, and the events of children likewise. Other payloads stay as they are. Of a payload that cannot be read, the type is left. Each of at most 16 levels is read anew and
 // needs at most a hundred bytes of memory for each byte.
 func Reduced(typ string, payload json.RawMessage) json.RawMessage { return reduced(typ, payload, 0) }
 
@@ -16,6 +17,22 @@ func reduced(typ string, payload json.RawMessage, depth int) json.RawMessage {
 	bare := New(typ, nil).Payload
 	var less any
 	var err error
+	if strings.HasPrefix(typ, "workflow.") {
+		var shown struct {
+			ThreadID   json.RawMessage `json:"threadId,omitempty"`
+			WorkflowID json.RawMessage `json:"workflowId,omitempty"`
+			RunID      json.RawMessage `json:"runId,omitempty"`
+			StepNumber json.RawMessage `json:"stepNumber,omitempty"`
+			TaskID     json.RawMessage `json:"taskId,omitempty"`
+			NodeName   json.RawMessage `json:"nodeName,omitempty"`
+			Status     json.RawMessage `json:"status,omitempty"`
+			DurationMS json.RawMessage `json:"durationMs,omitempty"`
+		}
+		if json.Unmarshal(payload, &shown) != nil {
+			return bare
+		}
+		return New(typ, shown).Payload
+	}
 	switch typ {
 	case ApprovalRequested:
 		var members map[string]json.RawMessage

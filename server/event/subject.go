@@ -38,6 +38,14 @@ func OfWorkflow(workflow string) Subject { return Subject{WorkflowEvents, workfl
 // OfWorkflowRun is the subject of one run of a workflow.
 func OfWorkflowRun(workflow, run string) Subject { return Subject{WorkflowRunEvents, workflow, run} }
 
+// OfRun is the subject of one run of a kind.
+func OfRun(kind, owner, run string) Subject {
+	if kind == "workflow" {
+		return OfWorkflowRun(owner, run)
+	}
+	return OfAgentRun(owner, run)
+}
+
 // OfSession is the subject that mirrors every run of a session.
 func OfSession(session string) Subject { return Subject{SessionEvents, session, ""} }
 

@@ -38,7 +38,10 @@ type Entry struct {
 	Type    string
 	Payload json.RawMessage // see Body
 	Late    *Late           // makes the payload when somebody reads it; nil: Payload is there
-	Owner   string          // the agent whose readers may see all of it; empty: every subscriber may
+	Owner   string          // the agent, or workflow:<id>, whose readers may see all of it; empty: every subscriber may
+	// Aside says that the entry has no place in the order of the others: its run moves beside those that give the subject its
+	// order. Only the epoch of its position counts. Those who were not there when it was published get it from the ring only.
+	Aside bool
 	// Before is how many transient events came between the previous durable event and this one. A transient event has the
 	// number in its position.
 	Before    int

@@ -127,6 +127,10 @@ func altered(id, name string) *fault.Error {
 // call-altered when the approval shows others.
 func (rec *Record) Shown(a Approval) (json.RawMessage, error) {
 	if head, rest, _ := strings.Cut(a.SubRunToolCallID, "/"); head != "" {
+		if k := rec.Hosted[head]; k != nil {
+			a.SubRunToolCallID = rest
+			return k.Record.Shown(a)
+		}
 		for i, k := range rec.Parked {
 			if rec.Calls[i].ID == head {
 				a.SubRunToolCallID = rest
@@ -134,6 +138,9 @@ func (rec *Record) Shown(a Approval) (json.RawMessage, error) {
 			}
 		}
 		return nil, altered(a.ToolCallID, a.ToolName)
+	}
+	if rec.digests != nil {
+		return rec.shown(a)
 	}
 	c := rec.CallByID(a.ToolCallID)
 	if c == nil {
@@ -150,7 +157,14 @@ func (rec *Record) Shown(a Approval) (json.RawMessage, error) {
 func LoadWaiting(tx *store.Tx, runs *store.Runs, row *store.Run) (*Record, error) {
 	rec := &Record{}
 	var err error
-	if rec.Pending, err = PendingOf(tx, runs, row); err == nil {
+	rec.Pending, err = PendingOf(tx, runs, row)
+	if row.Kind == store.Workflow {
+		if err == nil {
+			err = rec.loadHosted(tx, runs, row)
+		}
+		return rec, err
+	}
+	if err == nil {
 		rec.Calls, err = runs.Calls(tx, row.N)
 	}
 	if err == nil {
@@ -233,16 +247,26 @@ func (rec *Record) OpenCalls(step int) (n int) {
 	return n
 }
 
-// Askers are the owners of the children that a path of calls leads to; several, where ids of calls repeat.
-func (rec *Record) Askers(path string) (owners []string) {
+// An Asker is the owner of a run that a path of calls leads to.
+type Asker struct{ Kind, Owner string }
+
+// Askers are the owners of the children and hosted runs that a path of calls leads to; several, where ids of calls repeat.
+func (rec *Record) Askers(path string) (owners []Asker) {
 	head, rest, deeper := strings.Cut(path, "/")
+	kids := []*Child{}
 	for i, k := range rec.Parked {
-		switch {
-		case rec.Calls[i].ID != head:
-		case deeper:
+		if rec.Calls[i].ID == head {
+			kids = append(kids, k)
+		}
+	}
+	if k := rec.Hosted[head]; k != nil {
+		kids = append(kids, k)
+	}
+	for _, k := range kids {
+		if deeper {
 			owners = append(owners, k.Record.Askers(rest)...)
-		default:
-			owners = append(owners, k.Row.Owner)
+		} else {
+			owners = append(owners, Asker{k.Row.Kind, k.Row.Owner})
 		}
 	}
 	return owners

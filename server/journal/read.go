@@ -173,6 +173,14 @@ func (r *Reader) Replay(ctx context.Context, runID string, v event.View, after i
 	}
 }
 
+// Readers is whose readers may see all of a run's events; see [hub.Entry].
+func Readers(row *store.Run) string {
+	if row.Kind == store.Workflow {
+		return "workflow:" + row.Owner
+	}
+	return row.Owner
+}
+
 // page reads the events of a run after one, with an expander that may have read some before.
 func (r *Reader) page(ctx context.Context, x *expander, runID string, v event.View, after int) (entries []*hub.Entry, err error) {
 	err = r.runs.Snapshot(ctx, func(tx *store.Tx) error {
@@ -187,7 +195,7 @@ func (r *Reader) page(ctx context.Context, x *expander, runID string, v event.Vi
 			if err != nil {
 				return err
 			}
-			entry := &hub.Entry{Pos: hub.Position{Epoch: row.N, Seq: s.Seq}, Type: ev.Type, Payload: ev.Payload, Owner: row.Owner, Before: s.Transient,
+			entry := &hub.Entry{Pos: hub.Position{Epoch: row.N, Seq: s.Seq}, Type: ev.Type, Payload: ev.Payload, Owner: Readers(row), Before: s.Transient,
 				ID: event.Cursor{View: v, Run: row.ID, Seq: s.Seq}.String()}
 			if r.Form(row).Ends(s.Type) && v != event.SessionView {
 				var at End
@@ -270,7 +278,7 @@ func (r *Reader) eachOfSession(ctx context.Context, session string, after hub.Po
 	for {
 		var runs []*store.Run
 		err := r.runs.View(ctx, func(tx *store.Tx) (err error) {
-			runs, err = r.runs.List(tx, store.RunFilter{Session: session, Hosted: true, From: from, Limit: replayPage})
+			runs, err = r.runs.List(tx, store.RunFilter{Session: session, Hosted: true, Workflows: []string{}, From: from, Limit: replayPage})
 			return err
 		})
 		if err != nil {

@@ -35,8 +35,11 @@ type Record struct {
 	Granted  []Approval        // calls that the run's program makes itself, granted and not yet acted upon
 	Ending   store.Status      // how the run ends once unknown outcomes are decided; empty: it does not
 	Parked   map[int]*Child    // children that wait, by the index of their call
+	Hosted   map[string]*Child // runs that tasks of a workflow host and that wait, by the id of their call; see [LoadWaiting]
 	Children map[string]*Child // other children that an end reports, by id; read on demand
 	Slots    map[store.Slot]json.RawMessage
+
+	digests map[string]string // of a run of a workflow: those of its own approvals, by the ids of their calls
 
 	reported int // so many of the first calls are reported
 }
@@ -102,6 +105,9 @@ func Load(tx *store.Tx, runs *store.Runs, row *store.Run) (*Record, error) {
 	}
 	if rec.Slots, err = runs.Slots(tx, row.N); err == nil {
 		err = rec.decodeSlots(rec.Slots)
+	}
+	if err == nil && row.Kind == store.Workflow {
+		err = rec.loadHosted(tx, runs, row)
 	}
 	return rec, err
 }

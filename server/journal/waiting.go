@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -67,18 +68,18 @@ func (r *Reader) IsChild(ctx context.Context, row *store.Run) error {
 	return fault.New(fault.RunIsChild, "The run is a child run of another run.").With("runId", row.ID).With("rootRunId", root.ID)
 }
 
-// Askers returns the owners of the child runs that paths of calls in a run lead to, without repetition. Paths that lead
-// nowhere have none; nor has the empty one.
-func (r *Reader) Askers(ctx context.Context, runID string, paths []string) ([]string, error) {
+// Askers returns the owners of the child runs and hosted runs that paths of calls in a run lead to, without repetition. Paths
+// that lead nowhere have none; nor has the empty one.
+func (r *Reader) Askers(ctx context.Context, runID string, paths []string) ([]Asker, error) {
 	_, rec, err := r.Read(ctx, runID)
 	if err != nil {
 		return nil, err
 	}
-	var owners []string
+	var owners []Asker
 	for _, path := range paths {
 		owners = append(owners, rec.Askers(path)...)
 	}
-	slices.Sort(owners)
+	slices.SortFunc(owners, func(a, b Asker) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Owner, b.Owner)) })
 	return slices.Compact(owners), nil
 }
 

@@ -130,8 +130,12 @@ func (a *Approvals) mayDecide(ctx context.Context, p auth.Principal, runID strin
 	if err != nil {
 		return err
 	}
-	for _, owner := range owners {
-		if err := gate.Covered(p, auth.Scope{Resource: "agents", Action: "approve", Target: owner}); err != nil {
+	for _, of := range owners {
+		resource := "agents"
+		if of.Kind == store.Workflow {
+			resource = "workflows"
+		}
+		if err := gate.Covered(p, auth.Scope{Resource: resource, Action: "approve", Target: of.Owner}); err != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ func (a *Runs) eventRoutes() []Route {
 		sse(a.Streams, Route{Path: "/runs/{runId}/events", Access: "agents:read:" + ofOwner, Answers: seenAll,
 			Summary: "Stream a run's events as Server-Sent Events: first all durable ones, then new ones, until a lifecycle frame."},
 			func(_ context.Context, c Call, in watchRun) (stream.Feed, error) {
-				return a.Feeds.run(event.OfAgentRun(c.Run.Owner, c.Run.ID), event.RunView, c.Run.Number), nil
+				return a.Feeds.run(event.OfRun(c.Run.Kind, c.Run.Owner, c.Run.ID), event.RunView, c.Run.Number), nil
 			}),
 	}
 }

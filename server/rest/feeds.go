@@ -11,6 +11,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/hub"
 	"agentd/server/stream"
+	"agentd/store"
 )
 
 // Feeds are what subjects show.
@@ -31,7 +32,7 @@ func (f *Feeds) Of(ctx context.Context, s event.Subject) (stream.Feed, error) {
 		if f.Audit != nil {
 			return f.audit(), nil
 		}
-	case event.AgentRunEvents, event.SessionRunEvents:
+	case event.AgentRunEvents, event.WorkflowRunEvents, event.SessionRunEvents:
 		row, err := f.Engine.Find(ctx, s.Run)
 		if fault.Is(err, fault.RunNotFound) {
 			return plain, nil
@@ -39,12 +40,11 @@ func (f *Feeds) Of(ctx context.Context, s event.Subject) (stream.Feed, error) {
 		if err != nil {
 			return plain, err
 		}
-		view, owner := event.RunView, row.Owner
-		if s.Kind == event.SessionRunEvents {
-			view, owner = event.SessionRunView, row.Session
+		view, shows := event.RunView, s == event.OfRun(row.Kind, row.Owner, row.ID)
+		if s.Kind == event.SessionRunEvents { // which shows a child run through its parent's events
+			view, shows = event.SessionRunView, row.Session == s.Owner && row.Parent == 0
 		}
-		// The subject of another agent or session shows nothing. A session shows a child run through its parent's events.
-		if owner != s.Owner || view == event.SessionRunView && row.Parent != 0 {
+		if !shows {
 			return plain, nil
 		}
 		return f.run(s, view, row.N), nil
@@ -90,7 +90,7 @@ func (f *Feeds) session(id string) stream.Feed {
 				return hub.Position{}, false, nil
 			}
 			row, err := f.Engine.Find(ctx, c.Run)
-			if fault.Is(err, fault.RunNotFound) || err == nil && (row.Session != id || row.Parent != 0 || c.Seq > row.Events) {
+			if fault.Is(err, fault.RunNotFound) || err == nil && (row.Session != id || row.Parent != 0 || row.Kind == store.Workflow || c.Seq > row.Events) {
 				return hub.Position{}, false, nil
 			}
 			if err != nil {

@@ -80,7 +80,7 @@ func (e *Engine) drop(erased []*store.Run, stay map[string]bool) {
 	}
 	purged := map[string]bool{}
 	for _, run := range erased {
-		for _, v := range views(run.Owner, run.ID, run.Session) {
+		for _, v := range views(run) {
 			s, err := event.ParseSubject(v.subject)
 			shared := err == nil && s.Run == "" && (s.Kind != event.SessionEvents || stay[s.Owner])
 			switch {

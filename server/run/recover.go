@@ -33,7 +33,8 @@ type trial struct {
 	turn  chan struct{} // closed when the run may begin
 	over  chan struct{} // closed when it has come further, or does not move any more
 	once  sync.Once
-	tries int // how often crashes have found the run, or something below it, at the same place
+	root  int64 // number of the run that hosts the run, or of that which hosts that one, and so on
+	tries int   // how often crashes have found the run, or something below it, at the same place
 }
 
 func (t *trial) pass() {
@@ -107,7 +108,9 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 // try lets runs that were interrupted continue: the suspects one by one, the most suspect last.
 func (e *Engine) try(runs []*Run) {
 	// A hosted run comes before its host, which may wait for it: it was made later, and its host has as many tries.
-	slices.SortStableFunc(runs, func(a, b *Run) int { return cmp.Or(a.trial.tries-b.trial.tries, cmp.Compare(b.Row.N, a.Row.N)) })
+	slices.SortStableFunc(runs, func(a, b *Run) int {
+		return cmp.Or(a.trial.tries-b.trial.tries, cmp.Compare(a.trial.root, b.trial.root), cmp.Compare(b.Row.N, a.Row.N))
+	})
 	first, _ := slices.BinarySearchFunc(runs, suspicion, func(r *Run, n int) int { return r.trial.tries - n })
 	suspects := runs[first:]
 	for _, r := range runs[:first] {
@@ -194,7 +197,14 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (*Run, error) {
 	r.trial = &trial{turn: make(chan struct{}), over: make(chan struct{})}
 	var least int
 	err = e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
-		least, r.trial.tries, err = interruptions(tx, e.opts.Runs, &r.Row)
+		root := &r.Row
+		for err == nil && root.Host != 0 {
+			root, err = e.opts.Runs.HostRun(tx, root.Host)
+		}
+		if err == nil {
+			r.trial.root = root.N
+			least, r.trial.tries, err = interruptions(tx, e.opts.Runs, &r.Row)
+		}
 		return err
 	})
 	verdict := r.verdict(least)

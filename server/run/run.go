@@ -268,11 +268,7 @@ func (r *Run) publishLocked(p published, before int) {
 	pos := hub.Position{Epoch: r.Row.N, Seq: r.seq, Sub: r.sub}
 	r.passUp(p, pos)
 	if r.shown == nil {
-		session := r.Row.Session
-		if !journal.IsRoot(&r.Row) { // the session sees it through its parent or host
-			session = ""
-		}
-		r.shown = views(r.Row.Owner, r.Row.ID, session)
+		r.shown = views(&r.Row)
 	}
 	ids := make([]byte, 0, 3*event.MaxCursor) // of all views in one piece
 	for _, v := range r.shown {
@@ -284,8 +280,8 @@ func (r *Run) publishLocked(p published, before int) {
 		if v.view == event.SessionView && r.Row.Started == 0 {
 			continue // it never got its turn; here it would come between the events of the run that has it
 		}
-		entries[i] = hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: r.Row.Owner, Before: before, Lifecycle: v.lifecycle(p.lifecycle),
-			ID: all[i*size : (i+1)*size]}
+		entries[i] = hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: journal.Readers(&r.Row), Before: before, Lifecycle: v.lifecycle(p.lifecycle),
+			ID: all[i*size : (i+1)*size], Aside: v.aside}
 		r.e.opts.Hub.Publish(v.subject, &entries[i])
 	}
 }
@@ -294,20 +290,25 @@ func (r *Run) publishLocked(p published, before int) {
 type view struct {
 	view    event.View
 	subject string
+	aside   bool // the subject has another order, or none, see [hub.Entry]
 }
 
-func views(owner, runID, session string) []view {
-	vs := []view{{event.RunView, event.OfAgentRun(owner, runID).String()}}
-	if session != "" {
-		vs = append(vs, view{event.SessionView, event.OfSession(session).String()},
-			view{event.SessionRunView, event.OfSessionRun(session, runID).String()})
+func views(row *store.Run) []view {
+	vs := []view{{event.RunView, event.OfRun(row.Kind, row.Owner, row.ID).String(), false}}
+	workflow := row.Kind == store.Workflow
+	if workflow {
+		vs = append(vs, view{event.WorkflowView, event.OfWorkflow(row.Owner).String(), true})
+	}
+	if row.Session != "" && row.Parent == 0 { // the session sees a child through its parent
+		vs = append(vs, view{event.SessionView, event.OfSession(row.Session).String(), workflow},
+			view{event.SessionRunView, event.OfSessionRun(row.Session, row.ID).String(), false})
 	}
 	return vs
 }
 
-// lifecycle hides the end of a run from the subject of its session, which continues.
+// lifecycle hides the end of a run from a subject that continues.
 func (v view) lifecycle(l string) string {
-	if v.view == event.SessionView {
+	if v.view == event.SessionView || v.view == event.WorkflowView {
 		return ""
 	}
 	return l

@@ -229,7 +229,7 @@ func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *journal.R
 		default:
 		}
 	})
-	sub, _ := e.opts.Hub.Subscribe(event.OfAgentRun(row.Owner, runID).String(), events, nil)
+	sub, _ := e.opts.Hub.Subscribe(event.OfRun(row.Kind, row.Owner, runID).String(), events, nil)
 	defer sub.Close()
 	var lost error // why no more events come
 	for {

@@ -88,7 +88,7 @@ type client struct {
 	replaying []*follower
 	held      int // how many entries all subscriptions hold back, and their bytes
 	heldBytes int
-	agent     string // the latest that reads was asked about
+	owner     string // the latest that reads was asked about
 	readable  bool   // whether the client may read it
 	gone      bool   // bye has been said, or the client is lost
 }

@@ -52,19 +52,24 @@ func (f *follower) begin(ctx context.Context, h *hub.Hub, q *hub.Queue, cursor s
 			f.sub.Close()
 		}
 	}()
-	if cursor != "" && f.feed.Resolve == nil {
-		at := slices.IndexFunc(f.ring, func(e *hub.Entry) bool { return e.ID == cursor })
-		if f.unknown = at < 0; !f.unknown {
-			f.pos = f.ring[at].Pos
+	at := -1 // of the cursor, in the ring
+	if cursor != "" {
+		at = slices.IndexFunc(f.ring, func(e *hub.Entry) bool { return e.ID == cursor })
+		if f.feed.Resolve == nil || at >= 0 && f.ring[at].Aside {
+			f.pos, f.unknown = before(f.ring[:at+1])
+			f.unknown = f.unknown || f.feed.Replay != nil && f.pos == (hub.Position{})
 		}
 	}
 	f.stored = !f.covered()
-	f.ring = slices.DeleteFunc(f.ring, func(e *hub.Entry) bool { return !e.Pos.After(f.pos) })
-	if f.stored {
-		var first *hub.Entry
-		if len(f.ring) > 0 {
-			first = f.ring[0]
+	asides := slices.DeleteFunc(slices.Clone(f.ring[:at+1]), func(e *hub.Entry) bool { return !e.Aside }) // the client has had them
+	f.ring = slices.DeleteFunc(f.ring, func(e *hub.Entry) bool {
+		if e.Aside {
+			return slices.Contains(asides, e)
 		}
+		return !e.Pos.After(f.pos)
+	})
+	if f.stored {
+		first := ordered(f.ring)
 		if replayed, snapshot, err = f.feed.Backlog(ctx, f.pos, first); err != nil {
 			return 0, "", err
 		}
@@ -73,6 +78,27 @@ func (f *follower) begin(ctx context.Context, h *hub.Hub, q *hub.Queue, cursor s
 		replayed, snapshot = replayed+n, f.ring[n-1].ID
 	}
 	return replayed, snapshot, nil
+}
+
+// before returns the position of the latest of the entries that have one; the zero one when all are asides. Without entries it
+// is unknown.
+func before(entries []*hub.Entry) (pos hub.Position, unknown bool) {
+	for _, e := range slices.Backward(entries) {
+		if !e.Aside {
+			return e.Pos, false
+		}
+	}
+	return pos, len(entries) == 0
+}
+
+// ordered returns the first of the entries that has a position; nil when there is none.
+func ordered(entries []*hub.Entry) *hub.Entry {
+	for _, e := range entries {
+		if !e.Aside {
+			return e
+		}
+	}
+	return nil
 }
 
 // whole reports whether the client's cursor is the last event of a run that has ended.
@@ -93,12 +119,12 @@ func (f *follower) covered() bool {
 	switch {
 	case f.feed.Replay == nil:
 		return true
-	case len(f.ring) == 0:
+	case ordered(f.ring) == nil:
 		return false
 	case f.pos == (hub.Position{}):
-		return f.feed.Whole(f.ring[0])
+		return f.feed.Whole(ordered(f.ring))
 	}
-	return slices.ContainsFunc(f.ring, func(e *hub.Entry) bool { return e.Pos == f.pos })
+	return slices.ContainsFunc(f.ring, func(e *hub.Entry) bool { return !e.Aside && e.Pos == f.pos })
 }
 
 // close detaches the follower. It must not be called while pull runs.
@@ -195,7 +221,8 @@ func (f *follower) gap(e *hub.Entry) int {
 
 // reached reports whether entries begin at e or before it.
 func reached(entries []*hub.Entry, e *hub.Entry) bool {
-	return len(entries) > 0 && !entries[0].Pos.After(e.Pos)
+	first := ordered(entries)
+	return first != nil && !first.Pos.After(e.Pos)
 }
 
 // pop takes the first entry.

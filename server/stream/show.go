@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"errors"
+	"strings"
 
 	"agentd/auth"
 	"agentd/server/event"
@@ -99,14 +100,18 @@ func (c *client) replay(f *follower) (done bool) {
 
 // show writes an entry unless it has been written, and its lifecycle frame after it.
 func (c *client) show(f *follower, e *hub.Entry) {
-	if f.over || !e.Pos.After(f.pos) {
+	if f.over || !e.Aside && !e.Pos.After(f.pos) {
 		return
 	}
-	f.missed += f.gap(e)
+	if !e.Aside {
+		f.missed += f.gap(e)
+	}
 	if f.marked { // what is replayed has one marker, at its end
 		c.mark(f)
 	}
-	f.pos, f.eventID = e.Pos, e.ID
+	if f.eventID = e.ID; !e.Aside {
+		f.pos = e.Pos
+	}
 	if reduced := !c.reads(e.Owner); !reduced || !f.feed.Answer || event.InAnswer(e.Type) {
 		b, out := c.bodyOf(f.feed.Subject, e, reduced), c.output()
 		out.b = c.wire.head(out.b, e.Type, e.ID, b.size(f.id))
@@ -118,13 +123,16 @@ func (c *client) show(f *follower, e *hub.Entry) {
 	c.sendFrom(flushAt)
 }
 
-// reads reports whether the client may read an agent. It remembers the answer for the latest agent.
-func (c *client) reads(agentID string) bool {
-	if agentID != c.agent {
-		c.agent = agentID
-		c.readable = c.principal.Grant.Covers(auth.Scope{Resource: "agents", Action: "read", Target: agentID})
+// reads reports whether the client may read the owner of an entry. It remembers the answer for the latest one.
+func (c *client) reads(owner string) bool {
+	if owner != c.owner {
+		scope := auth.Scope{Resource: "agents", Action: "read", Target: owner}
+		if workflow, is := strings.CutPrefix(owner, "workflow:"); is {
+			scope.Resource, scope.Target = "workflows", workflow
+		}
+		c.owner, c.readable = owner, c.principal.Grant.Covers(scope)
 	}
-	return agentID == "" || c.readable
+	return owner == "" || c.readable
 }
 
 // lifecycle writes the status that a run has reached, which ends the subscription unless the run only waits.
