@@ -65,7 +65,7 @@ func Barrier(from ...string) Channel { return Channel{kind: kindBarrier, from: f
 // Ephemeral is a channel whose value no task sees: only the event of the write shows it.
 func Ephemeral() Channel { return Channel{kind: kindEphemeral} }
 
-// initial returns what the channel holds before anybody has written; nil: nothing.
+// initial returns what the channel holds before anybody has written; nil: it never holds anything.
 func (c Channel) initial(name string) (json.RawMessage, error) {
 	switch c.kind {
 	case kindReducer:
@@ -74,8 +74,10 @@ func (c Channel) initial(name string) (json.RawMessage, error) {
 		return json.RawMessage("[]"), nil
 	case kindBarrier:
 		return json.RawMessage("{}"), nil
+	case kindEphemeral:
+		return nil, nil
 	}
-	return nil, nil
+	return jsonNull, nil
 }
 
 // A write is what a task, or a directive, puts into a channel.

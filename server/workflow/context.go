@@ -29,17 +29,16 @@ type Context struct {
 
 	journal []entry // what the node's calls gave before
 	at      int     // how many of them it has made again
-	failed  error   // why the goroutine was ended; nil: it waits
-	stopped bool
+	asked   *wish   // what the goroutine was ended for
+	failed  error   // why it was ended
 }
 
 // host is the thread as a task sees it. Its methods are called on the goroutine of the task.
 type host interface {
-	// ask makes a call of the task durable, with what its calls gave before, and answers it. Nil without an error: the task
-	// waits for the answer.
-	ask(id int, before []entry, want pauseRecord) (*entry, error)
-	// emit publishes an event of the task.
-	emit(id int, name string, payload json.RawMessage) error
+	// keep makes durable what the calls of a task have given.
+	keep(ctx context.Context, task int, journal []entry) error
+	// emit publishes an event of a task.
+	emit(task int, name string, payload json.RawMessage)
 }
 
 // ThreadID returns the id of the thread.
@@ -62,23 +61,23 @@ func (c *Context) DispatchArgs(into any) (bool, error) {
 // Emit publishes a workflow.custom event. It is not stored, and it is published again when the node runs again.
 func (c *Context) Emit(name string, payload any) error {
 	value, err := plain(c.place("event"), payload)
-	if err != nil {
-		return err
+	if err == nil {
+		c.host.emit(c.id, name, value)
 	}
-	return c.host.emit(c.id, name, value)
+	return err
 }
 
 // Pause waits until somebody resumes the thread, and returns the value that is given then. Lists of waits show v.
 func (c *Context) Pause(v any) json.RawMessage {
-	return c.wait(pausePlain, "", func() (pauseRecord, error) {
+	return c.wait(pausePlain, "", func() (wish, error) {
 		value, err := plain(c.place("pause"), v)
-		return pauseRecord{Value: value}, err
+		return wish{Value: value}, err
 	}).Value
 }
 
 // SleepUntil waits until a time. One that has passed does not wait.
 func (c *Context) SleepUntil(at time.Time) {
-	c.wait(pauseTimer, "", func() (pauseRecord, error) { return pauseRecord{WakeAt: max(1, at.UnixMilli())}, nil })
+	c.wait(pauseTimer, "", func() (wish, error) { return wish{WakeAt: max(1, at.UnixMilli())}, nil })
 }
 
 // SleepFor waits for a time that begins when the node first comes here.
@@ -86,7 +85,7 @@ func (c *Context) SleepFor(d time.Duration) { c.SleepUntil(time.Now().Add(d)) }
 
 // AwaitExternal waits until somebody resumes the thread under a name, and returns the value that is given then.
 func (c *Context) AwaitExternal(name string) json.RawMessage {
-	return c.wait(pauseAwait, name, func() (pauseRecord, error) { return pauseRecord{}, named(name) }).Value
+	return c.wait(pauseAwait, name, func() (wish, error) { return wish{}, named(name) }).Value
 }
 
 // Decision is what people decided on an approval.
@@ -98,12 +97,12 @@ type Decision struct {
 
 // RequestApproval waits until people decide. They are shown payload.
 func (c *Context) RequestApproval(name string, payload any) (d Decision) {
-	e := c.wait(pauseApproval, name, func() (pauseRecord, error) {
+	e := c.wait(pauseApproval, name, func() (wish, error) {
 		if err := named(name); err != nil {
-			return pauseRecord{}, err
+			return wish{}, err
 		}
 		value, err := plain(c.place("pause"), payload)
-		return pauseRecord{Value: value}, err
+		return wish{Value: value}, err
 	})
 	if err := json.Unmarshal(e.Value, &d); err != nil {
 		c.fail(fault.New(fault.PauseReplayDivergence, "The stored decision on %q cannot be read.", name).Because(err))
@@ -125,21 +124,21 @@ func (c *Context) Tool(name string, args any) (json.RawMessage, error) {
 // a crash between its effect and the commit of its result lets it happen twice. The error of fn is kept likewise, unless
 // it is the last that the node did before it failed.
 func (c *Context) Step(name string, fn func() (any, error)) (json.RawMessage, error) {
-	e := c.wait(askStep, name, func() (pauseRecord, error) {
+	e := c.wait(askStep, name, func() (wish, error) {
 		v, err := fn()
 		if err != nil {
-			return pauseRecord{}, &stepError{err}
+			return wish{}, &stepError{err}
 		}
 		value, err := plain(c.place("step"), v)
-		return pauseRecord{Value: value}, err
+		return wish{Value: value}, err
 	})
 	return e.result()
 }
 
 func (c *Context) call(kind, name string, input any) (json.RawMessage, error) {
-	e := c.wait(kind, name, func() (pauseRecord, error) {
+	e := c.wait(kind, name, func() (wish, error) {
 		value, err := plain(c.place(kind), input)
-		return pauseRecord{Value: value}, err
+		return wish{Value: value}, err
 	})
 	return e.result()
 }
@@ -155,44 +154,41 @@ func (e *entry) result() (json.RawMessage, error) {
 type stepError struct{ error }
 
 // wait answers a call from the journal, or makes it with what want returns.
-func (c *Context) wait(kind, name string, want func() (pauseRecord, error)) *entry {
-	if c.stopped {
+func (c *Context) wait(kind, name string, want func() (wish, error)) *entry {
+	if c.asked != nil || c.failed != nil { // a deferred function calls, or another goroutine
 		runtime.Goexit()
 	}
 	e, err := replays(c.journal, c.at, c.node, kind, name)
 	if err != nil {
 		c.fail(err)
 	}
-	if e == nil {
-		e = c.ask(kind, name, want)
-		c.journal = append(c.journal, *e)
-	}
 	c.at++
-	return e
-}
-
-func (c *Context) ask(kind, name string, want func() (pauseRecord, error)) *entry {
-	record, err := want()
-	failed := (*stepError)(nil)
-	if refused, is := err.(*stepError); is {
-		failed, err = refused, nil
+	if e != nil {
+		return e
+	}
+	w, err := want()
+	failed, is := err.(*stepError)
+	if is {
+		err = nil
 	}
 	if err == nil {
-		err = room(c.journal, c.node, record.Value)
+		err = room(c.journal, c.node, w.Value)
 	}
 	if err != nil {
 		c.fail(err)
 	}
-	if failed != nil { // it becomes durable with what follows
-		return &entry{Kind: kind, Name: name, Error: failureOf(nodeError(c.node, failed.error))}
+	w.Kind, w.Name = kind, name
+	if kind != askStep {
+		c.asked = &w
+		runtime.Goexit()
 	}
-	record.Kind, record.Name = kind, name
-	e, err := c.host.ask(c.id, c.journal, record)
-	if err != nil {
+	e = &entry{Kind: kind, Name: name, Value: w.Value}
+	if is {
+		e.Error = failureOf(nodeError(c.node, failed.error))
+	}
+	c.journal = append(c.journal, *e)
+	if err := c.host.keep(c, c.id, c.journal); err != nil {
 		c.fail(err)
-	}
-	if e == nil {
-		c.stop()
 	}
 	return e
 }
@@ -200,11 +196,6 @@ func (c *Context) ask(kind, name string, want func() (pauseRecord, error)) *entr
 // fail ends the goroutine of the node, whose task then fails.
 func (c *Context) fail(err error) {
 	c.failed = err
-	c.stop()
-}
-
-func (c *Context) stop() {
-	c.stopped = true
 	runtime.Goexit()
 }
 
@@ -226,31 +217,31 @@ func nodeError(node string, err error) error {
 	return fault.New(fault.NodeFailed, "The node %q failed: %v.", node, err).Because(err)
 }
 
-// An ending is how one run of a node ended. Paused says that it waits for what it asked its thread last.
+// An ending is how one run of a node ended.
 type ending struct {
-	paused   bool
+	journal  []entry
+	asked    *wish // it waits for this
+	err      error
 	writes   map[string]json.RawMessage
 	dispatch []scheduled
-	journal  []entry
-	err      error
 }
 
-// run calls a node and hands over how it ended. It ends the calling goroutine when the node waits.
+// run calls a node and hands over how it ended. A node that waits ends the calling goroutine.
 func (p *program) run(c *Context, state State, ended func(ending)) {
 	var out ending
 	returned := false
 	defer func() {
-		out.journal = c.journal
 		switch v := recover(); {
 		case v != nil:
 			out.err = fault.New(fault.NodeFailed, "The node %q panicked.", c.node).Because(fmt.Errorf("%v", v))
 		case c.failed != nil:
-			out = ending{err: c.failed, journal: c.journal}
-		case c.stopped:
-			out = ending{paused: true, journal: c.journal}
+			out = ending{err: c.failed}
+		case c.asked != nil:
+			out = ending{asked: c.asked}
 		case !returned:
 			out.err = fault.New(fault.NodeFailed, "The node %q ended its goroutine.", c.node)
 		}
+		out.journal = c.journal
 		ended(out)
 	}()
 	result, err := p.Nodes[c.node].Run(c, state)

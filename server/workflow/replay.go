@@ -21,15 +21,27 @@ const (
 	askStep       = "step"
 )
 
-// A pauseRecord is what a task waits for.
-type pauseRecord struct {
+// A wish is what a task asks of its thread.
+type wish struct {
 	Kind   string          `json:"kind"`
 	Name   string          `json:"name,omitempty"`
-	Value  json.RawMessage `json:"value,omitempty"` // what it shows: the payload of an approval, the input of an agent
+	Value  json.RawMessage `json:"value,omitempty"` // what a pause shows, the arguments of a tool, the input of an agent
 	WakeAt int64           `json:"wakeAt,omitempty"`
-	Since  int64           `json:"since,omitempty"`
-	Child  string          `json:"childRunId,omitempty"`
 }
+
+// failure is an error as it is stored.
+type failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func failureOf(err error) *failure {
+	f := fault.Of(err)
+	return &failure{Code: f.Kind.Code, Message: f.Message, Hint: f.NextStep()}
+}
+
+func (f *failure) fault() error { return fault.Told(f.Code, f.Message, f.Hint) }
 
 // An entry is what one call of a node gave. When the node runs again, its calls are answered from the entries, in their
 // order.
@@ -86,14 +98,7 @@ func (t *nodeTask) forget() {
 	}
 }
 
-// answer ends the pause of a task.
-func (t *nodeTask) answer(value json.RawMessage, failed *failure) {
-	if t.Pause.Kind != pauseBefore {
-		e := entry{Kind: t.Pause.Kind, Value: value, Error: failed}
-		if e.Kind != pausePlain {
-			e.Name = t.Pause.Name
-		}
-		t.Journal = append(t.Journal, e)
-	}
-	t.Status, t.Pause = taskReady, nil
+// answer adds what a wish has given to the journal.
+func (t *nodeTask) answer(w *wish, value json.RawMessage, failed *failure) {
+	t.Journal = append(t.Journal, entry{Kind: w.Kind, Name: w.Name, Value: value, Error: failed})
 }

@@ -13,13 +13,14 @@ import (
 
 // A thread of a Go graph moves in supersteps:
 //
-//	plan -> tasks are ready -> run -> completed | failed | paused
-//	          ^                                     |
-//	          +---------- another attempt ----------+ answered
+//	plan -> each task: ready -> running -> done | failed | asks its thread for something
+//	                     ^                                     |
+//	                     +------------- answered --------------+
 //
-//	no task is ready or runs:  one failed            -> the run fails; its tasks stay for a retry
-//	                           else merge the writes -> one paused: the thread waits
-//	                                                    else plan the next superstep
+//	when none is ready or runs, and what the tasks asked for waits:
+//	        one failed            -> the run fails; its tasks stay for a retry
+//	        else merge the writes -> one has asked: the thread waits
+//	                                 else plan the next superstep
 //
 // Everything in this file is computed from the frontier, the tasks and the state alone, so a crash changes nothing in it.
 
@@ -43,44 +44,17 @@ type scheduled struct {
 	Args json.RawMessage `json:"dispatchArgs,omitempty"`
 }
 
-// A nodeTask is one task of a superstep, as it is stored. Its position among the others is the planned order.
+// A nodeTask is one task of a superstep. Its JSON form is a part of the task's row.
 type nodeTask struct {
-	ID       int                        `json:"taskId"`
-	Node     string                     `json:"nodeName"`
+	ID       int                        `json:"-"` // the order of ids is the planned order
+	Node     string                     `json:"-"`
+	Done     bool                       `json:"-"`              // it has completed, and its writes wait for the superstep
+	Held     bool                       `json:"held,omitempty"` // a static pause before the node has not been answered
 	Args     json.RawMessage            `json:"dispatchArgs,omitempty"`
-	Status   taskStatus                 `json:"status"`
-	Attempt  int                        `json:"attempt,omitempty"` // failed attempts so far
-	Began    int64                      `json:"began,omitempty"`
-	RetryAt  int64                      `json:"retryAt,omitempty"` // when a ready task may begin
-	Pause    *pauseRecord               `json:"pause,omitempty"`
 	Journal  []entry                    `json:"satisfied,omitempty"`
-	Writes   map[string]json.RawMessage `json:"writes,omitempty"` // pending until the superstep is merged
+	Writes   map[string]json.RawMessage `json:"writes,omitempty"`
 	Dispatch []scheduled                `json:"dispatch,omitempty"`
-	Error    *failure                   `json:"error,omitempty"`
 }
-
-type taskStatus string
-
-const (
-	taskReady     taskStatus = "ready"
-	taskPaused    taskStatus = "paused"
-	taskCompleted taskStatus = "completed"
-	taskFailed    taskStatus = "failed"
-)
-
-// failure is an error as it is stored.
-type failure struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-func failureOf(err error) *failure {
-	f := fault.Of(err)
-	return &failure{Code: f.Kind.Code, Message: f.Message, Hint: f.NextStep()}
-}
-
-func (f *failure) fault() error { return fault.Told(f.Code, f.Message, f.Hint) }
 
 // superstep is a thread of a Go graph between two commits.
 type superstep struct {
@@ -250,32 +224,7 @@ func quoted(names []string) string {
 }
 
 func (s *superstep) schedule(id int, d scheduled) {
-	t := &nodeTask{ID: id, Node: d.Node, Args: d.Args, Status: taskReady}
-	if slices.Contains(s.PauseAt.Before, d.Node) {
-		t.Status, t.Pause = taskPaused, &pauseRecord{Kind: pauseBefore}
-	}
-	s.tasks = append(s.tasks, t)
-}
-
-// ready are the tasks that may run, in planned order: none while a static pause holds the superstep.
-func (s *superstep) ready() (tasks []*nodeTask) {
-	for _, t := range s.tasks {
-		switch {
-		case t.Pause != nil && t.Pause.Kind == pauseBefore:
-			return nil
-		case t.Status == taskReady:
-			tasks = append(tasks, t)
-		}
-	}
-	return tasks
-}
-
-// failed returns the first task that failed, in planned order; nil: none.
-func (s *superstep) failed() *nodeTask {
-	if i := slices.IndexFunc(s.tasks, func(t *nodeTask) bool { return t.Status == taskFailed }); i >= 0 {
-		return s.tasks[i]
-	}
-	return nil
+	s.tasks = append(s.tasks, &nodeTask{ID: id, Node: d.Node, Args: d.Args, Held: slices.Contains(s.PauseAt.Before, d.Node)})
 }
 
 // A change is what a superstep made of a channel.
@@ -293,7 +242,7 @@ func (s *superstep) merge() (changes []change, merged []*nodeTask, place string,
 	writes := map[string][]write{}
 	var rest []*nodeTask
 	for _, t := range s.tasks {
-		if t.Status != taskCompleted {
+		if !t.Done {
 			rest = append(rest, t)
 			continue
 		}
@@ -385,23 +334,12 @@ func (s *superstep) missing() string {
 	return ""
 }
 
-// again makes the tasks that failed ready for another attempt, as a retry of the thread wants it.
-func (s *superstep) again() {
-	for _, t := range s.tasks {
-		if t.Status == taskFailed {
-			t.Status, t.Error, t.Attempt, t.RetryAt = taskReady, nil, 0, 0
-			t.forget()
-		}
-	}
-	s.Since = 0
-}
-
 // goTo drops all pending work and continues with a node.
 func (s *superstep) goTo(node string, id func() int) error {
 	if _, is := s.Nodes[node]; !is {
 		return fault.New(fault.UnknownNode, "The directive names the node %q, which the workflow %q does not have.", node, s.ID)
 	}
-	s.tasks = []*nodeTask{{ID: id(), Node: node, Status: taskReady}}
+	s.tasks = []*nodeTask{{ID: id(), Node: node}}
 	s.Completed, s.Dynamic, s.Deferred, s.After, s.Since = nil, nil, nil, nil, 0
 	return nil
 }

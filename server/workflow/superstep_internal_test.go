@@ -18,11 +18,11 @@ import (
 // walker moves the supersteps of a definition in memory.
 type walker struct {
 	*superstep
-	t      *testing.T
-	ids    int
-	steps  int
-	asked  pauseRecord // what a task asked last
-	events []string    // of channels
+	t     *testing.T
+	ids   int
+	steps int
+	asked map[int]*wish        // by task: what it waits for
+	wrong map[int]*fault.Error // by task: why it failed
 }
 
 // walk begins a run, which must be possible.
@@ -36,21 +36,14 @@ func walk(t *testing.T, d Definition, input string) *walker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &walker{superstep: s, t: t}
+	return &walker{superstep: s, t: t, asked: map[int]*wish{}, wrong: map[int]*fault.Error{}}
 }
 
 func (w *walker) id() int { w.ids++; return w.ids }
 
-// ask lets steps be made, and everything else wait.
-func (w *walker) ask(_ int, _ []entry, want pauseRecord) (*entry, error) {
-	if want.Kind == askStep {
-		return &entry{Kind: want.Kind, Name: want.Name, Value: want.Value}, nil
-	}
-	w.asked = want
-	return nil, nil
-}
+func (w *walker) keep(context.Context, int, []entry) error { return nil }
 
-func (w *walker) emit(int, string, json.RawMessage) error { return nil }
+func (w *walker) emit(int, string, json.RawMessage) {}
 
 // once runs one task to its next pause or its end.
 func (w *walker) once(task *nodeTask) {
@@ -62,12 +55,13 @@ func (w *walker) once(task *nodeTask) {
 	e := <-ended
 	task.Journal = e.journal
 	switch {
-	case e.paused:
-		task.Status, task.Pause = taskPaused, &w.asked
+	case e.asked != nil:
+		w.asked[task.ID] = e.asked
 	case e.err != nil:
-		task.Status, task.Error = taskFailed, failureOf(e.err)
+		w.wrong[task.ID] = fault.Of(e.err)
+		task.forget()
 	default:
-		task.Status, task.Writes, task.Dispatch = taskCompleted, e.writes, e.dispatch
+		task.Done, task.Writes, task.Dispatch = true, e.writes, e.dispatch
 	}
 }
 
@@ -100,20 +94,21 @@ func (w *walker) on() string {
 				return "completed"
 			}
 		}
-		for _, task := range slices.Backward(w.ready()) { // the planned order counts, not that of the ends
-			w.once(task)
+		for _, task := range slices.Backward(w.tasks) { // the planned order counts, not that of the ends
+			if !task.Done && w.asked[task.ID] == nil && !slices.ContainsFunc(w.tasks, func(t *nodeTask) bool { return t.Held }) {
+				w.once(task)
+			}
 		}
-		if t := w.failed(); t != nil {
-			return "failed " + t.Error.Code + " at " + t.Node
+		for _, task := range w.tasks {
+			if err := w.wrong[task.ID]; err != nil {
+				return "failed " + err.Kind.Code + " at " + task.Node
+			}
 		}
-		changes, _, place, err := w.merge()
+		_, _, place, err := w.merge()
 		if err != nil {
 			return "failed " + fault.Of(err).Kind.Code + " at " + place
 		}
 		w.steps++
-		for _, c := range changes {
-			w.events = append(w.events, fmt.Sprintf("%d %s@%d=%s", w.steps, c.channel, c.version, c.value))
-		}
 		if waits := w.waiting(); waits != "" {
 			return "waits " + waits
 		}
@@ -123,8 +118,10 @@ func (w *walker) on() string {
 func (w *walker) waiting() string {
 	var all []string
 	for _, t := range w.tasks {
-		if t.Pause != nil {
-			all = append(all, t.Node+":"+ask(t.Pause.Kind, t.Pause.Name))
+		if t.Held {
+			all = append(all, t.Node+":held")
+		} else if asked := w.asked[t.ID]; asked != nil {
+			all = append(all, t.Node+":"+ask(asked.Kind, asked.Name))
 		}
 	}
 	return strings.Join(all, " ")
@@ -132,8 +129,14 @@ func (w *walker) waiting() string {
 
 func (w *walker) answer(node, value string) {
 	for _, t := range w.tasks {
-		if t.Node == node && t.Pause != nil {
-			t.answer(json.RawMessage(value), nil)
+		switch asked := w.asked[t.ID]; {
+		case t.Node != node:
+		case t.Held:
+			t.Held = false
+			return
+		case asked != nil:
+			t.answer(asked, json.RawMessage(value), nil)
+			delete(w.asked, t.ID)
 			return
 		}
 	}
@@ -255,7 +258,7 @@ func TestUndeclared(t *testing.T) {
 	if got := w.on(); got != "failed invalid-channel-write at a" {
 		t.Error(got)
 	}
-	if e := w.failed().Error; !strings.Contains(e.Hint, `"note"`) {
+	if e := w.wrong[1]; !strings.Contains(e.Hint, `"note"`) {
 		t.Errorf("the hint is %q", e.Hint)
 	}
 }
@@ -442,7 +445,7 @@ func TestStepErrors(t *testing.T) {
 		t.Fatal(got, calls)
 	}
 	broken = false
-	w.again()
+	clear(w.wrong)
 	if got := w.on(); got != "completed" || calls != 3 {
 		t.Error(got, calls)
 	}
@@ -472,7 +475,7 @@ func TestAgain(t *testing.T) {
 		t.Fatal(got, w.now())
 	}
 	fails = false
-	w.again()
+	clear(w.wrong)
 	if got := w.on(); got != "completed" || w.now() != `{"x":["a","b","c","da","db","dc"]}` || ran["a"] != 1 || ran["b"] != 2 || ran["c"] != 1 {
 		t.Error(got, w.now(), ran)
 	}
@@ -483,7 +486,7 @@ func TestStatic(t *testing.T) {
 	ran := 0
 	node := does(func(*Context, State) (Result, error) { ran++; return Result{}, nil })
 	w := walk(t, Definition{ID: "w", Edges: fan("a", "b"), Nodes: map[string]Node{"a": node, "b": node}, PauseAt: PauseAt{Before: []string{"b"}, After: []string{"a"}}}, "{}")
-	if got := w.on(); got != "waits b:static-before" || ran != 0 {
+	if got := w.on(); got != "waits b:held" || ran != 0 {
 		t.Fatal(got, ran)
 	}
 	w.answer("b", "null")
