@@ -43,6 +43,8 @@ type ResumeRequest struct {
 	Name                 string          // of the wait; empty: the only one
 	Value                json.RawMessage // nil: null
 	AllowVersionMismatch bool            // the thread goes over to the workflow as it is now
+	Update               map[string]any  // of a Go graph: writes channels before the thread continues
+	Goto                 string          // of a Go graph: drops all pending work and continues with a node
 	By                   string
 	MayApprove           func() error                        // called before the answer decides an approval; its error refuses that. Nil: nobody may
 	Also                 func(tx *store.Tx, s Started) error // written in the transaction that makes the answer count

@@ -96,7 +96,7 @@ func (p *program) gate() {
 	}
 }
 
-// sum is the digest of what a thread that waits relies on: nodes, edges, channels and static pauses.
+// sum is the digest of what a thread that waits relies on: nodes, edges, channels with what they begin with, static pauses.
 func (p *program) sum() [sha256.Size]byte {
 	type edge struct {
 		From, To string
@@ -106,7 +106,8 @@ func (p *program) sum() [sha256.Size]byte {
 		Nodes, Channels []string
 		Edges           []edge
 		PauseAt         PauseAt
-	}{Nodes: slices.Sorted(maps.Keys(p.Nodes)), PauseAt: p.PauseAt}
+		Initial         map[string]json.RawMessage
+	}{Nodes: slices.Sorted(maps.Keys(p.Nodes)), PauseAt: p.PauseAt, Initial: p.initial}
 	for _, name := range slices.Sorted(maps.Keys(p.Channels)) {
 		graph.Channels = append(graph.Channels, name, string(p.Channels[name].kind), strings.Join(p.Channels[name].from, "\n"))
 	}
@@ -114,7 +115,7 @@ func (p *program) sum() [sha256.Size]byte {
 		graph.Edges = append(graph.Edges, edge{e.From, e.To, e.When != nil})
 	}
 	text, err := json.Marshal(graph)
-	if err != nil { // it holds texts only
+	if err != nil { // all of it is JSON already
 		panic(err)
 	}
 	return sha256.Sum256(text)
@@ -187,6 +188,9 @@ func (c *checker) nodes() {
 			c.invalid("has no Run", "nodes", name)
 		}
 		c.attempts(n.Timeout, n.Retry, "nodes", name)
+	}
+	for i, name := range c.d.Awaits {
+		c.name(name, "awaits", i)
 	}
 	for i, name := range c.d.PauseAt.Before {
 		c.node(name, "pauseAt", "before", i)

@@ -61,11 +61,20 @@ func (c *Context) DispatchArgs(into any) (bool, error) {
 // Emit publishes a workflow.custom event. It is not stored, and it is published again when the node runs again.
 func (c *Context) Emit(name string, payload any) error {
 	value, err := plain(c.place("event"), payload)
-	if err == nil {
-		c.host.emit(c.id, name, value)
+	switch {
+	case err != nil:
+		return err
+	case len(value)+len(name) > maxEmitted:
+		return fault.New(fault.NodeFailed, "An event of the node %q has %d bytes; %d are possible.", c.node, len(value), maxEmitted)
+	case c.Err() != nil:
+		return context.Cause(c)
 	}
-	return err
+	c.host.emit(c.id, name, value)
+	return nil
 }
+
+// maxEmitted is how many bytes an event of a node has at most.
+const maxEmitted = 64 << 10
 
 // Pause waits until somebody resumes the thread, and returns the value that is given then. Lists of waits show v.
 func (c *Context) Pause(v any) json.RawMessage {
@@ -219,11 +228,12 @@ func nodeError(node string, err error) error {
 
 // An ending is how one run of a node ended.
 type ending struct {
-	journal  []entry
-	asked    *wish // it waits for this
-	err      error
-	writes   map[string]json.RawMessage
-	dispatch []scheduled
+	journal   []entry
+	asked     *wish // it waits for this
+	err       error
+	cancelled bool // the error says only that its context has ended
+	writes    map[string]json.RawMessage
+	dispatch  []scheduled
 }
 
 // run calls a node and hands over how it ended. A node that waits ends the calling goroutine.
@@ -270,10 +280,6 @@ func (p *program) result(node string, r Result) (writes map[string]json.RawMessa
 			return nil, nil, err
 		}
 	}
-	if len(r.Dispatch) > maxDispatches {
-		return nil, nil, fault.New(fault.NodeFailed, "The node %q dispatches %d tasks; %d are possible.", node, len(r.Dispatch), maxDispatches).
-			Advise("Dispatch fewer tasks, each with more of the work.")
-	}
 	for _, d := range r.Dispatch {
 		if _, is := p.Nodes[d.Node]; !is {
 			return nil, nil, fault.New(fault.UnknownNode, "The node %q dispatches %q, which is not a node of the workflow.", node, d.Node)
@@ -286,6 +292,3 @@ func (p *program) result(node string, r Result) (writes map[string]json.RawMessa
 	}
 	return writes, dispatch, nil
 }
-
-// maxDispatches is how many tasks a task may dispatch.
-const maxDispatches = 10000

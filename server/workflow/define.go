@@ -23,6 +23,7 @@ type Definition struct {
 	Initial     map[string]any     // what channels hold when a run begins, by name
 	Input       json.RawMessage    // JSON Schema of the input; nil: any object whose keys are channels
 	PauseAt     PauseAt
+	Awaits      []string          // names that [Context.AwaitExternal] waits under: answers that come before are kept
 	Validate    func(State) error // checks the state after each superstep; nil: nothing is checked
 
 	NodeDefaults       NodeDefaults
@@ -76,12 +77,4 @@ type Result struct {
 type Dispatch struct {
 	Node string
 	Args any
-}
-
-// Directive says how a waiting thread continues: Resume answers a wait, Update writes channels first, and Goto drops all
-// pending work and continues with a node.
-type Directive struct {
-	Resume any
-	Update map[string]any
-	Goto   string
 }

@@ -46,6 +46,7 @@ func TestCheck(t *testing.T) {
 		{"initial of no channel", func(d *workflow.Definition) { d.Initial = map[string]any{"z": 1} }, fault.ConfigInvalid, `["initial"]`},
 		{"initial that is no JSON", func(d *workflow.Definition) { d.Initial = map[string]any{"x": func() {}} }, fault.ConfigInvalid, `["initial"]`},
 		{"schema", func(d *workflow.Definition) { d.Input = json.RawMessage(`{"type":"thing"}`) }, fault.ConfigInvalid, `["input"]`},
+		{"await without a name", func(d *workflow.Definition) { d.Awaits = []string{""} }, fault.ConfigInvalid, `["awaits",0]`},
 		{"steps", func(d *workflow.Definition) { d.MaxSteps = -1 }, fault.ConfigInvalid, `["maxSteps"]`},
 		{"retry", func(d *workflow.Definition) { d.NodeDefaults.Retry.MaxAttempts = -1 }, fault.ConfigInvalid, `["nodeDefaults"]`},
 	} {

@@ -61,9 +61,10 @@ type Workflows struct {
 }
 
 type registration struct {
-	id    string
-	graph *graph.Graph
-	info  Info
+	id      string
+	graph   *graph.Graph
+	program *program // nil: the configuration declares it
+	info    Info
 }
 
 // New makes an empty registry. Its workflows can run after [Workflows.Attach].
@@ -465,6 +466,10 @@ func (d *definitions) put(g *graph.Graph) {
 
 // accept checks an input.
 func (reg *registration) accept(input json.RawMessage) error {
+	if reg.program != nil {
+		_, err := reg.program.begin(input)
+		return err
+	}
 	if reg.graph.Input == nil {
 		return nil
 	}

@@ -139,18 +139,24 @@ func (t *thread) pinned(move bool) error {
 	}
 	now := reg.graph
 	if !move {
+		if t.p != nil && !bytes.Equal(now.Digest, t.row.Digest) && t.row.Pin == now.Form.Version {
+			return fault.New(fault.WorkflowVersionMismatch, "The nodes, edges or channels of the workflow %q have changed since the thread began.", t.row.Workflow).With("threadId", t.row.ID)
+		}
 		if t.row.Pin == "" || now.Form.Version == "" || now.Form.Version == t.row.Pin {
 			return nil
 		}
 		return fault.New(fault.WorkflowVersionMismatch, "The thread began with version %q of the workflow; now it is %q.", t.row.Pin, now.Form.Version).
 			With("threadId", t.row.ID).With("recorded", t.row.Pin).With("current", now.Form.Version)
 	}
-	if string(now.Digest) == string(t.row.Digest) {
+	if bytes.Equal(now.Digest, t.row.Digest) && t.row.Pin == now.Form.Version {
 		return nil
+	}
+	if node := t.gone(); node != "" {
+		return fault.New(fault.WorkflowDivergence, "The thread stands at the node %q, which the workflow no longer has.", node).With("threadId", t.row.ID).With("nodeName", node)
 	}
 	for _, id := range t.ids() {
 		k := t.tasks[id]
-		if k.Node == "end" {
+		if k.Node == "end" || t.p != nil {
 			continue
 		}
 		n, before := now.Nodes[k.Node], t.g.Nodes[k.Node]
@@ -209,6 +215,11 @@ func (t *thread) answer(ctx context.Context, req *ResumeRequest, s *Started) err
 	raw := req.Value
 	if len(raw) == 0 {
 		raw = json.RawMessage("null")
+	}
+	if req.Update != nil || req.Goto != "" {
+		if err := t.direct(req); err != nil || req.Goto != "" {
+			return err
+		}
 	}
 	name := req.Name
 	if name == "" {
@@ -490,7 +501,7 @@ func (t *thread) answered(k *task, kept journal.Decided) {
 		t.fail(k, broken(k.Node, err))
 		return
 	}
-	if kept.Granted {
+	if kept.Granted || k.Ask != nil {
 		t.finish(k, value)
 		return
 	}

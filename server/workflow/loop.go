@@ -24,6 +24,8 @@ type result struct {
 	settled tool.Settled
 	left    bool // the server stops: what the call did is unknown
 	host    *hosted
+	ended   *ending  // of a node of a Go graph
+	kept    *keeping // what such a node has done meanwhile
 
 	admitted bool // the limits of the tool have room for the call, or refuse it
 	release  func()
@@ -118,6 +120,7 @@ func (t *thread) launch() {
 		})
 	}
 	t.claimed = nil
+	t.launchNodes()
 	t.launchHosts()
 }
 
@@ -318,6 +321,10 @@ func (t *thread) expire() {
 
 // take notes what became of a call or a hosted run.
 func (t *thread) take(res result) {
+	if res.kept != nil {
+		t.keep(res.kept)
+		return
+	}
 	k := t.tasks[res.task]
 	if k == nil || k.Attempt != res.attempt || res.admitted && k.Phase != ready {
 		if res.release != nil {
@@ -336,6 +343,12 @@ func (t *thread) take(res result) {
 	}
 	if res.host != nil {
 		t.hostChanged(k, res.host)
+		return
+	}
+	if res.ended != nil {
+		if !res.left {
+			t.returned(k, res.ended)
+		}
 		return
 	}
 	if k.Phase != calling || res.left {
@@ -391,6 +404,8 @@ func (t *thread) revive() {
 			t.failing = k.Error
 		case k.Phase == calling && t.inFlight[id] == nil:
 			t.doubt(k, "The server stopped during it.")
+		case k.Phase == running:
+			t.enter(k, ready)
 		case k.Phase == hosting && k.Status == "":
 			t.hosts = append(t.hosts, k)
 		}
@@ -495,7 +510,7 @@ func (t *thread) closing(m *run.Move) error {
 				return err
 			}
 			t.takeBack(k)
-		case ready, retrying, sleeping, awaiting:
+		case ready, retrying, sleeping, awaiting, running:
 			t.takeBack(k)
 		}
 	}

@@ -20,7 +20,7 @@ const maxInCommit = 256
 
 // advance begins what is ready, as far as nothing has to be durable or to happen first.
 func (t *thread) advance() {
-	for n := 0; n < maxInCommit && len(t.ready) > 0; n++ {
+	for n := 0; n < maxInCommit && (len(t.ready) > 0 || t.superstep()); n++ {
 		id := t.ready[0]
 		t.ready = t.ready[1:]
 		if k := t.tasks[id]; k != nil && k.Phase == ready {
@@ -39,6 +39,10 @@ func (t *thread) start(k *task) {
 	}
 	if k.Began == 0 {
 		k.Began = t.now()
+	}
+	if t.p != nil {
+		t.proceed(k)
+		return
 	}
 	if k.Node == graph.End {
 		t.complete(k)
@@ -67,6 +71,8 @@ func (t *thread) start(k *task) {
 // execute begins what a node does.
 func (t *thread) execute(k *task, n *graph.Node) error {
 	switch n.Kind {
+	case kindNode:
+		t.proceed(k)
 	case graph.KindSet:
 		return t.set(k, n)
 	case graph.KindBranch:

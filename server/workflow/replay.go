@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 )
 
 // Kinds of what a node asks of its thread. Those of pauses are as lists show them.
@@ -38,7 +39,7 @@ type failure struct {
 
 func failureOf(err error) *failure {
 	f := fault.Of(err)
-	return &failure{Code: f.Kind.Code, Message: f.Message, Hint: f.NextStep()}
+	return &failure{Code: f.Kind.Code, Message: journal.Clip(f.Message, 2000), Hint: f.NextStep()}
 }
 
 func (f *failure) fault() error { return fault.Told(f.Code, f.Message, f.Hint) }

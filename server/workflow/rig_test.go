@@ -29,6 +29,7 @@ type rig struct {
 	kernel *run.Engine
 	*workflow.Workflows
 	declared map[string]string
+	written  []workflow.Definition
 }
 
 // newRig starts an engine with workflows, by id: their declarations as JSON.
@@ -50,6 +51,11 @@ func (r *rig) start() {
 	r.Workflows = workflow.New()
 	for id, text := range r.declared {
 		r.declare(id, text)
+	}
+	for _, d := range r.written {
+		if err := r.Register(d); err != nil {
+			r.tb.Fatal(err)
+		}
 	}
 	r.kernel = run.New(run.Options{Owner: r.Workflows.Owner, Forms: map[string]journal.Form{store.Workflow: r.Workflows.Form()},
 		Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})})

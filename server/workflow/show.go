@@ -27,7 +27,9 @@ func (t *thread) pauses() (list []Pause) {
 			p.Kind, wake = "retry", k.Due
 		case awaiting:
 			p.Kind = "awakeable"
-			if form := t.g.Form.Nodes[k.Node]; t.node(k) == t.g.Nodes[k.Node] {
+			if k.Ask != nil {
+				p.Kind, p.Value = k.Ask.Kind, k.Ask.Value
+			} else if form := t.g.Form.Nodes[k.Node]; t.node(k) == t.g.Nodes[k.Node] {
 				p.Value = form.Schema
 			} else {
 				p.Value = form.Do.Schema

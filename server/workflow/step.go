@@ -58,6 +58,10 @@ func (t *thread) began(k *task) {
 
 // said reports that a task has ended or waits.
 func (t *thread) said(k *task, status string) {
+	if asker := t.tasks[k.Scope]; k.Ask != nil && status == "paused" && asker != nil && asker.Go != nil {
+		k = asker // the node waits, and runs again from its top
+		defer func() { k.Said = false }()
+	}
 	m := t.move()
 	long := k.Said // else it takes no time, and no span
 	if !long {
@@ -105,25 +109,38 @@ func (t *thread) step(k *task, status string) {
 			body.Error = k.Caught
 		}
 	}
-	label := t.label(k)
+	t.note(k, t.label(k), status, body)
+	t.said(k, status)
+	for _, key := range slices.Sorted(maps.Keys(t.deltas)) {
+		t.updated(key, t.row.Step, t.values[key].raw)
+	}
+	t.deltas = nil
+	if !element {
+		t.checkpoint()
+	}
+}
+
+// note has the next commit write what a step did.
+func (t *thread) note(k *task, label, status string, body stepBody) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		panic(fmt.Sprintf("workflow: step does not encode: %v", err))
 	}
-	t.steps = append(t.steps, store.ThreadStep{Step: t.row.Step, Task: k.ID, Node: label, Status: status, At: m.At, Body: encoded})
-	t.said(k, status)
-	for _, key := range slices.Sorted(maps.Keys(t.deltas)) {
-		v := t.values[key].raw
-		update := map[string]any{"stepNumber": t.row.Step, "channel": key, "version": t.row.Step}
-		if len(v) <= maxShown {
-			update["value"] = v
-		}
-		m.Transient(event.New(event.WorkflowUpdate, update))
+	t.steps = append(t.steps, store.ThreadStep{Step: t.row.Step, Task: k.ID, Node: label, Status: status, At: t.move().At, Body: encoded})
+}
+
+// updated shows what a step made of a key of the state.
+func (t *thread) updated(key string, version int, value json.RawMessage) {
+	update := map[string]any{"stepNumber": t.row.Step, "channel": key, "version": version}
+	if len(value) <= maxShown {
+		update["value"] = value
 	}
-	t.deltas = nil
-	if element {
-		return
-	}
+	t.move().Transient(event.New(event.WorkflowUpdate, update))
+}
+
+// checkpoint reports the end of a step.
+func (t *thread) checkpoint() {
+	m := t.move()
 	m.Transient(event.New(event.WorkflowCheckpoint, map[string]any{"checkpointId": checkpointID(t.row.ID, t.row.Step), "stepNumber": t.row.Step}))
 	type ended struct {
 		Step int `json:"stepNumber"`

@@ -87,17 +87,29 @@ func (p *program) begin(input json.RawMessage) (*superstep, error) {
 	if err != nil {
 		return nil, fault.Invalid("The input does not fit the channels of the workflow.", fault.At(fault.Of(err).Message, "input"))
 	}
-	s := &superstep{program: p, state: maps.Clone(p.initial), frontier: frontier{V: 1, Version: p.Version, Completed: []string{Start}, Versions: map[string]int{}}}
+	s := &superstep{program: p, state: maps.Clone(p.initial), frontier: *p.first()}
 	maps.Copy(s.state, first)
-	for _, name := range slices.Sorted(maps.Keys(s.state)) {
-		s.Versions[name] = 1
-	}
 	return s, s.bounded(s.state)
 }
 
-// bounded reports a state that is too large.
-func (p *program) bounded(state map[string]json.RawMessage) error {
+// first is the frontier of a run that begins.
+func (p *program) first() *frontier {
+	return &frontier{V: 1, Version: p.Version, Completed: []string{Start}, Versions: map[string]int{}}
+}
+
+// maxDispatches is how many tasks the tasks of a superstep may dispatch.
+const maxDispatches = 10000
+
+// bounded reports a state, or dispatches for the next superstep, that are too large.
+func (p *program) bounded(state map[string]json.RawMessage, dispatched ...scheduled) error {
+	if len(dispatched) > maxDispatches {
+		return fault.New(fault.StateTooLarge, "The nodes of a superstep dispatched %d tasks; %d are possible.", len(dispatched), maxDispatches).
+			Advise("Dispatch fewer tasks, each with more of the work.")
+	}
 	size := 0
+	for _, d := range dispatched {
+		size += len(d.Args)
+	}
 	for name, value := range state {
 		size += len(name) + len(value) + len(`"":,`)
 	}
@@ -255,7 +267,11 @@ func (s *superstep) merge() (changes []change, merged []*nodeTask, place string,
 	if err != nil {
 		return nil, nil, atMerge, err
 	}
-	if err := s.bounded(state); err != nil {
+	dispatched := slices.Clone(s.Dynamic)
+	for _, t := range merged {
+		dispatched = append(dispatched, t.Dispatch...)
+	}
+	if err := s.bounded(state, dispatched...); err != nil {
 		return nil, nil, atMerge, err
 	}
 	if err := s.validate(State{state}); err != nil {
@@ -266,8 +282,9 @@ func (s *superstep) merge() (changes []change, merged []*nodeTask, place string,
 		s.Versions[c.channel] = c.version
 	}
 	for _, t := range merged {
-		s.Completed, s.Dynamic = append(s.Completed, t.Node), append(s.Dynamic, t.Dispatch...)
+		s.Completed = append(s.Completed, t.Node)
 	}
+	s.Dynamic = dispatched
 	s.Since, s.Total = s.Since+1, s.Total+1
 	if len(rest) == 0 {
 		for _, node := range s.Completed {

@@ -310,6 +310,9 @@ func TestPlan(t *testing.T) {
 		{"dispatch", map[string]Node{"a": spread, "work": work, "z": tell("z")},
 			[]Edge{{From: Start, To: "a"}, {From: "a", To: "work"}, {From: "work", To: "z"}, {From: "z", To: End}}, "completed", `[1,1,2,0,"z"]`, 3, 0, 0},
 		{"dispatch to nowhere", map[string]Node{"a": does(func(*Context, State) (Result, error) { return Result{Dispatch: []Dispatch{{"w", nil}}}, nil })}, line("a"), "failed unknown-node at a", `[]`, 0, 0, 0},
+		{"too many dispatches", map[string]Node{"a": does(func(*Context, State) (Result, error) {
+			return Result{Dispatch: slices.Repeat([]Dispatch{{Node: "a"}}, maxDispatches+1)}, nil
+		})}, line("a"), "failed state-too-large at <channel-merge>", `[]`, 0, 0, 0},
 		{"barrier", map[string]Node{"a": wrote("a"), "slow": tell("slow"), "b": wrote("b"), "c": tell("c")},
 			[]Edge{{From: Start, To: "a"}, {From: Start, To: "slow"}, {From: "slow", To: "b"}, {From: "a", To: "c"}, {From: "b", To: "c"}, {From: "c", To: End}}, "completed", `["a","slow","b","c"]`, 3, 0, 0},
 		{"barrier that stays open", map[string]Node{"a": wrote("a"), "b": tell("b"), "c": tell("c")},

@@ -66,6 +66,10 @@ type task struct {
 	List     []json.RawMessage  `json:"list,omitempty"`    // of a map: its elements
 	Value    json.RawMessage    `json:"value,omitempty"`   // of a task that is done
 
+	Graph *frontier `json:"graph,omitempty"` // of the task under which those of a Go graph are
+	Go    *nodeTask `json:"go,omitempty"`    // of a node of a Go graph
+	Ask   *wish     `json:"ask,omitempty"`   // what such a node asks for
+
 	release func() // gives back the place that the limits of its tool have given its call
 }
 
@@ -80,7 +84,7 @@ func (k *task) callID() string {
 // busy reports whether something happens for the task without anybody's doing.
 func (k *task) busy() bool {
 	switch k.Phase {
-	case ready, calling, retrying:
+	case ready, calling, retrying, running:
 		return true
 	case hosting:
 		return !parkedStatus(k.Status)
@@ -116,6 +120,9 @@ func (p *problem) value() any {
 
 // node is what a task executes. Elements of a map execute its do.
 func (t *thread) node(k *task) *graph.Node {
+	if k.Ask != nil {
+		return k.Ask.granting(k.Node)
+	}
 	n := t.g.Nodes[k.Node]
 	if n != nil && n.Kind == graph.KindMap && k.Scope != 0 && t.tasks[k.Scope] != nil && t.tasks[k.Scope].Node == k.Node {
 		return n.Do
@@ -125,6 +132,9 @@ func (t *thread) node(k *task) *graph.Node {
 
 // label names a task for people.
 func (t *thread) label(k *task) string {
+	if k.Ask != nil {
+		return k.Node
+	}
 	if n := t.g.Nodes[k.Node]; n != nil && t.node(k) != n {
 		return fmt.Sprintf("%s[%d]", k.Node, k.Index)
 	}
@@ -137,7 +147,7 @@ func (t *thread) waitName(k *task) string {
 	if n == nil || n.Wait == "" || k.doubtful() {
 		return ""
 	}
-	if t.node(k) != t.g.Nodes[k.Node] {
+	if k.Ask == nil && n != t.g.Nodes[k.Node] {
 		return fmt.Sprintf("%s[%d]", n.Wait, k.Index)
 	}
 	return n.Wait
@@ -203,6 +213,10 @@ func (t *thread) follow(k *task, next string) {
 
 // finish ends a task with its value.
 func (t *thread) finish(k *task, value json.RawMessage) {
+	if k.Ask != nil {
+		t.granted(k, value, nil)
+		return
+	}
 	n := t.node(k)
 	scope := t.tasks[k.Scope]
 	if scope != nil && t.node(k) != t.g.Nodes[k.Node] { // an element
@@ -292,6 +306,10 @@ func (t *thread) feed(scope *task) {
 
 // fail handles the failure of a task: by another attempt, a handler, or by leaving its scope.
 func (t *thread) fail(k *task, p *problem) {
+	if k.Ask != nil {
+		t.granted(k, nil, p)
+		return
+	}
 	n := t.node(k)
 	if p.Node == "" {
 		p.Node = t.label(k)

@@ -25,6 +25,7 @@ type thread struct {
 	w   *Workflows
 	r   *run.Run
 	g   *graph.Graph
+	p   *program     // of a Go graph; nil: the configuration declares it
 	row store.Thread // as the next commit leaves it, but for its version
 
 	values  map[string]*value
@@ -68,6 +69,8 @@ type thread struct {
 	why    string   // the run moves again
 	ticked bool     // the run was told that its timer is due
 
+	replies []chan error // to nodes that wait for the next commit
+
 	inFlight map[int]context.CancelCauseFunc // calls that this process makes
 	results  chan result
 }
@@ -81,17 +84,39 @@ type value struct {
 }
 
 func (w *Workflows) newThread(g *graph.Graph, row store.Thread) *thread {
-	return &thread{w: w, g: g, row: row, values: map[string]*value{}, tasks: map[int]*task{}, members: map[int]int{}, arrived: map[int]int{},
+	var p *program
+	if reg := w.registration(row.Workflow); reg != nil && reg.graph == g {
+		p = reg.program
+	}
+	return &thread{w: w, g: g, p: p, row: row, values: map[string]*value{}, tasks: map[int]*task{}, members: map[int]int{}, arrived: map[int]int{},
 		waits: map[int]*task{}, touched: map[int]bool{}, inFlight: map[int]context.CancelCauseFunc{}, results: make(chan result, 1)}
 }
 
 // begin makes the thread one that has not begun.
 func (t *thread) begin() {
-	for name, k := range t.g.Keys {
-		t.values[name] = &value{raw: k.Initial}
-		t.size += len(k.Initial)
+	for name, raw := range t.initial() {
+		t.values[name] = &value{raw: raw}
+		t.size += len(raw)
 	}
-	t.spawn(t.g.Start, 0, 0)
+	first := t.spawn(t.g.Start, 0, 0)
+	if t.p != nil {
+		first.Graph = t.p.first()
+	}
+}
+
+// initial is the state that a run of the thread begins with.
+func (t *thread) initial() map[string]json.RawMessage {
+	if t.p != nil {
+		if s, err := t.p.begin(t.row.Input); err == nil {
+			return s.state
+		} // the input was accepted under another definition
+		return t.p.initial
+	}
+	values := map[string]json.RawMessage{}
+	for name, k := range t.g.Keys {
+		values[name] = k.Initial
+	}
+	return values
 }
 
 // load reads a thread as it is on disk; tx reads all of it at one moment.
@@ -106,8 +131,8 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 	}
 	t := w.newThread(g, row)
 	t.stored = row.Tasks
-	for name, k := range g.Keys {
-		t.values[name] = &value{raw: k.Initial}
+	for name, raw := range t.initial() {
+		t.values[name] = &value{raw: raw}
 	}
 	for _, v := range values {
 		t.values[v.Key] = &value{raw: v.Value}
@@ -388,6 +413,10 @@ func sameApproval(a, b journal.Approval) bool {
 
 // committed notes that the move is durable.
 func (t *thread) committed(n int64) {
+	for _, reply := range t.replies {
+		reply <- nil
+	}
+	t.replies = nil
 	if t.row.N == 0 {
 		t.row.N = n
 	}
@@ -422,7 +451,7 @@ func backoff(r *graph.Retry, attempt int) int64 {
 
 // graphOf returns the definition that a thread began with.
 func (w *Workflows) graphOf(tx *store.Tx, row *store.Thread) (*graph.Graph, error) {
-	if reg := w.registration(row.Workflow); reg != nil && reg.graph != nil && string(reg.graph.Digest) == string(row.Digest) {
+	if reg := w.registration(row.Workflow); reg != nil && reg.graph != nil && (reg.program != nil || string(reg.graph.Digest) == string(row.Digest)) {
 		return reg.graph, nil
 	}
 	if g := w.past.get(row.Digest); g != nil {

@@ -1,0 +1,72 @@
+package workflow
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"agentd/server/graph"
+)
+
+// Register adds a workflow written in Go. It is called before the server starts, in each process that has threads of the
+// workflow. Errors: unknown-node and config-invalid, as [Definition.Check] returns them; duplicate-id.
+func (w *Workflows) Register(d Definition) error {
+	p, err := d.compile()
+	if err != nil {
+		return err
+	}
+	g := p.graph()
+	return w.add(&registration{id: d.ID, graph: g, program: p, info: Info{ID: d.ID, Description: d.Description, Version: d.Version, Input: d.Input, Graph: p.drawing()}})
+}
+
+// Kinds of nodes that only graphs written in Go have.
+const (
+	kindSupersteps = "supersteps" // the task under which those of all nodes are
+	kindNode       = "go"
+)
+
+// stepping is the node of the task of kindSupersteps.
+const stepping = "__supersteps__"
+
+// graph is the program as threads see it: what a task is, how values are merged, and the bounds.
+func (p *program) graph() *graph.Graph {
+	source, err := json.Marshal(map[string]string{"registered": p.ID, "version": p.Version})
+	if err != nil { // it holds texts only
+		panic(err)
+	}
+	g := &graph.Graph{ID: p.ID, Digest: p.digest[:], Source: source, Start: stepping, Keys: map[string]*graph.Key{}, MaxSteps: p.MaxSteps, KeepSteps: p.KeepSteps,
+		MaxStateBytes: p.MaxStateBytes, Nodes: map[string]*graph.Node{stepping: {Name: stepping, Kind: kindSupersteps}}}
+	g.Form.Version, g.Form.Description = p.Version, p.Description
+	for name, n := range p.Nodes {
+		g.Nodes[name] = &graph.Node{Name: name, Kind: kindNode, Retry: &graph.Retry{Max: n.Retry.MaxAttempts, Backoff: n.Retry.Backoff, MaxBackoff: n.Retry.MaxBackoff}}
+	}
+	for _, name := range p.Awaits {
+		g.Nodes["__await__"+name] = &graph.Node{Kind: graph.KindAwait, Wait: name} // no task executes it
+	}
+	for name, initial := range p.initial {
+		key := &graph.Key{Merge: graph.Replace, Initial: initial}
+		switch p.Channels[name].kind {
+		case kindList, kindStream, kindUnique:
+			key.Merge = graph.Append
+		}
+		g.Keys[name] = key
+	}
+	return g
+}
+
+// drawing shows the nodes and edges.
+func (p *program) drawing() *graph.Drawing {
+	d := &graph.Drawing{Nodes: []graph.DrawnNode{{Name: Start, Kind: "start"}}}
+	for _, name := range slices.Sorted(maps.Keys(p.Nodes)) {
+		d.Nodes = append(d.Nodes, graph.DrawnNode{Name: name, Kind: kindNode})
+	}
+	d.Nodes = append(d.Nodes, graph.DrawnNode{Name: End, Kind: "end"})
+	for _, e := range p.Edges {
+		line := graph.DrawnEdge{From: e.From, To: e.To, Kind: "next"}
+		if e.When != nil {
+			line.Label = "when"
+		}
+		d.Edges = append(d.Edges, line)
+	}
+	return d
+}

@@ -1,0 +1,222 @@
+package workflow
+
+import (
+	"encoding/json"
+	"slices"
+
+	"agentd/server/event"
+	"agentd/server/journal"
+)
+
+// frontier is the task of a Go graph that holds its frontier; nil: there is none.
+func (t *thread) frontier() *task {
+	if t.p == nil {
+		return nil
+	}
+	for _, k := range t.tasks {
+		if k.Graph != nil {
+			return k
+		}
+	}
+	return nil
+}
+
+// superstep merges what the tasks of the superstep wrote, when all of them have ended or wait, and plans the next one. It
+// reports whether tasks are ready then.
+func (t *thread) superstep() bool {
+	root := t.frontier()
+	if root == nil || root.Phase != open || t.failing != nil || t.ended {
+		return false
+	}
+	for _, k := range t.tasks {
+		if k.busy() {
+			return false
+		}
+	}
+	s := &superstep{program: t.p, frontier: *root.Graph, state: t.held()}
+	tasks := t.nodeTasks()
+	merging := false
+	for _, k := range tasks {
+		if k.Phase == failed {
+			t.failing = k.Error
+			return false
+		}
+		k.Go.ID, k.Go.Node, k.Go.Done = k.ID, k.Node, k.Phase == done
+		merging = merging || k.Go.Done
+		s.tasks = append(s.tasks, k.Go)
+	}
+	if merging {
+		changes, merged, place, err := s.merge()
+		if err != nil {
+			t.breakOff(root, problemIn(place, err))
+			return false
+		}
+		t.merged(root, nodesOf(merged), changes)
+		for _, m := range merged {
+			t.drop(t.tasks[m.ID])
+		}
+		*root.Graph = s.frontier
+		t.change(root)
+		for _, node := range s.After {
+			t.spawn(node, root.ID, 0).Ask = &wish{Kind: pauseAfter, Name: node}
+		}
+	}
+	if len(s.tasks) > 0 || len(s.After) > 0 {
+		return len(t.ready) > 0
+	}
+	ended, err := s.plan(t.nextID)
+	if err != nil {
+		t.breakOff(root, problemIn("", err))
+		return false
+	}
+	if ended {
+		t.output = t.stateJSON(2*t.size + len(t.values)*1024 + 1024)
+		t.drop(root)
+		t.ended = true
+		return false
+	}
+	t.plan(root, s)
+	return true
+}
+
+// plan adds the tasks of a superstep that was planned.
+func (t *thread) plan(root *task, s *superstep) {
+	*root.Graph = s.frontier
+	t.change(root)
+	t.move().Transient(event.New(event.WorkflowStepStart, map[string]int{"stepNumber": t.row.Step + 1}))
+	for _, planned := range s.tasks {
+		k := &task{ID: planned.ID, Node: planned.Node, Scope: root.ID, Phase: open, Go: planned}
+		t.tasks[k.ID] = k
+		t.members[root.ID]++
+		t.change(k)
+	}
+	for _, planned := range s.tasks {
+		if planned.Held {
+			t.wish(t.tasks[planned.ID], &wish{Kind: pauseBefore})
+		}
+	}
+	t.release()
+}
+
+// breakOff fails the run where no task has failed. A retry of the thread tries the same again.
+func (t *thread) breakOff(root *task, p *problem) {
+	root.Error = p
+	t.enter(root, failed)
+	t.failing = p
+}
+
+// nodesOf names the nodes of tasks.
+func nodesOf(tasks []*nodeTask) string {
+	var nodes []string
+	for _, k := range tasks {
+		nodes = append(nodes, k.Node)
+	}
+	return journal.Clip(quoted(nodes), 512)
+}
+
+// nextID is the id of a new task.
+func (t *thread) nextID() int {
+	t.row.Tasks++
+	return t.row.Tasks
+}
+
+// merged notes a checkpoint: what the tasks of a superstep wrote.
+func (t *thread) merged(root *task, label string, changes []change) {
+	t.row.Step++
+	body := stepBody{Writes: map[string]json.RawMessage{}}
+	for _, c := range changes {
+		if c.transient {
+			continue
+		}
+		delta := c.value
+		if c.added != nil {
+			delta = c.added
+		}
+		v := t.values[c.channel]
+		t.size += len(c.value) - len(v.raw)
+		v.raw, v.decoded, v.fresh = c.value, nil, false
+		v.since += len(delta)
+		body.Writes[c.channel] = delta
+	}
+	t.note(root, label, "completed", body)
+	for _, c := range changes {
+		t.updated(c.channel, c.version, c.value)
+	}
+	t.checkpoint()
+}
+
+// granted ends a wish with what it gave, or with why it failed. The node runs again.
+func (t *thread) granted(k *task, value json.RawMessage, p *problem) {
+	asker, w := t.tasks[k.Scope], k.Ask
+	t.drop(k)
+	root := t.frontier()
+	if asker == nil || root == nil {
+		return
+	}
+	if k.Said {
+		k.Error = p
+		status := "completed"
+		if p != nil {
+			status = "failed"
+		}
+		t.said(k, status)
+	}
+	if w.Kind != askTool && w.Kind != askAgent {
+		root.Graph.Since = 0
+		t.change(root)
+	}
+	switch w.Kind {
+	case pauseAfter:
+		root.Graph.After = slices.DeleteFunc(root.Graph.After, func(node string) bool { return node == k.Node })
+	case pauseBefore:
+		asker.Go.Held = false
+		t.change(asker)
+		t.release()
+	default:
+		if value == nil {
+			value = jsonNull
+		}
+		var failed *failure
+		if p != nil {
+			value, failed = nil, &failure{Code: p.Code, Message: p.Message, Hint: p.Hint}
+		}
+		asker.Go.answer(w, value, failed)
+		t.enter(asker, ready)
+	}
+}
+
+// nodeTasks are the tasks of the superstep, in planned order.
+func (t *thread) nodeTasks() (list []*task) {
+	for _, id := range t.ids() {
+		if k := t.tasks[id]; k.Go != nil {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// release begins the tasks of a superstep once no static pause holds it.
+func (t *thread) release() {
+	tasks := t.nodeTasks()
+	if slices.ContainsFunc(tasks, func(k *task) bool { return k.Go.Held }) {
+		return
+	}
+	for _, k := range tasks {
+		if k.Phase == open && t.members[k.ID] == 0 {
+			t.enter(k, ready)
+		}
+	}
+}
+
+// gone is a node that the thread stands at and its workflow lacks; empty: there is none.
+func (t *thread) gone() string {
+	root := t.frontier()
+	if root == nil {
+		return ""
+	}
+	s := &superstep{program: t.p, frontier: *root.Graph}
+	for _, k := range t.nodeTasks() {
+		s.tasks = append(s.tasks, &nodeTask{Node: k.Node})
+	}
+	return s.missing()
+}
