@@ -112,6 +112,7 @@ func TestWorkflowProblems(t *testing.T) {
 		{"bad output", workflow(`{"start": "a", "output": {"x": "${ 1 + }"}, "nodes": {"a": {` + orders + `, ` + toEnd + `}}}`), `workflows/w/output/x | c:5:`},
 		{"bad message", nodes(`"a": {"kind": "fail", "code": "c", "message": "${ x }"}`), `workflows/w/nodes/a/message | c:6:51: `},
 		{"arguments that are no object", nodes(`"a": {` + orders + `, "args": [], ` + toEnd + `}`), `workflows/w/nodes/a/args | c:6:49: got a list, want an object`},
+		{"a number beyond doubles", nodes(`"a": {` + orders + `, "args": {"x": 1e999}, ` + toEnd + `}`), `workflows/w/nodes/a/args | c:6:49: `},
 		{"a session by its name", nodes(`"a": {"kind": "agent", "agent": "writer", "session": "thraed", ` + toEnd + `}`), `workflows/w/nodes/a/session | c:6:54: want none, thread, or a template`},
 		{"bad session", nodes(`"a": {"kind": "agent", "agent": "writer", "session": "x-${ x }", ` + toEnd + `}`), `workflows/w/nodes/a/session | c:6:60: `},
 

@@ -3,7 +3,10 @@ package graph_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"agentd/server/graph"
@@ -90,5 +93,43 @@ func TestAwaits(t *testing.T) {
 		if got := g.Awaits(name); got != want {
 			t.Errorf("Awaits(%q) = %v, want %v", name, got, want)
 		}
+	}
+}
+
+func TestHandlers(t *testing.T) {
+	g := compile(t, `{"start": "a", "onError": {"next": "b", "on": ["x"]}, "nodes": {
+		"a": {"kind": "sleep", "forMs": 1, "next": "end", "onError": {"next": "end"}}, "b": {"kind": "fail", "code": "c", "message": ""}}}`)
+	if h := g.OnError; !h.Takes("x") || h.Takes("y") {
+		t.Errorf("the handler of %q takes x: %v, y: %v", h.On, h.Takes("x"), h.Takes("y"))
+	}
+	if h := g.Nodes["a"].OnError; !h.Takes("y") {
+		t.Error("a handler without codes does not take y")
+	}
+	if d := g.Drawing(); !slices.Contains(d.Edges, graph.DrawnEdge{From: graph.Start, To: "b", Kind: "error"}) {
+		t.Errorf("the edges are %+v, want one from the start to the workflow's handler", d.Edges)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"start": "a"}`:                                    "missing",
+		`{"start": "a", "nodes": {}}`:                       `start: there is no node "a"`,
+		`{"start": "a", "nodes": {}, 1`:                     "not valid JSON",
+		strings.Repeat("[", 300) + strings.Repeat("]", 300): "nested deeper",
+	} {
+		if g, err := graph.Parse("w", []byte(text)); g != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%.60s) = %v, %v, want an error with %q", text, g, err, want)
+		}
+	}
+}
+
+// Nobody reads more than a hundred problems.
+func TestProblemsAreBounded(t *testing.T) {
+	text := `{"start": "n0", "nodes": {`
+	for i := range 1000 {
+		text += fmt.Sprintf(`"n%d": {"kind": "sleep", "forMs": -1, "next": "x%d"}, `, i, i)
+	}
+	if _, problems := parse(t, text+"}}"); len(problems) != 100 {
+		t.Errorf("Compile() has %d problems, want 100", len(problems))
 	}
 }

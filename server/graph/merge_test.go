@@ -30,6 +30,7 @@ func TestMerge(t *testing.T) {
 		{graph.Sum, `1e308`, `1e308`, ``},
 		{graph.Sum, `1`, `"2"`, ``},
 		{graph.Sum, `1`, `null`, ``},
+		{graph.Sum, `1`, `true`, ``},
 		{graph.Sum, `null`, `1`, ``},
 		{graph.Max, `null`, `1`, `1`},
 		{graph.Max, `1`, `2.5`, `2.5`},
@@ -46,6 +47,7 @@ func TestMerge(t *testing.T) {
 		{graph.Union, `[{"a":1,"b":2}]`, `[{"b":2,"a":1.0},{"a":1}]`, `[{"a":1,"b":2},{"a":1}]`},
 		{graph.Union, `[9007199254740993]`, `[9007199254740992]`, `[9007199254740993,9007199254740992]`},
 		{graph.Union, `[0]`, `-0.0`, `[0]`},
+		{graph.Union, `[-1,[2]]`, `[-1.0,[2.0],[true],[true],[2,null]]`, `[-1,[2],[true],[2,null]]`},
 		{graph.Union, `["a"]`, `"b"`, `["a","b"]`},
 		{graph.Union, `{}`, `"b"`, ``},
 		{graph.Shallow, `{}`, `{"b":1,"a":1.0}`, `{"a":1.0,"b":1}`},
@@ -59,7 +61,7 @@ func TestMerge(t *testing.T) {
 			t.Errorf("%s.Of(%s, %s) = %s, %v, want %q", tt.merge, tt.old, tt.value, merged, err, tt.want)
 		}
 		if err != nil {
-			if e, ok := errors.AsType[*graph.MergeError](err); !ok || e.Merge != tt.merge {
+			if e, ok := errors.AsType[*graph.MergeError](err); !ok || e.Merge != tt.merge || err.Error() != "cannot merge with "+string(tt.merge)+": "+e.Message {
 				t.Errorf("%s.Of(%s, %s) = %#v, want a MergeError", tt.merge, tt.old, tt.value, err)
 			}
 			continue
