@@ -190,21 +190,54 @@ func digest(source []byte) []byte {
 
 // Awaits reports whether an await of the workflow can have a name: its own or, in a map, its own with an index, as in ok[3].
 func (g *Graph) Awaits(name string) bool {
-	element, inMap := name, false
-	if before, index, ok := strings.Cut(name, "["); ok {
-		n, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
-		if err != nil || n < 0 || n >= MaxElements || name != WaitName(before, n) {
-			return false
-		}
-		element, inMap = before, true
-	}
 	for _, n := range g.Nodes {
-		if inMap {
-			n = n.Do
-		}
-		if n != nil && n.Kind == KindAwait && n.Wait == element {
+		if n.awaits(name) {
 			return true
 		}
+	}
+	return false
+}
+
+// awaits reports whether the node waits under a name, or a map's element does.
+func (n *Node) awaits(name string) bool {
+	if before, index, ok := strings.Cut(name, "["); ok {
+		i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+		if err != nil || i < 0 || i >= MaxElements || name != WaitName(before, i) {
+			return false
+		}
+		n, name = n.Do, before
+	}
+	return n != nil && n.Kind == KindAwait && n.Wait == name
+}
+
+// Ahead reports whether an await of a name can still be reached: it is one of the nodes that are to begin, or comes after
+// them or after the others.
+func (g *Graph) Ahead(name string, begin, after []string) bool {
+	open, seen := slices.Clone(begin), map[string]bool{}
+	follow := func(n *Node) {
+		for _, l := range append(n.links(), n.entries()...) {
+			open = append(open, l.to)
+		}
+	}
+	if g.OnError != nil {
+		open = append(open, g.OnError.Next)
+	}
+	for _, node := range after {
+		if n := g.Nodes[node]; n != nil {
+			for _, l := range n.links() {
+				open = append(open, l.to)
+			}
+		}
+	}
+	for len(open) > 0 {
+		n := g.Nodes[open[0]]
+		if open = open[1:]; n == nil || seen[n.Name] {
+			continue
+		}
+		if seen[n.Name] = true; n.awaits(name) {
+			return true
+		}
+		follow(n)
 	}
 	return false
 }

@@ -241,3 +241,33 @@ func TestLongThread(t *testing.T) {
 
 var _ = fmt.Sprint
 var _ = time.Now
+
+// TestRaces gives two answers to one wait and two decisions on one approval: of each pair, one counts.
+func TestRaces(t *testing.T) {
+	r := newRig(t, map[string]string{"w": waits})
+	for n := range 10 {
+		id := fmt.Sprintf("t%d", n)
+		out := r.run("w", id, `{}`)
+		won := make(chan error, 2)
+		for range 2 {
+			go func() { won <- r.resume("w", id, "first", `1`) }()
+		}
+		if a, b := <-won, <-won; (a == nil) == (b == nil) || code(a)+code(b) != "concurrent-resume-rejected" {
+			t.Fatalf("two answers: %v and %v, want one to count", a, b)
+		}
+		if err := r.resume("w", id, "second", `1`); err != nil {
+			t.Fatal(err)
+		}
+		out = r.until(out.RunID, store.Awaiting)
+		for range 2 {
+			go func() {
+				_, _, err := r.kernel.Resume(context.Background(), out.RunID, []run.Decision{{ToolCallID: out.PendingApprovals[0].ToolCallID, Granted: true}}, "token:p", nil)
+				won <- err
+			}()
+		}
+		if a, b := <-won, <-won; (a == nil) == (b == nil) {
+			t.Fatalf("two decisions: %v and %v, want one to count", a, b)
+		}
+		r.want(r.until(out.RunID, store.Completed), store.Completed, "")
+	}
+}

@@ -348,7 +348,7 @@ func (t *thread) restart() {
 				continue
 			}
 			if k.Phase == failed {
-				k.Attempt, k.Began = 0, 0
+				k.Past, k.Began = k.Attempt, 0
 			}
 			k.Error, k.Args, k.Approval, k.Decided, k.Due, k.Deadline, k.Steps, k.Withdraw, k.Said = nil, nil, nil, nil, 0, 0, 0, false, false
 			t.enter(k, ready)

@@ -52,7 +52,7 @@ func (t *thread) open() error {
 	for _, l := range t.r.Letters() {
 		switch l := l.(type) {
 		case *run.Due:
-			t.ticked = true
+			t.unheard = true
 			t.tick()
 		case *letter:
 			if err := t.heed(l); err != nil {
@@ -125,7 +125,7 @@ func (t *thread) reload() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", run.ErrLeft, err)
 	}
-	again.r, again.inFlight, again.results, again.late, again.over, again.ticked = t.r, t.inFlight, t.results, t.late, t.over, t.ticked
+	again.r, again.inFlight, again.results, again.late, again.over, again.unheard = t.r, t.inFlight, t.results, t.late, t.over, t.unheard
 	*t = *again
 	return nil
 }
@@ -265,6 +265,9 @@ func (t *thread) answer(ctx context.Context, req *ResumeRequest, s *Started) err
 	if !t.g.Awaits(name) {
 		return fault.New(fault.PauseNotFound, "No await of the workflow %q has the name %q.", t.row.Workflow, journal.Clip(name, 128)).With("threadId", t.row.ID)
 	}
+	if !t.ahead(name) {
+		return fault.New(fault.ConcurrentResume, "The thread has no wait %q, and does not reach one any more.", journal.Clip(name, 128)).With("threadId", t.row.ID)
+	}
 	if len(t.answers) >= maxAnswers {
 		return fault.New(fault.AnswersFull, "%d answers already wait for their awaits.", maxAnswers).With("threadId", t.row.ID)
 	}
@@ -281,6 +284,22 @@ func (t *thread) answer(ctx context.Context, req *ResumeRequest, s *Started) err
 	t.size += len(raw)
 	s.Kept = true
 	return nil
+}
+
+// ahead reports whether the thread can still reach an await of a name.
+func (t *thread) ahead(name string) bool {
+	var begin, after []string
+	for _, k := range t.tasks {
+		switch {
+		case k.Phase == ready:
+			begin = append(begin, k.Node)
+		case k.Phase == open && k.List != nil && len(k.List) > t.members[k.ID]: // elements are still to begin
+			begin = append(begin, k.Node)
+		default:
+			after = append(after, k.Node)
+		}
+	}
+	return t.g.Ahead(name, begin, after)
 }
 
 // approve decides an approval with an answer: true, false, or {granted, reason}.

@@ -71,6 +71,12 @@ func (t *thread) drive() error {
 				return err
 			}
 		}
+		if t.unheard { // nothing has come of it
+			t.touch()
+			if err := t.commit(); err != nil {
+				return err
+			}
+		}
 		t.launch()
 		if len(t.ready) > 0 {
 			t.poll()
@@ -239,6 +245,9 @@ func (t *thread) elapse() {
 		if k == nil || t.waits[id] == nil || k.Phase == failed || k.Phase == withdrawn || k.Error != nil {
 			continue
 		}
+		if w := t.w.opts.Metrics; w != nil && k.Due != 0 && k.Due <= now {
+			w.WorkflowLateness.Observe(float64(now-k.Due) / 1000)
+		}
 		switch {
 		case k.Phase == sleeping && k.Due <= now:
 			k.Due = 0
@@ -343,6 +352,7 @@ func (t *thread) take(res result) {
 	}
 	if res.host != nil {
 		t.hostChanged(k, res.host)
+		t.look() // it may have changed since it was read
 		return
 	}
 	if res.ended != nil {
@@ -439,7 +449,7 @@ func (t *thread) pending() (list []journal.Approval) {
 func (t *thread) rest() error {
 	pending, due := t.pending(), t.due()
 	if t.m == nil && !t.dirty() && t.r.Row.Status.Parked() { // nothing has changed but the timer
-		if !t.ticked {
+		if !t.unheard {
 			return nil
 		}
 		m := t.r.Move()

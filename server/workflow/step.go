@@ -73,6 +73,14 @@ func (t *thread) said(k *task, status string) {
 		f.Error = k.Error.shown()
 	}
 	m.Say(event.WorkflowTaskEnd, f)
+	if w := t.w.opts.Metrics; w != nil && status != "paused" {
+		if n := t.node(k); n != nil {
+			w.WorkflowTasks.With(n.Kind, status).Inc()
+		}
+		if long {
+			w.WorkflowTaskDuration.Observe(float64(took) / 1000)
+		}
+	}
 	if status == "paused" || !long {
 		return
 	}
@@ -98,6 +106,9 @@ func (t *thread) step(k *task, status string) {
 		return
 	}
 	t.row.Step++
+	if w := t.w.opts.Metrics; w != nil {
+		w.WorkflowSteps.Inc()
+	}
 	element := t.node(k) != t.g.Nodes[k.Node]
 	if !element {
 		m.Transient(event.New(event.WorkflowStepStart, map[string]int{"stepNumber": t.row.Step}))

@@ -49,6 +49,7 @@ type task struct {
 	Due      int64    `json:"due,omitempty"`      // when it moves by itself
 	Deadline int64    `json:"deadline,omitempty"` // when its node's time is over; 0: never
 	Attempt  int      `json:"attempt,omitempty"`
+	Past     int      `json:"past,omitempty"`     // attempts before the thread was retried
 	Steps    int      `json:"steps,omitempty"`    // of its branch since the last wait
 	Caught   *problem `json:"caught,omitempty"`   // the error last caught in its branch
 	Error    *problem `json:"error,omitempty"`    // why it failed; of an open scope: why it is being left
@@ -317,7 +318,7 @@ func (t *thread) fail(k *task, p *problem) {
 	k.Approval, k.Mirror, k.Due = nil, nil, 0
 	leaving := t.leaving(k) || t.over != nil
 	if !p.Final && !leaving && t.retries(n, k, p) {
-		k.Due = t.now() + backoff(n.Retry, k.Attempt)
+		k.Due = t.now() + backoff(n.Retry, k.Attempt-k.Past)
 		t.enter(k, retrying)
 		t.step(k, "retrying")
 		return
@@ -455,7 +456,7 @@ func (t *thread) stirs(scope *task) bool {
 // retries reports whether another attempt follows a failure.
 func (t *thread) retries(n *graph.Node, k *task, p *problem) bool {
 	r := n.Retry
-	if r == nil || k.Attempt >= r.Max {
+	if r == nil || k.Attempt-k.Past >= r.Max {
 		return false
 	}
 	if r.On != nil {

@@ -64,10 +64,10 @@ type thread struct {
 	output   json.RawMessage
 	ended    bool
 
-	late   bool     // the time of the run is over
-	over   *problem // and that is why it fails
-	why    string   // the run moves again
-	ticked bool     // the run was told that its timer is due
+	late    bool     // the time of the run is over
+	over    *problem // and that is why it fails
+	why     string   // the run moves again
+	unheard bool     // the run was told that its timer is due, and no commit has followed
 
 	replies []chan error // to nodes that wait for the next commit
 
@@ -424,7 +424,7 @@ func (t *thread) committed(n int64) {
 	t.row.Version++
 	t.stored = t.row.Tasks
 	clear(t.touched)
-	t.m, t.steps, t.used, t.kept, t.also, t.dropped, t.fresh, t.first, t.moved = nil, nil, nil, nil, nil, nil, false, false, false
+	t.m, t.steps, t.used, t.kept, t.also, t.dropped, t.fresh, t.first, t.moved, t.unheard = nil, nil, nil, nil, nil, nil, false, false, false, false
 }
 
 // commit makes durable what has happened.
