@@ -20,15 +20,15 @@ import (
 
 // Bounds of an expression, and of one evaluation of an expression or of a template.
 const (
-	MaxSource  = 8 << 10  // bytes of an expression
-	MaxNesting = 100      // parentheses, arguments, indices, lists and maps inside each other
-	MaxSteps   = 500_000  // operations; an operation on a long text or list is several
-	MaxBytes   = 16 << 20 // of the values that an evaluation makes, those that it drops included
-	MaxPattern = 1000     // bytes of a regular expression
-	MaxProgram = 5000     // states of a regular expression
-	MaxJSON    = 8 << 20  // bytes of a JSON text that Decode reads or Encode writes
-	MaxValue   = 64 << 20 // bytes of memory of a value that Decode returns
-	MaxDepth   = 500      // lists and maps inside each other, in JSON
+	MaxSource  = 8 << 10   // bytes of an expression
+	MaxNesting = 100       // parentheses, arguments, indices, lists and maps inside each other
+	MaxSteps   = 500_000   // operations; an operation on a long text or list is several
+	MaxBytes   = 16 << 20  // of the values that an evaluation makes, those that it drops included
+	MaxPattern = 1000      // bytes of a regular expression
+	MaxProgram = 5000      // states of a regular expression
+	MaxJSON    = 8 << 20   // bytes of a JSON text that Decode reads or Encode writes
+	MaxValue   = 128 << 20 // bytes of memory of a value that Decode returns
+	MaxDepth   = 500       // lists and maps inside each other, in JSON
 )
 
 // Codes of the errors of an evaluation.

@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -164,8 +163,6 @@ func scanText(src string, at, quotes int, prefix string) (token, int, *Error) {
 	return token{}, at, &Error{Offset: at, Message: "The text does not end.", Hint: "Close it with " + quote + "."}
 }
 
-var errEscape = errors.New("no escape")
-
 // unescape is the text that src has between two indices.
 func unescape(src string, from, to int) (string, *Error) {
 	s := src[from:to]
@@ -179,8 +176,8 @@ func unescape(src string, from, to int) (string, *Error) {
 			i++
 			continue
 		}
-		r, n, err := escape(s[i+1:])
-		if err != nil {
+		r, n := escape(s[i+1:])
+		if n == 0 {
 			return "", &Error{Offset: from + i, Message: "The text has an escape that there is not.", Hint: `Write \\ for a backslash, or r before the quotes.`}
 		}
 		b.WriteRune(r)
@@ -189,13 +186,13 @@ func unescape(src string, from, to int) (string, *Error) {
 	return b.String(), nil
 }
 
-// escape reads an escape after its backslash, and returns how many bytes it has.
-func escape(s string) (rune, int, error) {
+// escape reads an escape after its backslash, and returns how many bytes it has; 0 if it is none.
+func escape(s string) (rune, int) {
 	if s == "" {
-		return 0, 0, errEscape
+		return 0, 0
 	}
 	if i := strings.IndexByte(`abfnrtv\?"'`+"`", s[0]); i >= 0 {
-		return rune("\a\b\f\n\r\t\v\\?\"'`"[i]), 1, nil
+		return rune("\a\b\f\n\r\t\v\\?\"'`"[i]), 1
 	}
 	begin, length, base := 1, 0, 16
 	switch s[0] {
@@ -209,11 +206,11 @@ func escape(s string) (rune, int, error) {
 		begin, length, base = 0, 3, 8
 	}
 	if length == 0 || len(s) < begin+length || span(s[begin:begin+length], hex) < length {
-		return 0, 0, errEscape
+		return 0, 0
 	}
 	n, err := strconv.ParseUint(s[begin:begin+length], base, 32)
-	if err != nil || n > utf8.MaxRune || !utf8.ValidRune(rune(n)) {
-		return 0, 0, errEscape
+	if err != nil || !utf8.ValidRune(rune(n)) {
+		return 0, 0
 	}
-	return rune(n), begin + length, nil
+	return rune(n), begin + length
 }

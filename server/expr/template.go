@@ -75,10 +75,7 @@ func (b *builder) part(v any, path string, depth int) part {
 			parts[i] = b.part(element, path+"/"+strconv.Itoa(i), depth+1)
 			fixed = fixed && isFixed(parts[i])
 		}
-		if !fixed {
-			return parts
-		}
-		return fixedPart{listOf(parts)}
+		return fold(parts, fixed)
 	case map[string]any:
 		parts, fixed := make(mapPart, 0, len(v)), true
 		for _, name := range slices.Sorted(maps.Keys(v)) {
@@ -86,10 +83,7 @@ func (b *builder) part(v any, path string, depth int) part {
 			parts = append(parts, memberPart{name, member})
 			fixed = fixed && isFixed(member)
 		}
-		if !fixed {
-			return parts
-		}
-		return fixedPart{mapOf(parts)}
+		return fold(parts, fixed)
 	}
 	return fixedPart{v}
 }
@@ -97,6 +91,15 @@ func (b *builder) part(v any, path string, depth int) part {
 func isFixed(p part) bool {
 	_, ok := p.(fixedPart)
 	return ok
+}
+
+// fold makes a constant of a part that consists of constants.
+func fold(p part, fixed bool) part {
+	if !fixed {
+		return p
+	}
+	v, _ := p.value(nil)
+	return fixedPart{v}
 }
 
 // text reads a text.
@@ -205,11 +208,6 @@ func (p listPart) value(c *frame) (any, *Error) {
 	return values, nil
 }
 
-func listOf(parts listPart) any {
-	values, _ := parts.value(nil)
-	return values
-}
-
 type memberPart struct {
 	name  string
 	inner part
@@ -227,9 +225,4 @@ func (p mapPart) value(c *frame) (any, *Error) {
 		values[member.name] = v
 	}
 	return values, nil
-}
-
-func mapOf(parts mapPart) any {
-	values, _ := parts.value(nil)
-	return values
 }

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -137,18 +138,19 @@ func (c *frame) equal(at int, v, w any) (bool, *Error) {
 	if kindOf(v) != kindMap || kindOf(w) != kindMap || length(v) != length(w) {
 		return false, nil
 	}
-	same, failed := true, (*Error)(nil)
-	err := c.members(at, v, func(key, a any) bool {
-		b, ok := lookUp(w, key)
-		if same = ok; ok {
-			same, failed = c.equal(at, a, b)
+	for key, a := range entries(v) {
+		if err := c.step(at, 1); err != nil {
+			return false, err
 		}
-		return same && failed == nil
-	})
-	if err != nil {
-		failed = err
+		b, ok := lookUp(w, key)
+		if !ok {
+			return false, nil
+		}
+		if same, err := c.equal(at, a, b); !same || err != nil {
+			return false, err
+		}
 	}
-	return same && failed == nil, failed
+	return true, nil
 }
 
 // kindKey are the types that keys of maps have.
@@ -194,29 +196,24 @@ func length(v any) int {
 	return 0
 }
 
-// members calls a function with the keys and values of a map, in no order, until it returns false.
-func (c *frame) members(at int, m any, each func(key, value any) bool) *Error {
-	switch m := m.(type) {
-	case map[string]any:
-		for key, v := range m {
-			if err := c.step(at, 1); err != nil {
-				return err
+// entries are the keys and values of a map, in no order.
+func entries(m any) iter.Seq2[any, any] {
+	return func(yield func(any, any) bool) {
+		switch m := m.(type) {
+		case map[string]any:
+			for key, v := range m {
+				if !yield(key, v) {
+					return
+				}
 			}
-			if !each(key, v) {
-				return nil
-			}
-		}
-	case map[any]any:
-		for key, v := range m {
-			if err := c.step(at, 1); err != nil {
-				return err
-			}
-			if !each(key, v) {
-				return nil
+		case map[any]any:
+			for key, v := range m {
+				if !yield(key, v) {
+					return
+				}
 			}
 		}
 	}
-	return nil
 }
 
 // keys are the keys of a map in their order: false and true, then numbers, then texts.
@@ -225,12 +222,12 @@ func (c *frame) keys(at int, m any) ([]any, *Error) {
 	if err := c.make(at, 2*sizeElement*n); err != nil {
 		return nil, err
 	}
-	if err := c.step(at, n*bits.Len(uint(n))/2); err != nil { // to sort them
+	if err := c.step(at, n+n*bits.Len(uint(n))/2); err != nil { // to sort them
 		return nil, err
 	}
 	keys := make([]any, 0, n)
-	if err := c.members(at, m, func(key, _ any) bool { keys = append(keys, key); return true }); err != nil {
-		return nil, err
+	for key := range entries(m) {
+		keys = append(keys, key)
 	}
 	slices.SortFunc(keys, func(a, b any) int {
 		if o, ok := scalars(a, b); ok {
