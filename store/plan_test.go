@@ -174,12 +174,13 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.Open": func(tx *store.Tx) error {
 			return did(func() error { _, err := runs.Open(tx, ""); return err }, func() error { _, err := runs.Open(tx, "s"); return err })
 		},
-		"Runs.Tree":      func(tx *store.Tx) error { _, err := runs.Tree(tx, 1, 9); return err },
-		"Runs.Roots":     func(tx *store.Tx) error { _, err := runs.Roots(tx, "s", 0, 9); return err },
-		"Runs.SpansFrom": func(tx *store.Tx) error { _, err := runs.SpansFrom(tx, 1, 0, 9); return err },
-		"Runs.Events":    func(tx *store.Tx) error { _, err := runs.Events(tx, 1, 0, 9); return err },
-		"Runs.Messages":  func(tx *store.Tx) error { _, err := runs.Messages(tx, 1); return err },
-		"Runs.Message":   func(tx *store.Tx) error { _, err := runs.Message(tx, 1, 0); return err },
+		"Runs.Tree":       func(tx *store.Tx) error { _, err := runs.Tree(tx, 1, 9); return err },
+		"Runs.Roots":      func(tx *store.Tx) error { _, err := runs.Roots(tx, "s", 0, 9); return err },
+		"Runs.SpansFrom":  func(tx *store.Tx) error { _, err := runs.SpansFrom(tx, 1, 0, 9); return err },
+		"Runs.Events":     func(tx *store.Tx) error { _, err := runs.Events(tx, 1, 0, 9); return err },
+		"Runs.FirstEvent": func(tx *store.Tx) error { _, err := runs.FirstEvent(tx, 1); return err },
+		"Runs.Messages":   func(tx *store.Tx) error { _, err := runs.Messages(tx, 1); return err },
+		"Runs.Message":    func(tx *store.Tx) error { _, err := runs.Message(tx, 1, 0); return err },
 		"Runs.History": func(tx *store.Tx) error {
 			return did(func() error { _, err := runs.History(tx, "s", 0, 9); return err }, func() error { _, err := runs.History(tx, "s", store.Window(9), 9); return err })
 		},

@@ -12,6 +12,15 @@ func (r *Runs) Events(tx *Tx, n int64, after, limit int) ([]Event, error) {
 	return events.all(tx, "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?", key(n, after), key(n, maxIndex), limit)
 }
 
+// FirstEvent returns the number of the first event of run n that is kept; 0: none is.
+func (r *Runs) FirstEvent(tx *Tx, n int64) (seq int, err error) {
+	err = tx.row("SELECT key FROM run_events WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1", key(n, 0), key(n, maxIndex)).Scan(rowKey{nil, &seq})
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return seq, err
+}
+
 // EachOfType yields the payloads of the events of run n that have a type, in order.
 func (r *Runs) EachOfType(tx *Tx, n int64, typ string, yield func(json.RawMessage) error) error {
 	return tx.collect(func(s scanner) error {

@@ -221,8 +221,27 @@ func (r *Reader) Backlog(ctx context.Context, runID string, v event.View, after 
 	if err != nil {
 		return 0, "", err
 	}
+	if after, err = r.kept(ctx, row, after); err != nil {
+		return 0, "", err
+	}
 	n, last = backlog(row, v, after, before)
 	return n, last, nil
+}
+
+// kept is the number of the event after which a replay of a run begins, when a client asks for what is after another: the
+// first events of a run of a workflow are deleted with the steps that they are of.
+func (r *Reader) kept(ctx context.Context, row *store.Run, after int) (int, error) {
+	if row.Kind != store.Workflow {
+		return after, nil
+	}
+	err := r.runs.View(ctx, func(tx *store.Tx) error {
+		first, err := r.runs.FirstEvent(tx, row.N)
+		if after = max(after, first-1); first == 0 {
+			after = row.Events
+		}
+		return err
+	})
+	return after, err
 }
 
 func backlog(row *store.Run, v event.View, after int, before *hub.Entry) (int, string) {
@@ -254,6 +273,10 @@ func (r *Reader) ReplaySession(ctx context.Context, session string, after hub.Po
 // the last.
 func (r *Reader) SessionBacklog(ctx context.Context, session string, after hub.Position, since int64, before *hub.Entry) (n int, last string, err error) {
 	err = r.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
+		seq, err := r.kept(ctx, row, seq)
+		if err != nil {
+			return err
+		}
 		if more, id := backlog(row, event.SessionView, seq, before); more > 0 {
 			n, last = n+more, id
 		}

@@ -25,7 +25,7 @@ type follower struct {
 	pos     hub.Position // of the latest entry that was shown
 	eventID string       // its id
 	unknown bool         // the cursor was, and no marker has said so yet
-	missed  int          // transient events that are gone, and that no marker has counted yet
+	missed  int          // events that are gone, and that no marker has counted yet
 	marked  bool         // the marker of what was replayed is past: each further hole has its own
 	stored  bool         // the ring does not hold everything after the cursor
 	ring    []*hub.Entry // what the ring held when the subscription began
@@ -201,7 +201,7 @@ func (f *follower) replay(c *client) iter.Seq2[*hub.Entry, error] {
 	}
 }
 
-// gap is how many transient events came between the latest entry that was shown and e.
+// gap is how many events came between the latest entry that was shown and e: transient ones, and those that are deleted.
 func (f *follower) gap(e *hub.Entry) int {
 	n, had := e.Before, 0
 	if e.Pos.Sub > 0 {
@@ -215,6 +215,7 @@ func (f *follower) gap(e *hub.Entry) int {
 		if f.pos.Seq == since {
 			had = f.pos.Sub
 		}
+		n += since - f.pos.Seq
 	}
 	return max(n-had, 0)
 }

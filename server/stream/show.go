@@ -147,7 +147,7 @@ func (c *client) lifecycle(f *follower, status string) {
 	}
 }
 
-// mark writes how many transient events a client has missed since the last marker. A client whose cursor was unknown
+// mark writes how many events a client has missed since the last marker. A client whose cursor was unknown
 // gets one marker with a count of one at least: it may have missed or doubled something.
 func (c *client) mark(f *follower) {
 	n := f.missed

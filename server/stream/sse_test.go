@@ -171,6 +171,35 @@ func TestMarkerComesBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// A client whose cursor is in what was deleted meanwhile gets a marker for it.
+func TestMarkerCountsWhatIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stream.New(stream.Options{Hub: hub.New(hub.Options{}), KeepAlive: time.Minute, Queue: 100})
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Header.Set("Last-Event-ID", "3.0")
+		w, answer := take()
+		err := s.ServeSSE(w, r, auth.Anonymous(), stream.Feed{Subject: "s",
+			Resolve: func(context.Context, string) (hub.Position, bool, error) {
+				return hub.Position{Epoch: 1, Seq: 3}, true, nil
+			},
+			Backlog: func(context.Context, hub.Position, *hub.Entry) (int, string, error) { return 1, "", nil },
+			Replay: func(_ context.Context, after hub.Position, yield func(*hub.Entry) error) error {
+				if e := entry(9, 0, "completed"); e.Pos.After(after) {
+					return yield(e)
+				}
+				return nil
+			},
+			Ended: func(context.Context) (string, error) { return "completed", nil },
+		})
+		if err != nil {
+			t.Fatalf("ServeSSE() = %v, want none", err)
+		}
+		if body := answer(t); !strings.Contains(body, `"droppedCount":5`) {
+			t.Errorf("ServeSSE() after event 3 sends %s, want event 9 and a marker of 5", body)
+		}
+	})
+}
+
 // What ends a stream before its head is sent is told after the head.
 func TestRevokedWhileAStreamBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
