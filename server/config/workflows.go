@@ -11,13 +11,12 @@ func (c *Config) Graph(id string) (*graph.Graph, []graph.Problem) {
 	return graph.Compile(id, c.Workflows[id], c.names())
 }
 
-// workflowTools are the built-in tools that need no transcript, so that a workflow can call them.
-var workflowTools = []string{"clock", "calculator"}
-
 func (c *Config) names() graph.Names {
 	n := graph.Names{Tools: map[string]bool{}, Agents: map[string]bool{}, Workflows: map[string]bool{}}
-	for _, name := range workflowTools {
-		n.Tools[name] = true
+	for _, name := range builtinTools {
+		if name != "read_result" { // results are whole in a workflow
+			n.Tools[name] = true
+		}
 	}
 	for name := range c.Tools {
 		n.Tools[name] = true

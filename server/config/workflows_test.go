@@ -53,7 +53,7 @@ func TestWorkflowProblems(t *testing.T) {
 
 		// Names.
 		{"unknown tool", nodes(`"a": {"kind": "tool", "tool": "order", ` + toEnd + `}`), `workflows/w/nodes/a/tool | c:6:31: there is no tool "order"; did you mean "orders"?`},
-		{"a tool that needs a transcript", nodes(`"a": {"kind": "tool", "tool": "read_result", ` + toEnd + `}`), `there is no tool "read_result"`},
+		{"a tool that workflows do not have", nodes(`"a": {"kind": "tool", "tool": "read_result", ` + toEnd + `}`), `workflows/w/nodes/a/tool | c:6:31: there is no tool "read_result"`},
 		{"unknown agent", nodes(`"a": {"kind": "agent", "agent": "writr", ` + toEnd + `}`), `workflows/w/nodes/a/agent | c:6:33: there is no agent "writr"; did you mean "writer"?`},
 		{"unknown workflow", nodes(`"a": {"kind": "workflow", "workflow": "x", ` + toEnd + `}`), `workflows/w/nodes/a/workflow | c:6:39: there is no workflow "x"`},
 		{"unknown start", workflow(`{"start": "b", "nodes": {"a": {"kind": "fail", "code": "c", "message": ""}}}`), `workflows/w/start | c:5:11: there is no node "b"`},
