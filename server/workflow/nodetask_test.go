@@ -549,3 +549,28 @@ func must(value json.RawMessage) error {
 	}
 	return nil
 }
+
+// TestGoUnregistered leaves threads alone whose workflow is not registered in this process, and continues when it is again.
+func TestGoUnregistered(t *testing.T) {
+	var ran atomic.Int32
+	d := workflow.Definition{ID: "w", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
+		ran.Add(1)
+		c.SleepFor(50 * time.Millisecond)
+		return wrote("x", 1), nil
+	})}}
+	r := newGoRig(t, nil, d)
+	out := r.run("w", "t", "{}")
+	r.written = nil
+	r.restart()
+	time.Sleep(300 * time.Millisecond)
+	row, _, err := r.kernel.Read(context.Background(), out.RunID)
+	if err != nil || row.Status != store.Suspended {
+		t.Fatalf("the run is %+v, %v", row, err)
+	}
+	if _, err := r.Outcome(context.Background(), out.RunID); code(err) != "route-handler-missing" {
+		t.Errorf("Outcome = %v", err)
+	}
+	r.written = []workflow.Definition{d}
+	r.restart()
+	r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":1}`)
+}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"agentd/server/fault"
 	"agentd/server/graph"
 )
 
@@ -28,9 +29,25 @@ const (
 // stepping is the node of the task of kindSupersteps.
 const stepping = "__supersteps__"
 
+// registered is what is stored instead of a definition, which is code.
+type registered struct {
+	ID      string `json:"registered"`
+	Version string `json:"version,omitempty"`
+}
+
+// absent reports a thread whose definition is code that this process does not have.
+func absent(source json.RawMessage) error {
+	var r registered
+	if json.Unmarshal(source, &r) != nil || r.ID == "" {
+		return nil
+	}
+	return fault.New(fault.RouteHandlerMissing, "The thread belongs to the workflow %q, which a Go program registers, and this one does not.", r.ID).
+		Advise("Start the program that registers the workflow. agentd tries the thread again.")
+}
+
 // graph is the program as threads see it: what a task is, how values are merged, and the bounds.
 func (p *program) graph() *graph.Graph {
-	source, err := json.Marshal(map[string]string{"registered": p.ID, "version": p.Version})
+	source, err := json.Marshal(registered{p.ID, p.Version})
 	if err != nil { // it holds texts only
 		panic(err)
 	}

@@ -461,6 +461,9 @@ func (w *Workflows) graphOf(tx *store.Tx, row *store.Thread) (*graph.Graph, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := absent(source); err != nil {
+		return nil, err
+	}
 	g, err := graph.Parse(row.Workflow, source)
 	if err != nil {
 		return nil, fault.New(fault.StorageCorrupt, "The stored definition of the workflow %q cannot be read.", row.Workflow).Because(err)
