@@ -34,7 +34,11 @@ func (d driver) Begin(r *run.Run, m *run.Move, _ json.RawMessage) error {
 	t.r, t.m, t.first = r, m, true
 	m.Say(event.WorkflowStart, map[string]string{"runId": r.ID(), "threadId": t.row.ID, "workflowId": t.row.Workflow})
 	for _, id := range t.feedLater {
-		if k := t.tasks[id]; k != nil && k.List != nil {
+		k := t.tasks[id]
+		if n := t.node(k); n.Timeout > 0 {
+			k.Deadline = m.At + n.Timeout.Milliseconds()
+		}
+		if k.List != nil {
 			t.feed(k)
 		}
 	}

@@ -348,8 +348,9 @@ func (t *thread) restart() {
 				continue
 			}
 			if k.Phase == failed {
-				k.Past, k.Began = k.Attempt, 0
+				k.Began = 0
 			}
+			k.Past = k.Attempt
 			k.Error, k.Args, k.Approval, k.Decided, k.Due, k.Deadline, k.Steps, k.Withdraw, k.Said = nil, nil, nil, nil, 0, 0, 0, false, false
 			t.enter(k, ready)
 		case open:

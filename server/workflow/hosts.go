@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"agentd/server/fault"
@@ -71,7 +70,7 @@ func (t *thread) launchHosts() {
 		if by != "" && by != run.Anonymous {
 			lineage = t.r.Payer()
 		}
-		origin := fmt.Sprintf("task:%s:%d:%d", t.r.ID(), k.ID, k.Attempt)
+		origin := journal.HostedOrigin(t.row.N, k.callID())
 		thread := t.row
 		t.inFlight[k.ID] = func(error) {}
 		t.r.Go(func() {
