@@ -152,6 +152,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.Number":   func(tx *store.Tx) error { _, err := runs.Number(tx, 1); return err },
 		"Runs.Hosted":   func(tx *store.Tx) error { _, err := runs.Hosted(tx, 1); return err },
 		"Runs.HostRun":  func(tx *store.Tx) error { _, err := runs.HostRun(tx, 1); return err },
+		"Runs.ThreadID": func(tx *store.Tx) error { _, err := runs.ThreadID(tx, 1); return err },
 		"Runs.Children": func(tx *store.Tx) error { _, err := runs.Children(tx, 1); return err },
 		"Runs.List": func(tx *store.Tx) error {
 			for _, status := range []store.Status{"", store.Pending, store.Running, store.Awaiting, store.Completed, store.Failed, store.Aborted} {

@@ -55,6 +55,12 @@ func (tx *Tx) runs(rest string, args ...any) (list []*Run, err error) {
 	return list, err
 }
 
+// ThreadID returns the id of the thread with the number, or ErrNotFound.
+func (r *Runs) ThreadID(tx *Tx, n int64) (id string, err error) {
+	err = tx.row("SELECT thread_id FROM threads WHERE n = ?", n).Scan(&id)
+	return id, err
+}
+
 // Children returns the runs that run n called as tools, in the order in which they were made.
 func (r *Runs) Children(tx *Tx, n int64) ([]*Run, error) {
 	return tx.runs("INDEXED BY runs_by_parent WHERE parent = ? ORDER BY n", n)

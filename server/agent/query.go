@@ -24,6 +24,7 @@ type Snapshot struct {
 	Error            *RunError     `json:"error,omitempty"`
 	AgentID          string        `json:"agentId,omitempty"`
 	WorkflowID       string        `json:"workflowId,omitempty" doc:"Instead of agentId, for a run of a workflow."`
+	ThreadID         string        `json:"threadId,omitempty" doc:"The thread of a run of a workflow."`
 	ParentRunID      string        `json:"parentRunId,omitempty" doc:"The run whose tool call this run is."`
 	SessionID        string        `json:"sessionId,omitempty"`
 	UserID           string        `json:"userId,omitempty"`
@@ -32,7 +33,7 @@ type Snapshot struct {
 	Imported         bool          `json:"imported,omitempty" doc:"The run belongs to an imported run state."`
 	ChildRuns        []ChildRun    `json:"childRuns,omitempty" doc:"The child runs, in the order of their creation; absent in lists."`
 	StepNumber       int           `json:"stepNumber"`
-	State            *State        `json:"state,omitempty" doc:"The full run state; absent in lists."`
+	State            *State        `json:"state,omitempty" doc:"The full state of an agent's run; absent in lists."`
 }
 
 // ChildRun is a run that is a tool call of another.
@@ -101,11 +102,15 @@ func (e *Engine) snapshot(ctx context.Context, runID string) (s Snapshot, from j
 	if s, err = summary(row); err != nil {
 		return s, from, err
 	}
-	res, err := ResultAt(row, rec, journal.EndOf(row, rec, time.Now().UnixMilli()))
-	if err != nil {
-		return s, from, err
+	if row.Kind == store.Workflow {
+		s.PendingApprovals = append(s.PendingApprovals, rec.Pending...)
+	} else {
+		res, err := ResultAt(row, rec, journal.EndOf(row, rec, time.Now().UnixMilli()))
+		if err != nil {
+			return s, from, err
+		}
+		s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
 	}
-	s.State, s.PendingApprovals = &res.State, res.State.PendingApprovals
 	if err := e.relate(ctx, &s, row, rec); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return s, from, err
 	}
@@ -115,10 +120,15 @@ func (e *Engine) snapshot(ctx context.Context, runID string) (s Snapshot, from j
 // relate adds the runs that called a run and that it called.
 func (e *Engine) relate(ctx context.Context, s *Snapshot, row *store.Run, rec *journal.Record) error {
 	calls := slices.ContainsFunc(rec.Calls, func(c store.Call) bool { return c.Child != "" })
-	if row.Parent == 0 && !calls {
+	if row.Parent == 0 && row.Host == 0 && row.Thread == 0 && !calls {
 		return nil
 	}
-	return e.Runs().View(ctx, func(tx *store.Tx) error {
+	return e.Runs().View(ctx, func(tx *store.Tx) (err error) {
+		if row.Thread != 0 {
+			if s.ThreadID, err = e.Runs().ThreadID(tx, row.Thread); err != nil {
+				return err
+			}
+		}
 		if calls {
 			kids, err := e.Runs().Children(tx, row.N)
 			if err != nil {
@@ -130,10 +140,15 @@ func (e *Engine) relate(ctx context.Context, s *Snapshot, row *store.Run, rec *j
 				}
 			}
 		}
-		if row.Parent == 0 {
+		var parent *store.Run
+		switch {
+		case row.Parent != 0:
+			parent, err = e.Runs().Number(tx, row.Parent)
+		case row.Host != 0:
+			parent, err = e.Runs().HostRun(tx, row.Host)
+		default:
 			return nil
 		}
-		parent, err := e.Runs().Number(tx, row.Parent)
 		if err == nil {
 			s.ParentRunID = parent.ID
 		}
@@ -174,6 +189,11 @@ func (e *Engine) List(ctx context.Context, f store.RunFilter) (runs []Snapshot, 
 				return err
 			}
 			s.ParentRunID = parent
+			if row.Thread != 0 {
+				if s.ThreadID, err = e.Runs().ThreadID(tx, row.Thread); err != nil {
+					return err
+				}
+			}
 			if (row.Status == store.Awaiting || row.Status == store.Aborted) && row.Slots&(1<<store.PendingSlot) != 0 {
 				pending, err := e.PendingOf(tx, row)
 				if err != nil {

@@ -27,7 +27,7 @@ type (
 type RunResult struct {
 	Output json.RawMessage `json:"output,omitempty"`
 	Usage  message.Usage   `json:"usage"`
-	Status store.Status    `json:"status" enum:"running|awaiting_approval|completed|failed|aborted"`
+	Status store.Status    `json:"status" enum:"running|suspended|awaiting_approval|completed|failed|aborted"`
 	Error  *RunError       `json:"error,omitempty"`
 	State  State           `json:"state,omitzero" doc:"Absent without agents:read for the agent."`
 

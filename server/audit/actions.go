@@ -15,17 +15,22 @@ const (
 	SecretDelete Action = "secret:delete"
 	SecretReveal Action = "secret:reveal"
 
-	RunStart      Action = "run:start"
-	RunResume     Action = "run:resume"
-	RunAbort      Action = "run:abort"
-	RunImport     Action = "run:import"
-	SessionCreate Action = "session:create"
-	SessionDelete Action = "session:delete"
-	SessionExport Action = "session:export"
-	SessionImport Action = "session:import"
-	Subscribe     Action = "subscription:subscribe"
-	ReplayGranted Action = "replay:accessed"
-	ReplayDenied  Action = "replay:skipped"
+	RunStart        Action = "run:start"
+	RunResume       Action = "run:resume"
+	RunAbort        Action = "run:abort"
+	RunImport       Action = "run:import"
+	WorkflowExecute Action = "workflow:execute"
+	WorkflowResume  Action = "workflow:resume"
+	WorkflowRetry   Action = "workflow:retry"
+	WorkflowTick    Action = "workflow:tick"
+	ThreadDelete    Action = "workflow:delete"
+	SessionCreate   Action = "session:create"
+	SessionDelete   Action = "session:delete"
+	SessionExport   Action = "session:export"
+	SessionImport   Action = "session:import"
+	Subscribe       Action = "subscription:subscribe"
+	ReplayGranted   Action = "replay:accessed"
+	ReplayDenied    Action = "replay:skipped"
 
 	ApprovalRequested Action = "tool:approval:requested"
 	ApprovalGranted   Action = "tool:approval:granted"
@@ -72,6 +77,11 @@ var Actions = []Declared{
 	{RunResume, "A principal decided on calls of a run. The entry of the request names the calls.", "`run:ID`", ""},
 	{RunAbort, "A principal aborted a run.", "`run:ID`", "`drain`, `onPendingApprovals`; `status` of the run afterwards or, over WebSocket, `transport`"},
 	{RunImport, "A principal imported a run.", "`run:ID`", "`agentId`"},
+	{WorkflowExecute, "A principal began a run of a workflow.", "`run:ID`", "`workflowId`, `threadId`"},
+	{WorkflowResume, "A principal answered a wait of a thread, or took up a blocked one.", "`run:ID`", "`workflowId`, `threadId`"},
+	{WorkflowRetry, "A principal began another run of a thread that failed or was aborted.", "`run:ID`", "`workflowId`, `threadId`"},
+	{WorkflowTick, "A principal fired the due timers of a thread.", "`workflow:ID`", "`threadId`, `fired`"},
+	{ThreadDelete, "A principal erased a thread and its runs.", "`thread:WORKFLOW/THREAD`", ""},
 	{SessionCreate, "A principal created a session.", "`session:ID`", ""},
 	{SessionDelete, "A principal erased a session and its runs.", "`session:ID`", ""},
 	{SessionExport, "A principal exported a session.", "`session:ID`", ""},

@@ -94,10 +94,10 @@ var catalogue = []Type{
 	{Name: WorkflowCheckpoint, Transient: true, Fields: "checkpointId, stepNumber:int", When: "A step is durable."},
 	{Name: WorkflowStepEnd, Fields: "stepNumber:int, state?:object, stateOmitted?:bool", When: "A step is complete."},
 	{Name: WorkflowCustom, Fields: "name, payload:any", When: "A node of a Go program reports something."},
-	{Name: WorkflowSuspended, Fields: "threadId, stepNumber:int, state?:object, stateOmitted?:bool, value:any", When: "The run waits, and nothing in it runs. value is what its first wait shows."},
+	{Name: WorkflowSuspended, Fields: "runId, threadId, status, stepNumber:int, state?:object, stateOmitted?:bool, value:any, pendingApprovals?:any", When: "The run waits, and nothing in it runs: status is suspended or awaiting_approval. value is what its first wait shows."},
 	{Name: WorkflowCancelling, Fields: "runId, drain:bool, onPendingApprovals", When: "Somebody requested an abort."},
 	{Name: WorkflowError, Fields: "threadId, error:RunError", When: "The run failed. workflow.end follows."},
-	{Name: WorkflowEnd, Fields: "runId, threadId, status, state?:object, stateOmitted?:bool, output?:any", When: "The run has ended: status is completed, failed or aborted. It is always the last event."},
+	{Name: WorkflowEnd, Fields: "runId, threadId, status, state?:object, stateOmitted?:bool, output?:any, error?:RunError, pendingApprovals?:any", When: "The run has ended: status is completed, failed or aborted. It is always the last event."},
 }
 
 var byName = func() map[string]Type {

@@ -49,7 +49,7 @@ func (RunInput) OpenAPISchema() json.RawMessage {
 // RunAnswer is the answer of POST /agents/{id}/run.
 type RunAnswer struct {
 	RunID  string          `json:"runId"`
-	Status store.Status    `json:"status" enum:"completed|awaiting_approval|aborted|failed"`
+	Status store.Status    `json:"status" enum:"completed|suspended|awaiting_approval|aborted|failed"`
 	Result agent.RunResult `json:"result"`
 	// Unmatched is for resumptions only.
 	Unmatched []DecisionBody `json:"unmatched,omitempty" doc:"Decisions for calls that do not wait."`

@@ -104,6 +104,7 @@ func errorsOf(rt Route) []*fault.Kind {
 // tags say what the routes with a first segment are about.
 var tags = map[string]string{
 	"agents":    "The registered agents, and how to run them.",
+	"workflows": "Workflows, and their threads.",
 	"runs":      "Runs: their state and events, and decisions on them.",
 	"approvals": "What waits for a person.",
 	"sessions":  "Conversations: transcripts, exports and events.",

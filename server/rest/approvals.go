@@ -101,7 +101,9 @@ func (a *Approvals) resumeRun(ctx context.Context, c Call, in resumeInput) (RunA
 	c.weight.started(false)
 	recordDecisions(c.Request, in.RunID, decided)
 	var res agent.RunResult
-	if h == nil {
+	if c.Run.Kind == store.Workflow {
+		res, err = a.Runs.outcome(ctx, in.RunID)
+	} else if h == nil {
 		res, err = a.Runs.Engine.Result(ctx, in.RunID)
 	} else {
 		res, err = h.Wait(ctx)

@@ -187,6 +187,26 @@ func placeOf(cursor string) (int64, bool) {
 	return n, ok && cursorOf(n) == cursor
 }
 
+// nextCursor is the cursor of the page that ends before a place; empty for 0.
+func nextCursor(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return cursorOf(n)
+}
+
+// before is the place that the cursor of a list names; 0 without one.
+func before(cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	n, ok := placeOf(cursor)
+	if !ok {
+		return 0, fault.Invalid("The request is not valid.", fault.At("is not a cursor of this route", "cursor"))
+	}
+	return n, nil
+}
+
 // place reads a cursor: a number above zero as [strconv.FormatInt] writes it.
 func place(cursor string, base int) (int64, bool) {
 	n, err := strconv.ParseInt(cursor, base, 64)

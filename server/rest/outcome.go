@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/journal"
 	"agentd/store"
 )
 
@@ -18,7 +20,16 @@ func (a *Runs) again(w http.ResponseWriter, r *http.Request, c Call, first *stor
 	if first.Status != 0 {
 		return gate.Replay(w, first)
 	}
-	res, err := a.Engine.Wait(r.Context(), first.Run)
+	run, err := a.Engine.Identify(r.Context(), first.Run)
+	if err != nil {
+		return err
+	}
+	var res agent.RunResult
+	if run.Kind == store.Workflow {
+		res, err = a.outcome(r.Context(), run.ID)
+	} else {
+		res, err = a.Engine.Wait(r.Context(), run.ID)
+	}
 	if err != nil {
 		return err
 	}
@@ -33,32 +44,51 @@ func (a *Runs) again(w http.ResponseWriter, r *http.Request, c Call, first *stor
 	return nil
 }
 
+// outcome waits until a run of a workflow has ended or waits, and returns how it stands, in the form of an agent's run without
+// the state.
+func (a *Runs) outcome(ctx context.Context, runID string) (agent.RunResult, error) {
+	out, err := a.Workflows.Wait(ctx, runID)
+	res := agent.RunResult{Output: out.Output, Status: out.Status, Error: out.Error, PendingApprovals: []event.PendingCall{}}
+	for _, p := range out.PendingApprovals {
+		res.PendingApprovals = append(res.PendingApprovals, event.PendingCall{ToolCallID: p.ToolCallID, ToolName: p.ToolName})
+	}
+	return res, err
+}
+
 // answerOf is the outcome of a run for a principal: an answer or, for a run that was aborted or failed, an error.
 func answerOf(p auth.Principal, runID string, res agent.RunResult) (RunAnswer, error) {
-	failure := func(kind *fault.Kind, fallback string) error {
-		e := fault.New(kind, "%s", fallback)
-		if res.Error != nil {
-			e.Message = res.Error.Message
-			e.With("code", res.Error.Code).Advise(res.Error.Hint)
-		}
-		return e.With("runId", runID).With("status", res.Status)
+	if err := unsuccessful(runID, res.Status, res.Error); err != nil {
+		return RunAnswer{}, err
 	}
-	switch res.Status {
-	case store.Aborted:
-		return RunAnswer{}, failure(fault.RunAborted, "The run was aborted.")
-	case store.Failed:
-		return RunAnswer{}, failure(fault.RunFailed, "The run failed.")
-	case store.Running: // the server is stopping; the run continues after the restart
-		return RunAnswer{}, fault.New(fault.ServerDraining, "The server stops. The run continues when it is back.").With("runId", runID).With("status", res.Status).
-			After(5 * time.Second).Advise("After `Retry-After`, read `GET /runs/{runId}/state`. Do not start the run again.")
-	}
-	if !may(p, "agents", "read", res.State.AgentID) {
+	if res.State.ID != "" && !may(p, "agents", "read", res.State.AgentID) {
 		res = res.Reduced()
 	}
 	if !may(p, "traces", "read", "raw") {
 		res.State.Withhold()
 	}
 	return RunAnswer{RunID: runID, Status: res.Status, Result: res}, nil
+}
+
+// unsuccessful is the error of a run that was aborted, failed or goes on elsewhere, with the reason if there is one; nil for any
+// other.
+func unsuccessful(runID string, status store.Status, reason *journal.Error) *fault.Error {
+	var e *fault.Error
+	switch status {
+	case store.Aborted:
+		e = fault.New(fault.RunAborted, "The run was aborted.")
+	case store.Failed:
+		e = fault.New(fault.RunFailed, "The run failed.")
+	case store.Running: // the server is stopping; the run continues after the restart
+		return fault.New(fault.ServerDraining, "The server stops. The run continues when it is back.").With("runId", runID).With("status", status).
+			After(5 * time.Second).Advise("After `Retry-After`, read `GET /runs/{runId}/state`. Do not start the run again.")
+	default:
+		return nil
+	}
+	if reason != nil {
+		e.Message = reason.Message
+		e.With("code", reason.Code).Advise(reason.Hint)
+	}
+	return e.With("runId", runID).With("status", status)
 }
 
 // may reports whether a principal holds a scope.
@@ -68,11 +98,16 @@ func may(p auth.Principal, resource, action, target string) bool {
 
 // started is the answer to a request that has started a run of an agent.
 func (a *Runs) started(agentID, runID string, status store.Status) RunStarted {
-	started := RunStarted{RunID: runID, Status: status, Subscribe: Subscribe{WebSocket: event.OfAgentRun(agentID, runID).String()}}
+	return RunStarted{RunID: runID, Status: status, Subscribe: a.subscribe(event.OfAgentRun(agentID, runID))}
+}
+
+// subscribe says where to watch the run of a subject.
+func (a *Runs) subscribe(s event.Subject) Subscribe {
+	where := Subscribe{WebSocket: s.String()}
 	if a.SSE {
-		started.Subscribe.SSE = a.Base + "/runs/" + runID + "/events"
+		where.SSE = a.Base + "/runs/" + s.Run + "/events"
 	}
-	return started
+	return where
 }
 
 // stream answers with the events of a run, until it ends or waits: all of them or, for a principal that may not read

@@ -12,12 +12,14 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/message"
 	"agentd/server/openapi"
 	"agentd/server/recording"
 	"agentd/server/run"
 	"agentd/server/runstate"
 	"agentd/server/stream"
 	"agentd/server/takeover"
+	"agentd/server/workflow"
 	"agentd/store"
 )
 
@@ -67,6 +69,8 @@ type Runs struct {
 	SSE     bool // there are event streams
 	Base    string
 
+	Workflows *workflow.Workflows
+
 	Record func(ctx context.Context, p auth.Principal, r audit.Record, refused error) error // what is done over a WebSocket
 }
 
@@ -76,9 +80,7 @@ func (a *Runs) Routes() []Route {
 		{Method: "GET", Path: "/runs", Access: "agents:read or workflows:read", Summary: "List the runs of the agents and workflows that the token may read, newest first. Waiting runs show what they wait for.",
 			Errors: []*fault.Kind{fault.RunNotFound}, Endpoint: call(http.StatusOK, a.listRuns)},
 		{Method: "GET", Path: "/runs/{runId}/state", Access: "agents:read:" + ofOwner, Summary: "Show a run and its full state. The operator's system messages are withheld without traces:read:raw.",
-			Endpoint: encoded[runInputID, agent.Snapshot](func(ctx context.Context, c Call, _ runInputID) ([]byte, error) {
-				return a.Engine.SnapshotJSON(ctx, c.Run, may(c.Principal, "traces", "read", "raw"))
-			})},
+			Endpoint: encoded[runInputID, RunState](a.state)},
 		{Method: "POST", Path: "/runs/{runId}/abort", Access: "agents:invoke:" + ofOwner, Action: audit.RunAbort, Target: "run:{runId}", Summary: "Abort a run.",
 			Errors: []*fault.Kind{fault.RunConflict, fault.RunIsChild}, Endpoint: call(http.StatusOK, a.abortRun)},
 		{Method: "GET", Path: "/runs/{runId}/cassette", Access: "traces:read:raw",
@@ -103,12 +105,9 @@ func (a *Runs) Routes() []Route {
 func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList, error) {
 	f := store.RunFilter{Status: store.Status(in.Status), Session: in.SessionID, Limit: cmp.Or(in.Limit, 100),
 		Agents: readable(c.Principal, "agents"), Workflows: readable(c.Principal, "workflows")}
-	if in.Cursor != "" {
-		n, ok := placeOf(in.Cursor)
-		if !ok {
-			return RunList{}, fault.Invalid("The request is not valid.", fault.At("is not a cursor of this route", "cursor"))
-		}
-		f.Before = n
+	var err error
+	if f.Before, err = before(in.Cursor); err != nil {
+		return RunList{}, err
 	}
 	if in.Parent != "" {
 		parent, err := a.Engine.Find(ctx, in.Parent)
@@ -133,11 +132,7 @@ func (a *Runs) listRuns(ctx context.Context, c Call, in listRunsInput) (RunList,
 		f.Agents, f.Workflows = []string{}, []string{in.WorkflowID}
 	}
 	runs, next, err := a.Engine.List(ctx, f)
-	list := RunList{Runs: runs}
-	if next > 0 {
-		list.NextCursor = cursorOf(next)
-	}
-	return list, err
+	return RunList{Runs: runs, NextCursor: nextCursor(next)}, err
 }
 
 // within refuses an id that is not among those that a principal may read; nil are all.
@@ -155,6 +150,28 @@ func readable(p auth.Principal, kind string) []string {
 		return nil
 	}
 	return append([]string{}, ids...)
+}
+
+// RunState is the answer of GET /runs/{runId}/state.
+type RunState struct {
+	agent.Snapshot
+	Outcome *workflow.Outcome `json:"outcome,omitempty" doc:"How a run of a workflow stands. GET /workflows/{id}/state shows the thread with its state."`
+}
+
+func (a *Runs) state(ctx context.Context, c Call, _ runInputID) ([]byte, error) {
+	if c.Run.Kind != store.Workflow {
+		return a.Engine.SnapshotJSON(ctx, c.Run, may(c.Principal, "traces", "read", "raw"))
+	}
+	s, err := a.Engine.Snapshot(ctx, c.Run.ID)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.Workflows.Outcome(ctx, c.Run.ID)
+	if err != nil {
+		return nil, err
+	}
+	b, err := message.Encode(RunState{s, &out})
+	return append(b, '\n'), err
 }
 
 func (a *Runs) abortRun(ctx context.Context, c Call, in abortInput) (AbortAnswer, error) {
