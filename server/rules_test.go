@@ -77,7 +77,7 @@ var rulesRooms = map[string]string{
 	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
 	"server/rest": "auth metrics store server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
-		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace",
+		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/workflow",
 
 	// The other end of server/rest.
 	"server/client": "server/fault server/id server/message server/sse",
@@ -88,7 +88,7 @@ var rulesRooms = map[string]string{
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
 		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace server/workflow",
 	"server/cli": "auth store server server/agent server/audit server/audit/export server/client server/config server/event server/evidence server/fault server/graph server/journal " +
-		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session",
+		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow",
 	"main": "server/cli",
 
 	// Help for tests.

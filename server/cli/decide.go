@@ -31,6 +31,9 @@ func (c *call) decide(ctx context.Context, granted bool) error {
 			if err != nil {
 				return err
 			}
+			if s.WorkflowID != "" {
+				return c.decideWorkflow(ctx, d, s, granted)
+			}
 			if held := s.Status == store.Aborted && len(s.PendingApprovals) > 0; s.Status != store.Awaiting && !held {
 				return fault.New(fault.RunNotSuspended, "The run is %s.", s.Status).Advise(runState)
 			}
@@ -49,6 +52,33 @@ func (c *call) decide(ctx context.Context, granted bool) error {
 		}
 		return err
 	})
+}
+
+// decideWorkflow decides on approvals of a workflow, some of which may wait while other branches run.
+func (c *call) decideWorkflow(ctx context.Context, d *door, s rest.RunState, granted bool) error {
+	if len(s.PendingApprovals) == 0 {
+		return fault.New(fault.RunNotSuspended, "The run waits for no approval: it is %s.", s.Status).Advise(runState)
+	}
+	decisions, err := c.decisions(s.PendingApprovals, granted)
+	if err == nil {
+		err = d.decide(ctx, s.RunID, decisions)
+	}
+	if err != nil {
+		return err
+	}
+	if s, err = state(ctx, d.Client, s.RunID); err != nil {
+		return err
+	}
+	if err := c.show(true, s, func(w sheet) { c.describe(w, s) }); err != nil {
+		return err
+	}
+	switch {
+	case s.Status.Parked():
+		return exitCode(exitAwaiting)
+	case s.Status == store.Failed, s.Status == store.Aborted:
+		return exitCode(exitFailed)
+	}
+	return nil
 }
 
 // samePending reports whether two lists of approvals are those of the same moment.

@@ -20,6 +20,7 @@ type options struct {
 	config, url, tokenEnv, secretsSource                         string
 	host, port, readyFile                                        string
 	agent, session, user, status, since, reason, args, onPending string
+	thread, name                                                 string
 	output, as, label, env, value, newValue                      string
 	file, checkpoints, publicKey, passphrase                     string
 	action, actor, before, format, drawing                       string
@@ -29,6 +30,7 @@ type options struct {
 	expires                                                      expiry
 
 	dev, json, verbose, again, drain, raw, yes, all     bool
+	blocked, mismatch                                   bool
 	fromStdin, reveal, strictSecrets, offline, fixPerms bool
 	names, complete                                     bool
 }
@@ -56,8 +58,18 @@ func (o *options) table() []flagRow {
 		{"session", &o.session, "add the run to the session with this `ID`, which is created if necessary"},
 		{"user", &o.user, "run for the user with this `ID`"},
 		{"verbose", &o.verbose, "show steps and tools on stderr, also if it is not a terminal"},
-		{"status", choice{&o.status, []string{"pending", "running", "awaiting_approval", "completed", "failed", "aborted"}},
-			"only runs with this `STATUS`: pending, running, awaiting_approval, completed, failed or aborted"},
+		{"status", choice{&o.status, []string{"pending", "running", "suspended", "awaiting_approval", "completed", "failed", "aborted"}},
+			"only runs with this `STATUS`: pending, running, suspended, awaiting_approval, completed, failed or aborted"},
+		{"status.threads", choice{&o.status, []string{"running", "suspended", "awaiting_approval", "completed", "failed", "aborted"}},
+			"only threads with this `STATUS`: running, suspended, awaiting_approval, completed, failed or aborted"},
+		{"all.threads", &o.all, "all threads with the --status"},
+		{"thread", &o.thread, "the `ID` of the thread; default: a new one"},
+		{"thread.graph", &o.thread, "mark what the thread with this `ID` has done, and where it is"},
+		{"session.threads", &o.session, "only threads of the session with this `ID`"},
+		{"session.thread", &o.session, "link the thread to the session with this `ID`, which is created if necessary"},
+		{"blocked", &o.blocked, "only threads that are due and cannot continue before somebody resumes them"},
+		{"name", &o.name, "answer the wait with this `NAME`; default: the only one"},
+		{"allow-version-mismatch", &o.mismatch, "continue under the present definition of the workflow, although its version has changed"},
 		{"agent", &o.agent, "only runs of the agent with this `ID`"},
 		{"limit", &o.limit, "at most this `NUMBER`, up to 1000"},
 		{"reason", &o.reason, "the reason, as a `TEXT`; it is recorded, and the model learns the reason of a denial"},

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"agentd/server/client"
-	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/rest"
@@ -179,8 +177,7 @@ func errChanged() error {
 func (f *follower) take(e *client.Frame) (over bool, err error) {
 	f.broken = 0
 	if f.past != nil {
-		var end ending
-		if e.Type == event.AgentEnd && json.Unmarshal(e.Payload, &end) == nil && f.past(end) {
+		if ends(e.Type) && f.past(endingOf(e)) {
 			f.past = nil
 			f.decide(f.decisions)
 		}
@@ -195,7 +192,7 @@ func (f *follower) take(e *client.Frame) (over bool, err error) {
 		}
 	}
 	switch result := &f.p.end.Result; {
-	case e.Type != event.AgentEnd:
+	case !ends(e.Type):
 		return false, nil
 	case result.Status == store.Awaiting && f.aborting && result.Error == nil: // it is about to end
 		return false, nil

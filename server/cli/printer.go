@@ -49,6 +49,24 @@ type ending struct {
 	}
 }
 
+// ends reports whether an event says how a run stands at its end, or while it waits.
+func ends(typ string) bool {
+	return typ == event.AgentEnd || typ == event.WorkflowEnd || typ == event.WorkflowSuspended
+}
+
+// endingOf reads an event that ends says something of. A workflow says at the top what an agent says of its result.
+func endingOf(e *client.Frame) (end ending) {
+	if e.Type == event.AgentEnd {
+		json.Unmarshal(e.Payload, &end) //nolint:errcheck // then nothing is known
+		return end
+	}
+	var own struct{ PendingApprovals []journal.Approval }
+	json.Unmarshal(e.Payload, &end.Result) //nolint:errcheck // likewise; state is another's
+	json.Unmarshal(e.Payload, &own)        //nolint:errcheck // likewise
+	end.Result.State.PendingApprovals = own.PendingApprovals
+	return end
+}
+
 func newPrinter(c *call) *printer {
 	tty := isTerminal(c.stderr)
 	return &printer{out: c.stdout, err: c.stderr, lines: c.flags.json, terminal: isTerminal(c.stdout), margin: margin{mark: "│ "},
@@ -64,12 +82,13 @@ func (p *printer) show(e *client.Frame) {
 		Delta, Text          string
 		ToolCallID, ToolName string
 		FinalArgs, Result    json.RawMessage
+		NodeName, Status     string
 		Error                agent.RunError
 		Message              string
 		By, Reason           string
 	}
-	if e.Type == event.AgentEnd {
-		if p.end = (ending{}); json.Unmarshal(e.Payload, &p.end) == nil && !p.lines {
+	if ends(e.Type) {
+		if p.end = endingOf(e); !p.lines {
 			p.finish()
 		}
 		return
@@ -105,6 +124,12 @@ func (p *printer) show(e *client.Frame) {
 		p.tell("%s → %s", body.ToolName, body.Result)
 	case event.ToolError:
 		p.tell("%s failed: %s", body.ToolName, body.Error.Message)
+	case event.WorkflowTaskStart:
+		p.tell("%s", body.NodeName)
+	case event.WorkflowTaskEnd:
+		if body.Status == "failed" {
+			p.tell("%s failed: %s", body.NodeName, body.Error.Message)
+		}
 	case event.ApprovalRequested:
 		p.tell("a call waits for approval")
 	case event.ApprovalGranted:
@@ -238,6 +263,11 @@ func (c *call) verdict(p *printer, runID string) error {
 		return exitCode(exitFailed) // nobody reads what could be said
 	case res.Status == store.Completed:
 		return nil
+	case res.Status == store.Suspended:
+		if !p.lines {
+			fmt.Fprintf(c.stderr, "agentd: run %s waits. See for what with `agentd runs show %[1]s`\n", runID)
+		}
+		return exitCode(exitAwaiting)
 	case res.Status == store.Awaiting:
 		if !p.lines {
 			c.tellPending(runID, res.State.PendingApprovals)

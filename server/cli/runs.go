@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,9 +24,9 @@ func (c *call) listRuns(ctx context.Context) error {
 	}
 	path := "/runs" + query("limit", c.flags.limit.String(), "status", c.flags.status, "agentId", c.flags.agent)
 	return c.fetch(ctx, path, &list, func(w sheet) {
-		w.row("RUN", "AGENT", "STATUS", "SESSION", "STARTED", "ENDED", "TOKENS")
+		w.row("RUN", "AGENT OR WORKFLOW", "STATUS", "SESSION", "STARTED", "ENDED", "TOKENS")
 		for _, r := range list.Runs {
-			w.row(r.RunID, r.AgentID, string(r.Status), r.SessionID, moment(r.StartedAt), moment(r.CompletedAt), strconv.FormatInt(r.Usage.TotalTokens, 10))
+			w.row(r.RunID, cmp.Or(r.AgentID, r.WorkflowID), string(r.Status), r.SessionID, moment(r.StartedAt), moment(r.CompletedAt), strconv.FormatInt(r.Usage.TotalTokens, 10))
 		}
 	})
 }
@@ -52,13 +53,13 @@ func (c *call) showRun(ctx context.Context) error {
 }
 
 // state reads the state of a run.
-func state(ctx context.Context, api *client.Client, runID string) (s agent.Snapshot, err error) {
+func state(ctx context.Context, api *client.Client, runID string) (s rest.RunState, err error) {
 	err = api.Call(ctx, "GET", at("/runs", runID, "/state"), nil, &s)
 	return s, err
 }
 
 // describe writes what a person wants to know about a run.
-func (c *call) describe(w sheet, s agent.Snapshot) {
+func (c *call) describe(w sheet, s rest.RunState) {
 	imported, problem, hint := "", "", ""
 	if s.Imported {
 		imported = "yes"
@@ -66,10 +67,18 @@ func (c *call) describe(w sheet, s agent.Snapshot) {
 	if s.Error != nil {
 		problem, hint = s.Error.Code+": "+s.Error.Message, s.Error.Hint
 	}
-	w.facts("run", s.RunID, "status", string(s.Status), "agent", s.AgentID, "imported", imported, "session", s.SessionID, "user", s.UserID,
+	w.facts("run", s.RunID, "status", string(s.Status), "agent", s.AgentID, "workflow", s.WorkflowID, "thread", s.ThreadID, "imported", imported, "session", s.SessionID, "user", s.UserID,
 		"started", moment(s.StartedAt), "ended", moment(s.CompletedAt), "steps", strconv.Itoa(s.StepNumber),
 		"tokens", fmt.Sprintf("%d (%d in, %d out)", s.Usage.TotalTokens, s.Usage.PromptTokens, s.Usage.CompletionTokens),
 		"error", problem, "hint", hint)
+	if s.Outcome != nil {
+		for _, p := range s.Outcome.PendingPauses {
+			w.say("%s", waits(p))
+		}
+		if len(s.Outcome.Output) > 0 {
+			w.say("\noutput:\n%s\n", indented(string(s.Outcome.Output), columns(c.stdout)))
+		}
+	}
 	for _, a := range s.PendingApprovals {
 		w.say("\n%s waits for approval since %s:\n%s", printable(a.ToolName), a.RequestedAt, details(a, columns(c.stdout)))
 	}

@@ -62,22 +62,31 @@ func (c *call) showMessages(ctx context.Context) error {
 
 func (c *call) deleteSession(ctx context.Context) error {
 	id := c.args[0]
-	if !c.flags.yes {
-		who := c.newAsker()
-		if who == nil {
-			return c.cmd.misused("--yes is missing, and there is no terminal to ask on.")
-		}
-		answer, err := who.line(ctx, fmt.Sprintf("Erase session %s with all that was said in it, for good? [y/N] ", printable(id)))
-		if answer = strings.ToLower(answer); err != nil || answer != "y" && answer != "yes" {
-			fmt.Fprintln(c.stderr, "agentd: nothing was erased")
-			return exitCode(exitFailed)
-		}
+	if err := c.sure(ctx, fmt.Sprintf("Erase session %s with all that was said in it, for good?", printable(id))); err != nil {
+		return err
 	}
 	err := c.through(ctx, server.Hold, func(d *door) error { return d.Call(ctx, "DELETE", at("/sessions", id, ""), nil, nil) })
 	if err != nil {
 		return err
 	}
 	return c.report(map[string]any{"sessionId": id, "erased": true}, "Erased session %s.", id)
+}
+
+// sure asks whether to erase something, unless the command line says so.
+func (c *call) sure(ctx context.Context, question string) error {
+	if c.flags.yes {
+		return nil
+	}
+	who := c.newAsker()
+	if who == nil {
+		return c.cmd.misused("--yes is missing, and there is no terminal to ask on.")
+	}
+	answer, err := who.line(ctx, question+" [y/N] ")
+	if answer = strings.ToLower(answer); err != nil || answer != "y" && answer != "yes" {
+		fmt.Fprintln(c.stderr, "agentd: nothing was erased")
+		return exitCode(exitFailed)
+	}
+	return nil
 }
 
 func (c *call) exportSession(ctx context.Context) error {

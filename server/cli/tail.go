@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"agentd/server/agent"
 	"agentd/server/client"
 	"agentd/server/event"
 	"agentd/server/fault"
+	"agentd/server/rest"
 	"agentd/store"
 )
 
@@ -29,7 +29,9 @@ func (c *call) tail(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			subject = event.OfAgentRun(s.AgentID, s.RunID)
+			if subject = event.OfAgentRun(s.AgentID, s.RunID); s.WorkflowID != "" {
+				subject = event.OfWorkflowRun(s.WorkflowID, s.RunID)
+			}
 		}
 		return w.watch(ctx, subject)
 	})
@@ -56,7 +58,7 @@ func (t *tailer) api() (*client.Client, error) {
 }
 
 // state is how a run of the server stands.
-func (t *tailer) state(ctx context.Context, runID string) (s agent.Snapshot, err error) {
+func (t *tailer) state(ctx context.Context, runID string) (s rest.RunState, err error) {
 	a, err := t.api()
 	if err != nil {
 		return s, err
@@ -69,7 +71,7 @@ func (t *tailer) watch(ctx context.Context, subject event.Subject) error {
 	w := client.Watch{Client: t.api, Path: "/events" + query("subject", subject.String()), Cursor: t.flags.since, Lost: t.lost}
 	err := w.Run(ctx, t.show)
 	if err == nil && t.printer.end.Result.Status == "" { // its end lies before the cursor
-		var s agent.Snapshot
+		var s rest.RunState
 		s, err = t.state(ctx, subject.Run)
 		t.printer.end.Result.Status = s.Status
 	}
@@ -126,7 +128,7 @@ func (t *tailer) event(f *client.Frame) {
 		t.printer.tell("run %s", at.Run)
 	}
 	t.printer.show(f)
-	if f.Type == event.AgentEnd && t.printer.broken == nil && t.printer.end.Result.Status == store.Awaiting {
+	if ends(f.Type) && t.printer.broken == nil && t.printer.end.Result.Status == store.Awaiting {
 		t.tellPending(t.run, t.printer.end.Result.State.PendingApprovals)
 	}
 }

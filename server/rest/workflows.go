@@ -121,20 +121,11 @@ type threadQuery struct {
 	ThreadID string `query:"threadId" check:"1.. required"`
 }
 
-type executeInput struct {
+// moving is what begins or continues a run.
+type moving[Body any] struct {
 	ID   string `path:"id" doc:"The workflow's id."`
-	Wait bool   `query:"wait" doc:"Answer when the run ends or waits. It continues if the client disconnects."`
-	Body ExecuteBody
-}
-
-type resumeWorkflowInput struct {
-	ID   string `path:"id" doc:"The workflow's id."`
-	Body WorkflowResumeBody
-}
-
-type retryInput struct {
-	ID   string `path:"id" doc:"The workflow's id."`
-	Body RetryBody
+	Wait bool   `query:"wait" doc:"Answer when the run ends or waits, with its outcome. The run continues if the client disconnects."`
+	Body Body
 }
 
 // Workflows is the routes of workflows and their threads.
@@ -155,8 +146,9 @@ func (a *Workflows) Routes() []Route {
 		rt.Errors = append([]*fault.Kind{fault.RouteHandlerMissing}, rt.Errors...)
 		return rt
 	}
-	began := openapi.Response{Status: 202, Type: reflect.TypeFor[WorkflowStarted](), Description: "The run is durable and in progress."}
-	moves := []*fault.Kind{fault.ThreadNotFound, fault.WorkflowVersionMismatch, fault.WorkflowDivergence, fault.Overloaded}
+	began := []openapi.Response{{Status: 202, Type: reflect.TypeFor[WorkflowStarted](), Description: "The run is durable and in progress."},
+		{Status: 200, Type: reflect.TypeFor[workflow.Outcome](), Description: "The run has ended or waits, with `wait`."}}
+	moves := []*fault.Kind{fault.ThreadNotFound, fault.WorkflowVersionMismatch, fault.WorkflowDivergence, fault.Overloaded, fault.RunAborted, fault.RunFailed}
 	return []Route{
 		{Method: "GET", Path: "/workflows", Access: "workflows:read", Summary: "List the workflows.",
 			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (WorkflowList, error) {
@@ -171,19 +163,19 @@ func (a *Workflows) Routes() []Route {
 		row(Route{Method: "POST", Path: "/execute", Access: "workflows:execute:{id}", Action: audit.WorkflowExecute, Starts: true, Again: a.again,
 			Summary:  "Begin a run of a workflow, in a new thread or in one that has ended. With `wait`, the answer comes when the run ends or waits; it holds values only with workflows:read for the workflow.",
 			Errors:   []*fault.Kind{fault.ThreadOpen, fault.RunAborted, fault.RunFailed, fault.Overloaded},
-			Answers:  []openapi.Response{{Status: 200, Type: reflect.TypeFor[workflow.Outcome](), Description: "The run has ended or waits, with `wait`."}, began},
+			Answers:  began,
 			Endpoint: streamed(a.execute)}),
 		row(Route{Method: "POST", Path: "/resume", Access: "workflows:resume:{id}", Action: audit.WorkflowResume, Starts: true, Again: a.again,
 			Summary: "Answer a wait of a thread, or take up a blocked one. An answer to an `await` that the thread has not reached yet is kept. An approval also requires workflows:approve for the workflow.",
 			Errors: append(moves, fault.ResumeWithoutSuspension, fault.ConcurrentResume, fault.PauseNotFound, fault.PauseAmbiguous, fault.AnswersFull, fault.AwaitPayloadInvalid,
 				fault.ApproverRefused),
-			Answers: []openapi.Response{began}, Endpoint: streamed(a.resume)}),
+			Answers: began, Endpoint: streamed(a.resume)}),
 		row(Route{Method: "POST", Path: "/retry", Access: "workflows:resume:{id}", Action: audit.WorkflowRetry, Starts: true, Again: a.again,
 			Summary: "Begin another run of a thread that failed or was aborted. It continues at what failed or was withdrawn.",
-			Errors:  append(moves, fault.NotRetryable, fault.ThreadOpen), Answers: []openapi.Response{began}, Endpoint: streamed(a.retry)}),
+			Errors:  append(moves, fault.NotRetryable, fault.ThreadOpen), Answers: began, Endpoint: streamed(a.retry)}),
 		row(Route{Method: "POST", Path: "/tick", Access: "workflows:resume:{id}", Action: audit.WorkflowTick,
 			Summary: "Fire the due timers of a thread, and show when the next one is due. The server fires them itself.",
-			Errors:  moves, Endpoint: call(http.StatusOK, a.tick)}),
+			Errors:  []*fault.Kind{fault.ThreadNotFound, fault.WorkflowVersionMismatch, fault.WorkflowDivergence}, Endpoint: call(http.StatusOK, a.tick)}),
 		row(Route{Method: "GET", Path: "/state", Access: "workflows:read:{id}", Summary: "Show a thread: its status, its state and what it waits for.",
 			Errors: []*fault.Kind{fault.ThreadNotFound}, Endpoint: call(http.StatusOK, a.state)}),
 		row(Route{Method: "GET", Path: "/checkpoints", Access: "workflows:read:{id}", Summary: "List the steps of a thread, newest first.",
@@ -282,7 +274,7 @@ func shownOutcome(p auth.Principal, out workflow.Outcome) (workflow.Outcome, err
 	return out, nil
 }
 
-func (a *Workflows) execute(w http.ResponseWriter, r *http.Request, c Call, in executeInput) error {
+func (a *Workflows) execute(w http.ResponseWriter, r *http.Request, c Call, in moving[ExecuteBody]) error {
 	b := in.Body
 	h, err := a.Workflows.Execute(r.Context(), workflow.ExecuteRequest{WorkflowID: in.ID, ThreadID: b.ThreadID, Input: b.Input, SessionID: b.SessionID, UserID: b.UserID,
 		By: c.Principal.Name(), Lineage: c.Principal.Lineage(), MayJoin: may(c.Principal, "sessions", "write", b.SessionID), Detached: !in.Wait,
@@ -293,26 +285,26 @@ func (a *Workflows) execute(w http.ResponseWriter, r *http.Request, c Call, in e
 	return a.answer(w, r, c, h, in.Wait)
 }
 
-func (a *Workflows) resume(w http.ResponseWriter, r *http.Request, c Call, in resumeWorkflowInput) error {
+func (a *Workflows) resume(w http.ResponseWriter, r *http.Request, c Call, in moving[WorkflowResumeBody]) error {
 	b := in.Body
 	h, err := a.Workflows.Resume(r.Context(), workflow.ResumeRequest{WorkflowID: in.ID, ThreadID: b.ThreadID, Name: b.Name, Value: b.Resume,
-		AllowVersionMismatch: b.AllowVersionMismatch, By: c.Principal.Name(), Also: a.keep(c, "", false),
+		AllowVersionMismatch: b.AllowVersionMismatch, By: c.Principal.Name(), Also: a.keep(c, "", in.Wait),
 		MayApprove: func() error {
 			return gate.Covered(c.Principal, auth.Scope{Resource: "workflows", Action: "approve", Target: in.ID})
 		}})
 	if err != nil {
 		return err
 	}
-	return a.answer(w, r, c, h, false)
+	return a.answer(w, r, c, h, in.Wait)
 }
 
-func (a *Workflows) retry(w http.ResponseWriter, r *http.Request, c Call, in retryInput) error {
+func (a *Workflows) retry(w http.ResponseWriter, r *http.Request, c Call, in moving[RetryBody]) error {
 	h, err := a.Workflows.Retry(r.Context(), workflow.RetryRequest{WorkflowID: in.ID, ThreadID: in.Body.ThreadID, AllowVersionMismatch: in.Body.AllowVersionMismatch,
-		By: c.Principal.Name(), Lineage: c.Principal.Lineage(), Also: a.keep(c, "", false)})
+		By: c.Principal.Name(), Lineage: c.Principal.Lineage(), Also: a.keep(c, "", in.Wait)})
 	if err != nil {
 		return err
 	}
-	return a.answer(w, r, c, h, false)
+	return a.answer(w, r, c, h, in.Wait)
 }
 
 func (a *Workflows) tick(ctx context.Context, c Call, in struct {
