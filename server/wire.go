@@ -130,7 +130,7 @@ func (s *Server) open(ctx context.Context) error {
 	rollup := s.health(p, kept)
 	p.onStop(func() error { rollup.Wait(); return nil })
 	feeds := &rest.Feeds{Engine: p.engine, Audit: p.audit, Keep: ttl}
-	runs := &rest.Runs{Engine: p.engine, Feeds: feeds, SSE: cfg.Server.SSE.Enabled, Base: cfg.Server.BasePath, Record: p.gate.Record}
+	runs := &rest.Runs{Engine: p.engine, Feeds: feeds, SSE: cfg.Server.SSE.Enabled, Base: cfg.Server.BasePath, Record: p.gate.Record, Workflows: s.workflows}
 	api := &rest.API{Base: cfg.Server.BasePath, Version: Version, MaxBody: int64(cfg.Server.MaxBodyBytes), Engine: p.engine}
 	if keys := cfg.Server.Idempotency; keys.Enabled {
 		p.keys = gate.NewKeys(gate.KeyOptions{Records: p.db.Keys(), TTL: time.Duration(keys.TTLSeconds) * time.Second, Require: keys.RequireKey,
@@ -149,7 +149,7 @@ func (s *Server) open(ctx context.Context) error {
 		p.verifier.OnRevoke(p.streams.Revoked)
 	}
 	runs.Streams = p.streams
-	api.Add(&rest.Agents{Registry: s.agents, Runs: runs}, runs, &rest.Approvals{Runs: runs},
+	api.Add(&rest.Agents{Registry: s.agents, Runs: runs}, &rest.Workflows{Workflows: s.workflows, Runs: runs, Keys: p.keys}, runs, &rest.Approvals{Runs: runs},
 		&rest.Sessions{Sessions: sessions, Runs: runs, Keys: p.keys, Events: cfg.Server.SSE.Path, Version: Version},
 		&rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions())})
 	if cfg.Server.WS.Enabled {
