@@ -26,6 +26,7 @@ type StartRequest struct {
 	By        string          // the principal that asks; anonymous when empty
 	Lineage   string          // whom the principal counts as; By when empty
 	MayJoin   bool            // it may join a session that another has made
+	Own       int64           // the thread whose own the session is: it may join it, and the session goes with it; 0: none
 	Detached  bool            // nobody waits for its end but who subscribes to its events
 	Queue     bool            // wait for the session's turn instead of failing with session-busy
 	// Origin names what the run is started for: a firing of a trigger, for instance. Of several starts with the same one,
@@ -162,11 +163,11 @@ func (e *Engine) JoinSession(tx *store.Tx, req StartRequest) (sess store.Session
 	maker := cmp.Or(req.Lineage, req.By, Anonymous)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		sess = store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, Anonymous), Agent: req.Owner, Created: tx.Now(), Maker: maker}
+		sess = store.Session{ID: req.SessionID, User: cmp.Or(req.UserID, Anonymous), Agent: req.Owner, Created: tx.Now(), Maker: maker, Thread: req.Own}
 		return sess, false, e.opts.Sessions.Insert(tx, sess)
 	case err != nil:
 		return sess, false, err
-	case sess.Maker != maker && !req.MayJoin:
+	case sess.Maker != maker && !req.MayJoin && (req.Own == 0 || sess.Thread != req.Own):
 		scope := "sessions:write:" + sess.ID
 		return sess, false, fault.New(fault.ScopeDenied, "Another principal created the session. A run in it requires the scope %s.", scope).With("required", scope)
 	case req.UserID != "" && sess.User != req.UserID && sess.User != Anonymous:
