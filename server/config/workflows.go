@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 
 	"agentd/server/graph"
@@ -8,31 +9,42 @@ import (
 
 // Graph compiles a workflow, which may name what the configuration declares. The graph is nil if there are problems.
 func (c *Config) Graph(id string) (*graph.Graph, []graph.Problem) {
-	return graph.Compile(id, c.Workflows[id], c.names())
+	return graph.Compile(id, c.Workflows[id], names{c})
 }
 
-func (c *Config) names() graph.Names {
-	n := graph.Names{Tools: map[string]bool{}, Agents: map[string]bool{}, Workflows: map[string]bool{}}
-	for _, name := range builtinTools {
-		if name != "read_result" { // results are whole in a workflow
-			n.Tools[name] = true
-		}
+// names are what workflows may name.
+type names struct{ *Config }
+
+// Has reports whether there is a tool, an agent or a workflow of a name.
+func (n names) Has(what, name string) (ok bool) {
+	switch what {
+	case "tool":
+		_, ok = n.Tools[name]
+		return ok || slices.Contains(workflowTools, name)
+	case "agent":
+		_, ok = n.Agents[name]
+	case "workflow":
+		_, ok = n.Workflows[name]
 	}
-	for name := range c.Tools {
-		n.Tools[name] = true
-	}
-	for id := range c.Agents {
-		n.Agents[id] = true
-	}
-	for id := range c.Workflows {
-		n.Workflows[id] = true
-	}
-	return n
+	return ok
 }
+
+// All lists the tools, agents or workflows.
+func (n names) All(what string) []string {
+	switch what {
+	case "tool":
+		return slices.Sorted(maps.Keys(n.Tools))
+	case "agent":
+		return slices.Sorted(maps.Keys(n.Agents))
+	}
+	return slices.Sorted(maps.Keys(n.Workflows))
+}
+
+// workflowTools are the built-in tools that workflows have. Results are whole in a workflow, so none reads them in parts.
+var workflowTools = slices.DeleteFunc(slices.Clone(builtinTools), func(name string) bool { return name == "read_result" })
 
 // workflows checks the workflows whose form is right. In the others, what could not be read would be reported as missing.
 func (k checker) workflows() {
-	names := k.names()
 	for id, w := range sorted(k.Workflows) {
 		if k.Full() {
 			return // there may be more problems than anybody reads, and compiling takes long
@@ -40,7 +52,7 @@ func (k checker) workflows() {
 		if k.Wrong("workflows", id) {
 			continue
 		}
-		_, problems := graph.Compile(id, w, names)
+		_, problems := graph.Compile(id, w, names{k.Config})
 		for _, p := range problems {
 			k.ProblemWithin(p.Message, p.Offset, under([]any{"workflows", id}, p.Path...)...)
 		}

@@ -26,7 +26,8 @@ const (
 	maxProblems = 100 // that Compile returns
 )
 
-// Compile checks a workflow. The graph is nil if there are problems; their order is that of the checks.
+// Compile checks a workflow. The graph is nil if there are problems; their order is that of the checks. Without names, every
+// tool, agent and workflow counts as known.
 //
 // Expressions may read input, the declared keys of state, thread, run, session, now and error, and in the node of a map item
 // and index. error is null where no error was caught.
@@ -180,9 +181,9 @@ func (c *compiler) list(at use, raw json.RawMessage, field string) (*expr.Templa
 // work compiles what a node does.
 func (c *compiler) work(n *Node, at use, f *Work, vars expr.Vars) {
 	n.Tool, n.Agent, n.Workflow, n.Wait, n.Terms, n.Timeout = f.Tool, f.Agent, f.Workflow, f.Name, f.Terms, f.Timeout.Duration()
-	c.exists(at, "tool", f.Tool, c.names.Tools)
-	c.exists(at, "agent", f.Agent, c.names.Agents)
-	c.exists(at, "workflow", f.Workflow, c.names.Workflows)
+	c.exists(at, "tool", f.Tool)
+	c.exists(at, "agent", f.Agent)
+	c.exists(at, "workflow", f.Workflow)
 	n.Args, _ = c.template(at, f.Args, vars, "args")
 	if got := found(f.Args); f.Args != nil && got != "an object" && got != "a text" {
 		c.problem(under(at.path, "args"), "got %s, want an object or a template of one", got)
@@ -212,9 +213,9 @@ func (c *compiler) work(n *Node, at use, f *Work, vars expr.Vars) {
 	}
 }
 
-func (c *compiler) exists(at use, what, name string, known map[string]bool) {
-	if name != "" && !c.names.Any && !known[name] {
-		c.problem(under(at.path, what), "there is no %s %q%s", what, name, meant(c, name, known))
+func (c *compiler) exists(at use, what, name string) {
+	if name != "" && c.names != nil && !c.names.Has(what, name) {
+		c.problem(under(at.path, what), "there is no %s %q%s", what, name, c.meant(name, func() []string { return c.names.All(what) }))
 	}
 }
 
@@ -265,7 +266,7 @@ func (c *compiler) save(at use, key string, path ...any) {
 	}
 	at.path = under(at.path, path...)
 	if c.graph.Keys[key] == nil {
-		c.problem(at.path, "the state has no key %q%s", key, cmp.Or(meant(c, key, c.graph.Keys), "; declare it in state"))
+		c.problem(at.path, "the state has no key %q%s", key, cmp.Or(c.meant(key, func() []string { return sorted(c.graph.Keys) }), "; declare it in state"))
 		return
 	}
 	at.key, at.writes = key, true
@@ -359,9 +360,9 @@ func (c *compiler) schema(raw json.RawMessage, path ...any) *schema.Schema {
 }
 
 // meant completes a message with the known name that was likely meant, while somebody will read it.
-func meant[V any](c *compiler, name string, known map[string]V) string {
+func (c *compiler) meant(name string, known func() []string) string {
 	if len(c.problems) >= maxProblems {
 		return ""
 	}
-	return shape.DidYouMean(fault.Nearest(name, sorted(known)))
+	return shape.DidYouMean(fault.Nearest(name, known()))
 }

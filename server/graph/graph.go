@@ -138,10 +138,10 @@ type Session struct {
 	ID   *expr.Template // for given
 }
 
-// Names are what a workflow may name outside of itself. Any accepts every name.
-type Names struct {
-	Tools, Agents, Workflows map[string]bool
-	Any                      bool
+// Names knows what a workflow may name outside of itself: what is tool, agent or workflow.
+type Names interface {
+	Has(what, name string) bool
+	All(what string) []string
 }
 
 // A Problem is one mistake in a workflow.
@@ -162,7 +162,7 @@ func Parse(id string, source []byte) (*Graph, error) {
 	if r.Read(source, form, &w); r.Count() > 0 {
 		return nil, fmt.Errorf("reading the workflow %s: %s", id, r.Issues()[0].Message)
 	}
-	g, problems := Compile(id, w, Names{Any: true})
+	g, problems := Compile(id, w, nil)
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("compiling the workflow %s: %s: %s", id, shape.Dotted(problems[0].Path), problems[0].Message)
 	}

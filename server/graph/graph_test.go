@@ -52,7 +52,7 @@ func parse(t testing.TB, text string) (*graph.Graph, []graph.Problem) {
 	if r := (&shape.Reader{File: true, MaxDepth: 64}); !r.Read([]byte(text), form, &w) || r.Count() > 0 {
 		return nil, nil
 	}
-	return graph.Compile("w", w, graph.Names{Any: true})
+	return graph.Compile("w", w, nil)
 }
 
 func TestSourceIsTheWholeWorkflow(t *testing.T) {

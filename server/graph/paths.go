@@ -111,7 +111,7 @@ func (c *compiler) leads(l link, end bool) {
 	case l.to == End && !end:
 		c.problem(l.path, "want a node, got %q", End)
 	case l.to != End && c.graph.Nodes[l.to] == nil:
-		c.problem(l.path, "there is no node %q%s", l.to, meant(c, l.to, c.graph.Nodes))
+		c.problem(l.path, "there is no node %q%s", l.to, c.meant(l.to, func() []string { return sorted(c.graph.Nodes) }))
 	}
 }
 
