@@ -33,7 +33,7 @@ func (c *frame) fail(at int, format string, args ...any) *Error {
 
 func (c *frame) absent(at int, key any) *Error {
 	e := c.fail(at, "There is no key %.40s.", quoted(key))
-	e.absent, e.Hint = noKey, "Test it with has(...), or write default(..., value)."
+	e.absent, e.Hint = true, "Test it with has(...), or write default(..., value)."
 	return e
 }
 

@@ -47,17 +47,9 @@ type Error struct {
 	Line    int    // from 1; 0 if the error has no place
 	Column  int    // in characters, from 1
 
-	absent absence
+	absent bool // the expression has selected what is not there, or something of null
 	fatal  bool // && and || do not absorb it
 }
-
-// absence says that an expression has selected what is not there.
-type absence int
-
-const (
-	noKey  absence = iota + 1
-	onNull         // a field of null
-)
 
 func (e *Error) Error() string {
 	var b strings.Builder

@@ -44,6 +44,8 @@ func TestEval(t *testing.T) {
 		"state.order.lines[1.0].id":                         int64(2),
 		"input.orderId + '/' + string(index)":               "a1/4",
 		"has(state.order.total) && !has(state.order.x)":     true,
+		"has(state.note.deep)":                              false,
+		"has(error.code) || has(item.id)":                   false,
 		"has(state.note)":                                   true,
 		"input[input.tags[0] + 'x'] == 1 || true":           true,
 		"(state).order.name":                                "Zoë",

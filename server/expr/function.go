@@ -58,7 +58,7 @@ const (
 )
 
 var table = []Function{
-	{Name: "has", Usage: "has(x.field)", Does: "Whether x has the field.", form: global, result: kindBool},
+	{Name: "has", Usage: "has(x.field)", Does: "Whether x has the field. null has no fields.", form: global, result: kindBool},
 	{Name: "default", Usage: "default(x, y)", Does: "x; y where x is null, or where something that x selects is missing or selected of null. Other errors of x stay.", form: global, result: kindAny},
 	{Name: "all", Usage: "x.all(v, condition)", Does: "Whether the condition holds for all elements of a list or keys of a map.", form: loops, result: kindBool},
 	{Name: "exists", Usage: "x.exists(v, condition)", Does: "Whether the condition holds for one or more.", form: loops, result: kindBool},

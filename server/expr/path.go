@@ -152,7 +152,7 @@ func (n *path) find(c *frame) (v any, missing int, err *Error) {
 	}
 	if n.base != nil {
 		v, err = n.base.eval(c)
-	} else if v, err = n.load(c); err != nil && err.absent != 0 {
+	} else if v, err = n.load(c); err != nil && err.absent {
 		return nil, 0, err
 	}
 	if err != nil {
@@ -173,7 +173,7 @@ func (n *path) find(c *frame) (v any, missing int, err *Error) {
 			if key, err = s.key.eval(c); err != nil {
 				return nil, -1, err
 			}
-			if v, err = c.element(s.at, v, key); err != nil && err.absent != 0 {
+			if v, err = c.element(s.at, v, key); err != nil && err.absent {
 				return nil, i + 1, err
 			}
 		default:
@@ -183,7 +183,7 @@ func (n *path) find(c *frame) (v any, missing int, err *Error) {
 				}
 				return nil, i + 1, c.absent(s.at, s.name)
 			}
-			if v, err = c.element(s.at, v, s.name); err != nil && err.absent != 0 {
+			if v, err = c.element(s.at, v, s.name); err != nil && err.absent {
 				return nil, i + 1, err
 			}
 		}
@@ -206,11 +206,11 @@ func (n *path) load(c *frame) (any, *Error) {
 		return nil, c.absent(n.at, n.key)
 	}
 	e := c.fail(n.at, "%s has no value here.", n.variable)
-	e.absent = noKey
+	e.absent = true
 	return nil, e
 }
 
-// has is has(x.y): whether x has the field y.
+// has is has(x.y): whether x has the field y. null has none.
 type has struct {
 	path *path
 }
@@ -228,7 +228,7 @@ func (p *compiler) has() node {
 
 func (n *has) eval(c *frame) (any, *Error) {
 	_, missing, err := n.path.find(c)
-	if missing == len(n.path.steps) && err.absent == noKey {
+	if missing == len(n.path.steps) {
 		return false, nil
 	}
 	return err == nil, err

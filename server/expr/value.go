@@ -251,7 +251,7 @@ func (c *frame) element(at int, v, key any) (any, *Error) {
 		}
 		if i < 0 || i >= int64(len(of)) {
 			err := c.fail(at, "There is no element %d in a list of %d.", i, len(of))
-			err.absent = noKey
+			err.absent = true
 			return nil, err
 		}
 		return of[i], nil
@@ -262,7 +262,7 @@ func (c *frame) element(at int, v, key any) (any, *Error) {
 		return nil, c.absent(at, key)
 	case nil:
 		err := c.fail(at, "null has no key %s.", quoted(key))
-		err.absent, err.Hint = onNull, "Write default(..., value), if it may be null."
+		err.absent, err.Hint = true, "Write default(..., value), if it may be null."
 		return nil, err
 	}
 	return nil, c.fail(at, "%s has no key %s.", capital(kindOf(v).a()), quoted(key))
