@@ -3,7 +3,6 @@ package journal
 import (
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 
 	"agentd/store"
@@ -13,11 +12,8 @@ import (
 // ids of the tasks' calls. It has no journal of calls. An approval of its own is compared with the digest that was stored with
 // it, and one of a hosted run with the record of that.
 
-// HostedOrigin is the origin of the run that a call of a host is, so that it starts once. host is what the run has as
-// [store.Run] Host.
-func HostedOrigin(host int64, callID string) string {
-	return "host:" + strconv.FormatInt(host, 10) + ":" + callID
-}
+// HostedOrigin is the origin of the run that a call of a run is, so that it starts once.
+func HostedOrigin(runID, callID string) string { return "call:" + runID + ":" + callID }
 
 // loadHosted reads what the approvals of a run of a workflow are compared with.
 func (rec *Record) loadHosted(tx *store.Tx, runs *store.Runs, row *store.Run) error {
@@ -42,7 +38,7 @@ func (rec *Record) loadHosted(tx *store.Tx, runs *store.Runs, row *store.Run) er
 		if rec.Hosted[head] != nil {
 			continue
 		}
-		kid, err := runs.ByOrigin(tx, HostedOrigin(row.Thread, head))
+		kid, err := runs.ByOrigin(tx, HostedOrigin(row.ID, head))
 		if errors.Is(err, store.ErrNotFound) {
 			continue // the approval shows that
 		}

@@ -70,7 +70,7 @@ func (t *thread) launchHosts() {
 		if by != "" && by != run.Anonymous {
 			lineage = t.r.Payer()
 		}
-		origin := journal.HostedOrigin(t.row.N, k.callID())
+		origin := journal.HostedOrigin(t.r.ID(), k.callID())
 		thread := t.row
 		t.inFlight[k.ID] = func(error) {}
 		t.r.Go(func() {
