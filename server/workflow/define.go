@@ -23,7 +23,7 @@ type Definition struct {
 	Initial     map[string]any     // what channels hold when a run begins, by name
 	Input       json.RawMessage    // JSON Schema of the input; nil: any object whose keys are channels
 	PauseAt     PauseAt
-	Awaits      []string          // names that [Context.AwaitExternal] waits under: answers that come before are kept
+	Awaits      []string          // names of [Context.AwaitExternal]: the first answer to each is kept when it comes before the wait
 	Validate    func(State) error // checks the state after each superstep; nil: nothing is checked
 
 	NodeDefaults       NodeDefaults

@@ -288,8 +288,8 @@ func (t *thread) answer(ctx context.Context, req *ResumeRequest, s *Started) err
 
 // ahead reports whether the thread can still reach an await of a name.
 func (t *thread) ahead(name string) bool {
-	if t.p != nil {
-		return true // nobody knows what a program waits for
+	if root := t.frontier(); root != nil {
+		return !slices.Contains(root.Graph.Answered, name) // a first answer may come before its wait
 	}
 	var begin, after []string
 	for _, k := range t.tasks {

@@ -254,7 +254,7 @@ func TestGoRetry(t *testing.T) {
 			if n <= failures {
 				return workflow.Result{}, errors.New("not yet")
 			}
-			return workflow.Result{Write: map[string]any{"log": name + n2(n)}, Dispatch: []workflow.Dispatch{{Node: "d", Args: once}}}, nil
+			return workflow.Result{Write: map[string]any{"log": name + fmt.Sprint(n)}, Dispatch: []workflow.Dispatch{{Node: "d", Args: once}}}, nil
 		}}
 	}
 	r := newGoRig(t, nil, workflow.Definition{ID: "w", Channels: map[string]workflow.Channel{"log": workflow.List()},
@@ -274,8 +274,6 @@ func TestGoRetry(t *testing.T) {
 		t.Errorf("the nodes ran %v times", ran)
 	}
 }
-
-func n2(n int) string { return fmt.Sprint(n) }
 
 // TestGoStep keeps the result of a step, also where the process ends while the node still runs.
 func TestGoStep(t *testing.T) {
@@ -365,96 +363,6 @@ func TestGoTimeout(t *testing.T) {
 	}
 }
 
-// TestGoVersions resumes a thread whose workflow has another version, another graph, or lacks the node.
-func TestGoVersions(t *testing.T) {
-	waits := does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-		return wrote("x", c.Pause(nil)), nil
-	})
-	base := workflow.Definition{ID: "w", Version: "1", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": waits}}
-	more := base
-	more.Edges, more.Nodes = line("n", "m"), map[string]workflow.Node{"n": waits, "m": writes("x", "m")}
-	later := base
-	later.Version = "2"
-	without := later
-	without.Edges, without.Nodes = line("m"), map[string]workflow.Node{"m": writes("x", "m")}
-	other := base
-	other.Nodes = map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-		return wrote("x", c.AwaitExternal("other")), nil
-	})}
-	for _, c := range []struct {
-		name          string
-		then          workflow.Definition
-		asked, forced string // how a resumption ends, and one that allows another version
-	}{
-		{"same", base, `{"x":1}`, ""},
-		{"another version", later, "workflow-version-mismatch", `{"x":1}`},
-		{"another graph", more, "workflow-version-mismatch", `{"x":"m"}`},
-		{"no node", without, "workflow-version-mismatch", "workflow-divergence"},
-		{"another node", other, "failed pause-replay-divergence", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newGoRig(t, nil, base)
-			out := r.run("w", "t", "{}")
-			if out.Status != store.Suspended {
-				t.Fatalf("%+v", out)
-			}
-			r.written = []workflow.Definition{c.then}
-			r.restart()
-			for _, step := range []struct {
-				allow bool
-				want  string
-			}{{false, c.asked}, {true, c.forced}} {
-				if step.want == "" {
-					continue
-				}
-				_, err := r.Resume(context.Background(), workflow.ResumeRequest{WorkflowID: "w", ThreadID: "t", Value: json.RawMessage("1"), AllowVersionMismatch: step.allow, By: "token:t"})
-				got := code(err)
-				if err == nil {
-					end := r.wait(out.RunID)
-					for !end.Status.Terminal() {
-						end = r.wait(out.RunID)
-					}
-					if got = string(end.Output); end.Error != nil {
-						got = "failed " + end.Error.Code
-					}
-				}
-				if got != step.want {
-					t.Errorf("Resume(allow %v) = %s, want %s", step.allow, got, step.want)
-				}
-			}
-		})
-	}
-}
-
-// TestGoStatic waits before and after nodes.
-func TestGoStatic(t *testing.T) {
-	var ran atomic.Int32
-	n := does(func(*workflow.Context, workflow.State) (workflow.Result, error) {
-		ran.Add(1)
-		return workflow.Result{}, nil
-	})
-	r := newGoRig(t, nil, workflow.Definition{ID: "w", Edges: fan("a", "b"), Nodes: map[string]workflow.Node{"a": n, "b": n}, PauseAt: workflow.PauseAt{Before: []string{"b"}, After: []string{"a"}}})
-	out := r.run("w", "t", "{}")
-	for i, kind := range []string{"static-before", "static-after"} {
-		for out.Status == store.Running {
-			out = r.wait(out.RunID)
-		}
-		if out.Status != store.Suspended || len(out.PendingPauses) != 1 || out.PendingPauses[0].Kind != kind || int(ran.Load()) != 2*i {
-			t.Fatalf("%d nodes ran: %+v", ran.Load(), out)
-		}
-		r.restart()
-		if err := r.resume("w", "t", "", "null"); err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			for out.PendingPauses == nil || out.PendingPauses[0].Kind != "static-after" {
-				out = r.wait(out.RunID)
-			}
-		}
-	}
-	r.want(r.until(out.RunID, store.Completed), store.Completed, "{}")
-}
-
 // TestGoFailures are those of a superstep as a whole; a retry tries the same again.
 func TestGoFailures(t *testing.T) {
 	for _, c := range []struct {
@@ -493,84 +401,4 @@ func TestGoFailures(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestGoDirective writes channels and sends a thread that waits to another node.
-func TestGoDirective(t *testing.T) {
-	asks := does(func(c *workflow.Context, s workflow.State) (workflow.Result, error) {
-		c.RequestApproval("pay", nil)
-		return workflow.Result{}, nil
-	})
-	r := newGoRig(t, nil, workflow.Definition{ID: "w", Channels: channels("x", "y"), Edges: append(line("n"), workflow.Edge{From: "m", To: workflow.End}), Nodes: map[string]workflow.Node{
-		"n": asks, "m": does(func(_ *workflow.Context, s workflow.State) (workflow.Result, error) {
-			return wrote("y", s.Number("x")+1), nil
-		})}})
-	out := r.run("w", "t", "{}")
-	direct := func(update map[string]any, to string) error {
-		_, err := r.Resume(context.Background(), workflow.ResumeRequest{WorkflowID: "w", ThreadID: "t", Update: update, Goto: to, By: "token:t"})
-		return err
-	}
-	if err := direct(nil, "z"); code(err) != "unknown-node" {
-		t.Errorf("goto z = %v", err)
-	}
-	if err := direct(map[string]any{"z": 1}, "m"); code(err) != "invalid-channel-write" {
-		t.Errorf("update of z = %v", err)
-	}
-	if err := direct(map[string]any{"x": 41}, "m"); err != nil {
-		t.Fatal(err)
-	}
-	r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":41,"y":42}`)
-}
-
-// TestGoKept keeps answers to declared awaits until a node waits for them.
-func TestGoKept(t *testing.T) {
-	r := newGoRig(t, nil, workflow.Definition{ID: "w", Channels: channels("x"), Awaits: []string{"late"}, Edges: line("n", "m"), Nodes: map[string]workflow.Node{
-		"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-			return workflow.Result{Write: map[string]any{}}, must(c.AwaitExternal("first"))
-		}),
-		"m": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-			return wrote("x", c.AwaitExternal("late")), nil
-		})}})
-	out := r.run("w", "t", "{}")
-	h, err := r.Resume(context.Background(), workflow.ResumeRequest{WorkflowID: "w", ThreadID: "t", Name: "late", Value: json.RawMessage(`"early"`), By: "token:t"})
-	if err != nil || !h.Kept {
-		t.Fatalf("Resume = %+v, %v; want it kept", h, err)
-	}
-	r.restart()
-	if err := r.resume("w", "t", "first", "null"); err != nil {
-		t.Fatal(err)
-	}
-	r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":"early"}`)
-}
-
-func must(value json.RawMessage) error {
-	if string(value) != "null" {
-		return fmt.Errorf("the answer is %s", value)
-	}
-	return nil
-}
-
-// TestGoUnregistered leaves threads alone whose workflow is not registered in this process, and continues when it is again.
-func TestGoUnregistered(t *testing.T) {
-	var ran atomic.Int32
-	d := workflow.Definition{ID: "w", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-		ran.Add(1)
-		c.SleepFor(50 * time.Millisecond)
-		return wrote("x", 1), nil
-	})}}
-	r := newGoRig(t, nil, d)
-	out := r.run("w", "t", "{}")
-	r.written = nil
-	r.restart()
-	time.Sleep(300 * time.Millisecond)
-	row, _, err := r.kernel.Read(context.Background(), out.RunID)
-	if err != nil || row.Status != store.Suspended {
-		t.Fatalf("the run is %+v, %v", row, err)
-	}
-	if _, err := r.Outcome(context.Background(), out.RunID); code(err) != "route-handler-missing" {
-		t.Errorf("Outcome = %v", err)
-	}
-	r.written = []workflow.Definition{d}
-	r.restart()
-	r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":1}`)
 }

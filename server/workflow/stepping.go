@@ -165,6 +165,9 @@ func (t *thread) granted(k *task, value json.RawMessage, p *problem) {
 		root.Graph.Since = 0
 		t.change(root)
 	}
+	if w.Kind == pauseAwait && slices.Contains(t.p.Awaits, w.Name) && !slices.Contains(root.Graph.Answered, w.Name) {
+		root.Graph.Answered = append(root.Graph.Answered, w.Name)
+	}
 	switch w.Kind {
 	case pauseAfter:
 		root.Graph.After = slices.DeleteFunc(root.Graph.After, func(node string) bool { return node == k.Node })

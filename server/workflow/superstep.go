@@ -31,8 +31,9 @@ type frontier struct {
 	Completed []string       `json:"completed"`         // the nodes whose edges lead on
 	Dynamic   []scheduled    `json:"dynamic"`           // what they dispatched
 	Deferred  []string       `json:"deferred,omitempty"`
-	After     []string       `json:"after,omitempty"`  // static pauses after nodes
-	Passed    []string       `json:"passed,omitempty"` // barriers whose next write begins another round
+	After     []string       `json:"after,omitempty"`    // static pauses after nodes
+	Passed    []string       `json:"passed,omitempty"`   // barriers whose next write begins another round
+	Answered  []string       `json:"answered,omitempty"` // declared awaits that have had an answer
 	Versions  map[string]int `json:"channelVersions"`
 	Since     int            `json:"since"` // supersteps since the last wait
 	Total     int            `json:"total"` // supersteps of the run
