@@ -133,3 +133,12 @@ func TestProblemsAreBounded(t *testing.T) {
 		t.Errorf("Compile() has %d problems, want 100", len(problems))
 	}
 }
+
+func BenchmarkParse(b *testing.B) {
+	source := compile(b, refund).Source
+	for b.Loop() {
+		if _, err := graph.Parse("w", source); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
