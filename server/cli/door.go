@@ -36,19 +36,31 @@ func (d *door) close() error {
 
 // hints are what to do on a command line about errors of the API, whose own hints name routes.
 var hints = map[*fault.Kind]string{
-	fault.AuthRequired:    "Set AGENTD_TOKEN, or the variable that --token-env names, to a token of that server; `agentd token create` makes one.",
-	fault.AgentNotFound:   "List the agents with `agentd agents list`.",
-	fault.RunNotFound:     "List the runs with `agentd runs list`.",
-	fault.RunNotSuspended: runState,
-	fault.RunConflict:     runState,
-	fault.RunNotEnded:     runState,
-	fault.SessionNotFound: "List the sessions with `agentd sessions list`.",
-	fault.SessionBusy:     "Wait for that run. If its process was killed, `agentd start` continues it.",
-	fault.SessionExists:   "Give the session another id with --as.",
-	fault.TokenNotFound:   "List the tokens with `agentd token list`.",
+	fault.AuthRequired:            "Set AGENTD_TOKEN, or the variable that --token-env names, to a token of that server; `agentd token create` makes one.",
+	fault.AgentNotFound:           "List the agents with `agentd agents list`.",
+	fault.RunNotFound:             "List the runs with `agentd runs list`.",
+	fault.RunNotSuspended:         runState,
+	fault.RunConflict:             runState,
+	fault.RunNotEnded:             runState,
+	fault.SessionNotFound:         "List the sessions with `agentd sessions list`.",
+	fault.SessionBusy:             "Wait for that run. If its process was killed, `agentd start` continues it.",
+	fault.SessionExists:           "Give the session another id with --as.",
+	fault.ResumeWithoutSuspension: threadState,
+	fault.ConcurrentResume:        threadState,
+	fault.WorkflowVersionMismatch: "Resume with --allow-version-mismatch to continue under the present definition, or restore the earlier version.",
+	fault.ThreadNotFound:          "List the threads with `agentd workflows threads WORKFLOW`.",
+	fault.PauseNotFound:           threadState,
+	fault.PauseAmbiguous:          "Name one of the waits with --name; `agentd workflows state WORKFLOW THREAD` lists them.",
+	fault.ThreadOpen:              "See what it waits for with `agentd workflows state WORKFLOW THREAD`, abort it, or name another with --thread.",
+	fault.ThreadRunning:           "Abort it with `agentd workflows abort WORKFLOW THREAD`, then delete it.",
+	fault.NotRetryable:            threadState,
+	fault.TokenNotFound:           "List the tokens with `agentd token list`.",
 }
 
-const runState = "See its state with `agentd runs show RUN`."
+const (
+	runState    = "See its state with `agentd runs show RUN`."
+	threadState = "See its state with `agentd workflows state WORKFLOW THREAD`."
+)
 
 // through gives fn the API, and closes it afterwards.
 func (c *call) through(ctx context.Context, access server.Access, fn func(*door) error) error {

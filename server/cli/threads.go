@@ -122,7 +122,10 @@ func waits(p workflow.Pause) string {
 	case p.Name != "":
 		text += " for " + p.Name
 	}
-	if p.WakeAt != "" {
+	switch {
+	case p.Kind == "timer", p.Kind == "retry":
+		text += " until " + p.WakeAt
+	case p.WakeAt != "":
 		text += ", at the latest until " + p.WakeAt
 	}
 	return printable(text) + "\n"

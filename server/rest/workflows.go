@@ -118,7 +118,15 @@ type workflowInput struct {
 
 type threadQuery struct {
 	ID       string `path:"id" doc:"The workflow's id."`
-	ThreadID string `query:"threadId" check:"1.. required"`
+	ThreadID string `query:"threadId" doc:"Required."`
+}
+
+// named checks that the query names a thread.
+func (q threadQuery) named() error {
+	if q.ThreadID == "" {
+		return fault.Invalid("The request is not valid.", fault.At("is required", "threadId"))
+	}
+	return nil
 }
 
 // moving is what begins or continues a run.
@@ -192,7 +200,7 @@ func (a *Workflows) Routes() []Route {
 				Body ForkBody
 			}) error {
 				_, err := a.get(in.ID)
-				return cmp.Or(err, error(fault.New(fault.ForkUnsupported, "agentd does not fork threads.")))
+				return cmp.Or(err, error(fault.New(fault.ForkUnsupported, "Threads cannot be forked.")))
 			})}),
 	}
 }
@@ -321,6 +329,9 @@ func (a *Workflows) tick(ctx context.Context, c Call, in struct {
 }
 
 func (a *Workflows) state(ctx context.Context, _ Call, in threadQuery) (WorkflowState, error) {
+	if err := in.named(); err != nil {
+		return WorkflowState{}, err
+	}
 	s, err := a.Workflows.State(ctx, in.ID, in.ThreadID)
 	if err != nil {
 		return WorkflowState{}, err
@@ -338,7 +349,7 @@ func (a *Workflows) checkpoints(ctx context.Context, _ Call, in struct {
 	Cursor string `query:"cursor" check:"1.." doc:"nextCursor of the previous page."`
 }) (Checkpoints, error) {
 	before, err := before(in.Cursor)
-	if err != nil {
+	if err = cmp.Or(in.named(), err); err != nil {
 		return Checkpoints{}, err
 	}
 	list, next, err := a.Workflows.Checkpoints(ctx, in.ID, in.ThreadID, cmp.Or(in.Limit, 100), int(before))
