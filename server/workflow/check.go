@@ -65,7 +65,7 @@ func (p *program) defaults() {
 	p.MaxStateBytes = cmp.Or(p.MaxStateBytes, 4<<20)
 	p.KeepSteps = cmp.Or(p.KeepSteps, 1000)
 	p.CancelGrace = cmp.Or(p.CancelGrace, 100*time.Millisecond)
-	p.Nodes = maps.Clone(p.Nodes)
+	p.Nodes, p.Channels, p.Edges = maps.Clone(p.Nodes), maps.Clone(p.Channels), slices.Clone(p.Edges) // the caller may change its own
 	for name, n := range p.Nodes {
 		n.Timeout = cmp.Or(n.Timeout, p.NodeDefaults.Timeout)
 		n.Retry = Retry{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -231,7 +232,8 @@ type ending struct {
 	journal   []entry
 	asked     *wish // it waits for this
 	err       error
-	cancelled bool // the error says only that its context has ended
+	panicked  string // for the log
+	cancelled bool   // the error says only that its context has ended
 	writes    map[string]json.RawMessage
 	dispatch  []scheduled
 }
@@ -243,7 +245,7 @@ func (p *program) run(c *Context, state State, ended func(ending)) {
 	defer func() {
 		switch v := recover(); {
 		case v != nil:
-			out.err = fault.New(fault.NodeFailed, "The node %q panicked.", c.node).Because(fmt.Errorf("%v", v))
+			out.err, out.panicked = fault.New(fault.NodeFailed, "The node %q panicked.", c.node), fmt.Sprintf("%v\n%s", v, debug.Stack())
 		case c.failed != nil:
 			out = ending{err: c.failed}
 		case c.asked != nil:

@@ -180,6 +180,9 @@ func (t *thread) returned(k *task, e *ending) {
 	if e.journal != nil {
 		k.Go.Journal = e.journal
 	}
+	if e.panicked != "" {
+		t.r.Log().Error("a node of a workflow panicked", "run", t.r.ID(), "workflow", t.row.Workflow, "node", k.Node, "panic", e.panicked)
+	}
 	switch {
 	case e.asked != nil:
 		t.enter(k, open)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"agentd/server/event"
+	"agentd/server/hub"
 	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/server/workflow"
@@ -335,6 +337,14 @@ func TestGoAbort(t *testing.T) {
 	r.want(r.until(h.RunID, store.Aborted), store.Aborted, "")
 	if took := time.Since(begun); took > 3*time.Second {
 		t.Errorf("the abort took %v", took)
+	}
+	late := false
+	err = r.kernel.Replay(context.Background(), h.RunID, event.RunView, 0, func(e *hub.Entry) error {
+		late = late || e.Type == event.WorkflowTaskEnd && strings.Contains(string(e.Payload), "workflow-cancel-timeout")
+		return nil
+	})
+	if err != nil || !late {
+		t.Errorf("no event says that a node outlived its grace; %v", err)
 	}
 	close(stuck)
 	aborted.Store(true)

@@ -48,7 +48,7 @@ func (t *thread) superstep() bool {
 	if merging {
 		changes, merged, place, err := s.merge()
 		if err != nil {
-			t.breakOff(root, problemIn(place, err))
+			t.breakOff(root, place, err)
 			return false
 		}
 		t.merged(root, nodesOf(merged), changes)
@@ -66,7 +66,7 @@ func (t *thread) superstep() bool {
 	}
 	ended, err := s.plan(t.nextID)
 	if err != nil {
-		t.breakOff(root, problemIn("", err))
+		t.breakOff(root, "", err)
 		return false
 	}
 	if ended {
@@ -99,7 +99,9 @@ func (t *thread) plan(root *task, s *superstep) {
 }
 
 // breakOff fails the run where no task has failed. A retry of the thread tries the same again.
-func (t *thread) breakOff(root *task, p *problem) {
+func (t *thread) breakOff(root *task, place string, err error) {
+	t.r.Log().Error("a superstep of a workflow failed", "run", t.r.ID(), "workflow", t.row.Workflow, "error", err)
+	p := problemIn(place, err)
 	root.Error = p
 	t.enter(root, failed)
 	t.failing = p
