@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/graph"
 	"agentd/server/hub"
@@ -192,10 +193,10 @@ func (t *tools) Edit(_, _ string, args json.RawMessage) (json.RawMessage, error)
 	return nil, fmt.Errorf("it has no approval.edit.")
 }
 
-func (t *tools) Doubt(name string) run.Doubt { return run.AskPerson }
+func (t *tools) Doubt(name string) run.Doubt { return agent.Calls{Set: t.set}.Doubt(name) }
 
-func (t *tools) Admit(context.Context, string, tool.Call, func() error) (func(), *message.Outcome) {
-	return func() {}, nil
+func (t *tools) Admit(ctx context.Context, name string, call tool.Call, wait func() error) (func(), *message.Outcome) {
+	return t.set.Admit(ctx, name, call, wait)
 }
 
 func (t *tools) Execute(ctx context.Context, name string, call tool.Call) tool.Settled {
