@@ -23,8 +23,9 @@ func (a access) newErasure(tx *Tx) *erasure {
 
 // Erase deletes a session and every row that belongs to it: its runs, their events, messages, journals and results, and the
 // threads that are linked to it, whole and with what they host. It returns the runs that it erased. ErrNotFound when there is
-// no such session; ErrConflict when one of the runs, or the host of one that stays, is running. The freed space is
-// overwritten; see [DB.Checkpoint] for the log.
+// no such session; ErrConflict when one of the runs, or the host of one, is running. SQLite overwrites the rows where they lie;
+// see [DB.Checkpoint] for the log. Of rows that it has moved to another page before, the unused part of the first page can hold
+// copies until SQLite writes there again.
 func (s *Sessions) Erase(tx *Tx, id string) ([]*Run, error) {
 	if _, err := s.Find(tx, id); err != nil {
 		return nil, err
