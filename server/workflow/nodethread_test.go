@@ -143,3 +143,45 @@ func TestGoEvents(t *testing.T) {
 		t.Errorf("events %q, %v; want %q", got, err, want)
 	}
 }
+
+// TestGoBlocked leaves a sleeping thread parked whose time comes under another version, until somebody resumes it.
+func TestGoBlocked(t *testing.T) {
+	d := workflow.Definition{ID: "w", Version: "1", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
+		c.SleepFor(50 * time.Millisecond)
+		return wrote("x", 1), nil
+	})}}
+	r := newGoRig(t, nil, d)
+	out := r.run("w", "t", "{}")
+	r.want(out, store.Suspended, "")
+	d.Version = "2"
+	r.written = []workflow.Definition{d}
+	r.restart()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		st, err := r.State(context.Background(), "w", "t")
+		if err != nil || st.Status != store.Suspended || time.Now().After(end) {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		if st.Blocked == "workflow-version-mismatch" {
+			break
+		}
+	}
+	if err := r.resume("w", "t", "", "null"); code(err) != "workflow-version-mismatch" {
+		t.Errorf("Resume = %v", err)
+	}
+	if _, err := r.Resume(context.Background(), workflow.ResumeRequest{WorkflowID: "w", ThreadID: "t", AllowVersionMismatch: true, By: "token:t"}); err != nil {
+		t.Fatal(err)
+	}
+	r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":1}`)
+}
+
+// TestGoBeginnings are runs that end before a node has run.
+func TestGoBeginnings(t *testing.T) {
+	nothing := map[string]workflow.Node{"n": does(func(*workflow.Context, workflow.State) (workflow.Result, error) { return workflow.Result{}, nil })}
+	never := func(workflow.State) bool { return false }
+	r := newGoRig(t, nil, workflow.Definition{ID: "ends", Nodes: nothing, Edges: []workflow.Edge{{From: workflow.Start, To: workflow.End}}},
+		workflow.Definition{ID: "dead", Nodes: nothing, Edges: []workflow.Edge{{From: workflow.Start, To: "n", When: never}}})
+	r.want(r.run("ends", "t", "{}"), store.Completed, "{}")
+	if out := r.run("dead", "t", "{}"); out.Status != store.Failed || out.Error.Code != "dead-end" {
+		t.Errorf("%+v", out)
+	}
+}
