@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"agentd/server"
 	"agentd/server/fault"
@@ -54,7 +55,9 @@ func (c *call) drawThread(ctx context.Context) error {
 		switch {
 		case s.RunID != state.State.RunID:
 		case s.Status == "completed":
-			marks[s.Node] = graph.Done
+			for _, node := range append(strings.Split(s.Node, ", "), s.Node) { // of a superstep: its nodes
+				marks[node] = graph.Done
+			}
 		case s.Status == "failed":
 			marks[s.Node] = graph.Failed
 		}

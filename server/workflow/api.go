@@ -114,7 +114,7 @@ type Checkpoint struct {
 	ThreadID   string          `json:"threadId"`
 	RunID      string          `json:"runId"`
 	StepNumber int             `json:"stepNumber"`
-	Node       string          `json:"nodeName,omitempty"`
+	Node       string          `json:"nodeName,omitempty" doc:"The node; of a superstep of a workflow in Go, all its nodes, with commas between them."`
 	Status     string          `json:"status" enum:"completed|failed|paused|withdrawn"`
 	Writes     json.RawMessage `json:"writes,omitempty" doc:"What the step wrote, by key of the state; of an appended list, what was added."`
 	Error      *journal.Error  `json:"error,omitempty" doc:"Of a step that failed."`

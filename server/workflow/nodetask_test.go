@@ -98,7 +98,7 @@ func TestSupersteps(t *testing.T) {
 		Edges:    []workflow.Edge{{From: workflow.Start, To: "b"}, {From: workflow.Start, To: "a"}, {From: "a", To: "spread"}, {From: "work", To: workflow.End}}})
 	out := r.run("w", "t", `{"n":3}`)
 	r.want(out, store.Completed, `{"log":["b","a","spread",0,1,4],"n":3}`)
-	want := []string{`1 "b", "a" completed{"log":["b","a"]}`, `2 "spread" completed{"log":["spread"]}`, `3 "work" completed{"log":[0,1,4]}`}
+	want := []string{`1 b, a completed{"log":["b","a"]}`, `2 spread completed{"log":["spread"]}`, `3 work completed{"log":[0,1,4]}`}
 	if got := r.steps("w", "t"); !slices.Equal(got, want) {
 		t.Errorf("checkpoints %q, want %q", got, want)
 	}
@@ -265,6 +265,9 @@ func TestGoRetry(t *testing.T) {
 	out := r.run("w", "t", "{}")
 	if out.Status != store.Failed || out.Error == nil || out.Error.Code != "node-execution-failed" {
 		t.Fatalf("%+v", out)
+	}
+	if got := r.steps("w", "t"); !slices.Equal(got, []string{"1 b failed"}) {
+		t.Errorf("checkpoints %q", got)
 	}
 	r.restart()
 	h, err := r.Retry(context.Background(), workflow.RetryRequest{WorkflowID: "w", ThreadID: "t", By: "token:t"})

@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"agentd/server/event"
 	"agentd/server/journal"
@@ -38,7 +39,7 @@ func (t *thread) superstep() bool {
 	merging := false
 	for _, k := range tasks {
 		if k.Phase == failed {
-			t.failing = k.Error
+			t.fell(k, k.Error)
 			return false
 		}
 		k.Go.ID, k.Go.Node, k.Go.Done = k.ID, k.Node, k.Phase == done
@@ -104,6 +105,14 @@ func (t *thread) breakOff(root *task, place string, err error) {
 	p := problemIn(place, err)
 	root.Error = p
 	t.enter(root, failed)
+	t.fell(root, p)
+}
+
+// fell notes the checkpoint of a superstep that failed, and fails the run.
+func (t *thread) fell(k *task, p *problem) {
+	t.row.Step++
+	t.note(k, p.Node, "failed", stepBody{Error: p})
+	t.checkpoint()
 	t.failing = p
 }
 
@@ -111,9 +120,11 @@ func (t *thread) breakOff(root *task, place string, err error) {
 func nodesOf(tasks []*nodeTask) string {
 	var nodes []string
 	for _, k := range tasks {
-		nodes = append(nodes, k.Node)
+		if !slices.Contains(nodes, k.Node) {
+			nodes = append(nodes, k.Node)
+		}
 	}
-	return journal.Clip(quoted(nodes), 512)
+	return journal.Clip(strings.Join(nodes, ", "), 1000)
 }
 
 // nextID is the id of a new task.
