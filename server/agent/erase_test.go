@@ -179,3 +179,51 @@ func addThread(t *testing.T, db *store.DB, session string) {
 		t.Fatal(err)
 	}
 }
+
+// TestErasureOfAThreadGivesTheTurnAway: an agent that a thread hosts waits in a session that stays. When the thread is erased, its
+// messages and events leave the session, and the run that waited for its turn begins.
+func TestErasureOfAThreadGivesTheTurnAway(t *testing.T) {
+	register, _ := chain(t, func(_, _, payer *agent.LLM) { payer.Policy.Tools["pay"] = agent.Gate{Always: true} })
+	r := newRig(t, func(r *rig) []agent.Registration {
+		return append(register(r), agent.Registration{ID: "echo", Agent: goAgent{id: "echo", run: func(context.Context, agent.Input) (agent.Result, error) {
+			return agent.Result{Output: "mine"}, nil
+		}}})
+	})
+	addThread(t, r.db, "")
+	host, err := r.engine.Find(t.Context(), "workflow-run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosted := r.start(run.StartRequest{Owner: "desk", SessionID: "s", Input: json.RawMessage(`"go"`), Host: host.N})
+	r.wait(hosted)
+	next := r.start(run.StartRequest{Owner: "echo", SessionID: "s", Input: json.RawMessage(`"next"`), Queue: true})
+	if next.Status != store.Pending {
+		t.Fatalf("the next run of the session is %s, want pending", next.Status)
+	}
+	err = r.engine.Erase(t.Context(), func(tx *store.Tx) ([]*store.Run, error) { return r.db.Threads().Erase(tx, host.N) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := r.wait(next); row.Status != store.Completed {
+		t.Errorf("the next run of the session is %s, want completed", row.Status)
+	}
+	_, ring := r.hub.Subscribe(event.OfSession("s").String(), hub.NewQueue(1, 1, func() {}), nil)
+	for _, e := range ring {
+		if e.Pos.Epoch != next.Number {
+			t.Errorf("the subject of the session still holds %s of run %d", e.Type, e.Pos.Epoch)
+		}
+	}
+	if len(ring) == 0 {
+		t.Error("the subject of the session holds nothing of the next run")
+	}
+	err = r.db.View(t.Context(), func(tx *store.Tx) error {
+		messages, err := r.db.Sessions().Messages(tx, "s", 0)
+		if len(messages) != 2 {
+			t.Errorf("the session has %d messages, want those of the next run", len(messages))
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
