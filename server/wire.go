@@ -70,7 +70,7 @@ func (s *Server) open(ctx context.Context) error {
 	sessions := session.New(p.db.Sessions())
 	programs := proc.NewLimit(cfg.Server.MaxPrograms)
 	declared, err := manifest.Build(manifest.Options{Config: cfg, Offline: !s.runs(), Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
-		Known: s.known, Programs: programs, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
+		Known: s.known, Programs: programs, Workflow: s.workflows.Call, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ type Agent struct {
 	Instructions     Text            `json:"instructions" for:"llm" doc:"The system message."`
 	Temperature      *float64        `json:"temperature" for:"llm" check:"0..2" doc:"Sampling temperature. Absent: the model's default."`
 	MaxOutputTokens  int             `json:"maxOutputTokens" for:"llm" check:"1.." doc:"Longest answer, in tokens. Absent: the model's limit."`
-	Tools            []string        `json:"tools" for:"llm" default:"" check:"tool" doc:"Tools that the agent may call: declared ones, and clock, calculator, session_search, read_result."`
+	Tools            []string        `json:"tools" for:"llm" default:"" check:"agenttool" doc:"Tools that the agent may call: declared ones, clock, calculator, session_search and read_result, and workflows as workflow:<id>, which the model calls as workflow_<id> with the workflow's input as arguments."`
 	ToolChoice       ToolChoice      `json:"toolChoice" for:"llm" default:"auto" doc:"Whether the model may, must or must not call tools, or which one it must call."`
 	MaxParallelTools int             `json:"maxParallelTools" for:"llm" default:"8" check:"1..256" doc:"Calls of one step that may run at once."`
 	ToolRetry        ToolRetry       `json:"toolRetry" for:"llm" doc:"Retries of tool calls that the tool refused because of a rate limit."`

@@ -234,6 +234,8 @@ func TestProblems(t *testing.T) {
 			`agents/a/tools/0 | c:4:11: there is no tool "lok"; did you mean "look"?`,
 			`agents/a/fallbacks/0/provider | c:4:55: there is no provider "q"; did you mean "p"?`,
 			`agents/a/fallbacks/1 | c:4:75: this model is already tried before`}},
+		{"unknown workflow as a tool", agents("\n" + `"tools": ["look", "workflow:refund"]`), nil, []string{
+			`agents/a/tools/1 | c:4:19: there is no workflow "refund"`}},
 		{"misspelt built-in tool", agents("\n" + `"tools": ["calculater"]`), nil, []string{
 			`agents/a/tools/0 | c:4:11: there is no tool "calculater"; did you mean "calculator"?`}},
 		{"twice", agents("\n" + `"tools": ["look", "look"]`), nil, []string{`agents/a/tools/1 | c:4:19: "look" is listed twice`}},

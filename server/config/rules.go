@@ -14,6 +14,7 @@ import (
 // textRules are the rules for texts that check tags name here.
 var textRules = map[string]*shape.Rule{
 	"tool":        rule(`^[A-Za-z0-9_-]{1,64}$`, "1 to 64 letters, digits, _ and -", nil),
+	"agenttool":   rule(`^(workflow:)?[A-Za-z0-9_-]{1,128}$`, "the name of a tool, or workflow: and the id of a workflow", nil),
 	"token":       rule("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", "a token of HTTP, without spaces", nil),
 	"variable":    rule(`^[A-Za-z_][A-Za-z0-9_]*$`, "the name of a variable: letters, digits and _", nil),
 	"argument":    rule(`^[^\x00]*$`, "a text without NUL", nil),

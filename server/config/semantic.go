@@ -85,7 +85,11 @@ func (k checker) llm(id string, a Agent) {
 	}
 
 	for i, name := range a.Tools {
-		if _, ok := k.Tools[name]; !ok && !BuiltinTool(name) {
+		if id, is := strings.CutPrefix(name, WorkflowTool); is {
+			if _, ok := k.Workflows[id]; !ok {
+				k.unknown("workflow", id, maps.Keys(k.Workflows), at("tools", i))
+			}
+		} else if _, ok := k.Tools[name]; !ok && !BuiltinTool(name) {
 			k.unknown("tool", name, slices.Values(slices.AppendSeq(slices.Clip(builtinTools), maps.Keys(k.Tools))), at("tools", i))
 		}
 	}
@@ -106,7 +110,14 @@ func (k checker) llm(id string, a Agent) {
 
 	callable := map[string]bool{}
 	for _, name := range a.Tools {
-		callable[name] = true
+		if !strings.HasPrefix(name, WorkflowTool) {
+			callable[name] = true
+		}
+	}
+	for i, name := range a.Tools {
+		if strings.HasPrefix(name, WorkflowTool) {
+			k.agentTool(ToolName(name), callable, at("tools", i))
+		}
 	}
 	for i, agent := range a.SubAgents {
 		k.agentTool("subagent_"+agent, callable, at("subAgents", i))
@@ -127,7 +138,7 @@ func (k checker) agentTool(name string, callable map[string]bool, path []any) {
 		k.Problem(fmt.Sprintf("a tool is named %s as well", name), path...)
 	}
 	if callable[name] = true; len(name) > 64 {
-		k.Problem(fmt.Sprintf("the tool %s would have more than 64 characters: shorten the agent's id", name), path...)
+		k.Problem(fmt.Sprintf("the tool %s would have more than 64 characters: shorten the id", name), path...)
 	}
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"agentd/server/graph"
 )
@@ -38,6 +39,17 @@ func (n names) All(what string) []string {
 		return slices.Sorted(maps.Keys(n.Agents))
 	}
 	return slices.Sorted(maps.Keys(n.Workflows))
+}
+
+// WorkflowTool begins the entries of an agent's tools that are workflows; the id follows.
+const WorkflowTool = "workflow:"
+
+// ToolName is the name by which models call what an entry of an agent's tools names.
+func ToolName(entry string) string {
+	if id, is := strings.CutPrefix(entry, WorkflowTool); is {
+		return "workflow_" + id
+	}
+	return entry
 }
 
 // workflowTools are the built-in tools that workflows have. Results are whole in a workflow, so none reads them in parts.

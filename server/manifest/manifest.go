@@ -2,9 +2,13 @@
 package manifest
 
 import (
+	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"agentd/server/agent"
 	"agentd/server/config"
@@ -32,6 +36,8 @@ type Options struct {
 	Known    *secret.Redactor // the secrets that are taken out of messages, and of what programs write; nil: there are none
 	Outbound *outbound.Guard  // makes the connections; nil: one without options
 	Programs *proc.Limit      // of programs that run at once; nil: there is none
+	// Workflow runs a workflow for a call of a tool; nil: the tools of workflows fail.
+	Workflow func(ctx context.Context, id string, c tool.Call) (json.RawMessage, error)
 	// Offline leaves secrets unread. The agents can then be examined, and run only with other providers and tools in the place
 	// of theirs.
 	Offline bool
@@ -212,7 +218,7 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	if c.Record {
 		a.NewTape = recording.NewTape
 	}
-	if a.ToolChoice.Tool = c.ToolChoice.Tool; c.ToolChoice.Mode != "auto" {
+	if a.ToolChoice.Tool = config.ToolName(c.ToolChoice.Tool); c.ToolChoice.Mode != "auto" {
 		a.ToolChoice.Mode = c.ToolChoice.Mode
 	}
 	a.Forward, a.CallerInstructions = c.ForwardEvents, c.CallerInstructions == "append"
@@ -228,7 +234,9 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	}
 	var tools []tool.Tool
 	for _, name := range names {
-		if t := b.byName[name]; t != nil {
+		if id, is := strings.CutPrefix(name, config.WorkflowTool); is {
+			tools = append(tools, b.workflow(id))
+		} else if t := b.byName[name]; t != nil {
 			tools = append(tools, t)
 		}
 	}
@@ -260,6 +268,26 @@ func (b *builder) llm(id string, c config.Agent) (*agent.LLM, error) {
 	}
 	return a, nil
 }
+
+// workflow offers a workflow as a tool. A call with the same key waits for the same run, so it is made again after a crash.
+func (b *builder) workflow(id string) tool.Tool {
+	w := b.Config.Workflows[id]
+	description := "Run the workflow " + id + "."
+	if w.Description != "" {
+		description = "Run the workflow " + id + ": " + w.Description
+	}
+	spec := tool.Spec{Name: config.ToolName(config.WorkflowTool + id), Description: description, Input: w.Input, Idempotent: true, Timeout: noTimeout, Truncation: tool.Spill}
+	return tool.Func(spec, func(ctx context.Context, c tool.Call) (tool.Result, error) {
+		if b.Workflow == nil {
+			return tool.Result{}, &tool.Error{Message: "Workflows run in the server only."}
+		}
+		output, err := b.Workflow(ctx, id, c)
+		return tool.Result{Output: output}, err
+	})
+}
+
+// noTimeout is longer than any run: a workflow may wait for as long as it likes, and has a timeout of its own.
+const noTimeout = 100 * 365 * 24 * time.Hour
 
 // policy combines an agent's permissions and its tools' own terms.
 func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {

@@ -218,6 +218,15 @@ func (h *Handle) Wait(ctx context.Context) (*store.Run, *journal.Record, journal
 // Wait is [Handle.Wait] for any run, also one that this process takes up later: it watches the run's events. Further
 // errors: run-not-found, and server-draining when the server stops first.
 func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *journal.Record, journal.End, error) {
+	return e.wait(ctx, runID, func(s store.Status) bool { return journal.Lifecycle(s) != "" })
+}
+
+// WaitEnd is [Engine.Wait] until the run has ended, however often it waits before.
+func (e *Engine) WaitEnd(ctx context.Context, runID string) (*store.Run, *journal.Record, journal.End, error) {
+	return e.wait(ctx, runID, store.Status.Terminal)
+}
+
+func (e *Engine) wait(ctx context.Context, runID string, enough func(store.Status) bool) (*store.Run, *journal.Record, journal.End, error) {
 	failed := func(err error) (*store.Run, *journal.Record, journal.End, error) { return nil, nil, journal.End{}, err }
 	row, err := e.Find(ctx, runID)
 	if err != nil {
@@ -238,7 +247,7 @@ func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *journal.R
 		if err != nil {
 			return failed(err)
 		}
-		if journal.Lifecycle(row.Status) != "" {
+		if enough(row.Status) {
 			return row, rec, journal.EndOf(row, rec, now()), nil
 		}
 		for ended := lost != nil; !ended; {
