@@ -274,12 +274,16 @@ func (p *program) result(node string, r Result) (writes map[string]json.RawMessa
 	if len(r.Write) > 0 {
 		writes = map[string]json.RawMessage{}
 	}
+	size := 0
 	for _, name := range slices.Sorted(maps.Keys(r.Write)) {
 		if err := accepts(p.Channels, name, node); err != nil {
 			return nil, nil, err
 		}
 		if writes[name], err = plain(fmt.Sprintf("channel %q", name), r.Write[name]); err != nil {
 			return nil, nil, err
+		}
+		if size += len(writes[name]); size > p.MaxStateBytes {
+			return nil, nil, fault.New(fault.StateTooLarge, "The node %q writes more than the %d bytes that the state may have.", node, p.MaxStateBytes)
 		}
 	}
 	for _, d := range r.Dispatch {

@@ -74,6 +74,40 @@ func TestGoVersions(t *testing.T) {
 	}
 }
 
+// TestGoRestartedAnew fails a run whose node was running when the process ended, and the next process has another version.
+func TestGoRestartedAnew(t *testing.T) {
+	var ran atomic.Int32
+	d := workflow.Definition{ID: "w", Version: "1", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
+		if ran.Add(1) == 1 {
+			<-c.Done()
+			return workflow.Result{}, context.Cause(c)
+		}
+		return wrote("x", 1), nil
+	})}}
+	r := newGoRig(t, nil, d)
+	h, err := r.Execute(context.Background(), workflow.ExecuteRequest{WorkflowID: "w", ThreadID: "t", By: "token:t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ran.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	d.Version = "2"
+	r.written = []workflow.Definition{d}
+	r.restart()
+	if out := r.until(h.RunID, store.Failed); out.Error == nil || out.Error.Code != "workflow-version-mismatch" {
+		t.Errorf("%+v", out)
+	}
+	if _, err := r.Retry(context.Background(), workflow.RetryRequest{WorkflowID: "w", ThreadID: "t", By: "token:t"}); code(err) != "workflow-version-mismatch" {
+		t.Errorf("Retry = %v", err)
+	}
+	again, err := r.Retry(context.Background(), workflow.RetryRequest{WorkflowID: "w", ThreadID: "t", AllowVersionMismatch: true, By: "token:t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.want(r.wait(again.RunID), store.Completed, `{"x":1}`)
+}
+
 // TestGoStatic waits before and after nodes.
 func TestGoStatic(t *testing.T) {
 	var ran atomic.Int32

@@ -226,7 +226,8 @@ func TestChannels(t *testing.T) {
 		{"depth", LatestValue(), [3]any{json.RawMessage(strings.Repeat("[", 201) + strings.Repeat("]", 201)), nil, nil}, "failed state-not-serializable at a"},
 		{"not JSON", LatestValue(), [3]any{json.RawMessage("{"), nil, nil}, "failed state-not-serializable at a"},
 		{"panics", LatestValue(), [3]any{panics{}, nil, nil}, "failed state-not-serializable at a"},
-		{"large", LatestValue(), [3]any{strings.Repeat("x", 1000), nil, nil}, "failed state-too-large at <channel-merge>"},
+		{"large", LatestValue(), [3]any{strings.Repeat("x", 1000), nil, nil}, "failed state-too-large at a"},
+		{"large together", List(), [3]any{strings.Repeat("x", 500), strings.Repeat("y", 500), nil}, "failed state-too-large at <channel-merge>"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nodes := map[string]Node{}
