@@ -51,7 +51,7 @@ func (c *call) collect(ctx context.Context) (bundle *evidence.Bundle, err error)
 		engine := agent.New(nil, run.Options{Runs: db.Runs(), Sessions: db.Sessions()})
 		state := func(ctx context.Context, runID string) (any, error) {
 			snapshot, err := engine.Snapshot(ctx, runID)
-			if err == nil {
+			if err == nil && snapshot.State != nil {
 				snapshot.State.Withhold()
 			}
 			return snapshot, err

@@ -61,7 +61,8 @@ func accountOf(e *audit.Entry, runID string) (a account) {
 	case action != audit.HTTPRequest && about:
 		a.bearing = concern
 		a.imported = action == audit.RunImport
-		if (action == audit.RunStart || a.imported) && e.Decision != audit.Denied {
+		begins := action == audit.RunStart || action == audit.WorkflowExecute || action == audit.WorkflowRetry
+		if (begins || a.imported) && e.Decision != audit.Denied {
 			a.start = startEntry
 		}
 		a.event(e, action)

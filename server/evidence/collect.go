@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -105,6 +106,9 @@ func (c *collector) read(ctx context.Context, row *store.Run) error {
 	}); err != nil {
 		return err
 	}
+	if row.Kind == store.Workflow {
+		calls = decidedIn(events)
+	}
 	run, err := message.Encode(state)
 	if err == nil && row.StartedBy != "" {
 		by, _ := message.Encode(row.StartedBy)
@@ -118,6 +122,41 @@ func (c *collector) read(ctx context.Context, row *store.Run) error {
 	put(c, memberCalls, calls...)
 	put(c, memberApprovals, approvalsOf(calls)...)
 	return c.err
+}
+
+// decidedIn are the approvals of a run of a workflow, whose tasks are no calls of a journal: its events are the record of them.
+// Those of what it has started belong to other runs.
+func decidedIn(events []eventLine) (calls []callLine) {
+	waiting := map[string]*callLine{}
+	for _, e := range events {
+		var said struct{ ToolCallID, ToolName, ArgsDigest, Reason, By, SubRunToolCallID string }
+		about := e.Type == event.ApprovalRequested || e.Type == event.ApprovalGranted || e.Type == event.ApprovalDenied
+		if !about || json.Unmarshal(e.Payload, &said) != nil || said.SubRunToolCallID != "" {
+			continue
+		}
+		if e.Type == event.ApprovalRequested {
+			waiting[said.ToolCallID] = &callLine{ToolCallID: said.ToolCallID, ToolName: said.ToolName, Phase: store.CallAwaiting, ArgsSHA256: said.ArgsDigest,
+				Canonical: true, Reason: said.Reason}
+			continue
+		}
+		k := waiting[said.ToolCallID]
+		if k == nil {
+			continue
+		}
+		word, err := message.Encode(journal.Decided{By: said.By, At: message.Millis(e.At), Granted: e.Type == event.ApprovalGranted, Reason: said.Reason, ArgsSHA256: k.ArgsSHA256})
+		if err == nil {
+			k.Phase, k.SettledAt, k.Decision = store.CallDone, e.At, word
+		}
+		calls = append(calls, *k)
+		delete(waiting, said.ToolCallID)
+	}
+	for _, id := range slices.Sorted(maps.Keys(waiting)) {
+		calls = append(calls, *waiting[id])
+	}
+	for i := range calls {
+		calls[i].Index = i
+	}
+	return calls
 }
 
 // approvalsOf are the calls that needed a person.

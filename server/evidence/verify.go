@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/event"
+	"agentd/store"
 )
 
 // A Problem is something that is wrong with a bundle.
@@ -122,11 +123,14 @@ func one[T any](v *verifier, member string) (line T, ok bool) {
 
 func (v *verifier) run() {
 	run, ok := one[struct {
-		RunID, StartedBy string
-		State            runState
+		RunID, StartedBy, Kind string
+		State                  runState
 	}](v, memberRun)
 	v.report.StartedBy = run.StartedBy
 	v.showState(&run.State)
+	if run.Kind == store.Workflow { // its state is its thread's
+		run.State.ID = run.RunID
+	}
 	if ok && (run.RunID != v.manifest.RunID || run.State.ID != v.manifest.RunID) {
 		v.bad(memberRun, "it is of the run %.64q, and its state of %.64q; the manifest is of %.64q", run.RunID, run.State.ID, v.manifest.RunID)
 	}
