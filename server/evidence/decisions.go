@@ -93,8 +93,8 @@ func (v *verifier) decisions(id string, t *topic) {
 func (v *verifier) decision(k *callLine, told, asked []word) {
 	var is journal.Decided
 	same := func(w word) bool { return (w.action == audit.ApprovalGranted) == is.Granted && isName(w.by, is.By) }
-	bound := func(w word) bool { // it also was for this call, and for this reason
-		return same(w) && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && sameReason(w.reason, is.Reason))
+	bound := func(w word) bool { // it also was for this call, and for this reason, which the event of a workflow's grant does not hold
+		return same(w) && (w.digest == "" || w.digest == k.ArgsSHA256 && w.tool == k.ToolName && (v.workflow && is.Granted || sameReason(w.reason, is.Reason)))
 	}
 	all := slices.Concat(told, asked)
 	switch {

@@ -72,6 +72,7 @@ type verifier struct {
 	servers  []configLine
 	topics   map[string]*topic // by the id of a call
 	imported bool              // as an entry says
+	workflow bool              // whether the run is one of a workflow
 }
 
 func newVerifier(m Manifest, bodies map[string][]byte) *verifier {
@@ -128,7 +129,7 @@ func (v *verifier) run() {
 	}](v, memberRun)
 	v.report.StartedBy = run.StartedBy
 	v.showState(&run.State)
-	if run.Kind == store.Workflow { // its state is its thread's
+	if v.workflow = run.Kind == store.Workflow; v.workflow { // its state is its thread's
 		run.State.ID = run.RunID
 	}
 	if ok && (run.RunID != v.manifest.RunID || run.State.ID != v.manifest.RunID) {
