@@ -124,10 +124,10 @@ func TestApprove(t *testing.T) {
 			want(t, 3, "", "  agentd runs approve "+run+"\n  agentd runs deny "+run+" --reason WHY\n")
 
 		spawn(t, dir, nil, nil, "approvals").wait().want(t, 0, "run "+run+": pay waits for approval since ", "").
-			want(t, 0, "  {\n    \"to\": \"ann\"\n  }\n  call: "+call+"\n  asked by: the agent clerk, in a run that ", "")
+			want(t, 0, "  {\n    \"to\": \"ann\"\n  }\n  call: "+call+"\n  asked by: clerk, in a run that ", "")
 		spawn(t, dir, nil, nil, "runs", "show", run).wait().want(t, 0, "status:   awaiting_approval\n", "").
 			want(t, 0, "\npay waits for approval since ", "").want(t, 0, "  {\n    \"to\": \"ann\"\n  }\n  call: "+call+"\n", "").want(t, 0, "last text:\n  I pay.\n", "")
-		spawn(t, dir, nil, nil, "runs", "list", "--status", "awaiting_approval", "--agent", "clerk").wait().want(t, 0, run+"  clerk  awaiting_approval", "")
+		spawn(t, dir, nil, nil, "runs", "list", "--status", "awaiting_approval", "--agent", "clerk").wait().want(t, 0, run+"  clerk              awaiting_approval", "")
 		spawn(t, dir, nil, nil, "runs", "approve", run, "none").wait().want(t, 1, "", `does not wait for the call "none"`).want(t, 1, "", call)
 
 		s := spawn(t, dir, nil, nil, "runs", "approve", run, call).wait().want(t, 0, "", "")

@@ -126,7 +126,7 @@ func details(p journal.Approval, width int) string {
 	}
 	say("call: %s", printable(callName(p)))
 	if p.RequestedBy != "" {
-		say("asked by: the agent %s, in a run that %s started", printable(p.RequestedByAgent), printable(p.RequestedBy))
+		say("asked by: %s, in a run that %s started", printable(p.RequestedByAgent), printable(p.RequestedBy))
 	}
 	if p.ApproversNeeded > 1 {
 		say("granted by: %d of %d", len(p.GrantedBy), p.ApproversNeeded)
