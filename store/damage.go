@@ -163,11 +163,15 @@ func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
 		return nil, nil
 	}
 	for _, t := range ownedTables {
-		owner := map[belonging]string{ofRunKey: "run", ofThreadKey: "thread"}[t.of]
+		owner := map[belonging]string{ofRun: "run", ofRunKey: "run", ofThread: "thread", ofThreadKey: "thread"}[t.of]
 		if owner == "" {
 			continue
 		}
-		missing, err := column[int64](tx, "SELECT DISTINCT key >> 24 FROM "+t.table+" WHERE NOT EXISTS (SELECT 1 FROM "+owner+"s WHERE n = key >> 24) LIMIT ?",
+		number := t.table + "." + t.by
+		if t.of == ofRunKey || t.of == ofThreadKey {
+			number += " >> 24"
+		}
+		missing, err := column[int64](tx, "SELECT DISTINCT "+number+" FROM "+t.table+" WHERE NOT EXISTS (SELECT 1 FROM "+owner+"s AS o WHERE o.n = "+number+") LIMIT ?",
 			maxDamage-len(found))
 		for _, n := range missing {
 			found = append(found, Damage{t.table, fmt.Sprintf("it has rows of %s %d, which is missing", owner, n)})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,21 @@ func TestRowsOfNobody(t *testing.T) {
 	want := store.Damage{Place: "run_events", Message: fmt.Sprintf("it has rows of run %d, which is missing", n)}
 	if found, err := db.Verify(t.Context()); err != nil || len(found) != 1 || found[0] != want {
 		t.Errorf("Verify() = %v, %v; want %v", found, err, want)
+	}
+}
+
+// TestRowsOfNoThread takes away a thread with all kinds of rows, and leaves what belongs to it.
+func TestRowsOfNoThread(t *testing.T) {
+	h := newHouse(t)
+	storetest.Behind(t, h.db.Path(), fmt.Sprintf("DELETE FROM threads WHERE n = %d", h.kept))
+	found, err := h.db.Verify(t.Context())
+	var places []string
+	for _, d := range found {
+		places = append(places, d.Place)
+	}
+	want := []string{"thread_inputs", "thread_values", "thread_steps", "thread_tasks", "thread_answers"}
+	if err != nil || !slices.Equal(places, want) {
+		t.Errorf("Verify() = %v, %v; want rows of a missing thread in %q", found, err, want)
 	}
 }
 
