@@ -68,8 +68,13 @@ func BenchmarkThreeNodes(b *testing.B) {
 		b.ReportAllocs()
 		b.ResetTimer()
 		each(64, b.N, func(int) {
-			if out := r.run("w", "", `{}`); out.Status != store.Completed {
-				b.Errorf("a run is %s", out.Status)
+			h, err := r.Execute(context.Background(), workflow.ExecuteRequest{WorkflowID: "w"})
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if out, err := h.Wait(context.Background()); err != nil || out.Status != store.Completed {
+				b.Errorf("a run is %s, %v", out.Status, err)
 			}
 		})
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")

@@ -43,7 +43,9 @@ type Options struct {
 	Runs    *store.Runs
 	Tools   Tools
 	Metrics *metrics.Inventory // nil: nothing is counted
-	Logger  *slog.Logger
+	// AuditStarts says that the record of a call's start is kept before it is made, also where the call has no effect.
+	AuditStarts bool
+	Logger      *slog.Logger
 }
 
 // Workflows is the registry of workflows, and what can be done with their threads. It is safe for concurrent use.
@@ -265,8 +267,14 @@ type Handle struct {
 // the error is ctx's cause.
 func (h *Handle) Wait(ctx context.Context) (Outcome, error) {
 	if h.handle != nil {
-		if _, _, _, err := h.handle.Wait(ctx); err != nil {
+		row, rec, _, err := h.handle.Wait(ctx)
+		if err != nil {
 			return Outcome{}, err
+		}
+		if row.Status.Terminal() {
+			out, err := outcomeOf(row, rec)
+			out.ThreadID = h.ThreadID
+			return out, err
 		}
 		return h.w.Outcome(ctx, h.RunID)
 	}

@@ -66,13 +66,10 @@ func (t *thread) drive() error {
 			}
 			return t.failing.fault()
 		}
-		if t.dirty() {
-			if err := t.commit(); err != nil {
-				return err
-			}
-		}
-		if t.unheard { // nothing has come of it
+		if t.unheard && !t.dirty() { // nothing has come of it
 			t.touch()
+		}
+		if t.dirty() && t.pressing() {
 			if err := t.commit(); err != nil {
 				return err
 			}
@@ -86,6 +83,27 @@ func (t *thread) drive() error {
 			return err
 		}
 	}
+}
+
+// holdFor is how long the steps of calls that have no effect wait for others to be committed with.
+const holdFor = 5 * time.Millisecond
+
+// pressing reports whether what has happened is to be durable now. Calls that have no effect are made without an intent: after
+// a crash they are made again. A run that a crash has interrupted holds nothing back, so that the next crash shows how far it
+// came.
+func (t *thread) pressing() bool {
+	if t.p != nil || t.unheard || t.w.opts.AuditStarts || t.r.Row.Attempt > 1 || len(t.ready)+len(t.hosts)+len(t.aborts)+len(t.also) > 0 || len(t.inFlight)+len(t.claimed) == 0 {
+		return true
+	}
+	for _, k := range t.claimed {
+		if spec, _ := t.w.tools.Spec(t.node(k).Tool); !spec.Free() {
+			return true
+		}
+	}
+	if t.heldAt.IsZero() {
+		t.heldAt = time.Now()
+	}
+	return time.Since(t.heldAt) >= holdFor
 }
 
 // busy reports whether something happens without anybody's doing.
@@ -121,7 +139,7 @@ func (t *thread) launch() {
 				defer release()
 			}
 			settled := t.w.tools.Execute(ctx, name, call)
-			left := settled.Outcome.Kind == message.AbortedCall && t.r.Context().Err() != nil && !errors.Is(context.Cause(t.r.Context()), errAborted)
+			left := settled.Outcome.Kind == message.AbortedCall && t.r.Context().Err() != nil && !fault.Is(context.Cause(t.r.Context()), fault.RunAborted)
 			t.results <- result{task: id, attempt: attempt, settled: settled, left: left}
 		})
 	}
@@ -131,7 +149,6 @@ func (t *thread) launch() {
 }
 
 var errNodeTime = errors.New("the node reached its time limit")
-var errAborted = fault.New(fault.RunAborted, "The run was aborted.")
 
 // quiet waits until no call of this process is in flight.
 func (t *thread) quiet() {
@@ -184,8 +201,15 @@ func (t *thread) poll() {
 // listen waits for something to happen.
 func (t *thread) listen() error {
 	var timer <-chan time.Time
+	wait := time.Duration(-1)
 	if due := t.due(); due != 0 {
-		timer = time.After(time.Until(time.UnixMilli(due)))
+		wait = max(0, time.Until(time.UnixMilli(due)))
+	}
+	if left := holdFor - time.Since(t.heldAt); t.dirty() && (wait < 0 || left < wait) {
+		wait = max(0, left)
+	}
+	if wait >= 0 {
+		timer = time.After(wait)
 	}
 	select {
 	case res := <-t.results:

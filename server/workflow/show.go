@@ -71,11 +71,12 @@ func (t *thread) active() []string {
 
 // Outcome is how a run of a workflow stands, or stood at its end. Error: run-not-found.
 func (w *Workflows) Outcome(ctx context.Context, runID string) (Outcome, error) {
-	_, out, err := w.outcome(ctx, runID)
+	_, out, err := w.outcome(ctx, runID, false)
 	return out, err
 }
 
-func (w *Workflows) outcome(ctx context.Context, runID string) (t *thread, out Outcome, err error) {
+// outcome also returns the thread, where the run is its latest and has not ended, or where all is wanted.
+func (w *Workflows) outcome(ctx context.Context, runID string, all bool) (t *thread, out Outcome, err error) {
 	row, rec, err := w.kernel.Read(ctx, runID)
 	if err != nil {
 		return nil, out, err
@@ -83,21 +84,15 @@ func (w *Workflows) outcome(ctx context.Context, runID string) (t *thread, out O
 	if row.Kind != store.Workflow {
 		return nil, out, fault.New(fault.RunNotFound, "There is no run %q of a workflow.", journal.Clip(runID, 128))
 	}
-	out = Outcome{RunID: row.ID, WorkflowID: row.Owner, Status: row.Status, StepNumber: row.Step, PendingApprovals: rec.Pending}
-	if row.Status == store.Completed {
-		out.Output = rec.Slots[store.OutputSlot]
-	}
-	if row.Error != nil {
-		if err := json.Unmarshal(row.Error, &out.Error); err != nil {
-			return nil, out, store.Damaged(err)
-		}
+	if out, err = outcomeOf(row, rec); err != nil {
+		return nil, out, err
 	}
 	err = w.runs.Snapshot(ctx, func(tx *store.Tx) error {
 		thread, err := w.threads.Number(tx, row.Thread)
 		if err != nil {
 			return err
 		}
-		if out.ThreadID = thread.ID; thread.Run == row.N {
+		if out.ThreadID = thread.ID; thread.Run == row.N && (all || !row.Status.Terminal()) {
 			if t, err = w.load(tx, thread); err == nil && !row.Status.Terminal() {
 				out.PendingPauses = t.pauses()
 			}
@@ -108,6 +103,20 @@ func (w *Workflows) outcome(ctx context.Context, runID string) (t *thread, out O
 		err = fault.New(fault.RunNotFound, "There is no run %q.", journal.Clip(runID, 128))
 	}
 	return t, out, err
+}
+
+// outcomeOf is what the rows of a run say of it.
+func outcomeOf(row *store.Run, rec *journal.Record) (out Outcome, err error) {
+	out = Outcome{RunID: row.ID, WorkflowID: row.Owner, Status: row.Status, StepNumber: row.Step, PendingApprovals: rec.Pending}
+	if row.Status == store.Completed {
+		out.Output = rec.Slots[store.OutputSlot]
+	}
+	if row.Error != nil {
+		if err := json.Unmarshal(row.Error, &out.Error); err != nil {
+			return out, store.Damaged(err)
+		}
+	}
+	return out, nil
 }
 
 // Wait blocks until a run has ended or is parked, and returns how it stands. Errors: run-not-found, server-draining.
@@ -132,7 +141,7 @@ func (w *Workflows) State(ctx context.Context, workflow, threadID string) (*Thre
 	if err != nil {
 		return nil, err
 	}
-	t, out, err := w.outcome(ctx, last.ID)
+	t, out, err := w.outcome(ctx, last.ID, true)
 	if err != nil {
 		return nil, err
 	}

@@ -64,10 +64,11 @@ type thread struct {
 	output   json.RawMessage
 	ended    bool
 
-	late    bool     // the time of the run is over
-	over    *problem // and that is why it fails
-	why     string   // the run moves again
-	unheard bool     // the run was told that its timer is due, and no commit has followed
+	late    bool      // the time of the run is over
+	over    *problem  // and that is why it fails
+	why     string    // the run moves again
+	heldAt  time.Time // since when steps wait for others to be committed with; zero: none do
+	unheard bool      // the run was told that its timer is due, and no commit has followed
 
 	replies []chan error // to nodes that wait for the next commit
 
@@ -282,10 +283,12 @@ func (t *thread) stateJSON(most int) json.RawMessage {
 
 // now is the time of the move in the making, or of the one that would be made.
 func (t *thread) now() int64 {
-	if t.m != nil {
-		return t.m.At
+	at := t.r.Move().At
+	if t.m != nil && t.m.At < at { // it was held back
+		t.m.At = at
+		t.m.Done.Now(at)
 	}
-	return t.r.Move().At
+	return at
 }
 
 // move is the move in the making. A run that is parked moves again with it.
@@ -328,6 +331,9 @@ const (
 func (t *thread) seal() *run.Move {
 	m := t.move()
 	m.Run.Step = t.row.Step
+	if len(t.steps) > 0 {
+		m.Progress()
+	}
 	c := store.ThreadChange{Thread: t.row, Steps: t.steps, Used: t.used, Answers: t.kept, Ended: t.dropped, Fresh: t.fresh}
 	c.Thread.Updated = m.At
 	if t.first || t.row.Version == 0 || t.fresh || t.moved {
@@ -424,6 +430,7 @@ func (t *thread) committed(n int64) {
 	t.row.Version++
 	t.stored = t.row.Tasks
 	clear(t.touched)
+	t.heldAt = time.Time{}
 	t.m, t.steps, t.used, t.kept, t.also, t.dropped, t.fresh, t.first, t.moved, t.unheard = nil, nil, nil, nil, nil, nil, false, false, false, false
 }
 
