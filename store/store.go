@@ -8,7 +8,8 @@
 // With durability "full", which is the default, a nil error from Update means that the change survives power loss.
 //
 // Rows of a run are keyed by one integer, run number << 24 | index, so that they lie together, need no second index
-// and are deleted by range. A run has at most 2^24-1 events, messages, steps and calls.
+// and are deleted by range. A run has at most 2^24-1 events, messages, steps and calls. Rows of a thread are keyed alike, by
+// the number of its first run: it has at most 2^24-1 steps, and as many tasks, in all its runs.
 package store
 
 import (
