@@ -93,7 +93,7 @@ var catalogue = []Type{
 	{Name: WorkflowUpdate, Transient: true, Fields: "stepNumber:int, channel, version:int, value?:any", When: "A step has changed a key of the state."},
 	{Name: WorkflowCheckpoint, Transient: true, Fields: "checkpointId, stepNumber:int", When: "A step is durable."},
 	{Name: WorkflowStepEnd, Fields: "stepNumber:int, state?:object, stateOmitted?:bool", When: "A step is complete."},
-	{Name: WorkflowCustom, Fields: "name, payload:any", When: "A node of a Go program reports something."},
+	{Name: WorkflowCustom, Transient: true, Fields: "taskId, name, payload:any", When: "A node of a Go program reports something."},
 	{Name: WorkflowSuspended, Fields: "runId, threadId, status, stepNumber:int, state?:object, stateOmitted?:bool, value:any, pendingApprovals?:any", When: "The run waits, and nothing in it runs: status is suspended or awaiting_approval. value is what its first wait shows."},
 	{Name: WorkflowCancelling, Fields: "runId, drain:bool, onPendingApprovals", When: "Somebody requested an abort."},
 	{Name: WorkflowError, Fields: "threadId, error:RunError", When: "The run failed. workflow.end follows."},
