@@ -23,6 +23,8 @@ func (r *Reader) Suspended(ctx context.Context, runID string) (*store.Run, error
 		return nil, err
 	case !IsRoot(row):
 		return nil, r.IsChild(ctx, row)
+	case row.Kind == store.Workflow && row.Status == store.Running && row.Slots&(1<<store.PendingSlot) != 0:
+		return row, nil // one branch waits while another runs
 	}
 	return row, r.Waits(ctx, row)
 }
