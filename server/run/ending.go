@@ -326,7 +326,7 @@ func (e *Engine) abort(ctx context.Context, runID string, opts AbortOptions) (st
 	if r := e.moved(runID); r != nil {
 		e.log.Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)
 		r.askAbort(opts)
-		if opts.NoWait {
+		if opts.NoWait && !r.rests() {
 			return store.Running, nil
 		}
 		r.wait(ctx, 2*Grace)
@@ -340,7 +340,11 @@ func (e *Engine) abort(ctx context.Context, runID string, opts AbortOptions) (st
 	case row.Parent != 0:
 		return row.Status, e.IsChild(ctx, row)
 	}
-	return e.abortParked(ctx, row, opts)
+	status, err := e.abortParked(ctx, row, opts)
+	if fault.Is(err, fault.RunConflict) && e.moved(runID) != nil {
+		return e.abort(ctx, runID, opts) // a letter or a timer has taken it up meanwhile
+	}
+	return status, err
 }
 
 // askAbort asks a run that moves, and its children, to end. It never blocks.
@@ -358,6 +362,13 @@ func (r *Run) askAbort(opts AbortOptions) {
 		r.cancel(errAborted)
 	}
 	r.ring()
+}
+
+// rests reports whether the run is about to be parked without having seen what was asked of it.
+func (r *Run) rests() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resting
 }
 
 // aborting returns the abort that was asked for; nil when there is none.

@@ -233,8 +233,15 @@ func (r *Run) Reopen(m *Move, why string) {
 
 // Rest commits a move after which the run is parked: it awaits approval where approvals are pending, else it is suspended. It
 // is looked at next when the first of them expires or when due, in milliseconds since 1970, has come; 0: never. The driver
-// then returns.
+// then returns, also with the error, which says that the run is to be aborted instead, or is left.
 func (r *Run) Rest(m *Move, pending []journal.Approval, due int64) error {
+	r.mu.Lock()
+	asked := r.asked
+	r.resting = asked == nil
+	r.mu.Unlock()
+	if asked != nil {
+		return errAborted
+	}
 	m.Run.Status, m.Due = store.Suspended, &due
 	if len(pending) > 0 {
 		m.Run.Status = store.Awaiting

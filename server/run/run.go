@@ -64,11 +64,12 @@ type Run struct {
 	decided map[int]*Run   // children that were decided on and are to continue, by the index of their call
 	inbox   chan forwarded // events of children; nil before the first call that is a run
 
-	mu     sync.Mutex // guards the fields below: what others may ask of the run. It is never held while something waits.
-	asked  *AbortOptions
-	kids   []*Run // children that move
-	mail   []Letter
-	sealed bool // nobody puts letters into mail
+	mu      sync.Mutex // guards the fields below: what others may ask of the run. It is never held while something waits.
+	asked   *AbortOptions
+	kids    []*Run // children that move
+	mail    []Letter
+	sealed  bool // nobody puts letters into mail
+	resting bool // the driver parks the run, and does not see what is asked from now on
 
 	order     sync.Mutex // guards the fields below and changes of Row: the order of events
 	hold      *hold      // of a move that is held back; nil: none is

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +26,7 @@ type tally struct {
 	Sum, Ticks int
 	Dues       int   // how often its timer was due, for whatever reason
 	Wake       int64 // when it is looked at next
+	Late       int64 // how many milliseconds later it was, the last time
 }
 
 // add is the letter that brings n. It ends the run when last.
@@ -80,7 +84,7 @@ func (d tallies) Drive(r *run.Run) error {
 			case *run.Due:
 				st.Dues++
 				if st.Wake != 0 && st.Wake <= time.Now().UnixMilli() {
-					st.Ticks, st.Wake = st.Ticks+1, 0
+					st.Ticks, st.Late, st.Wake = st.Ticks+1, time.Now().UnixMilli()-st.Wake, 0
 				}
 			}
 		}
@@ -432,4 +436,67 @@ func TestHosted(t *testing.T) {
 		dues(4)
 		w.kill()
 	})
+}
+
+// TestAbortRacesWithLetters: a run that letters take up again and again ends when somebody aborts it.
+func TestAbortRacesWithLetters(t *testing.T) {
+	w := begin(t, t.TempDir()+"/data.db", run.Options{}, tallies{})
+	for i := range 20 {
+		h := w.start("{}")
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			for {
+				l := bring(1)
+				if w.Post(t.Context(), h.ID, l) != nil || <-l.done != nil {
+					return
+				}
+			}
+		}()
+		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+		opts := run.AbortOptions{NoWait: i%2 == 0}
+		if status, err := w.Abort(t.Context(), h.ID, opts); status != store.Aborted && !opts.NoWait || err != nil {
+			t.Errorf("Abort = %s, %v, want aborted", status, err)
+		}
+		<-over
+		if row, _, _, err := w.WaitEnd(t.Context(), h.ID); err != nil || row.Status != store.Aborted {
+			t.Errorf("the run ends as %v, %v, want aborted", row, err)
+		}
+	}
+	w.kill()
+}
+
+// BenchmarkWake wakes runs at times of their own, beside 100 000 others that sleep on, and reports how late they are.
+func BenchmarkWake(b *testing.B) {
+	w := begin(b, b.TempDir()+"/data.db", run.Options{}, tallies{})
+	asleep := make(chan struct{}, 64)
+	var all sync.WaitGroup
+	for range 100_000 {
+		asleep <- struct{}{}
+		all.Go(func() {
+			w.start("{}").Wait(b.Context()) //nolint:errcheck // the others are what is measured
+			<-asleep
+		})
+	}
+	all.Wait()
+	b.ResetTimer()
+	due := time.Now().Add(2 * time.Second)
+	ids := make([]string, b.N)
+	for i := range ids {
+		ids[i] = w.start(fmt.Sprintf(`{"Wake":%d}`, due.Add(time.Duration(i)*2*time.Millisecond).UnixMilli())).ID
+	}
+	time.Sleep(time.Until(due.Add(time.Duration(b.N)*2*time.Millisecond + time.Second)))
+	b.StopTimer()
+	var late []int64
+	for _, id := range ids {
+		st := w.stands(id, store.Suspended)
+		if st.Ticks != 1 {
+			b.Fatalf("run %s has ticked %d times, want once", id, st.Ticks)
+		}
+		late = append(late, st.Late)
+	}
+	slices.Sort(late)
+	b.ReportMetric(float64(late[len(late)*99/100]), "ms-late-p99")
+	b.ReportMetric(float64(late[len(late)-1]), "ms-late-max")
+	w.kill()
 }
