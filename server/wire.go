@@ -108,7 +108,11 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	p.engine = agent.New(s.agents, run.Options{Owner: s.workflows.Owner, Forms: map[string]journal.Form{store.Workflow: s.workflows.Form()}, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
 		Redact: s.known.Piece, Audit: s.auditTools(p), AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all",
-		Lineages: auth.Lineages(p.db.Tokens())})
+		Lineages: auth.Lineages(p.db.Tokens()), Wait: func(ctx context.Context) {
+			if err := declared.Tools.Wait(ctx); err != nil {
+				s.log.Warn("a tool has not returned", "kind", store.Workflow)
+			}
+		}})
 	s.workflows.Attach(workflow.Options{Kernel: p.engine.Engine, Threads: p.db.Threads(), Runs: p.db.Runs(), Tools: declared.Tools, Metrics: p.metrics, Logger: s.log,
 		AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all"})
 	if key != nil {

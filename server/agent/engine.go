@@ -18,8 +18,8 @@ type Engine struct {
 	log    *slog.Logger
 }
 
-// New makes an engine for the agents of a registry. It sets the options' Wait itself, and their Owner and Forms for agents;
-// those that are given are of other kinds.
+// New makes an engine for the agents of a registry. Of the options' Owner, Forms and Wait it sets what is of agents; those that
+// are given are of other kinds.
 func New(agents *Registry, o run.Options) *Engine {
 	e := &Engine{agents: agents, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	others := o.Owner
@@ -32,7 +32,14 @@ func New(agents *Registry, o run.Options) *Engine {
 	if o.Forms = maps.Clone(o.Forms); o.Forms == nil {
 		o.Forms = map[string]journal.Form{}
 	}
-	o.Forms["agent"], o.Wait = form{}, e.waitTools
+	o.Forms["agent"] = form{}
+	wait := o.Wait
+	o.Wait = func(ctx context.Context) {
+		e.waitTools(ctx)
+		if wait != nil {
+			wait(ctx)
+		}
+	}
 	e.Engine = run.New(o)
 	return e
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"agentd/server/agent"
+	"agentd/server/hub"
 	"agentd/server/run"
 	"agentd/server/tool"
 	"agentd/store"
+	"agentd/store/storetest"
 )
 
 // limitedPay is an agent that calls a tool with effects, of which one call at a time is made. The tool waits until it may end.
@@ -128,4 +130,14 @@ func TestAbortOfACallThatWaitsForItsLimit(t *testing.T) {
 			t.Errorf("the next run is %s, want the place of the aborted one to be free", res.Status)
 		}
 	})
+}
+
+// TestDrainWaitsForOthers: what others have given up is waited for, too.
+func TestDrainWaitsForOthers(t *testing.T) {
+	waited := 0
+	db := storetest.Open(t)
+	e := agent.New(&agent.Registry{}, run.Options{Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{}), Wait: func(context.Context) { waited++ }})
+	if err := e.Drain(t.Context()); err != nil || waited != 1 {
+		t.Errorf("Drain = %v, with %d waits of others, want 1", err, waited)
+	}
 }

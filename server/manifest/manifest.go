@@ -316,12 +316,8 @@ func (b *builder) policy(c config.Agent) (p agent.Policy, err error) {
 // gate is what a tool itself says about the approval of its calls.
 func gate(t config.Tool) agent.Gate {
 	return agent.Gate{Always: t.Approval.Mode() == "always", When: t.Approval.When, Edit: t.Approval.Edit,
-		Default: t.Approval.Mode() == "" && t.EffectiveApproval() == "always", Terms: Terms(t.ApprovalTerms)}
-}
-
-// Terms are those that the configuration declares.
-func Terms(t config.ApprovalTerms) journal.Terms {
-	return journal.Terms{Expires: t.Expires.Duration(), Approvers: t.Approvers, Different: t.RequireDifferentPrincipal}
+		Default: t.Approval.Mode() == "" && t.EffectiveApproval() == "always",
+		Terms:   journal.Terms{Expires: t.ApprovalTerms.Expires.Duration(), Approvers: t.ApprovalTerms.Approvers, Different: t.ApprovalTerms.RequireDifferentPrincipal}}
 }
 
 // calls are those of all tools, for callers that name them without an agent. Naming a tool allows its calls, so that only those
