@@ -114,6 +114,10 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 	if err != nil {
 		return nil, 0, nil, err
 	}
+	record, err := e.record(first.happened)
+	if err != nil {
+		return nil, 0, nil, err
+	}
 	err = e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
 		if req.Origin != "" {
 			if earlier, err = e.opts.Runs.ByOrigin(tx, req.Origin); !errors.Is(err, store.ErrNotFound) {
@@ -150,6 +154,9 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 		}
 		if n, err = e.opts.Runs.Apply(tx, &m.Change); err == nil && req.Then != nil {
 			err = req.Then(tx, n)
+		}
+		if err == nil {
+			err = record(tx)
 		}
 		return err
 	})
