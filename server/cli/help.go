@@ -153,8 +153,8 @@ func (c *call) completion(context.Context) error {
 	return err
 }
 
-// candidates are what the last of the words of a command line may become: a command, a flag, or an agent where one is
-// wanted.
+// candidates are what the last of the words of a command line may become: a command, a flag, or an agent or a workflow where
+// one is wanted.
 func (c *call) candidates(words []string) []string {
 	if len(words) == 0 {
 		return nil
@@ -171,13 +171,17 @@ func (c *call) candidates(words []string) []string {
 	case strings.HasPrefix(last, "-"):
 		found = append(found, "--help")
 		cmd.flagSet(&options{}).VisitAll(func(f *flag.Flag) { found = append(found, "--"[:min(len(f.Name), 2)]+f.Name) })
-	case strings.HasPrefix(cmd.args, "AGENT"):
+	case strings.HasPrefix(cmd.args, "AGENT"), strings.HasPrefix(cmd.args, "WORKFLOW"):
 		asked := &call{cmd: cmd, env: c.env}
 		if args, err := cmd.parse(append(rest, ""), &asked.flags); err != nil || len(args) > 1 { // the empty word stands for the agent
 			break
 		}
 		if cfg, err := asked.load(); err == nil {
-			found = slices.AppendSeq(found, maps.Keys(cfg.Agents))
+			if strings.HasPrefix(cmd.args, "WORKFLOW") {
+				found = slices.AppendSeq(found, maps.Keys(cfg.Workflows))
+			} else {
+				found = slices.AppendSeq(found, maps.Keys(cfg.Agents))
+			}
 		}
 	case cmd.name == "help":
 		found = slices.Concat(following(""), topicNames())

@@ -24,6 +24,7 @@ func TestWorkflows(t *testing.T) {
 	}
 	do("workflows", "list").want(t, 0, "refund    1        Pays back", "")
 	do("workflows", "show", "refund").want(t, 0, "approval  big", "")
+	do("help", "--complete", "--", "workflows", "show", "re").want(t, 0, "refund\n", "")
 	do("workflows", "show", "refnd").want(t, 1, "", "Did you mean refund?")
 	do("workflows", "graph", "refund", "--format", "dot").want(t, 0, "digraph", "")
 

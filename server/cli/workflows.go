@@ -47,6 +47,9 @@ func (c *call) drawThread(ctx context.Context) error {
 			d.Call(ctx, "GET", at("/workflows", c.args[0], "/state"+thread), nil, &state),
 			d.Call(ctx, "GET", at("/workflows", c.args[0], "/checkpoints"+thread+"&limit=1000"), nil, &steps))
 	})
+	if err == nil && info.Graph == nil {
+		err = fault.New(fault.NotFound, "The workflow %s has no drawing: a Go program registered it.", info.ID).Advise("See the thread with `agentd workflows state`.")
+	}
 	if err != nil {
 		return err
 	}
