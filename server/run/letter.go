@@ -235,19 +235,27 @@ func (r *Run) Reopen(m *Move, why string) {
 // is looked at next when the first of them expires or when due, in milliseconds since 1970, has come; 0: never. The driver
 // then returns, also with the error, which says that the run is to be aborted instead, or is left.
 func (r *Run) Rest(m *Move, pending []journal.Approval, due int64) error {
-	r.mu.Lock()
-	asked := r.asked
-	r.resting = asked == nil
-	r.mu.Unlock()
-	if asked != nil {
-		return errAborted
-	}
 	m.Run.Status, m.Due = store.Suspended, &due
 	if len(pending) > 0 {
 		m.Run.Status = store.Awaiting
 	}
 	m.Progress()
 	return r.rest(m, pending)
+}
+
+// parks notes that a move leaves the run parked, so that an abort which is asked for from now on does not count on the driver.
+// The error says that one was asked for before.
+func (r *Run) parks(m *Move) error {
+	if r.recipient() == nil || !m.Run.Status.Parked() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked != nil {
+		return errAborted
+	}
+	r.resting = true
+	return nil
 }
 
 // Show gives the event that reports how the run stands after the move what the run's rows do not keep; see [journal.End].

@@ -144,6 +144,9 @@ func (r *Run) tell(m *Move, input json.RawMessage) error {
 // Commit makes a move durable and publishes its events. While the store or the audit chain cannot be written, it waits.
 // An error means that the run cannot continue here: the driver returns it.
 func (r *Run) Commit(m *Move) error {
+	if err := r.parks(m); err != nil {
+		return err
+	}
 	m.take(r)
 	r.order.Lock()
 	m.count(r.uncounted)
