@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,10 @@ import (
 const keyedConfig = `{"metrics": {"requireAuth": true}, "audit": {"enabled": true, "passphraseRef": "file:pepper"},
 	"providers": {"fake": {"kind": "scripted", "script": "turns.json"}},
 	"tools": {"pay": {"kind": "exec", "description": "Pays", "command": ["true"]}},
-	"agents": {"clerk": {"kind": "llm", "provider": "fake", "model": "m", "tools": ["pay"]}}}`
+	"agents": {"clerk": {"kind": "llm", "provider": "fake", "model": "m", "tools": ["pay"]}},
+	"workflows": {
+		"wait": {"start": "w", "nodes": {"w": {"kind": "await", "name": "go", "next": "end"}}},
+		"fail": {"start": "f", "nodes": {"f": {"kind": "tool", "tool": "calculator", "args": {"expression": "${ 1 / 0 }"}, "next": "end"}}}}}`
 
 const keyedTurns = `{"turns": [{"when": {"step": 0}, "toolCalls": [{"name": "pay", "args": {}}]}, {"text": "paid"}]}`
 
@@ -39,6 +43,34 @@ var keyedRecipes = map[string]func(s *sweep) (path, body string){
 	"POST /audit/export":         func(*sweep) (string, string) { return "/audit/export", `{"toSeq": 3}` },
 	"DELETE /sessions/{id}":      keyedErase,
 	"DELETE /tokens/{id}":        func(s *sweep) (string, string) { id, _ := s.mint(0, "agents:read"); return "/tokens/" + id, "" },
+
+	"POST /workflows/{id}/execute":              func(s *sweep) (string, string) { return "/workflows/wait/execute", keyedThread(s, "") },
+	"POST /workflows/{id}/resume":               func(s *sweep) (string, string) { return "/workflows/wait/resume", keyedThread(s, "wait") },
+	"POST /workflows/{id}/retry":                func(s *sweep) (string, string) { return "/workflows/fail/retry", keyedThread(s, "fail") },
+	"POST /workflows/{id}/tick":                 func(s *sweep) (string, string) { return "/workflows/wait/tick", keyedThread(s, "wait") },
+	"DELETE /workflows/{id}/threads/{threadId}": keyedThreadErase,
+}
+
+// keyedNever are rows that no request is answered with 2xx.
+var keyedNever = []string{"POST /workflows/{id}/fork"}
+
+// keyedThread is a body that names a thread of a workflow which has ended or waits; a new one where none is given.
+func keyedThread(s *sweep, workflow string) string {
+	body := fmt.Sprintf(`{"threadId": %q}`, s.fresh("thread"))
+	if workflow != "" {
+		if ans := s.do("POST", "/v1/workflows/"+workflow+"/execute?wait=true", s.admin, body); ans.StatusCode/100 == 4 {
+			s.t.Fatalf("POST execute = %d %s", ans.StatusCode, ans.body)
+		}
+	}
+	return body
+}
+
+func keyedThreadErase(s *sweep) (path, body string) {
+	var named struct{ ThreadID string }
+	if err := json.Unmarshal([]byte(keyedThread(s, "fail")), &named); err != nil {
+		s.t.Fatal(err)
+	}
+	return "/workflows/fail/threads/" + named.ThreadID, ""
 }
 
 func keyedResume(s *sweep) (path, body string) {
@@ -110,7 +142,7 @@ func keyedRows(t *testing.T, s *sweep) []*keyedRow {
 			}
 			path, body := recipe(s)
 			rows = append(rows, &keyedRow{method: rt.Method, path: path, body: body, key: s.fresh("key-0000")})
-		case rt.Effects() && !rt.Secret:
+		case rt.Effects() && !rt.Secret && !slices.Contains(keyedNever, pattern):
 			t.Errorf("%s takes an Idempotency-Key, but there is no recipe for it in keyedRecipes", pattern)
 		}
 	}
