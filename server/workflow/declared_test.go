@@ -271,3 +271,42 @@ func TestRaces(t *testing.T) {
 		r.want(r.until(out.RunID, store.Completed), store.Completed, "")
 	}
 }
+
+// TestTimeIsOver ends runs whose time is over at each kind of place.
+func TestTimeIsOver(t *testing.T) {
+	slow := tool.Func(tool.Spec{Name: "slow", SideEffect: tool.Pure}, func(ctx context.Context, call tool.Call) (tool.Result, error) {
+		select {
+		case <-ctx.Done():
+			return tool.Result{}, ctx.Err()
+		case <-time.After(10 * time.Second):
+			return tool.JSON(1)
+		}
+	})
+	late := tool.Func(tool.Spec{Name: "late", SideEffect: tool.Pure}, func(context.Context, tool.Call) (tool.Result, error) {
+		time.Sleep(150 * time.Millisecond)
+		return tool.JSON(1)
+	})
+	for name, nodes := range map[string]string{
+		"call":     `"a":{"kind":"tool","tool":"slow","next":"b"},"b":{"kind":"await","name":"x","next":"end"}`,
+		"success":  `"a":{"kind":"tool","tool":"late","next":"b"},"b":{"kind":"await","name":"x","next":"end"}`,
+		"parallel": `"a":{"kind":"parallel","branches":["c","d"],"next":"end"},"c":{"kind":"tool","tool":"slow","next":"end"},"d":{"kind":"await","name":"x","next":"end"}`,
+		"map":      `"a":{"kind":"map","over":"${ [1,2,3] }","do":{"kind":"tool","tool":"late"},"concurrency":1,"next":"end"}`,
+		"child":    `"a":{"kind":"workflow","workflow":"inner","next":"end"}`,
+		"asks":     `"a":{"kind":"approval","name":"x","next":"end"}`,
+		"sleep":    `"a":{"kind":"sleep","forMs":60000,"next":"end"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, map[string]string{"w": `{"timeoutMs":100,"start":"a","nodes":{` + nodes + `}}`,
+				"inner": `{"start":"a","nodes":{"a":{"kind":"await","name":"x","next":"end"}}}`}, slow, late)
+			h, err := r.Execute(context.Background(), workflow.ExecuteRequest{WorkflowID: "w"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := r.until(h.RunID, store.Failed)
+			if out.Error == nil || out.Error.Code != "workflow-timeout" {
+				t.Errorf("error = %+v, want workflow-timeout", out.Error)
+			}
+		})
+	}
+}

@@ -361,7 +361,7 @@ func (t *thread) restart() {
 			k.Past = k.Attempt
 			k.Error, k.Args, k.Approval, k.Decided, k.Due, k.Deadline, k.Steps, k.Withdraw, k.Said = nil, nil, nil, nil, 0, 0, 0, false, false
 			t.enter(k, ready)
-		case open:
+		case open, asking, calling:
 			k.Error = nil
 			t.change(k)
 		}

@@ -40,7 +40,7 @@ func (t *thread) drive() error {
 			return t.stop()
 		}
 		t.advance()
-		if t.failing == nil && !t.ended && len(t.ready) == 0 && len(t.claimed) == 0 && len(t.hosts) == 0 && !t.busy() {
+		if t.failing == nil && !t.ended && len(t.ready) == 0 && len(t.claimed)+len(t.hosts)+len(t.aborts) == 0 && !t.busy() {
 			if !t.r.Seal() {
 				if err := t.open(); err != nil {
 					return err
@@ -324,12 +324,14 @@ func (t *thread) timeUp(k *task) {
 	}
 }
 
+const timeIsOver = "workflow-timeout"
+
 // expire fails the run because its time is over.
 func (t *thread) expire() {
-	p := &problem{Code: "workflow-timeout", Message: fmt.Sprintf("The run did not end within %v.", t.g.Timeout)}
+	p := &problem{Code: timeIsOver, Message: fmt.Sprintf("The run did not end within %v.", t.g.Timeout)}
 	for _, id := range t.ids() {
 		k := t.tasks[id]
-		if k == nil || k.Scope != 0 {
+		if k == nil || k.Scope != 0 || k.Phase == failed {
 			continue
 		}
 		p.Node = t.label(k)
@@ -337,14 +339,23 @@ func (t *thread) expire() {
 		switch k.Phase {
 		case open:
 			t.leave(k, p)
-		case calling:
-			t.inFlight[k.ID](errNodeTime)
+		case calling: // start ends the run where it does not fail by this
+			if cancel := t.inFlight[id]; cancel != nil {
+				cancel(errNodeTime)
+			}
 		case hosting:
 			k.Error = p
 			t.change(k)
 			t.aborts = append(t.aborts, k.ID)
+		case asking:
+			if k.doubtful() { // it fails when a person has said what became of the call
+				k.Error = p
+				t.change(k)
+				continue
+			}
+			fallthrough
 		default:
-			k.Error = p
+			k.Approval, k.Error = nil, p
 			t.enter(k, failed)
 			t.step(k, "failed")
 			t.failing = p

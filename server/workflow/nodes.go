@@ -37,6 +37,11 @@ func (t *thread) start(k *task) {
 		t.takeBack(k)
 		return
 	}
+	if t.over != nil && k.Scope == 0 { // the time of the run was over while the task before this one ended
+		k.Error, t.failing = t.over, t.over
+		t.enter(k, failed)
+		return
+	}
 	if k.Began == 0 {
 		k.Began = t.now()
 	}

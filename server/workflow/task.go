@@ -200,7 +200,7 @@ func (t *thread) follow(k *task, next string) {
 	scope := t.tasks[k.Scope]
 	t.drop(k)
 	if next == graph.End && scope != nil {
-		if t.members[scope.ID] == 0 {
+		if t.members[scope.ID] == 0 && scope.Error == nil { // else settle ends it
 			t.finish(scope, nil)
 		}
 		return
@@ -263,7 +263,7 @@ func (t *thread) arrive(k, scope *task, value json.RawMessage) {
 	t.enter(k, done)
 	t.step(k, "completed")
 	t.arrived[scope.ID]++
-	if t.arrived[scope.ID] < len(scope.List) {
+	if t.arrived[scope.ID] < len(scope.List) || scope.Error != nil {
 		t.feed(scope)
 		return
 	}

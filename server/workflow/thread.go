@@ -173,6 +173,9 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 			t.ready = append(t.ready, k.ID)
 		default:
 			t.waits[k.ID] = k
+			if k.Scope == 0 && k.Phase != failed && k.Error != nil && k.Error.Code == timeIsOver {
+				t.over, t.late = k.Error, true
+			}
 			if k.Phase == open && k.Error != nil {
 				t.leavings = append(t.leavings, k.ID)
 			}
