@@ -132,6 +132,7 @@ func TestErasedThreadsLeaveNothing(t *testing.T) {
 			if status, ans := e.do("POST", "/workflows/outer/resume", `{"threadId": "secret-thread", "name": "ready", "resume": "secret-answer"}`); status != http.StatusAccepted {
 				t.Fatalf("resume = %d %v", status, ans)
 			}
+			e.settle(run, "awaiting_approval") // the thread moves for a moment, to keep the answer
 			ids := e.below(run)
 			if len(ids) != 7 { // its own, the one below, and those of five agents
 				t.Fatalf("the thread has the runs %q", ids)
