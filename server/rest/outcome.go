@@ -69,8 +69,8 @@ func answerOf(p auth.Principal, runID string, res agent.RunResult) (RunAnswer, e
 	return RunAnswer{RunID: runID, Status: res.Status, Result: res}, nil
 }
 
-// unsuccessful is the error of a run that was aborted, failed or goes on elsewhere, with the reason if there is one; nil for any
-// other.
+// unsuccessful is the error for a run that was aborted or failed, with its reason, or that continues after the server's stop; nil
+// for any other.
 func unsuccessful(runID string, status store.Status, reason *journal.Error) *fault.Error {
 	var e *fault.Error
 	switch status {

@@ -87,7 +87,7 @@ func (r *Run) fail(m *Move, err error) error {
 	}
 	switch cause := context.Cause(r.ctx); {
 	case r.stopped() && r.Row.Status.Parked():
-		return nil // it was taken up for a letter, and goes on waiting
+		return nil // it was taken up for a letter, and still waits
 	case r.stopped() && (r.Record.Ending != "" || r.owner.Driver.Resumable(r)):
 		return r.leave(m)
 	case r.stopped():

@@ -38,7 +38,7 @@ func (w *Workflows) Call(ctx context.Context, id string, c tool.Call) (json.RawM
 			return w.outputOf(ctx, id, h.RunID)
 		case fault.Is(err, fault.RunNotFound):
 			return nil, unanswered(id, err)
-		case ctx.Err() == nil: // it could not be read, or the server stops and ends ctx next; the run goes on meanwhile
+		case ctx.Err() == nil: // reading failed, or the server is stopping and ends ctx next; the run continues
 			select {
 			case <-time.After(time.Second):
 				continue

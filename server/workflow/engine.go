@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,7 +174,7 @@ func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, e
 	at := time.Now().UnixMilli()
 	row.Workflow, row.ID, row.Input, row.Handled, row.Blocked, row.Base = req.WorkflowID, req.ThreadID, req.Input, false, "", row.Step
 	row.Digest, row.Pin = reg.graph.Digest, reg.graph.Form.Version
-	row.User, row.StartedBy, row.Host = req.UserID, or(req.By, run.Anonymous), req.host
+	row.User, row.StartedBy, row.Host = req.UserID, cmp.Or(req.By, run.Anonymous), req.host
 	if row.Version == 0 {
 		row.Created = at
 	}
@@ -186,13 +187,6 @@ func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, e
 	t.fresh = row.Version != 0
 	return w.start(ctx, t, run.StartRequest{Owner: req.WorkflowID, Input: req.Input, SessionID: row.Session, UserID: req.UserID, By: req.By, Lineage: req.Lineage,
 		MayJoin: req.MayJoin || req.SessionID == "", Detached: req.Detached, Host: req.host, Origin: req.origin}, req.Also)
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // standing returns a thread and the run of it that has not ended; a zero row where there is none.
@@ -317,7 +311,7 @@ func (w *Workflows) Retry(ctx context.Context, req RetryRequest) (*Handle, error
 	if req.host != 0 {
 		t.row.Host = req.host
 	}
-	h, err := w.start(ctx, t, run.StartRequest{Owner: req.WorkflowID, SessionID: t.row.Session, UserID: t.row.User, By: or(req.By, t.row.StartedBy), Lineage: req.Lineage,
+	h, err := w.start(ctx, t, run.StartRequest{Owner: req.WorkflowID, SessionID: t.row.Session, UserID: t.row.User, By: cmp.Or(req.By, t.row.StartedBy), Lineage: req.Lineage,
 		MayJoin: true, Host: t.row.Host, Origin: req.origin}, req.Also)
 	return h, err
 }

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,7 +143,7 @@ func (w *Workflows) startHosted(ctx context.Context, thread *store.Thread, n *gr
 	var h *Handle
 	if last == nil {
 		h, err = w.Execute(ctx, ExecuteRequest{WorkflowID: n.Workflow, Input: k.Args, UserID: thread.User, By: by, Lineage: lineage, Detached: true, host: thread.N, origin: origin})
-	} else { // of an attempt before: it goes on at what failed
+	} else { // the attempt before has a thread already: retry that
 		var child store.Thread
 		err = w.runs.View(ctx, func(tx *store.Tx) (err error) {
 			child, err = w.threads.Number(tx, last.Thread)
@@ -204,7 +205,7 @@ func (t *thread) hostChanged(k *task, h *hosted) {
 	if k.Phase != hosting || h.status == "" {
 		return
 	}
-	k.Child, k.Status, k.Mirror = firstText(h.run, k.Child), string(h.status), nil
+	k.Child, k.Status, k.Mirror = cmp.Or(h.run, k.Child), string(h.status), nil
 	t.change(k)
 	switch {
 	case h.status == store.Awaiting:
@@ -234,11 +235,4 @@ func (t *thread) hostChanged(k *task, h *hosted) {
 	if k.Withdraw || k.Error != nil { // it was left while its run was being started
 		t.aborts = append(t.aborts, k.ID)
 	}
-}
-
-func firstText(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

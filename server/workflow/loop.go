@@ -2,10 +2,7 @@ package workflow
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"agentd/server/event"
@@ -88,11 +85,11 @@ func (t *thread) drive() error {
 // holdFor is how long the steps of calls that have no effect wait for others to be committed with.
 const holdFor = 5 * time.Millisecond
 
-// pressing reports whether what has happened is to be durable now. Calls that have no effect are made without an intent: after
-// a crash they are made again. A run that a crash has interrupted holds nothing back, so that the next crash shows how far it
+// pressing reports whether what has happened is to be durable now, as the outcome of a call that has an effect is. Calls that
+// have none are made without an intent: after a crash they are made again. A run that a crash has interrupted holds nothing back, so that the next crash shows how far it
 // came.
 func (t *thread) pressing() bool {
-	if t.p != nil || t.unheard || t.w.opts.AuditStarts || t.r.Row.Attempt > 1 || len(t.ready)+len(t.hosts)+len(t.aborts)+len(t.also) > 0 || len(t.inFlight)+len(t.claimed) == 0 {
+	if t.p != nil || t.urgent || t.unheard || t.w.opts.AuditStarts || t.r.Row.Attempt > 1 || len(t.ready)+len(t.hosts)+len(t.aborts)+len(t.also) > 0 || len(t.inFlight)+len(t.claimed) == 0 {
 		return true
 	}
 	for _, k := range t.claimed {
@@ -225,144 +222,6 @@ func (t *thread) listen() error {
 	return nil
 }
 
-// due is when something of the thread is to happen by itself; 0: never.
-func (t *thread) due() (first int64) {
-	if t.row.Blocked != "" {
-		return 0
-	}
-	soonest := func(at int64) {
-		if at != 0 && (first == 0 || at < first) {
-			first = at
-		}
-	}
-	for _, k := range t.waits {
-		if k.Phase == failed || k.Phase == withdrawn || k.Error != nil {
-			continue
-		}
-		soonest(k.Due)
-		soonest(k.Deadline)
-		if k.Approval != nil {
-			soonest(journal.Millis(k.Approval.ExpiresAt))
-		}
-	}
-	soonest(t.deadline())
-	return first
-}
-
-// deadline is when the time of the run is over; 0: never.
-func (t *thread) deadline() int64 {
-	if t.g.Timeout == 0 || t.r.Row.Started == 0 || t.late {
-		return 0
-	}
-	return t.r.Row.Started + t.g.Timeout.Milliseconds()
-}
-
-// elapse does what is due.
-func (t *thread) elapse() {
-	now := t.now()
-	if at := t.deadline(); at != 0 && at <= now {
-		t.late = true
-		t.expire()
-	}
-	for _, id := range t.ids() {
-		k := t.tasks[id]
-		if k == nil || t.waits[id] == nil || k.Phase == failed || k.Phase == withdrawn || k.Error != nil {
-			continue
-		}
-		if w := t.w.opts.Metrics; w != nil && k.Due != 0 && k.Due <= now {
-			w.WorkflowLateness.Observe(float64(now-k.Due) / 1000)
-		}
-		switch {
-		case k.Phase == sleeping && k.Due <= now:
-			k.Due = 0
-			t.finish(k, nil)
-		case k.Phase == retrying && k.Due <= now:
-			k.Due = 0
-			t.again(k)
-		case k.Approval != nil && !k.doubtful() && expired(k.Approval, now):
-			t.deny(k, journal.Decided{By: "expiry", At: message.Millis(now), Reason: "nobody decided before " + k.Approval.ExpiresAt})
-		case k.Deadline != 0 && k.Deadline <= now && !k.doubtful():
-			t.timeUp(k)
-		}
-	}
-}
-
-func expired(a *journal.Approval, now int64) bool {
-	at := journal.Millis(a.ExpiresAt)
-	return at != 0 && at <= now
-}
-
-// again begins a task once more, from where its node says.
-func (t *thread) again(k *task) {
-	k.Decided = nil
-	if err := t.execute(k, t.node(k)); err != nil {
-		t.fail(k, problemOf(err))
-	}
-}
-
-// timeUp handles a node whose time is over.
-func (t *thread) timeUp(k *task) {
-	n := t.node(k)
-	p := &problem{Code: "node-timeout", Message: fmt.Sprintf("The node %q did not end within %v.", t.label(k), n.Timeout), Node: t.label(k)}
-	k.Deadline = 0
-	t.change(k)
-	switch k.Phase {
-	case open:
-		t.leave(k, p)
-	case hosting:
-		k.Error = p
-		t.aborts = append(t.aborts, k.ID)
-	case awaiting:
-		if n.Late != "" {
-			t.step(k, "completed")
-			t.follow(k, n.Late)
-			return
-		}
-		t.fail(k, p)
-	default:
-		t.fail(k, p)
-	}
-}
-
-const timeIsOver = "workflow-timeout"
-
-// expire fails the run because its time is over.
-func (t *thread) expire() {
-	p := &problem{Code: timeIsOver, Message: fmt.Sprintf("The run did not end within %v.", t.g.Timeout)}
-	for _, id := range t.ids() {
-		k := t.tasks[id]
-		if k == nil || k.Scope != 0 || k.Phase == failed {
-			continue
-		}
-		p.Node = t.label(k)
-		t.over = p
-		switch k.Phase {
-		case open:
-			t.leave(k, p)
-		case calling: // start ends the run where it does not fail by this
-			if cancel := t.inFlight[id]; cancel != nil {
-				cancel(errNodeTime)
-			}
-		case hosting:
-			k.Error = p
-			t.change(k)
-			t.aborts = append(t.aborts, k.ID)
-		case asking:
-			if k.doubtful() { // it fails when a person has said what became of the call
-				k.Error = p
-				t.change(k)
-				continue
-			}
-			fallthrough
-		default:
-			k.Approval, k.Error = nil, p
-			t.enter(k, failed)
-			t.step(k, "failed")
-			t.failing = p
-		}
-	}
-}
-
 // take notes what became of a call or a hosted run.
 func (t *thread) take(res result) {
 	if res.kept != nil {
@@ -400,6 +259,9 @@ func (t *thread) take(res result) {
 		return
 	}
 	o := &res.settled.Outcome
+	if spec, _ := t.w.tools.Spec(t.node(k).Tool); !spec.Free() {
+		t.urgent = true
+	}
 	t.happened(k, settledType(o), func(h *happening) { h.ErrorKind = string(o.Kind) })
 	switch {
 	case res.settled.Unknown:
@@ -456,110 +318,4 @@ func (t *thread) revive() {
 		}
 	}
 	t.look()
-}
-
-// pending is what people are to decide: approvals of the thread and of what it hosts.
-func (t *thread) pending() (list []journal.Approval) {
-	for _, id := range t.ids() {
-		if k := t.waits[id]; k != nil {
-			if k.Phase == asking {
-				list = append(list, *k.Approval)
-			}
-			list = append(list, k.Mirror...)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b journal.Approval) int {
-		switch {
-		case a.RequestedAt < b.RequestedAt:
-			return -1
-		case a.RequestedAt > b.RequestedAt:
-			return 1
-		}
-		return 0
-	})
-	return list
-}
-
-// rest parks the run. Where nothing has changed, it is left as it is.
-func (t *thread) rest() error {
-	pending, due := t.pending(), t.due()
-	if t.m == nil && !t.dirty() && t.r.Row.Status.Parked() { // nothing has changed but the timer
-		if !t.unheard {
-			return nil
-		}
-		m := t.r.Move()
-		m.Due = &due
-		return t.r.Commit(m)
-	}
-	m := t.seal()
-	if m.Run.Status.Parked() { // it did not move
-		m.Due = &due
-		return t.r.Commit(m)
-	}
-	m.Show(t.report())
-	if err := t.r.Rest(m, pending, due); err != nil {
-		return err
-	}
-	t.committed(t.r.Row.N)
-	return nil
-}
-
-// end ends the run as completed.
-func (t *thread) end() error {
-	m := t.seal()
-	m.Slot(store.OutputSlot, t.output)
-	m.Show(t.report())
-	if err := t.r.End(m, store.Completed, nil); err != nil {
-		return err
-	}
-	t.committed(t.r.Row.N)
-	return nil
-}
-
-// report is what the event of an end or a wait shows besides the run.
-func (t *thread) report() json.RawMessage {
-	type report struct {
-		Thread string `json:"threadId"`
-		Step   int    `json:"stepNumber"`
-		shownState
-		Value json.RawMessage `json:"value,omitempty"`
-	}
-	rep := report{t.row.ID, t.row.Step, t.shown(), nil}
-	if pauses := t.pauses(); len(pauses) > 0 {
-		rep.Value, _ = json.Marshal(pauses[0])
-	}
-	b, err := json.Marshal(rep)
-	if err != nil {
-		return json.RawMessage("{}")
-	}
-	return b
-}
-
-// closing adds to a move what the end of the run as failed or aborted leaves behind.
-func (t *thread) closing(m *run.Move) error {
-	t.m = m
-	for _, id := range t.ids() {
-		k := t.tasks[id]
-		if k == nil {
-			continue
-		}
-		switch k.Phase {
-		case calling: // nobody knows what became of it: a retry asks
-		case asking:
-			if !k.doubtful() {
-				m.SayDecided(k.Approval.ToolCallID, "", run.Decision{Reason: "denied automatically, because the run ended"}, "abort")
-				t.takeBack(k)
-			}
-		case hosting:
-			if _, err := t.w.kernel.AbortHosted(context.WithoutCancel(t.r.Context()), k.Child, run.AbortOptions{Reason: "its workflow ended"}); err != nil && !fault.Is(err, fault.RunNotFound) {
-				return err
-			}
-			t.takeBack(k)
-		case ready, retrying, sleeping, awaiting, running:
-			t.takeBack(k)
-		}
-	}
-	t.seal()
-	m.Show(t.report())
-	return nil
 }

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -191,7 +192,7 @@ func (t *thread) spread(k *task, n *graph.Node) error {
 }
 
 func (t *thread) sleep(k *task, n *graph.Node) error {
-	v, err := t.value(k, firstOf(n.For, n.Until))
+	v, err := t.value(k, cmp.Or(n.For, n.Until))
 	if err != nil {
 		return err
 	}
@@ -224,13 +225,6 @@ func (t *thread) sleep(k *task, n *graph.Node) error {
 	k.Due, k.Steps = until, 0
 	t.park(k, sleeping)
 	return nil
-}
-
-func firstOf(a, b *expr.Template) *expr.Template {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // park has a task wait; its branch takes a fresh run of steps from here.

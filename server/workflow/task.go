@@ -349,7 +349,7 @@ func (t *thread) fail(k *task, p *problem) {
 	}
 }
 
-// caught goes on with a handler.
+// caught continues with a handler.
 func (t *thread) caught(k *task, p *problem, h *graph.Handler) {
 	t.clear(k)
 	if h.Save != "" {

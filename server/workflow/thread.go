@@ -67,6 +67,7 @@ type thread struct {
 	late    bool      // the time of the run is over
 	over    *problem  // and that is why it fails
 	why     string    // the run moves again
+	urgent  bool      // the outcome of a call that has an effect is not durable yet
 	heldAt  time.Time // since when steps wait for others to be committed with; zero: none do
 	unheard bool      // the run was told that its timer is due, and no commit has followed
 
@@ -433,7 +434,7 @@ func (t *thread) committed(n int64) {
 	t.row.Version++
 	t.stored = t.row.Tasks
 	clear(t.touched)
-	t.heldAt = time.Time{}
+	t.heldAt, t.urgent = time.Time{}, false
 	t.m, t.steps, t.used, t.kept, t.also, t.dropped, t.fresh, t.first, t.moved, t.unheard = nil, nil, nil, nil, nil, nil, false, false, false, false
 }
 
