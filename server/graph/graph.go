@@ -188,26 +188,29 @@ func digest(source []byte) []byte {
 	return sum[:]
 }
 
-// Awaits reports whether an await of the workflow can have a name: its own or, in a map, its own with an index, as in ok[3].
-func (g *Graph) Awaits(name string) bool {
-	for _, n := range g.Nodes {
-		if n.awaits(name) {
-			return true
+// Awaits returns the awaits of the workflow that can have a name: their own or, in a map, their own with an index, as in ok[3].
+func (g *Graph) Awaits(name string) (all []*Node) {
+	for _, node := range sorted(g.Nodes) {
+		if n := g.Nodes[node].awaits(name); n != nil {
+			all = append(all, n)
 		}
 	}
-	return false
+	return all
 }
 
-// awaits reports whether the node waits under a name, or a map's element does.
-func (n *Node) awaits(name string) bool {
+// awaits returns what waits under a name: the node, or the one of a map; nil if neither does.
+func (n *Node) awaits(name string) *Node {
 	if before, index, ok := strings.Cut(name, "["); ok {
 		i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
 		if err != nil || i < 0 || i >= MaxElements || name != WaitName(before, i) {
-			return false
+			return nil
 		}
 		n, name = n.Do, before
 	}
-	return n != nil && n.Kind == KindAwait && n.Wait == name
+	if n == nil || n.Kind != KindAwait || n.Wait != name {
+		return nil
+	}
+	return n
 }
 
 // Ahead reports whether an await of a name can still be reached: it is one of the nodes that are to begin, or comes after
@@ -234,7 +237,7 @@ func (g *Graph) Ahead(name string, begin, after []string) bool {
 		if open = open[1:]; n == nil || seen[n.Name] {
 			continue
 		}
-		if seen[n.Name] = true; n.awaits(name) {
+		if seen[n.Name] = true; n.awaits(name) != nil {
 			return true
 		}
 		follow(n)

@@ -90,7 +90,7 @@ func TestAwaits(t *testing.T) {
 	g := compile(t, refund)
 	for name, want := range map[string]bool{"paid": true, "ok[0]": true, "ok[9999]": true, "ok[10000]": false, "ok[01]": false, "ok[-1]": false,
 		"ok[": false, "ok": false, "paid[0]": false, "big-refund": false, "": false, "[0]": false} {
-		if got := g.Awaits(name); got != want {
+		if got := len(g.Awaits(name)) > 0; got != want {
 			t.Errorf("Awaits(%q) = %v, want %v", name, got, want)
 		}
 	}

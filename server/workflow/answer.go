@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
+	"agentd/server/canonical"
+	"agentd/server/expr"
 	"agentd/server/fault"
+	"agentd/server/graph"
 	"agentd/server/journal"
 	"agentd/server/run"
 	"agentd/store"
@@ -33,8 +37,8 @@ func (t *thread) answer(ctx context.Context, req *ResumeRequest, s *Started) err
 	name := req.Name
 	if name == "" {
 		var waits []*task
-		for _, id := range t.ids() {
-			if k := t.waits[id]; k != nil && (k.Phase == awaiting || k.Phase == asking && t.waitName(k) != "") {
+		for _, k := range t.waiting() {
+			if k.Phase == awaiting || k.Phase == asking && t.waitName(k) != "" {
 				waits = append(waits, k)
 			}
 		}
@@ -54,14 +58,13 @@ func (t *thread) answer(ctx context.Context, req *ResumeRequest, s *Started) err
 			return fault.New(fault.PauseAmbiguous, "%d waits of the thread can be answered.", len(waits)).With("waiting", names).With("threadId", t.row.ID)
 		}
 	}
-	for _, id := range t.ids() {
-		k := t.waits[id]
-		if k == nil || t.waitName(k) != name {
+	for _, k := range t.waiting() {
+		if t.waitName(k) != name {
 			continue
 		}
 		switch k.Phase {
 		case awaiting:
-			if err := t.fits(k, raw); err != nil {
+			if err := fits(t.node(k), name, raw); err != nil {
 				return err
 			}
 			k.Steps = 0
@@ -71,8 +74,12 @@ func (t *thread) answer(ctx context.Context, req *ResumeRequest, s *Started) err
 			return t.approve(ctx, k, req, raw, s)
 		}
 	}
-	if !t.g.Awaits(name) {
+	awaits := t.g.Awaits(name)
+	if len(awaits) == 0 {
 		return fault.New(fault.PauseNotFound, "No await of the workflow %q has the name %q.", t.row.Workflow, journal.Clip(name, 128)).With("threadId", t.row.ID)
+	}
+	if !slices.ContainsFunc(awaits, func(n *graph.Node) bool { return fits(n, name, raw) == nil }) {
+		return fits(awaits[0], name, raw)
 	}
 	if !t.ahead(name) {
 		return fault.New(fault.ConcurrentResume, "The thread has no wait %q, and does not reach one any more.", journal.Clip(name, 128)).With("threadId", t.row.ID)
@@ -150,17 +157,17 @@ func (t *thread) none() error {
 	return fault.New(fault.ResumeWithoutSuspension, "No wait of the thread can be answered.").With("threadId", t.row.ID).With("runId", t.r.ID()).With("status", t.r.Row.Status)
 }
 
-// fits checks an answer against the schema of its await.
-func (t *thread) fits(k *task, raw json.RawMessage) error {
-	n := t.node(k)
-	if n.Schema == nil {
-		return nil
-	}
-	if problems := n.Schema.Validate(raw); len(problems) > 0 {
-		f := fault.New(fault.AwaitPayloadInvalid, "The value does not fit what %q awaits.", t.waitName(k))
-		for _, p := range problems {
+// fits checks an answer against the schema of an await.
+func fits(n *graph.Node, name string, raw json.RawMessage) error {
+	f := fault.New(fault.AwaitPayloadInvalid, "The value does not fit what %q awaits.", name)
+	if canonical.Deeper(raw, expr.MaxDepth) >= 0 {
+		f.Issues = append(f.Issues, fault.At(fmt.Sprintf("is nested more than %d levels deep", expr.MaxDepth), "resume"))
+	} else if n.Schema != nil {
+		for _, p := range n.Schema.Validate(raw) {
 			f.Issues = append(f.Issues, fault.At(p.Message, "resume"))
 		}
+	}
+	if f.Issues != nil {
 		return f
 	}
 	return nil

@@ -1,8 +1,7 @@
 package workflow
 
 import (
-	"fmt"
-
+	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/message"
 )
@@ -46,9 +45,8 @@ func (t *thread) elapse() {
 		t.late = true
 		t.expire()
 	}
-	for _, id := range t.ids() {
-		k := t.tasks[id]
-		if k == nil || t.waits[id] == nil || k.Phase == failed || k.Phase == withdrawn || k.Error != nil {
+	for _, k := range t.waiting() {
+		if t.waits[k.ID] != k || k.Phase == failed || k.Phase == withdrawn || k.Error != nil { // one before may have ended it
 			continue
 		}
 		if w := t.w.opts.Metrics; w != nil && k.Due != 0 && k.Due <= now {
@@ -85,7 +83,7 @@ func (t *thread) again(k *task) {
 // timeUp handles a node whose time is over.
 func (t *thread) timeUp(k *task) {
 	n := t.node(k)
-	p := &problem{Code: "node-timeout", Message: fmt.Sprintf("The node %q did not end within %v.", t.label(k), n.Timeout), Node: t.label(k)}
+	p := trouble(fault.NodeTimeout, "The node %q did not end within %v.", t.label(k), n.Timeout).at(t.label(k))
 	k.Deadline = 0
 	t.change(k)
 	switch k.Phase {
@@ -106,11 +104,9 @@ func (t *thread) timeUp(k *task) {
 	}
 }
 
-const timeIsOver = "workflow-timeout"
-
 // expire fails the run because its time is over.
 func (t *thread) expire() {
-	p := &problem{Code: timeIsOver, Message: fmt.Sprintf("The run did not end within %v.", t.g.Timeout)}
+	p := trouble(fault.WorkflowTimeout, "The run did not end within %v.", t.g.Timeout)
 	for _, id := range t.ids() {
 		k := t.tasks[id]
 		if k == nil || k.Scope != 0 || k.Phase == failed {

@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -58,9 +57,8 @@ func (t *thread) decide(d *decisions) error {
 		}
 		return fault.New(fault.ApprovalNotWaiting, "None of the decisions is for an approval that run %s waits for.", t.r.ID()).With("runId", t.r.ID()).With("waiting", waiting)
 	}
-	for _, id := range t.ids() {
-		k := t.tasks[id]
-		if k == nil || k.Phase != asking {
+	for _, k := range t.waiting() {
+		if t.waits[k.ID] != k || k.Phase != asking { // a decision before may have ended it
 			continue
 		}
 		word, is := own[k.Approval.ToolCallID]
@@ -174,11 +172,7 @@ func (t *thread) conclude(k *task, word run.Decision, kept journal.Decided, d *d
 // answered ends an approval: what was decided is saved either way.
 func (t *thread) answered(k *task, kept journal.Decided) {
 	n := t.node(k)
-	value, err := json.Marshal(map[string]any{"granted": kept.Granted, "by": kept.By, "reason": kept.Reason})
-	if err != nil {
-		t.fail(k, broken(k.Node, err))
-		return
-	}
+	value := encoded(map[string]any{"granted": kept.Granted, "by": kept.By, "reason": kept.Reason})
 	if kept.Granted || k.Ask != nil {
 		t.finish(k, value)
 		return
@@ -198,11 +192,10 @@ func (t *thread) answered(k *task, kept journal.Decided) {
 }
 
 func denied(kept journal.Decided) *problem {
-	p := &problem{Code: "approval-denied", Message: "The approval was denied."}
-	if kept.Reason != "" {
-		p.Message = "The approval was denied: " + kept.Reason + "."
+	if kept.Reason == "" {
+		return trouble(fault.ApprovalDenied, "The approval was denied.")
 	}
-	return p
+	return trouble(fault.ApprovalDenied, "The approval was denied: %s.", kept.Reason)
 }
 
 // deny denies what nobody has decided in time.

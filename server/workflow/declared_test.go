@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"agentd/server/expr"
 	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/tool"
@@ -71,12 +73,16 @@ func TestFailures(t *testing.T) {
 		return tool.Result{}, &tool.Error{Kind: message.ExecutionFailed, Message: "boom", NotBegun: true}
 	}}
 	big := &counter{do: func(call tool.Call, n int) (tool.Result, error) { return tool.JSON(make([]int, 5000)) }}
+	deep := &counter{do: func(tool.Call, int) (tool.Result, error) { // the list of the map's results is a level more
+		return tool.Result{Output: json.RawMessage(strings.Repeat("[", expr.MaxDepth) + strings.Repeat("]", expr.MaxDepth))}, nil
+	}}
 	pure := tool.Spec{SideEffect: tool.Pure}
 	for _, test := range []struct{ name, flow, code string }{
 		{"fail", `{"start":"f","nodes":{"f":{"kind":"fail","code":"refused","message":"No."}}}`, "refused"},
 		{"tool", `{"start":"f","nodes":{"f":{"kind":"tool","tool":"bad","next":"end"}}}`, "node-execution-failed"},
 		{"steps", `{"maxSteps":20,"state":{"zz":{}},"start":"a","nodes":{"a":{"kind":"set","values":{"zz":1},"next":"b"},"b":{"kind":"branch","cases":[{"if":"false","next":"end"}],"else":"a"}}}`, "max-steps-exceeded"},
 		{"large", `{"maxStateBytes":4096,"state":{"a":{}},"start":"f","nodes":{"f":{"kind":"tool","tool":"big","save":"a","next":"end"}}}`, "state-too-large"},
+		{"deep", `{"state":{"a":{}},"start":"m","nodes":{"m":{"kind":"map","over":"${ [1] }","save":"a","do":{"kind":"tool","tool":"deep"},"next":"end"}}}`, "state-not-serializable"},
 		{"time", `{"timeoutMs":30,"start":"f","nodes":{"f":{"kind":"await","name":"x","next":"end"}}}`, "workflow-timeout"},
 		{"node time", `{"start":"f","nodes":{"f":{"kind":"await","name":"x","timeoutMs":30,"next":"end"}}}`, "node-timeout"},
 		{"output", `{"output":"${ 1 / 0 }","state":{"zz":{}},"start":"f","nodes":{"f":{"kind":"set","values":{"zz":1},"next":"end"}}}`, "expression-failed"},
@@ -85,7 +91,7 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, map[string]string{"w": test.flow}, bad.tool("bad", pure), big.tool("big", pure))
+			r := newRig(t, map[string]string{"w": test.flow}, bad.tool("bad", pure), big.tool("big", pure), deep.tool("deep", pure))
 			out := r.run("w", "", `{}`)
 			if out.Status == store.Suspended {
 				out = r.until(out.RunID, store.Failed)
@@ -100,7 +106,7 @@ func TestFailures(t *testing.T) {
 
 const waits = `{"state":{"a":{},"b":{},"ok":{}},"start":"one","output":"${ [state.a, state.b, state.ok.granted] }","nodes":{
 	"one":{"kind":"await","name":"first","schema":{"type":"integer"},"save":"a","next":"two"},
-	"two":{"kind":"await","name":"second","save":"b","next":"ask"},
+	"two":{"kind":"await","name":"second","schema":{"type":["string","array"]},"save":"b","next":"ask"},
 	"ask":{"kind":"approval","name":"go","show":{"sum":"${ state.a }"},"save":"ok","next":"end"}}}`
 
 // TestWaits answers waits in and out of their order, over restarts, and decides on an approval.
@@ -112,7 +118,8 @@ func TestWaits(t *testing.T) {
 		t.Fatalf("pauses = %+v", out.PendingPauses)
 	}
 	for _, bad := range []struct{ name, value, code string }{
-		{"first", `"text"`, "awakeable-payload-invalid"}, {"nobody", `1`, "pause-not-found"}, {"go", `true`, "pause-not-found"},
+		{"first", `"text"`, "awakeable-payload-invalid"}, {"second", `3`, "awakeable-payload-invalid"}, // before its await is reached
+		{"second", strings.Repeat("[", 501) + strings.Repeat("]", 501), "awakeable-payload-invalid"}, {"nobody", `1`, "pause-not-found"}, {"go", `true`, "pause-not-found"},
 	} {
 		if err := r.resume("w", "t1", bad.name, bad.value); code(err) != bad.code {
 			t.Errorf("Resume(%s, %s) = %v, want %s", bad.name, bad.value, err, bad.code)

@@ -342,8 +342,7 @@ func (t *thread) restart() {
 		k := t.tasks[id]
 		switch k.Phase {
 		case failed, withdrawn:
-			n := t.node(k)
-			if n != nil && (n.Kind == graph.KindParallel || n.Kind == graph.KindMap) && k.List != nil || n != nil && n.Kind == graph.KindParallel && t.members[k.ID] > 0 {
+			if n := t.node(k); n != nil && (n.Kind == graph.KindMap && k.List != nil || n.Kind == graph.KindParallel && t.members[k.ID] > 0) {
 				k.Phase, k.Error, k.Deadline = open, nil, 0
 				t.change(k)
 				t.feedLater = append(t.feedLater, k.ID)

@@ -77,7 +77,7 @@ func (t *thread) launchHosts() {
 		t.r.Go(func() {
 			h, err := t.w.startHosted(ctx, &thread, n, &start, origin, by, lineage)
 			if err != nil {
-				h = &hosted{problem: &problem{Code: fault.Of(err).Kind.Code, Message: fault.Of(err).Message, Hint: fault.Of(err).NextStep()}, status: store.Failed}
+				h = &hosted{problem: problemOf(err), status: store.Failed}
 				if ctx.Err() != nil {
 					h.status = ""
 				}
@@ -170,7 +170,7 @@ func (w *Workflows) lookAt(ctx context.Context, runID string) (*hosted, error) {
 	case store.Completed:
 		h.output = journal.Output(row, rec)
 	case store.Failed, store.Aborted:
-		h.problem = &problem{Code: "node-execution-failed", Message: "The run failed."}
+		h.problem = trouble(fault.NodeFailed, "The run failed.")
 		if e := new(journal.Error); row.Error != nil && json.Unmarshal(row.Error, e) == nil {
 			h.problem = &problem{Code: e.Code, Message: e.Message, Hint: e.Hint}
 		}
@@ -180,14 +180,13 @@ func (w *Workflows) lookAt(ctx context.Context, runID string) (*hosted, error) {
 
 // look finds out which hosted runs stand otherwise than before.
 func (t *thread) look() {
-	for _, id := range t.ids() {
-		k := t.waits[id]
-		if k == nil || k.Phase != hosting || k.Child == "" || t.inFlight[id] != nil {
+	for _, k := range t.waiting() {
+		if t.waits[k.ID] != k || k.Phase != hosting || k.Child == "" || t.inFlight[k.ID] != nil {
 			continue
 		}
 		h, err := t.w.lookAt(context.WithoutCancel(t.r.Context()), k.Child)
 		if fault.Is(err, fault.RunNotFound) {
-			h, err = &hosted{run: k.Child, status: store.Failed, problem: &problem{Code: "run-not-found", Message: "The run was erased."}}, nil
+			h, err = &hosted{run: k.Child, status: store.Failed, problem: trouble(fault.RunNotFound, "The run was erased.")}, nil
 		}
 		if err != nil {
 			t.r.Log().Error("a hosted run could not be read", "run", k.Child, "error", err)

@@ -86,10 +86,12 @@ func (t *thread) drive() error {
 const holdFor = 5 * time.Millisecond
 
 // pressing reports whether what has happened is to be durable now, as the outcome of a call that has an effect is. Calls that
-// have none are made without an intent: after a crash they are made again. A run that a crash has interrupted holds nothing back, so that the next crash shows how far it
-// came.
+// have none are made without an intent: after a crash they are made again. A run that a crash has interrupted holds nothing
+// back, so that the next crash shows how far it came.
 func (t *thread) pressing() bool {
-	if t.p != nil || t.urgent || t.unheard || t.w.opts.AuditStarts || t.r.Row.Attempt > 1 || len(t.ready)+len(t.hosts)+len(t.aborts)+len(t.also) > 0 || len(t.inFlight)+len(t.claimed) == 0 {
+	switch {
+	case t.p != nil, t.urgent, t.unheard, t.w.opts.AuditStarts, t.r.Row.Attempt > 1,
+		len(t.ready)+len(t.hosts)+len(t.aborts)+len(t.also) > 0, len(t.inFlight)+len(t.claimed) == 0:
 		return true
 	}
 	for _, k := range t.claimed {
@@ -298,7 +300,9 @@ func (t *thread) doubt(k *task, known string) {
 }
 
 func unknownOutcome(known string) *problem {
-	return &problem{Code: "outcome-unknown", Message: "The outcome of the call is unknown: " + known, Hint: "Find out whether the call has taken effect before you retry the thread."}
+	p := trouble(fault.OutcomeUnknown, "The outcome of the call is unknown: %s", known)
+	p.Hint = "Find out whether the call has taken effect before you retry the thread."
+	return p
 }
 
 // revive makes the thread what it is after a restart: calls that were in flight are made again or asked about.

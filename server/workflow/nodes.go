@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"agentd/server/event"
 	"agentd/server/expr"
+	"agentd/server/fault"
 	"agentd/server/graph"
 	"agentd/server/journal"
 	"agentd/server/message"
@@ -56,14 +56,13 @@ func (t *thread) start(k *task) {
 	}
 	n := t.node(k)
 	if n == nil {
-		t.failing = &problem{Code: "workflow-divergence", Message: fmt.Sprintf("The workflow has no node %q any more.", k.Node), Node: k.Node}
+		t.failing = trouble(fault.WorkflowDivergence, "The workflow has no node %q any more.", k.Node).at(k.Node)
 		k.Error = t.failing
 		t.enter(k, failed)
 		return
 	}
 	if k.Steps > t.g.MaxSteps {
-		t.fail(k, &problem{Code: "max-steps-exceeded", Message: fmt.Sprintf("The branch took %d steps without waiting; maxSteps is %d.", k.Steps, t.g.MaxSteps),
-			Hint: "Correct the loop, or raise maxSteps of the workflow."})
+		t.fail(k, trouble(fault.MaxStepsExceeded, "The branch took %d steps without waiting; maxSteps is %d.", k.Steps, t.g.MaxSteps))
 		return
 	}
 	if n.Timeout > 0 && n.Kind != graph.KindTool && k.Deadline == 0 {
@@ -131,11 +130,9 @@ func (t *thread) complete(k *task) {
 	if t.g.Output != nil {
 		out, err := t.eval(k, t.g.Output)
 		if err != nil {
-			p := problemOf(err)
-			p.Node = "output"
-			k.Error = p
+			t.failing = problemOf(err).at("output")
+			k.Error = t.failing
 			t.enter(k, failed)
-			t.failing = p
 			return
 		}
 		t.output = out
@@ -164,20 +161,17 @@ func (t *thread) set(k *task, n *graph.Node) error {
 	return nil
 }
 
-// maxElements is how many elements a map has at most.
-const maxElements = 10_000
-
 func (t *thread) spread(k *task, n *graph.Node) error {
 	raw, err := t.eval(k, n.Over)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(raw, &k.List); err != nil {
-		return &expr.Error{Code: "expression-failed", Message: "over must give a list."}
+		return fault.New(fault.ExpressionFailed, "over must give a list.")
 	}
 	switch {
-	case len(k.List) > maxElements:
-		return &expr.Error{Code: "expression-failed", Message: fmt.Sprintf("over gives %d elements; a map has at most %d.", len(k.List), maxElements)}
+	case len(k.List) > graph.MaxElements:
+		return fault.New(fault.ExpressionFailed, "over gives %d elements; a map has at most %d.", len(k.List), graph.MaxElements)
 	case len(raw)+t.size > t.g.MaxStateBytes:
 		t.fail(k, tooLarge(n.Save, len(raw)+t.size, t.g.MaxStateBytes))
 		return nil
@@ -209,11 +203,11 @@ func (t *thread) sleep(k *task, n *graph.Node) error {
 	case string:
 		at, err := time.Parse(time.RFC3339Nano, v)
 		if err != nil {
-			return &expr.Error{Code: "expression-failed", Message: fmt.Sprintf("until must be a time like 2030-01-31T08:00:00+01:00, or milliseconds since 1970; it is %q.", journal.Clip(v, 60))}
+			return fault.New(fault.ExpressionFailed, "until must be a time like 2030-01-31T08:00:00+01:00, or milliseconds since 1970; it is %q.", journal.Clip(v, 60))
 		}
 		until = at.UnixMilli()
 	default:
-		return &expr.Error{Code: "expression-failed", Message: "The time to sleep must be a number of milliseconds, a time or a duration."}
+		return fault.New(fault.ExpressionFailed, "The time to sleep must be a number of milliseconds, a time or a duration.")
 	}
 	if n.For != nil {
 		until += k.Began
@@ -245,7 +239,7 @@ func (t *thread) taken(k *task, name string) bool {
 }
 
 func (t *thread) nameTaken(name string) *problem {
-	return &problem{Code: "pause-name-taken", Message: fmt.Sprintf("Another task of the thread waits under the name %q.", name), Hint: "Give waits that stand at one time different names."}
+	return trouble(fault.PauseNameTaken, "Another task of the thread waits under the name %q.", name)
 }
 
 func (t *thread) await(k *task, n *graph.Node) error {
@@ -255,7 +249,7 @@ func (t *thread) await(k *task, n *graph.Node) error {
 		return nil
 	}
 	for i, a := range t.answers { // it came before
-		if a.Name != name {
+		if a.Name != name || fits(n, name, a.Value) != nil {
 			continue
 		}
 		t.used = append(t.used, a.Seq)
@@ -474,16 +468,4 @@ func (v *value) read() (any, error) {
 		v.decoded, v.fresh = out, true
 	}
 	return out, err
-}
-
-// problemOf makes a problem of an error.
-func problemOf(err error) *problem {
-	if e, ok := errors.AsType[*expr.Error](err); ok {
-		code := e.Code
-		if code == "" {
-			code = "expression-failed"
-		}
-		return &problem{Code: code, Message: err.Error(), Hint: e.Hint}
-	}
-	return &problem{Code: "node-execution-failed", Message: err.Error()}
 }

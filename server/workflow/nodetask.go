@@ -34,7 +34,7 @@ func (t *thread) proceed(k *task) {
 		}
 	default:
 		if err := t.pinned(false); err != nil { // the process was started with another graph
-			t.failing = problemIn(k.Node, err)
+			t.failing = problemOf(err).at(k.Node)
 			t.takeBack(k)
 			return
 		}
@@ -44,11 +44,6 @@ func (t *thread) proceed(k *task) {
 		}
 		t.enter(k, running)
 	}
-}
-
-func problemIn(place string, err error) *problem {
-	f := fault.Of(err)
-	return &problem{Code: f.Kind.Code, Message: f.Message, Hint: f.NextStep(), Node: place}
 }
 
 // launchNodes calls the nodes of tasks, as many at once as the workflow allows.
@@ -190,7 +185,7 @@ func (t *thread) returned(k *task, e *ending) {
 	case e.cancelled:
 		t.takeBack(k)
 	case e.err != nil:
-		t.broke(k, problemIn(k.Node, e.err))
+		t.broke(k, problemOf(e.err).at(k.Node))
 	default:
 		k.Go.Writes, k.Go.Dispatch = e.writes, e.dispatch
 		t.enter(k, done)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"agentd/server/fault"
 	"agentd/server/journal"
@@ -13,23 +14,13 @@ import (
 
 // pending is what people are to decide: approvals of the thread and of what it hosts.
 func (t *thread) pending() (list []journal.Approval) {
-	for _, id := range t.ids() {
-		if k := t.waits[id]; k != nil {
-			if k.Phase == asking {
-				list = append(list, *k.Approval)
-			}
-			list = append(list, k.Mirror...)
+	for _, k := range t.waiting() {
+		if k.Phase == asking {
+			list = append(list, *k.Approval)
 		}
+		list = append(list, k.Mirror...)
 	}
-	slices.SortStableFunc(list, func(a, b journal.Approval) int {
-		switch {
-		case a.RequestedAt < b.RequestedAt:
-			return -1
-		case a.RequestedAt > b.RequestedAt:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(list, func(a, b journal.Approval) int { return strings.Compare(a.RequestedAt, b.RequestedAt) })
 	return list
 }
 

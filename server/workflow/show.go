@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,11 +14,7 @@ import (
 
 // pauses are the waits of the thread, in the order in which their tasks were made.
 func (t *thread) pauses() (list []Pause) {
-	for _, id := range t.ids() {
-		k := t.waits[id]
-		if k == nil {
-			continue
-		}
+	for _, k := range t.waiting() {
 		p := Pause{Node: t.label(k), Name: t.waitName(k), Since: message.Millis(k.Began)}
 		wake := k.Deadline
 		switch k.Phase {
@@ -232,11 +229,7 @@ const maxPage = 4 << 20
 
 // Threads lists threads, the newest first. next is the Before of the next page; 0: there is none.
 func (w *Workflows) Threads(ctx context.Context, f ThreadFilter) (list []ThreadSummary, next int64, err error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 100
-	}
-	limit = min(limit, 1000)
+	limit := min(cmp.Or(max(0, f.Limit), 100), 1000)
 	list = []ThreadSummary{}
 	err = w.runs.View(ctx, func(tx *store.Tx) error {
 		rows, err := w.threads.List(tx, store.ThreadFilter{Workflows: f.Workflows, Status: f.Status, Session: f.SessionID, Blocked: f.Blocked, Before: f.Before, Limit: limit + 1})
@@ -248,14 +241,10 @@ func (w *Workflows) Threads(ctx context.Context, f ThreadFilter) (list []ThreadS
 			next = rows[limit-1].N
 		}
 		for _, row := range rows {
-			last, err := w.runs.Number(tx, row.Run)
-			if err != nil {
-				return err
-			}
-			s := ThreadSummary{ThreadID: row.ID, WorkflowID: row.Workflow, RunID: last.ID, Status: last.Status, StepNumber: row.Step, SessionID: row.Session, Blocked: row.Blocked,
+			s := ThreadSummary{ThreadID: row.ID, WorkflowID: row.Workflow, RunID: row.RunID, Status: row.Status, StepNumber: row.Step, SessionID: row.Session, Blocked: row.Blocked,
 				CreatedAt: message.Millis(row.Created), UpdatedAt: message.Millis(row.Updated)}
-			if last.Error != nil {
-				if err := json.Unmarshal(last.Error, &s.Error); err != nil {
+			if row.Error != nil {
+				if err := json.Unmarshal(row.Error, &s.Error); err != nil {
 					return store.Damaged(err)
 				}
 			}

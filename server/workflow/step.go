@@ -9,6 +9,7 @@ import (
 	"maps"
 
 	"agentd/server/event"
+	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
@@ -133,11 +134,7 @@ func (t *thread) step(k *task, status string) {
 
 // note has the next commit write what a step did.
 func (t *thread) note(k *task, label, status string, body stepBody) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		panic(fmt.Sprintf("workflow: step does not encode: %v", err))
-	}
-	t.steps = append(t.steps, store.ThreadStep{Step: t.row.Step, Task: k.ID, Node: label, Status: status, At: t.move().At, Body: encoded})
+	t.steps = append(t.steps, store.ThreadStep{Step: t.row.Step, Task: k.ID, Node: label, Status: status, At: t.move().At, Body: encoded(body)})
 }
 
 // updated shows what a step made of a key of the state.
@@ -191,9 +188,9 @@ func problemOfOutcome(o *message.Outcome) *problem {
 	code := strings.ReplaceAll(string(o.Kind), "_", "-")
 	switch o.Kind {
 	case message.Timeout:
-		code = "node-timeout"
+		code = fault.NodeTimeout.Code
 	case message.ExecutionFailed:
-		code = "node-execution-failed"
+		code = fault.NodeFailed.Code
 	}
 	return &problem{Code: code, Message: o.Message, Hint: o.Hint}
 }

@@ -102,7 +102,7 @@ func (t *thread) plan(root *task, s *superstep) {
 // breakOff fails the run where no task has failed. A retry of the thread tries the same again.
 func (t *thread) breakOff(root *task, place string, err error) {
 	t.r.Log().Error("a superstep of a workflow failed", "run", t.r.ID(), "workflow", t.row.Workflow, "error", err)
-	p := problemIn(place, err)
+	p := problemOf(err).at(place)
 	root.Error = p
 	t.enter(root, failed)
 	t.fell(root, p)

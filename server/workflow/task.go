@@ -1,10 +1,15 @@
 package workflow
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
+	"agentd/server/canonical"
+	"agentd/server/expr"
 	"agentd/server/fault"
 	"agentd/server/graph"
 	"agentd/server/journal"
@@ -109,6 +114,26 @@ type problem struct {
 	Final   bool   `json:"final,omitempty"` // no handler takes it, and no retry begins again
 }
 
+// trouble is a problem of a kind, with its hint.
+func trouble(kind *fault.Kind, format string, args ...any) *problem {
+	return problemOf(fault.New(kind, format, args...))
+}
+
+// problemOf makes a problem of an error, at no node.
+func problemOf(err error) *problem {
+	if e, ok := errors.AsType[*expr.Error](err); ok {
+		return &problem{Code: cmp.Or(e.Code, fault.ExpressionFailed.Code), Message: err.Error(), Hint: e.Hint}
+	}
+	f := fault.Of(err)
+	return &problem{Code: f.Kind.Code, Message: f.Message, Hint: f.NextStep()}
+}
+
+// at sets the node of a problem.
+func (p *problem) at(node string) *problem {
+	p.Node = node
+	return p
+}
+
 func (p *problem) fault() *fault.Error { return fault.Told(p.Code, p.Message, p.Hint) }
 
 // value is the problem as expressions see it.
@@ -149,7 +174,7 @@ func (t *thread) waitName(k *task) string {
 		return ""
 	}
 	if k.Ask == nil && n != t.g.Nodes[k.Node] {
-		return fmt.Sprintf("%s[%d]", n.Wait, k.Index)
+		return graph.WaitName(n.Wait, k.Index)
 	}
 	return n.Wait
 }
@@ -214,6 +239,10 @@ func (t *thread) follow(k *task, next string) {
 
 // finish ends a task with its value.
 func (t *thread) finish(k *task, value json.RawMessage) {
+	if canonical.Deeper(value, expr.MaxDepth) >= 0 {
+		t.fail(k, trouble(fault.StateNotSerializable, "The value is nested more than %d levels deep.", expr.MaxDepth))
+		return
+	}
 	if k.Ask != nil {
 		t.granted(k, value, nil)
 		return
@@ -275,12 +304,7 @@ func (t *thread) arrive(k, scope *task, value json.RawMessage) {
 		}
 	}
 	delete(t.arrived, scope.ID)
-	list, err := json.Marshal(values)
-	if err != nil {
-		t.fail(scope, broken(scope.Node, err))
-		return
-	}
-	t.finish(scope, list)
+	t.finish(scope, encoded(values))
 }
 
 // collected is the result of an element of a map that collects failures.
@@ -292,8 +316,7 @@ func collected(value json.RawMessage, p *problem) json.RawMessage {
 	if p != nil {
 		v = map[string]any{"ok": false, "error": p.value()}
 	}
-	list, _ := json.Marshal(v)
-	return list
+	return encoded(v)
 }
 
 // feed starts elements of a map, as many as its concurrency allows.
@@ -353,8 +376,7 @@ func (t *thread) fail(k *task, p *problem) {
 func (t *thread) caught(k *task, p *problem, h *graph.Handler) {
 	t.clear(k)
 	if h.Save != "" {
-		body, _ := json.Marshal(p.value())
-		if broken := t.write(k, h.Save, body); broken != nil {
+		if broken := t.write(k, h.Save, encoded(p.value())); broken != nil {
 			broken.Final = true
 			t.fail(k, broken)
 			return
@@ -460,16 +482,11 @@ func (t *thread) retries(n *graph.Node, k *task, p *problem) bool {
 		return false
 	}
 	if r.On != nil {
-		for _, code := range r.On {
-			if code == p.Code {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(r.On, p.Code)
 	}
-	switch p.Code {
-	case "invalid-input", "approval-denied", "expression-failed", "outcome-unknown", "state-too-large", "state-not-serializable", "max-steps-exceeded":
-		return false
-	}
-	return true
+	return !slices.Contains(lasting, p.Code)
 }
+
+// lasting are the codes of failures that another attempt only repeats: those of the workflow, and of tools.
+var lasting = []string{fault.ConfigInvalid.Code, fault.ApprovalDenied.Code, fault.ExpressionFailed.Code, fault.OutcomeUnknown.Code, fault.StateTooLarge.Code,
+	fault.StateNotSerializable.Code, fault.MaxStepsExceeded.Code, "invalid-input", "unknown-tool", "capability-blocked"}

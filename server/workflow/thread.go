@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"agentd/server/event"
-	"agentd/server/expr"
 	"agentd/server/fault"
 	"agentd/server/graph"
 	"agentd/server/journal"
@@ -174,7 +173,7 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 			t.ready = append(t.ready, k.ID)
 		default:
 			t.waits[k.ID] = k
-			if k.Scope == 0 && k.Phase != failed && k.Error != nil && k.Error.Code == timeIsOver {
+			if k.Scope == 0 && k.Phase != failed && k.Error != nil && k.Error.Code == fault.WorkflowTimeout.Code {
 				t.over, t.late = k.Error, true
 			}
 			if k.Phase == open && k.Error != nil {
@@ -193,6 +192,12 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 
 // ids are the tasks in the order in which they were made.
 func (t *thread) ids() []int { return slices.Sorted(maps.Keys(t.tasks)) }
+
+// waiting are the tasks that are neither ready nor done, in the order in which they were made. Of a map with many elements
+// they are few.
+func (t *thread) waiting() []*task {
+	return slices.SortedFunc(maps.Values(t.waits), func(a, b *task) int { return a.ID - b.ID })
+}
 
 func (t *thread) mergeOf(key string) graph.Merge {
 	if k := t.g.Keys[key]; k != nil {
@@ -220,10 +225,7 @@ func (t *thread) write(k *task, key string, raw json.RawMessage) *problem {
 	}
 	merged, delta, err := t.mergeOf(key).Of(v.raw, raw)
 	if err != nil {
-		return &problem{Code: "reducer-failed", Message: fmt.Sprintf("The state key %q: %s.", key, err), Hint: "Save a value that the key's merge takes."}
-	}
-	if p := shallow(key, raw); p != nil {
-		return p
+		return trouble(fault.ReducerFailed, "The state key %q: %s.", key, err)
 	}
 	if size := t.size - len(v.raw) + len(merged); size > t.g.MaxStateBytes {
 		return tooLarge(key, size, t.g.MaxStateBytes)
@@ -239,34 +241,16 @@ func (t *thread) write(k *task, key string, raw json.RawMessage) *problem {
 }
 
 func tooLarge(key string, size, most int) *problem {
-	return &problem{Code: "state-too-large", Message: fmt.Sprintf("With the key %q, the state of the thread has %d bytes; maxStateBytes is %d.", key, size, most),
-		Hint: "Save less, or raise maxStateBytes of the workflow, and retry the thread."}
+	return trouble(fault.StateTooLarge, "With the key %q, the state of the thread has %d bytes; maxStateBytes is %d.", key, size, most)
 }
 
-// shallow refuses JSON that is nested too deeply.
-func shallow(key string, raw json.RawMessage) *problem {
-	depth, text := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			if depth++; depth > expr.MaxDepth {
-				return &problem{Code: "state-not-serializable", Message: fmt.Sprintf("The value for the key %q is nested more than %d levels deep.", key, expr.MaxDepth),
-					Hint: "Save a flatter value, and retry the thread."}
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
+// encoded is what a thread stores, as JSON. All of it can be encoded.
+func encoded(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("workflow: a value does not encode: %v", err))
 	}
-	return nil
-}
-
-func broken(node string, err error) *problem {
-	return &problem{Code: "state-not-serializable", Message: err.Error(), Node: node}
+	return b
 }
 
 // stateJSON is the state as one JSON object; nil where it is larger than most.
@@ -345,11 +329,7 @@ func (t *thread) seal() *run.Move {
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.touched)) {
 		if k := t.tasks[id]; k != nil {
-			body, err := json.Marshal(k)
-			if err != nil {
-				panic(fmt.Sprintf("workflow: task does not encode: %v", err))
-			}
-			c.Tasks = append(c.Tasks, store.ThreadTask{ID: id, Body: body})
+			c.Tasks = append(c.Tasks, store.ThreadTask{ID: id, Body: encoded(k)})
 		}
 	}
 	if pending := t.pending(); len(pending) > 0 || len(t.r.Record.Pending) > 0 {
