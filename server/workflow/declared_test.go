@@ -246,9 +246,6 @@ func TestLongThread(t *testing.T) {
 	}
 }
 
-var _ = fmt.Sprint
-var _ = time.Now
-
 // TestRaces gives two answers to one wait and two decisions on one approval: of each pair, one counts.
 func TestRaces(t *testing.T) {
 	r := newRig(t, map[string]string{"w": waits})
@@ -262,7 +259,7 @@ func TestRaces(t *testing.T) {
 		if a, b := <-won, <-won; (a == nil) == (b == nil) || code(a)+code(b) != "concurrent-resume-rejected" {
 			t.Fatalf("two answers: %v and %v, want one to count", a, b)
 		}
-		if err := r.resume("w", id, "second", `1`); err != nil {
+		if err := r.resume("w", id, "second", `"x"`); err != nil {
 			t.Fatal(err)
 		}
 		out = r.until(out.RunID, store.Awaiting)
