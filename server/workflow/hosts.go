@@ -181,21 +181,34 @@ func (w *Workflows) lookAt(ctx context.Context, runID string) (*hosted, error) {
 // look finds out which hosted runs stand otherwise than before.
 func (t *thread) look() {
 	for _, k := range t.waiting() {
-		if t.waits[k.ID] != k || k.Phase != hosting || k.Child == "" || t.inFlight[k.ID] != nil {
-			continue
-		}
-		h, err := t.w.lookAt(context.WithoutCancel(t.r.Context()), k.Child)
-		if fault.Is(err, fault.RunNotFound) {
-			h, err = &hosted{run: k.Child, status: store.Failed, problem: trouble(fault.RunNotFound, "The run was erased.")}, nil
-		}
-		if err != nil {
-			t.r.Log().Error("a hosted run could not be read", "run", k.Child, "error", err)
-			continue
-		}
-		same := func(a, b journal.Approval) bool { return sameApproval(a.Under(k.callID()), b) }
-		if string(h.status) != k.Status || h.status == store.Awaiting && !slices.EqualFunc(h.pending, k.Mirror, same) {
-			t.hostChanged(k, h)
-		}
+		t.lookFor(k)
+	}
+}
+
+// lookFor finds out whether the hosted run of a task stands otherwise than before.
+func (t *thread) lookFor(k *task) {
+	if t.waits[k.ID] != k || k.Phase != hosting || k.Child == "" || t.inFlight[k.ID] != nil {
+		return
+	}
+	ctx := context.WithoutCancel(t.r.Context())
+	row, err := t.w.kernel.Find(ctx, k.Child)
+	if err == nil && string(row.Status) == k.Status && row.Status != store.Awaiting { // of which approvals may change
+		return
+	}
+	var h *hosted
+	if err == nil {
+		h, err = t.w.lookAt(ctx, k.Child)
+	}
+	if fault.Is(err, fault.RunNotFound) {
+		h, err = &hosted{run: k.Child, status: store.Failed, problem: trouble(fault.RunNotFound, "The run was erased.")}, nil
+	}
+	if err != nil {
+		t.r.Log().Error("a hosted run could not be read", "run", k.Child, "error", err)
+		return
+	}
+	same := func(a, b journal.Approval) bool { return sameApproval(a.Under(k.callID()), b) }
+	if string(h.status) != k.Status || h.status == store.Awaiting && !slices.EqualFunc(h.pending, k.Mirror, same) {
+		t.hostChanged(k, h)
 	}
 }
 

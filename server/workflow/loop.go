@@ -248,7 +248,7 @@ func (t *thread) take(res result) {
 	}
 	if res.host != nil {
 		t.hostChanged(k, res.host)
-		t.look() // it may have changed since it was read
+		t.lookFor(k) // it may have changed since it was read
 		return
 	}
 	if res.ended != nil {
