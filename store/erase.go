@@ -52,6 +52,43 @@ func (t *Threads) Erase(tx *Tx, n int64) ([]*Run, error) {
 	return e.finish(Running, Pending)
 }
 
+// maxFolded is how many runs one call of [Threads.FoldHosted] erases.
+const maxFolded = 256
+
+// ofFolded selects the runs that a thread hosts and whose steps are folded: those that ended before the oldest step that is kept.
+// Of a thread that it hosts, it selects the latest run, which stands for all of them.
+const ofFolded = `INDEXED BY runs_by_host WHERE host = ? AND status IN ('completed', 'failed', 'aborted')
+	AND finished_at < (SELECT at FROM thread_steps WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1)
+	AND (thread IS NULL OR n = (SELECT run FROM threads WHERE threads.n = runs.thread))
+	AND (session_id IS NULL OR session_id IN (SELECT id FROM sessions INDEXED BY sessions_by_thread WHERE sessions.thread = ?))
+	ORDER BY n LIMIT ?`
+
+// FoldHosted erases the runs that thread n hosted for steps that are folded, each with all that it called and hosts: at most 256,
+// the oldest first. It leaves the runs whose id or origin keep names, and those that hold the transcript of a session which does
+// not belong to the thread. It returns the runs that it erased, and whether there may be more.
+func (t *Threads) FoldHosted(tx *Tx, n int64, keep map[string]bool) (erased []*Run, more bool, err error) {
+	folded, err := tx.runs(ofFolded, n, key(n, 0), key(n, maxIndex), n, maxFolded+len(keep))
+	if err != nil {
+		return nil, false, err
+	}
+	folded = slices.DeleteFunc(folded, func(run *Run) bool { return keep[run.ID] || keep[run.Origin] })
+	more = len(folded) >= maxFolded
+	for _, run := range folded[:min(len(folded), maxFolded)] {
+		e := t.newErasure(tx)
+		if err := e.run(run); err != nil {
+			return nil, false, err
+		}
+		if slices.ContainsFunc(e.runs, func(run *Run) bool { return !run.Status.Terminal() }) { // an abort has not reached it yet
+			continue
+		}
+		if err := e.delete(); err != nil {
+			return nil, false, err
+		}
+		erased = append(erased, e.runs...)
+	}
+	return erased, more && len(erased) > 0, nil
+}
+
 func (e *erasure) session(id string) error {
 	if e.sessions[id] {
 		return nil
@@ -84,17 +121,24 @@ func (e *erasure) thread(n int64) error {
 func (e *erasure) add(rest string, arg any) error {
 	runs, err := e.tx.runs(rest, arg)
 	for _, run := range runs {
-		if err != nil || e.known[run.N] {
-			continue
+		if err == nil {
+			err = e.run(run)
 		}
-		e.known[run.N], e.runs = true, append(e.runs, run)
-		if run.Thread != 0 {
-			err = e.thread(run.Thread)
-		}
-		for _, below := range []string{"INDEXED BY runs_by_parent WHERE parent = ?", "INDEXED BY runs_by_host WHERE host = ?"} {
-			if err == nil {
-				err = e.add(below, run.N)
-			}
+	}
+	return err
+}
+
+func (e *erasure) run(run *Run) (err error) {
+	if e.known[run.N] {
+		return nil
+	}
+	e.known[run.N], e.runs = true, append(e.runs, run)
+	if run.Thread != 0 {
+		err = e.thread(run.Thread)
+	}
+	for _, below := range []string{"INDEXED BY runs_by_parent WHERE parent = ?", "INDEXED BY runs_by_host WHERE host = ?"} {
+		if err == nil {
+			err = e.add(below, run.N)
 		}
 	}
 	return err
@@ -112,9 +156,14 @@ func (e *erasure) finish(busy ...Status) ([]*Run, error) {
 			return nil, err
 		}
 	}
+	return e.runs, e.delete()
+}
+
+// delete deletes what was added.
+func (e *erasure) delete() error {
 	for _, run := range e.runs {
 		if err := eraseOwned(e.tx, run.N, ofRun, ofRunKey); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for n := range e.threads {
@@ -127,19 +176,19 @@ func (e *erasure) finish(busy ...Status) ([]*Run, error) {
 			err = dropDefinition(e.tx, digest)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	sessions := slices.Sorted(maps.Keys(e.sessions))
 	if err := eraseKeys(e.tx, sessions, e.runs); err != nil {
-		return nil, err
+		return err
 	}
 	for _, id := range sessions {
 		if _, err := e.tx.exec("DELETE FROM sessions WHERE id = ?", id); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return e.runs, nil
+	return nil
 }
 
 // leave has the host of a run look at what it waits for, if the host stays; ErrConflict when it is running.

@@ -246,3 +246,82 @@ func TestEraseOfASessionOfAHostedRun(t *testing.T) {
 		return err
 	})
 }
+
+// TestFoldHosted erases what a thread hosted for steps that are folded, and nothing that is open, needed, or of another session.
+func TestFoldHosted(t *testing.T) {
+	r := threadRig{t, storetest.Open(t)}
+	root := r.thread("w", "root", store.Running, func(c *store.ThreadChange) {
+		c.Steps = []store.ThreadStep{{Step: 3, At: 100, Body: []byte(`{}`)}, {Step: 4, At: 200, Body: []byte(`{}`)}}
+	})
+	other := r.thread("w", "other", store.Running, nil)
+	r.update(func(tx *store.Tx) error {
+		return errors.Join(r.db.Sessions().Insert(tx, store.Session{ID: "own", User: "u", Agent: "a", Thread: root}),
+			r.db.Sessions().Insert(tx, store.Session{ID: "shared", User: "u", Agent: "a"}))
+	})
+	hosted := func(id string, finished int64, change func(*store.Run)) int64 {
+		return r.run(id, func(row *store.Run) {
+			row.Host, row.Finished, row.Origin = root, finished, "for "+id
+			if change != nil {
+				change(row)
+			}
+		})
+	}
+	hosted("old", 99, nil)
+	hosted("failed", 50, func(row *store.Run) { row.Status = store.Failed })
+	own := hosted("own", 50, func(row *store.Run) { row.Session = "own" })
+	r.run("child", func(row *store.Run) { row.Parent = own })
+	hosted("of a kept step", 100, nil)
+	hosted("in a session", 50, func(row *store.Run) { row.Session = "shared" })
+	hosted("by id", 50, nil)
+	hosted("by origin", 50, nil)
+	hosted("open", 0, func(row *store.Run) { row.Status = store.Awaiting })
+	hosted("other's", 50, func(row *store.Run) { row.Host = other })
+	thread := func(id string, last store.Status, finished int64) { // which was tried twice
+		n := r.thread("inner", id, store.Failed, func(c *store.ThreadChange) { c.Thread.Host = root })
+		again := hosted(id+" again", finished, func(row *store.Run) { row.Kind, row.Thread, row.Status = store.Workflow, n, last })
+		r.update(func(tx *store.Tx) error {
+			th, err := r.db.Threads().Number(tx, n)
+			c := store.ThreadChange{Thread: th}
+			c.Thread.Run = again
+			return errors.Join(err, r.db.Threads().Apply(tx, &c))
+		})
+		r.run("in "+id, func(row *store.Run) { row.Host, row.Finished = n, 300 })
+	}
+	thread("inner", store.Completed, 50)
+	thread("moving", store.Running, 0)
+	thread("late", store.Completed, 150)
+	r.run("left", func(row *store.Run) {
+		row.Host, row.Status = hosted("leaves", 50, nil), store.Running
+	})
+	keep := map[string]bool{"by id": true, "for by origin": true}
+	fold := func() (ids []string, more bool) {
+		r.update(func(tx *store.Tx) error {
+			erased, m, err := r.db.Threads().FoldHosted(tx, root, keep)
+			for _, run := range erased {
+				ids = append(ids, run.ID)
+			}
+			more = m
+			return err
+		})
+		slices.Sort(ids)
+		return ids, more
+	}
+	want := []string{"child", "failed", "in inner", "inner", "inner again", "old", "own"}
+	if ids, more := fold(); !slices.Equal(ids, want) || more {
+		t.Errorf("FoldHosted erased %q, more %t, want %q", ids, more, want)
+	}
+	r.update(func(tx *store.Tx) error { _, err := r.db.Sessions().Find(tx, "own"); return err })
+	keep["leaves"] = true
+	for i := range 300 {
+		hosted(fmt.Sprint(i), 50, nil)
+	}
+	if ids, more := fold(); len(ids) != 256 || !more {
+		t.Errorf("of 300 runs FoldHosted erased %d, more %t, want 256, true", len(ids), more)
+	}
+	if ids, more := fold(); len(ids) != 44 || more {
+		t.Errorf("of the other 44 runs FoldHosted erased %d, more %t", len(ids), more)
+	}
+	if found, err := r.db.Verify(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("Verify = %v, %v", found, err)
+	}
+}

@@ -115,6 +115,10 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			th, err := threads.Find(tx, "w", "t")
 			return errors.Join(err, threads.Fold(tx, th.N, 2))
 		},
+		"Threads.FoldHosted": func(tx *store.Tx) error {
+			_, _, err := threads.FoldHosted(tx, 1, map[string]bool{"o": true})
+			return err
+		},
 		"Threads.Definition": func(tx *store.Tx) error { _, err := threads.Definition(tx, []byte{2}); return err },
 		"Threads.Blocked":    func(tx *store.Tx) error { _, err := threads.Blocked(tx); return err },
 		"Threads.Erase": func(tx *store.Tx) error {

@@ -66,9 +66,10 @@ func (r *Runs) Children(tx *Tx, n int64) ([]*Run, error) {
 	return tx.runs("INDEXED BY runs_by_parent WHERE parent = ? ORDER BY n", n)
 }
 
-// Hosted returns the runs that a thread or an agent's run hosts, see [Run.Host], in the order in which they were made.
+// Hosted returns the runs that a thread or an agent's run hosts, see [Run.Host], and that are running, in the order in which
+// they were made.
 func (r *Runs) Hosted(tx *Tx, host int64) ([]*Run, error) {
-	return tx.runs("INDEXED BY runs_by_host WHERE host = ? ORDER BY n", host)
+	return tx.runs("INDEXED BY runs_by_host WHERE host = ? AND status = 'running' ORDER BY n", host)
 }
 
 // HostRun returns the run that waits for what a host started: the latest run of the thread with the number, or else the run

@@ -364,7 +364,7 @@ func TestListsOfHostedRuns(t *testing.T) {
 		{"approvals of an agent", func(tx *store.Tx) ([]*store.Run, error) { return runs.Awaiting(tx, []string{"w"}, []string{}) }, nil},
 		{"turns", func(tx *store.Tx) ([]*store.Run, error) { return runs.Open(tx, "s") }, []string{"hosted", "caller"}},
 		{"open", func(tx *store.Tx) ([]*store.Run, error) { return runs.Open(tx, "") }, []string{"root", "hosted", "caller", "called", "moves 0", "moves 1", "moves 2"}},
-		{"Hosted", func(tx *store.Tx) ([]*store.Run, error) { return runs.Hosted(tx, host) }, []string{"hosted", "failed"}},
+		{"Hosted", func(tx *store.Tx) ([]*store.Run, error) { return runs.Hosted(tx, caller) }, []string{"called"}},
 		{"HostRun", func(tx *store.Tx) ([]*store.Run, error) {
 			run, err := runs.HostRun(tx, caller)
 			return []*store.Run{run}, err

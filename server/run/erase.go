@@ -34,41 +34,49 @@ func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*
 }
 
 // Erase runs a function that erases, in a transaction, and returns the runs that it has erased. Afterwards nothing in memory
-// shows them: subscribers of what is gone are cut off, and those of subjects that other runs share keep what is theirs. Hosts
-// of erased runs look at what they wait for, and the next runs of sessions that stay begin. It returns the function's errors.
+// shows them, see [Engine.Erased], and the freed space is overwritten. It returns the function's errors.
 func (e *Engine) Erase(ctx context.Context, erase func(*store.Tx) ([]*store.Run, error)) error {
-	var erased []*store.Run
-	var stay map[string]bool // whether a session of an erased run is still there
-	err := e.opts.Sessions.Update(ctx, func(tx *store.Tx) (err error) {
-		stay = map[string]bool{}
-		if erased, err = erase(tx); err != nil {
-			return err
+	var forget func()
+	err := e.opts.Sessions.Update(ctx, func(tx *store.Tx) error {
+		erased, err := erase(tx)
+		if err == nil {
+			forget, err = e.Erased(tx, erased)
 		}
-		for _, run := range erased {
-			if _, known := stay[run.Session]; known || run.Session == "" {
-				continue
-			}
-			_, err := e.opts.Sessions.Find(tx, run.Session)
-			if stay[run.Session] = err == nil; err != nil && !errors.Is(err, store.ErrNotFound) {
-				return err
-			}
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	e.drop(erased, stay)
-	e.Forget(erased)
-	for session, stays := range stay {
-		if stays {
-			e.next(session)
-		}
-	}
+	forget()
 	if ok, err := e.opts.Sessions.Checkpoint(ctx); err != nil || !ok {
 		e.log.Warn("erased data remains in the write-ahead log until its next checkpoint", "error", err)
 	}
 	return nil
+}
+
+// Erased returns what is to be called once the transaction is committed in which runs were erased. It takes them out of memory:
+// subscribers of what is gone are cut off, and those of subjects that other runs share keep what is theirs. Hosts of erased runs
+// look at what they wait for, and the next runs of sessions that stay begin.
+func (e *Engine) Erased(tx *store.Tx, erased []*store.Run) (forget func(), err error) {
+	stay := map[string]bool{} // whether a session of an erased run is still there
+	for _, run := range erased {
+		if _, known := stay[run.Session]; known || run.Session == "" {
+			continue
+		}
+		_, err := e.opts.Sessions.Find(tx, run.Session)
+		if stay[run.Session] = err == nil; err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+	}
+	return func() {
+		e.drop(erased, stay)
+		e.Forget(erased)
+		for session, stays := range stay {
+			if stays {
+				e.next(session)
+			}
+		}
+	}, nil
 }
 
 // drop takes erased runs out of the hub, and arms the timer of hosts that stay.

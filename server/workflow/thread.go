@@ -50,7 +50,10 @@ type thread struct {
 	also    []func(*store.Tx) error
 	first   bool // it makes the run; then writes the rows
 	then    func(*store.Tx, int64) error
-	moved   bool // the thread goes over to another definition
+	moved   bool   // the thread goes over to another definition
+	closes  bool   // the kernel ends the run with the move, and does not report that it is committed
+	sweep   bool   // hosted runs of folded steps may be left
+	forget  func() // takes the hosted runs that it erased out of memory
 
 	feedLater []int // maps that a retry opens again
 
@@ -362,6 +365,11 @@ func (t *thread) seal() *run.Move {
 	for i := range c.Steps {
 		c.Steps[i].Events, c.Steps[i].Spans = m.Run.Events, m.Run.Spans
 	}
+	var keep map[string]bool
+	sweep := (fold > 0 || t.sweep) && !t.closes
+	if sweep {
+		keep = t.hosting()
+	}
 	also := t.also
 	write := func(tx *store.Tx, n int64) error {
 		c := c
@@ -377,6 +385,15 @@ func (t *thread) seal() *run.Move {
 		}
 		if fold > 0 {
 			if err := t.w.threads.Fold(tx, c.Thread.N, fold); err != nil {
+				return err
+			}
+		}
+		if sweep {
+			erased, more, err := t.w.threads.FoldHosted(tx, c.Thread.N, keep)
+			if err == nil {
+				t.forget, err = t.w.kernel.Erased(tx, erased)
+			}
+			if t.sweep = more; err != nil {
 				return err
 			}
 		}
@@ -396,6 +413,20 @@ func (t *thread) seal() *run.Move {
 	return m
 }
 
+// hosting names the hosted runs that open tasks may look at again, each by its id or its origin.
+func (t *thread) hosting() map[string]bool {
+	runs := map[string]bool{}
+	for _, k := range t.tasks {
+		if k.Child != "" && k.Phase != done {
+			runs[k.Child] = true
+		}
+		if k.Phase == hosting {
+			runs[journal.HostedOrigin(t.r.ID(), k.callID())] = true
+		}
+	}
+	return runs
+}
+
 // sameApproval reports whether two approvals are the same and have the same votes.
 func sameApproval(a, b journal.Approval) bool {
 	return a.Same(b) && slices.Equal(a.GrantedBy, b.GrantedBy)
@@ -407,6 +438,10 @@ func (t *thread) committed(n int64) {
 		reply <- nil
 	}
 	t.replies = nil
+	if t.forget != nil {
+		t.forget()
+		t.forget = nil
+	}
 	if t.row.N == 0 {
 		t.row.N = n
 	}
