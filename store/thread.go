@@ -42,8 +42,7 @@ type ThreadValue struct {
 	Value json.RawMessage
 }
 
-// ThreadStep is one step of a thread. Events and Spans are those of its run when the step was committed: [Run.Events] and
-// [Run.Spans] of the row that was written with it.
+// ThreadStep is one step of a thread. Events and Spans are how many its run had before the step.
 type ThreadStep struct {
 	Step   int // from 1
 	Run    int64

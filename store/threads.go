@@ -45,7 +45,7 @@ func (t *Threads) Definition(tx *Tx, digest []byte) (body json.RawMessage, err e
 	return body, tx.row("SELECT body FROM workflow_definitions WHERE digest = ?", digest).Scan(text{&body})
 }
 
-// Fold deletes the steps of thread n up to one, and the events and spans that their runs had when that one was committed.
+// Fold deletes the steps of thread n up to one, and the events and spans that their runs had before that one.
 // [Thread.Base] must not be below it.
 func (t *Threads) Fold(tx *Tx, n int64, upTo int) error {
 	type place struct {

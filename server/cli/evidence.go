@@ -98,6 +98,9 @@ func sayReport(w sheet, r *evidence.Report) {
 		put("checked", "the members only, and not what they say")
 		return
 	}
+	if r.FirstEvent > 0 {
+		put("events", "from %d on: the earlier ones were deleted with their steps; %d entries are about their calls", r.FirstEvent, len(r.Folded))
+	}
 	put("checked", "%d events, %d calls, %d decisions, %d entries", r.Events, r.Calls, r.Decisions, r.Entries)
 	put("arguments", "of %d of %d calls shown by the chain", r.Arguments, r.Calls)
 	put("not proven", "%s: the writer's word, beyond what the entries say of calls, decisions and the start", strings.Join(r.WritersWord, ", "))

@@ -68,3 +68,27 @@ func TestWorkflows(t *testing.T) {
 		t.Errorf("workflows threads = %s, want none", left.stdout)
 	}
 }
+
+// TestEvidenceOfALongThread takes evidence of a run whose oldest events, and an approval among them, were deleted with their steps.
+func TestEvidenceOfALongThread(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "agentd.json"), `{"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "audit": {"enabled": true, "passphraseRef": "file:phrase"},
+		"workflows": {"loop": {"state": {"n": {"merge": "sum"}}, "start": "first", "keepSteps": 5, "maxSteps": 1000, "nodes": {
+			"first": {"kind": "approval", "name": "first", "next": "add"},
+			"add": {"kind": "set", "values": {"n": "${ 1 }"}, "next": "more"},
+			"more": {"kind": "branch", "cases": [{"if": "state.n < 200", "next": "add"}], "else": "last"},
+			"last": {"kind": "approval", "name": "last", "next": "end"}}}}}`)
+	write(t, filepath.Join(dir, "phrase"), "correct horse battery staple\n")
+	do := func(args ...string) said {
+		t.Helper()
+		return spawn(t, dir, nil, nil, args...).wait()
+	}
+	do("workflows", "run", "loop", "--thread", "t").want(t, 3, "", "")
+	var begun struct{ State struct{ RunID string } }
+	do("workflows", "state", "loop", "t", "--json").want(t, 0, "", "").decode(t, &begun)
+	do("runs", "approve", begun.State.RunID).want(t, 3, "", "")
+	do("runs", "approve", begun.State.RunID).want(t, 0, "", "")
+	do("evidence", begun.State.RunID, "-o", "run.evidence").want(t, 0, "", "")
+	do("evidence", "verify", "run.evidence").want(t, 0, "the earlier ones were deleted with their steps; 2 entries", "").want(t, 0, "1 calls, 1 decisions, ", "")
+}

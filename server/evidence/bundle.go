@@ -29,6 +29,9 @@
 // matching hashes, still differs from the chain. A call that needed no approval has an entry only with audit.toolEvents
 // all.
 //
+// A run of a workflow deletes the events of its oldest steps. The manifest then names the first event that there is, and the
+// calls of the deleted events are in the entries only; a report says so.
+//
 // A bundle does not show that no entry about the run was left out. What its members say beyond the entries rests on the
 // word of whoever wrote it; the manifest names those members. A bundle is not encrypted.
 package evidence
@@ -86,6 +89,8 @@ type Manifest struct {
 	V       string `json:"v"`
 	RunID   string `json:"runId"`
 	Omitted int    `json:"omitted,omitempty"` // requests that name the run and are beyond the limit of entries or after the checkpoint
+	// FirstEvent is the first event of a run of a workflow whose oldest events were deleted with their steps; 0: it has all.
+	FirstEvent int `json:"firstEvent,omitempty"`
 	// WritersWord names the members that the chain does not prove, beyond what its entries say.
 	WritersWord []string `json:"writersWord,omitempty"`
 	Members     []Member `json:"members"`

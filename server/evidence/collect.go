@@ -108,6 +108,9 @@ func (c *collector) read(ctx context.Context, row *store.Run) error {
 	}
 	if row.Kind == store.Workflow {
 		calls = decidedIn(events)
+		if c.b.Manifest.FirstEvent = 0; len(events) < row.Events {
+			c.b.Manifest.FirstEvent = row.Events - len(events) + 1
+		}
 	}
 	run, err := message.Encode(state)
 	if err == nil && row.StartedBy != "" {

@@ -77,6 +77,8 @@ func (v *verifier) decisions(id string, t *topic) {
 	aborted := slices.ContainsFunc(all, word.implied)
 	for _, w := range all {
 		switch {
+		case len(t.calls) == 0 && v.manifest.FirstEvent != 0:
+			v.report.Folded = append(v.report.Folded, w.seq)
 		case len(t.calls) == 0:
 			v.bad(memberCalls, "the call %.128q, which entry %d (%s) is about, is not in the journal", id, w.seq, w.action)
 		case decided, w.implied():

@@ -27,6 +27,8 @@ type Report struct {
 
 	Members    int         `json:"members"` // that are as the manifest says, where it says
 	Events     int         `json:"events"`
+	FirstEvent int         `json:"firstEvent,omitempty"` // those before it were deleted with their steps; 0: it has all
+	Folded     []int64     `json:"folded,omitempty"`     // entries about calls of deleted events
 	Calls      int         `json:"calls"`
 	Arguments  int         `json:"arguments"`            // calls of which the chain has the digest of the arguments
 	StartedBy  string      `json:"startedBy,omitempty"`  // the principal
@@ -87,7 +89,7 @@ func (v *verifier) bad(member, format string, args ...any) {
 
 // meaning checks what the members say.
 func (v *verifier) meaning(key ed25519.PublicKey) {
-	v.report.Omitted, v.report.WritersWord = v.manifest.Omitted, writersWord
+	v.report.Omitted, v.report.FirstEvent, v.report.WritersWord = v.manifest.Omitted, v.manifest.FirstEvent, writersWord
 	v.run()
 	v.events()
 	v.journal()
@@ -139,9 +141,13 @@ func (v *verifier) run() {
 }
 
 func (v *verifier) events() {
+	first := max(v.manifest.FirstEvent, 1)
+	if v.manifest.FirstEvent != 0 && (first == 1 || !v.workflow) {
+		v.bad(manifestName, "it says that the events begin with %d, which those of this run cannot", v.manifest.FirstEvent)
+	}
 	each(v, memberEvents, func(i int, e eventLine) {
 		v.report.Events++
-		if e.Seq != i+1 {
+		if e.Seq != first+i {
 			v.bad(memberEvents, "line %d is the event %d", i+1, e.Seq)
 		}
 		v.showEvent(&e)

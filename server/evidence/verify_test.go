@@ -330,3 +330,33 @@ func TestVerifyCost(t *testing.T) {
 		verifyCost.Check(t, len(text), func() { evidence.Verify(text, nil) })
 	}
 }
+
+// TestVerifyFolded is for a run of a workflow that has deleted the events of its oldest steps, the first of two approvals among
+// them. A bundle says from which event on it has them, and no other event may be missing.
+func TestVerifyFolded(t *testing.T) {
+	whole := apart(t, fixture(t, "folded.jsonl"))
+	if r := evidence.Verify(whole.together(t), nil); !r.OK || r.FirstEvent != 1196 || r.Events != 25 || r.Calls != 1 || r.Decisions != 1 || len(r.Folded) != 2 {
+		t.Fatalf("Verify = %+v, want it whole, with the events from 1196 on and two entries of folded calls", r)
+	}
+	for name, tt := range map[string]struct {
+		change func(*parts)
+		member string
+		says   string
+	}{
+		"a gap":           {func(p *parts) { p.drop(t, "events", `{"seq":1200,`) }, "events", "line 5 is the event 1201"},
+		"another first":   {func(p *parts) { p.drop(t, "events", `{"seq":1196,`) }, "events", "line 1 is the event 1197"},
+		"nothing is said": {func(p *parts) { p.manifest.FirstEvent = 0 }, "events", "line 1 is the event 1196"},
+		"from one on":     {func(p *parts) { p.manifest.FirstEvent = 1 }, "manifest", "begin with 1"},
+		"an agent's run":  {func(p *parts) { p.change(t, "run", `"kind":"workflow"`, `"kind":"agent"`) }, "manifest", "begin with 1196"},
+		"its decision":    {func(p *parts) { p.change(t, "calls", `"by":"cli:root"`, `"by":"cli:x"`) }, "calls", "was decided by"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := apart(t, fixture(t, "folded.jsonl"))
+			tt.change(&p)
+			r := evidence.Verify(p.together(t), nil)
+			if r.OK || !slices.ContainsFunc(r.Problems, func(p evidence.Problem) bool { return p.Member == tt.member && strings.Contains(p.Problem, tt.says) }) {
+				t.Errorf("Verify = %+v, want %q to be told that %q", r, tt.member, tt.says)
+			}
+		})
+	}
+}

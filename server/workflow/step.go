@@ -134,7 +134,8 @@ func (t *thread) step(k *task, status string) {
 
 // note has the next commit write what a step did.
 func (t *thread) note(k *task, label, status string, body stepBody) {
-	t.steps = append(t.steps, store.ThreadStep{Step: t.row.Step, Task: k.ID, Node: label, Status: status, At: t.move().At, Body: encoded(body)})
+	m := t.move()
+	t.steps = append(t.steps, store.ThreadStep{Step: t.row.Step, Events: m.Run.Events, Spans: m.Run.Spans, Task: k.ID, Node: label, Status: status, At: m.At, Body: encoded(body)})
 }
 
 // updated shows what a step made of a key of the state.

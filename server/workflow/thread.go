@@ -362,9 +362,6 @@ func (t *thread) seal() *run.Move {
 	if fold > 0 {
 		t.row.Folded, c.Thread.Folded = fold, fold
 	}
-	for i := range c.Steps {
-		c.Steps[i].Events, c.Steps[i].Spans = m.Run.Events, m.Run.Spans
-	}
 	var keep map[string]bool
 	sweep := (fold > 0 || t.sweep) && !t.closes
 	if sweep {
