@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +8,7 @@ import (
 
 	"agentd/server/canonical"
 	"agentd/server/fault"
+	"agentd/server/graph"
 )
 
 // A Channel is a key of the state of a [Definition]. Its kind says how the writes of one superstep become its value. The
@@ -80,6 +80,11 @@ func (c Channel) initial(name string) (json.RawMessage, error) {
 	return jsonNull, nil
 }
 
+// list reports whether the channel appends what is written.
+func (c Channel) list() bool {
+	return c.kind == kindList || c.kind == kindStream || c.kind == kindUnique
+}
+
 // A write is what a task, or a directive, puts into a channel.
 type write struct {
 	task  int
@@ -114,10 +119,12 @@ func (c Channel) merge(name string, current json.RawMessage, writes []write, fre
 		}
 		return current, nil, nil
 	case kindBarrier:
-		return c.collect(current, writes, fresh)
+		value, err = collect(current, writes, fresh)
+		return value, nil, err
+	case kindUnique:
+		return graph.Union.Of(current, elements(writes))
 	}
-	added = c.additions(current, writes)
-	return join(current, added), added, nil
+	return graph.Append.Of(current, elements(writes))
 }
 
 // fold calls the function of a reducer.
@@ -135,18 +142,17 @@ func (c Channel) fold(name string, current json.RawMessage, w write) (value json
 }
 
 // collect adds to the values of a barrier.
-func (c Channel) collect(current json.RawMessage, writes []write, fresh bool) (value, added json.RawMessage, err error) {
+func collect(current json.RawMessage, writes []write, fresh bool) (json.RawMessage, error) {
 	values := map[string]json.RawMessage{}
 	if !fresh {
 		if err := json.Unmarshal(current, &values); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	for _, w := range writes {
 		values[w.node] = w.value
 	}
-	value, err = json.Marshal(values)
-	return value, nil, err
+	return encoded(values), nil
 }
 
 // complete reports whether all nodes of a barrier have written.
@@ -163,58 +169,19 @@ func (c Channel) complete(current json.RawMessage) bool {
 	return true
 }
 
-// additions returns the list of what writes add to a list.
-func (c Channel) additions(current json.RawMessage, writes []write) json.RawMessage {
-	held := map[string]bool{}
-	if c.kind == kindUnique {
-		for value := range canonical.Elements(current) {
-			held[identity(value)] = true
-		}
-	}
-	out := []byte{'['}
-	add := func(value []byte) {
-		if c.kind == kindUnique {
-			id := identity(value)
-			if held[id] {
-				return
-			}
-			held[id] = true
-		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(out, value...)
-	}
+// elements is the list of what is written; of a list, its elements.
+func elements(writes []write) json.RawMessage {
+	all := []json.RawMessage{}
 	for _, w := range writes {
 		if w.value[0] != '[' {
-			add(w.value)
+			all = append(all, w.value)
 			continue
 		}
 		for value := range canonical.Elements(w.value) {
-			add(value)
+			all = append(all, value)
 		}
 	}
-	return append(out, ']')
-}
-
-// identity is equal for equal values.
-func identity(value []byte) string {
-	form, err := canonical.Rules{Depth: maxDepth + 1, Exact: true}.Append(nil, value)
-	if err != nil { // it has no canonical form
-		return string(value)
-	}
-	return string(form)
-}
-
-// join appends the elements of a list to another.
-func join(list, added json.RawMessage) json.RawMessage {
-	switch {
-	case len(added) <= len("[]"):
-		return list
-	case len(list) <= len("[]"):
-		return added
-	}
-	return bytes.Join([][]byte{list[:len(list)-1], added[1:]}, []byte{','})
+	return encoded(all)
 }
 
 // accepts reports why a node, or a directive, may not write a channel; nil when it may.
@@ -222,14 +189,17 @@ func accepts(channels map[string]Channel, name, writer string) error {
 	c, is := channels[name]
 	switch {
 	case !is:
-		known := slices.Sorted(maps.Keys(channels))
-		err := fault.New(fault.InvalidChannelWrite, "%s writes %q, which is not a channel of the workflow.", writer, name)
-		if near := fault.Nearest(name, known); near != "" {
-			err.Advise(fmt.Sprintf("Write the channel %q, or declare %q in Channels.", near, name))
-		}
-		return err
+		return undeclared(channels, name, writer)
 	case c.kind == kindBarrier && !slices.Contains(c.from, writer):
 		return fault.New(fault.InvalidChannelWrite, "%s writes the barrier %q, whose writers are %q.", writer, name, c.from)
 	}
 	return nil
+}
+
+func undeclared(channels map[string]Channel, name, writer string) error {
+	err := fault.New(fault.InvalidChannelWrite, "%s writes %q, which is not a channel of the workflow.", writer, name)
+	if near := fault.Nearest(name, slices.Sorted(maps.Keys(channels))); near != "" {
+		err.Advise(fmt.Sprintf("Write the channel %q, or declare %q in Channels.", near, name))
+	}
+	return err
 }

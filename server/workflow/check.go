@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"agentd/server/event"
@@ -150,9 +151,16 @@ func (c *checker) name(name string, path ...any) {
 	switch {
 	case strings.HasPrefix(name, "__"):
 		c.invalid("is a reserved name: names that begin with __ are", path...)
-	case name == "" || len(name) > 128 || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		c.invalid("is not a name: it has 1 to 128 bytes of UTF-8 without control characters", path...)
+	case !validName(name):
+		c.invalid("is not a name: "+nameRule, path...)
 	}
+}
+
+// nameRule is what a name of a node, a channel or a wait must be.
+const nameRule = "it has 1 to 128 bytes of UTF-8 without control characters"
+
+func validName(name string) bool {
+	return name != "" && len(name) <= 128 && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
 func (c *checker) settings() {
@@ -247,34 +255,32 @@ func (c *checker) channels() map[string]json.RawMessage {
 			values[name] = value
 		}
 	}
-	given, err := entries(c.d.Channels, c.d.Initial)
-	if err != nil {
-		c.invalid(fault.Of(err).Message, "initial")
-	}
-	maps.Copy(values, given)
-	return values
-}
-
-// entries encodes what a run begins with, by channel.
-func entries(channels map[string]Channel, given map[string]any) (map[string]json.RawMessage, error) {
-	values := map[string]json.RawMessage{}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if err := accepts(channels, name, "<input>"); err != nil {
-			return nil, err
-		}
-		value, err := plain(fmt.Sprintf("channel %q", name), given[name])
+	for _, name := range slices.Sorted(maps.Keys(c.d.Initial)) {
+		value, err := begins(c.d.Channels, name, c.d.Initial[name])
 		if err != nil {
-			return nil, err
-		}
-		switch channels[name].kind {
-		case kindList, kindStream, kindUnique:
-			if value[0] != '[' {
-				return nil, fault.New(fault.InvalidChannelWrite, "The channel %q begins with a list.", name)
-			}
-		case kindEphemeral:
-			return nil, fault.New(fault.InvalidChannelWrite, "The channel %q is ephemeral: it cannot begin with a value.", name)
+			c.invalid(fault.Of(err).Message, "initial")
+			continue
 		}
 		values[name] = value
 	}
-	return values, nil
+	return values
+}
+
+// begins encodes what a channel holds when a run begins.
+func begins(channels map[string]Channel, name string, v any) (json.RawMessage, error) {
+	c, is := channels[name]
+	if !is {
+		return nil, undeclared(channels, name, "A run that begins")
+	}
+	value, err := plain(fmt.Sprintf("channel %q", name), v)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.kind == kindEphemeral || c.kind == kindBarrier:
+		return nil, fault.New(fault.InvalidChannelWrite, "The channel %q (%s) cannot begin with a value.", name, c.kind)
+	case c.list() && value[0] != '[':
+		return nil, fault.New(fault.InvalidChannelWrite, "The channel %q begins with a list.", name)
+	}
+	return value, nil
 }

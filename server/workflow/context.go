@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/journal"
 )
 
 // A Context is what a task of a node works with. It ends when the node's time is up or the run is aborted. Its methods are
@@ -28,18 +26,19 @@ type Context struct {
 	args   json.RawMessage
 	host   host
 
-	journal []entry // what the node's calls gave before
-	at      int     // how many of them it has made again
+	journal []entry // what the node's calls have given
+	at      int     // how many of them it has made
+	inStep  bool    // the function of a step runs
 	asked   *wish   // what the goroutine was ended for
 	failed  error   // why it was ended
 }
 
 // host is the thread as a task sees it. Its methods are called on the goroutine of the task.
 type host interface {
-	// keep makes durable what the calls of a task have given.
-	keep(ctx context.Context, task int, journal []entry) error
-	// emit publishes an event of a task.
-	emit(task int, name string, payload json.RawMessage)
+	// keep makes durable what the calls of the task have given. Each journal continues the one before.
+	keep(ctx context.Context, journal []entry) error
+	// emit publishes an event of the task.
+	emit(name string, payload json.RawMessage)
 }
 
 // ThreadID returns the id of the thread.
@@ -70,7 +69,7 @@ func (c *Context) Emit(name string, payload any) error {
 	case c.Err() != nil:
 		return context.Cause(c)
 	}
-	c.host.emit(c.id, name, value)
+	c.host.emit(name, value)
 	return nil
 }
 
@@ -79,15 +78,12 @@ const maxEmitted = 64 << 10
 
 // Pause waits until somebody resumes the thread, and returns the value that is given then. Lists of waits show v.
 func (c *Context) Pause(v any) json.RawMessage {
-	return c.wait(pausePlain, "", func() (wish, error) {
-		value, err := plain(c.place("pause"), v)
-		return wish{Value: value}, err
-	}).Value
+	return c.call(wish{Kind: pausePlain}, "pause", v).Value
 }
 
 // SleepUntil waits until a time. One that has passed does not wait.
 func (c *Context) SleepUntil(at time.Time) {
-	c.wait(pauseTimer, "", func() (wish, error) { return wish{WakeAt: max(1, at.UnixMilli())}, nil })
+	c.call(wish{Kind: pauseTimer, WakeAt: max(1, at.UnixMilli())}, "", nil)
 }
 
 // SleepFor waits for a time that begins when the node first comes here.
@@ -95,7 +91,14 @@ func (c *Context) SleepFor(d time.Duration) { c.SleepUntil(time.Now().Add(d)) }
 
 // AwaitExternal waits until somebody resumes the thread under a name, and returns the value that is given then.
 func (c *Context) AwaitExternal(name string) json.RawMessage {
-	return c.wait(pauseAwait, name, func() (wish, error) { return wish{}, named(name) }).Value
+	return c.call(wish{Kind: pauseAwait, Name: name}, "", nil).Value
+}
+
+// Terms are what it takes to grant an approval. The zero value takes one principal, at any time.
+type Terms struct {
+	Approvers int           // how many different principals must grant, at most 10; 1 when 0. One is enough to deny
+	Expires   time.Duration // after which agentd denies what nobody has decided, at least a second; 0: never
+	Different bool          // the principal that started the run may not grant
 }
 
 // Decision is what people decided on an approval.
@@ -105,15 +108,13 @@ type Decision struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// RequestApproval waits until people decide. They are shown payload.
-func (c *Context) RequestApproval(name string, payload any) (d Decision) {
-	e := c.wait(pauseApproval, name, func() (wish, error) {
-		if err := named(name); err != nil {
-			return wish{}, err
-		}
-		value, err := plain(c.place("pause"), payload)
-		return wish{Value: value}, err
-	})
+// RequestApproval waits until people decide under the terms. They are shown payload.
+func (c *Context) RequestApproval(name string, payload any, terms Terms) (d Decision) {
+	w := wish{Kind: pauseApproval, Name: name, Approvers: terms.Approvers, ExpiresMs: terms.Expires.Milliseconds(), Different: terms.Different}
+	if w.Approvers < 0 || w.Approvers > 10 || terms.Expires != 0 && terms.Expires < time.Second {
+		c.fail(fault.New(fault.NodeFailed, "The approval %q takes 0 to 10 approvers, and expires after a second or more, or never.", name).Advise("Correct the terms in the node."))
+	}
+	e := c.call(w, "pause", payload)
 	if err := json.Unmarshal(e.Value, &d); err != nil {
 		c.fail(fault.New(fault.PauseReplayDivergence, "The stored decision on %q cannot be read.", name).Because(err))
 	}
@@ -122,36 +123,143 @@ func (c *Context) RequestApproval(name string, payload any) (d Decision) {
 
 // Agent runs an agent as a child of the thread, once, and returns its output. The error is that of the child.
 func (c *Context) Agent(id string, input any) (json.RawMessage, error) {
-	return c.call(askAgent, id, input)
+	return c.call(wish{Kind: askAgent, Name: id}, askAgent, input).result()
 }
 
 // Tool calls a tool, once, and returns its result. The error is that of the tool, or says that people denied the call.
 func (c *Context) Tool(name string, args any) (json.RawMessage, error) {
-	return c.call(askTool, name, args)
+	return c.call(wish{Kind: askTool, Name: name}, askTool, args).result()
 }
 
 // Step calls fn and makes its result durable. When the node runs again, the result is returned and fn is not called; only
 // a crash between its effect and the commit of its result lets it happen twice. The error of fn is kept likewise, unless
-// it is the last that the node did before it failed.
+// it is the last that the node did before it failed. fn must not call methods of the context, except for Emit.
 func (c *Context) Step(name string, fn func() (any, error)) (json.RawMessage, error) {
-	e := c.wait(askStep, name, func() (wish, error) {
-		v, err := fn()
-		if err != nil {
-			return wish{}, &stepError{err}
+	e := c.before(askStep, name)
+	if e == nil {
+		e = &entry{Kind: askStep, Name: name}
+		if v, err := c.within(fn); err != nil {
+			e.Error = problemOf(nodeError(c.node, err))
+			e.Error.Message = journal.Clip(e.Error.Message, 2000)
+		} else {
+			e.Value = c.value("step", v)
 		}
-		value, err := plain(c.place("step"), v)
-		return wish{Value: value}, err
-	})
+		c.journal, c.at = append(c.journal, *e), c.at+1
+		if err := c.host.keep(c, c.journal); err != nil {
+			c.fail(err)
+		}
+	}
 	return e.result()
 }
 
-func (c *Context) call(kind, name string, input any) (json.RawMessage, error) {
-	e := c.wait(kind, name, func() (wish, error) {
-		value, err := plain(c.place(kind), input)
-		return wish{Value: value}, err
-	})
-	return e.result()
+// within calls the function of a step. Calls of the context in it would have another place in the journal when the node runs
+// again.
+func (c *Context) within(fn func() (any, error)) (any, error) {
+	c.inStep = true
+	defer func() { c.inStep = false }()
+	return fn()
 }
+
+// call answers a call from the journal, or ends the goroutine with a wish. A place says that the wish has a value.
+func (c *Context) call(w wish, place string, value any) *entry {
+	e := c.before(w.Kind, w.Name)
+	if e == nil {
+		if place != "" {
+			w.Value = c.value(place, value)
+		}
+		c.asked = &w
+		runtime.Goexit()
+	}
+	return e
+}
+
+// before returns what the next call of the node gave when the node ran before; nil: it did not come so far.
+func (c *Context) before(kind, name string) *entry {
+	unnamed := kind == pausePlain || kind == pauseTimer
+	switch {
+	case c.asked != nil || c.failed != nil: // a deferred function calls
+		runtime.Goexit()
+	case c.inStep:
+		c.fail(fault.New(fault.NodeFailed, "The node %q makes another call within a step.", c.node).Advise("Make the call before the step, or after it."))
+	case !unnamed && !validName(name):
+		c.fail(fault.New(fault.NodeFailed, "The node %q makes a call (%s) without a valid name: %s.", c.node, kind, nameRule).Advise("Correct the name in the node."))
+	case c.at == len(c.journal):
+		return nil
+	}
+	e := &c.journal[c.at]
+	c.at++
+	if e.Kind != kind || e.Name != name && !unnamed {
+		c.fail(fault.New(fault.PauseReplayDivergence, "Call %d of the node %q was %s before, and is %s now.", c.at, c.node, described(e.Kind, e.Name), described(kind, name)))
+	}
+	return e
+}
+
+// value encodes what a call gives or asks with, if the journal has room for it.
+func (c *Context) value(place string, v any) json.RawMessage {
+	raw, err := plain(c.place(place), v)
+	if err != nil {
+		c.fail(err)
+	}
+	size := len(raw)
+	for _, e := range c.journal {
+		size += len(e.Value)
+	}
+	if len(c.journal) >= maxEntries || size > maxEntryBytes {
+		c.fail(fault.New(fault.StateTooLarge, "The calls of the node %q exceed %d, or their results %d bytes.", c.node, maxEntries, maxEntryBytes).
+			Advise("Divide the work among several nodes or dispatched tasks."))
+	}
+	return raw
+}
+
+// fail ends the goroutine of the node, whose task then fails.
+func (c *Context) fail(err error) {
+	if c.asked == nil && c.failed == nil { // else a deferred function calls
+		c.failed = err
+	}
+	runtime.Goexit()
+}
+
+func (c *Context) place(what string) string { return fmt.Sprintf("<%s:%s>", what, c.node) }
+
+// Kinds of what a node asks of its thread. Those of pauses are as lists show them.
+const (
+	pausePlain    = "pause"
+	pauseTimer    = "timer"
+	pauseAwait    = "awakeable"
+	pauseApproval = "approval"
+	pauseBefore   = "static-before"
+	pauseAfter    = "static-after"
+	askAgent      = "agent"
+	askTool       = "tool"
+	askStep       = "step"
+)
+
+// A wish is what a task asks of its thread. It is stored.
+type wish struct {
+	Kind      string          `json:"kind"`
+	Name      string          `json:"name,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"` // what a pause shows, the arguments of a tool, the input of an agent
+	WakeAt    int64           `json:"wakeAt,omitempty"`
+	Approvers int             `json:"approvers,omitempty"` // of an approval: see [Terms]
+	ExpiresMs int64           `json:"expiresMs,omitempty"`
+	Different bool            `json:"different,omitempty"`
+}
+
+// An entry is what one call of a node gave. When the node runs again, its calls are answered from the entries, in their
+// order.
+type entry struct {
+	id    int // of the task that holds it
+	Kind  string
+	Name  string
+	Value json.RawMessage
+	Error *problem
+}
+
+// Bounds of what a task keeps for its replay.
+const (
+	maxEntries    = 1000
+	maxEntryBytes = 4 << 20
+)
 
 func (e *entry) result() (json.RawMessage, error) {
 	if e.Error != nil {
@@ -160,141 +268,10 @@ func (e *entry) result() (json.RawMessage, error) {
 	return e.Value, nil
 }
 
-// stepError is the error of a step's function, which is a result of the step.
-type stepError struct{ error }
-
-// wait answers a call from the journal, or makes it with what want returns.
-func (c *Context) wait(kind, name string, want func() (wish, error)) *entry {
-	if c.asked != nil || c.failed != nil { // a deferred function calls, or another goroutine
-		runtime.Goexit()
+// described names a call for people.
+func described(kind, name string) string {
+	if name == "" {
+		return kind
 	}
-	e, err := replays(c.journal, c.at, c.node, kind, name)
-	if err != nil {
-		c.fail(err)
-	}
-	c.at++
-	if e != nil {
-		return e
-	}
-	w, err := want()
-	failed, is := err.(*stepError)
-	if is {
-		err = nil
-	}
-	if err == nil {
-		err = room(c.journal, c.node, w.Value)
-	}
-	if err != nil {
-		c.fail(err)
-	}
-	w.Kind, w.Name = kind, name
-	if kind != askStep {
-		c.asked = &w
-		runtime.Goexit()
-	}
-	e = &entry{Kind: kind, Name: name, Value: w.Value}
-	if is {
-		e.Error = failureOf(nodeError(c.node, failed.error))
-	}
-	c.journal = append(c.journal, *e)
-	if err := c.host.keep(c, c.id, c.journal); err != nil {
-		c.fail(err)
-	}
-	return e
-}
-
-// fail ends the goroutine of the node, whose task then fails.
-func (c *Context) fail(err error) {
-	c.failed = err
-	runtime.Goexit()
-}
-
-func (c *Context) place(what string) string { return fmt.Sprintf("<%s:%s>", what, c.node) }
-
-// named refuses what cannot name a wait.
-func named(name string) error {
-	if name == "" || len(name) > 128 {
-		return fault.New(fault.NodeFailed, "A wait has a name of %d bytes; 1 to 128 are possible.", len(name)).Advise("Correct the name in the node.")
-	}
-	return nil
-}
-
-// nodeError gives the error of a program a code, unless it has one.
-func nodeError(node string, err error) error {
-	if f := fault.Of(err); f.Kind != fault.Internal {
-		return err
-	}
-	return fault.New(fault.NodeFailed, "The node %q failed: %v.", node, err).Because(err)
-}
-
-// An ending is how one run of a node ended.
-type ending struct {
-	journal   []entry
-	asked     *wish // it waits for this
-	err       error
-	panicked  string // for the log
-	cancelled bool   // the error says only that its context has ended
-	writes    map[string]json.RawMessage
-	dispatch  []scheduled
-}
-
-// run calls a node and hands over how it ended. A node that waits ends the calling goroutine.
-func (p *program) run(c *Context, state State, ended func(ending)) {
-	var out ending
-	returned := false
-	defer func() {
-		switch v := recover(); {
-		case v != nil:
-			out.err, out.panicked = fault.New(fault.NodeFailed, "The node %q panicked.", c.node), fmt.Sprintf("%v\n%s", v, debug.Stack())
-		case c.failed != nil:
-			out = ending{err: c.failed}
-		case c.asked != nil:
-			out = ending{asked: c.asked}
-		case !returned:
-			out.err = fault.New(fault.NodeFailed, "The node %q ended its goroutine.", c.node)
-		}
-		out.journal = c.journal
-		ended(out)
-	}()
-	result, err := p.Nodes[c.node].Run(c, state)
-	returned = true
-	switch {
-	case err != nil:
-		out.err = nodeError(c.node, err)
-	case c.at < len(c.journal):
-		e := c.journal[c.at]
-		out.err = fault.New(fault.PauseReplayDivergence, "The node %q ended without its call %d, which was %s before.", c.node, c.at+1, ask(e.Kind, e.Name))
-	default:
-		out.writes, out.dispatch, out.err = p.result(c.node, result)
-	}
-}
-
-// result checks and encodes what a node returns.
-func (p *program) result(node string, r Result) (writes map[string]json.RawMessage, dispatch []scheduled, err error) {
-	if len(r.Write) > 0 {
-		writes = map[string]json.RawMessage{}
-	}
-	size := 0
-	for _, name := range slices.Sorted(maps.Keys(r.Write)) {
-		if err := accepts(p.Channels, name, node); err != nil {
-			return nil, nil, err
-		}
-		if writes[name], err = plain(fmt.Sprintf("channel %q", name), r.Write[name]); err != nil {
-			return nil, nil, err
-		}
-		if size += len(writes[name]); size > p.MaxStateBytes {
-			return nil, nil, fault.New(fault.StateTooLarge, "The node %q writes more than the %d bytes that the state may have.", node, p.MaxStateBytes)
-		}
-	}
-	for _, d := range r.Dispatch {
-		if _, is := p.Nodes[d.Node]; !is {
-			return nil, nil, fault.New(fault.UnknownNode, "The node %q dispatches %q, which is not a node of the workflow.", node, d.Node)
-		}
-		s := scheduled{Node: d.Node}
-		if s.Args, err = plain(fmt.Sprintf("<dispatch:%s>", d.Node), d.Args); err != nil {
-			return nil, nil, err
-		}
-		dispatch = append(dispatch, s)
-	}
-	return writes, dispatch, nil
+	return fmt.Sprintf("%s %q", kind, name)
 }

@@ -468,20 +468,17 @@ func (d *definitions) put(g *graph.Graph) {
 
 // accept checks an input.
 func (reg *registration) accept(input json.RawMessage) error {
+	if reg.graph.Input != nil {
+		var issues []fault.Issue
+		for _, p := range reg.graph.Input.Validate(input) {
+			issues = append(issues, fault.At(p.String(), "input"))
+		}
+		if len(issues) > 0 {
+			return fault.Invalid("The input does not fit the workflow.", issues...)
+		}
+	}
 	if reg.program != nil {
-		_, err := reg.program.begin(input)
-		return err
+		return reg.program.accept(input)
 	}
-	if reg.graph.Input == nil {
-		return nil
-	}
-	problems := reg.graph.Input.Validate(input)
-	if len(problems) == 0 {
-		return nil
-	}
-	var issues []fault.Issue
-	for _, p := range problems {
-		issues = append(issues, fault.At(p.String(), "input"))
-	}
-	return fault.Invalid("The input does not fit the workflow.", issues...)
+	return nil
 }

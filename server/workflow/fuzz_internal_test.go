@@ -21,7 +21,7 @@ func FuzzBegin(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		var s *superstep
-		fuzztest.Cost{PerByte: 64}.Check(t, len(input), func() { s, err = p.begin(input) })
+		fuzztest.Cost{PerByte: 64}.Check(t, len(input), func() { s, err = p.start(input) })
 		if err != nil {
 			return
 		}

@@ -118,7 +118,7 @@ func (t *thread) reload() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", run.ErrLeft, err)
 	}
-	again.r, again.inFlight, again.results, again.late, again.over, again.unheard = t.r, t.inFlight, t.results, t.late, t.over, t.unheard
+	again.r, again.inFlight, again.results, again.late, again.over, again.unheard, again.nodes = t.r, t.inFlight, t.results, t.late, t.over, t.unheard, t.nodes
 	*t = *again
 	return nil
 }
@@ -132,14 +132,14 @@ func (t *thread) pinned(move bool) error {
 	}
 	now := reg.graph
 	if !move {
-		if t.p != nil && !bytes.Equal(now.Digest, t.row.Digest) && t.row.Pin == now.Form.Version {
+		switch {
+		case t.row.Pin != "" && now.Form.Version != "" && now.Form.Version != t.row.Pin:
+			return fault.New(fault.WorkflowVersionMismatch, "The thread began with version %q of the workflow; now it is %q.", t.row.Pin, now.Form.Version).
+				With("threadId", t.row.ID).With("recorded", t.row.Pin).With("current", now.Form.Version)
+		case t.p != nil && !bytes.Equal(now.Digest, t.row.Digest):
 			return fault.New(fault.WorkflowVersionMismatch, "The nodes, edges or channels of the workflow %q have changed since the thread began.", t.row.Workflow).With("threadId", t.row.ID)
 		}
-		if t.row.Pin == "" || now.Form.Version == "" || now.Form.Version == t.row.Pin {
-			return nil
-		}
-		return fault.New(fault.WorkflowVersionMismatch, "The thread began with version %q of the workflow; now it is %q.", t.row.Pin, now.Form.Version).
-			With("threadId", t.row.ID).With("recorded", t.row.Pin).With("current", now.Form.Version)
+		return nil
 	}
 	if bytes.Equal(now.Digest, t.row.Digest) && t.row.Pin == now.Form.Version {
 		return nil

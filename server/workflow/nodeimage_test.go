@@ -63,7 +63,7 @@ func imageGraph(seen func(string)) workflow.Definition {
 		return wrote("log", name), nil
 	})
 	waits := does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-		granted := c.RequestApproval("big", nil).Granted
+		granted := c.RequestApproval("big", nil, workflow.Terms{}).Granted
 		seen("after the approval")
 		paid := c.AwaitExternal("paid")
 		third, err := call(c, 3)

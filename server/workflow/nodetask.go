@@ -3,7 +3,6 @@ package workflow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -38,35 +37,34 @@ func (t *thread) proceed(k *task) {
 			t.takeBack(k)
 			return
 		}
-		k.Attempt = max(k.Attempt, 1)
+		k.Attempt = max(k.Attempt, k.Past+1)
 		if !k.Said {
 			t.began(k)
 		}
 		t.enter(k, running)
+		t.nodes = append(t.nodes, k.ID)
 	}
 }
 
 // launchNodes calls the nodes of tasks, as many at once as the workflow allows.
 func (t *thread) launchNodes() {
-	if t.p == nil {
+	if len(t.nodes) == 0 {
 		return
 	}
-	calls, due := 0, []*task(nil)
-	for _, id := range t.ids() {
-		switch k := t.tasks[id]; {
-		case k.Phase != running:
-		case t.inFlight[id] != nil:
-			calls++
-		default:
-			due = append(due, k)
+	free := t.p.MaxConcurrentTasks
+	for id := range t.inFlight {
+		if k := t.tasks[id]; k != nil && k.Go != nil {
+			free--
 		}
 	}
-	for _, k := range due[:min(len(due), max(0, t.p.MaxConcurrentTasks-calls))] {
-		t.launchNode(k)
+	state := State{t.held()}
+	for ; len(t.nodes) > 0 && free > 0; free-- {
+		t.launchNode(t.tasks[t.nodes[0]], state)
+		t.nodes = t.nodes[1:]
 	}
 }
 
-func (t *thread) launchNode(k *task) {
+func (t *thread) launchNode(k *task, state State) {
 	ctx, cancel := context.WithCancelCause(t.r.Context())
 	t.inFlight[k.ID] = cancel
 	if limit := t.p.Nodes[k.Node].Timeout; limit > 0 {
@@ -74,44 +72,14 @@ func (t *thread) launchNode(k *task) {
 		ctx, stop = context.WithTimeoutCause(ctx, limit, errNodeTime)
 		context.AfterFunc(ctx, stop)
 	}
-	c := &Context{Context: ctx, thread: t.row.ID, step: t.row.Step + 1, id: k.ID, node: k.Node, args: k.Go.Args, host: nodeHost{t.r, t.results}, journal: slices.Clone(k.Go.Journal)}
-	p, r, results, attempt, state := t.p, t.r, t.results, k.Attempt, State{t.held()}
+	c := &Context{Context: ctx, thread: t.row.ID, step: t.row.Step + 1, id: k.ID, node: k.Node, args: k.Go.Args,
+		host: nodeHost{t.r, t.results, k.ID, k.Attempt}, journal: slices.Clip(k.Go.Journal)}
+	p, r, results, attempt := t.p, t.r, t.results, k.Attempt
 	r.Go(func() {
 		res := result{task: c.id, attempt: attempt, ended: p.await(c, state)}
 		res.left = r.Context().Err() != nil && !fault.Is(context.Cause(r.Context()), fault.RunAborted)
 		results <- res
 	})
-}
-
-// await calls a node and returns how it ended. A node that does not return in time after its context has ended is left
-// alone: what it does then has no effect on the thread.
-func (p *program) await(c *Context, state State) *ending {
-	ended := make(chan ending, 1)
-	go p.run(c, state, func(e ending) { ended <- e })
-	late := false
-	var e ending
-	select {
-	case e = <-ended:
-	case <-c.Done():
-		select {
-		case e = <-ended:
-		case <-time.After(p.CancelGrace):
-			late = true
-		}
-	}
-	switch cause := context.Cause(c); {
-	case e.asked != nil, e.err == nil && !late:
-	case errors.Is(cause, errNodeTime):
-		e.err = fault.New(fault.NodeTimeout, "The node %q did not end within %v.", c.node, p.Nodes[c.node].Timeout)
-	case late:
-		e.err = fault.New(fault.WorkflowCancelTimeout, "The node %q did not end within %v of the abort.", c.node, p.CancelGrace)
-	case cause != nil && errors.Is(e.err, cause), errors.Is(e.err, context.Canceled) && cause != nil:
-		e.cancelled = true
-	}
-	if late { // its goroutine may still use the journal
-		e.journal = nil
-	}
-	return &e
 }
 
 // held is the state as nodes see it.
@@ -123,21 +91,24 @@ func (t *thread) held() map[string]json.RawMessage {
 	return all
 }
 
-// nodeHost is the thread as its nodes see it.
+// nodeHost is the thread as one attempt of a task sees it.
 type nodeHost struct {
 	r       *run.Run
 	results chan<- result
+	task    int
+	attempt int
 }
 
 // A keeping asks the thread to make durable what the calls of a task have given.
 type keeping struct {
 	task    int
+	attempt int
 	journal []entry
 	done    chan error
 }
 
-func (h nodeHost) keep(ctx context.Context, task int, journal []entry) error {
-	k := &keeping{task, slices.Clone(journal), make(chan error, 1)}
+func (h nodeHost) keep(ctx context.Context, journal []entry) error {
+	k := &keeping{h.task, h.attempt, journal, make(chan error, 1)}
 	select {
 	case h.results <- result{kept: k}:
 	case <-ctx.Done():
@@ -151,20 +122,52 @@ func (h nodeHost) keep(ctx context.Context, task int, journal []entry) error {
 	}
 }
 
-func (h nodeHost) emit(task int, name string, payload json.RawMessage) {
-	h.r.Transient(event.New(event.WorkflowCustom, map[string]any{"taskId": "t" + strconv.Itoa(task), "name": name, "payload": payload}))
+func (h nodeHost) emit(name string, payload json.RawMessage) {
+	h.r.Transient(event.New(event.WorkflowCustom, map[string]any{"taskId": "t" + strconv.Itoa(h.task), "name": name, "payload": payload}))
 }
 
-// keep notes what the calls of a task have given; the next commit answers.
+// keep notes what the calls of a task have given; the next commit answers. An attempt that is over is not heard.
 func (t *thread) keep(kept *keeping) {
 	k := t.tasks[kept.task]
-	if k == nil || k.Phase != running {
-		kept.done <- fault.New(fault.WorkflowAborted, "The task is over.")
+	if k == nil || k.Phase != running || k.Attempt != kept.attempt {
+		kept.done <- fault.New(fault.WorkflowAborted, "The attempt of the task is over.")
 		return
 	}
-	k.Go.Journal = kept.journal
-	t.change(k)
+	t.recall(k, kept.journal)
 	t.replies = append(t.replies, kept.done)
+}
+
+// loaded takes over a task of a Go graph that is done, as it was stored. It reports whether that is all there is to do.
+func (t *thread) loaded(k *task) bool {
+	switch {
+	case k.Ask != nil: // its task comes before it
+		asker := t.tasks[k.Scope].Go
+		asker.Journal = append(asker.Journal, entry{k.ID, k.Ask.Kind, k.Ask.Name, k.Value, k.Error})
+		return true
+	case k.Go != nil:
+		t.unmerged += k.Go.size()
+		return true
+	}
+	return false
+}
+
+// recall adds to the journal of a task what its calls have given since. Each entry has a row of its own, which is written
+// once: that of a task that is done.
+func (t *thread) recall(k *task, journal []entry) {
+	for _, e := range journal[min(len(journal), len(k.Go.Journal)):] {
+		held := t.add(k.Node, k.ID, 0, done)
+		held.Ask, held.Value, held.Error = &wish{Kind: e.Kind, Name: e.Name}, e.Value, e.Error
+		e.id = held.ID
+		k.Go.Journal = append(k.Go.Journal, e)
+	}
+}
+
+// unlearn drops the entries of a journal from one on.
+func (t *thread) unlearn(k *task, from int) {
+	for _, e := range k.Go.Journal[from:] {
+		t.drop(t.tasks[e.id])
+	}
+	k.Go.Journal = k.Go.Journal[:from]
 }
 
 // returned notes how a node ended.
@@ -172,22 +175,28 @@ func (t *thread) returned(k *task, e *ending) {
 	if k.Phase != running {
 		return
 	}
-	if e.journal != nil {
-		k.Go.Journal = e.journal
-	}
+	t.recall(k, e.journal)
 	if e.panicked != "" {
 		t.r.Log().Error("a node of a workflow panicked", "run", t.r.ID(), "workflow", t.row.Workflow, "node", k.Node, "panic", e.panicked)
 	}
 	switch {
 	case e.asked != nil:
 		t.enter(k, open)
-		t.wish(k, e.asked)
+		t.spawn(k.Node, k.ID, 0).Ask = e.asked
 	case e.cancelled:
 		t.takeBack(k)
 	case e.err != nil:
 		t.broke(k, problemOf(e.err).at(k.Node))
 	default:
 		k.Go.Writes, k.Go.Dispatch = e.writes, e.dispatch
+		size := k.Go.size()
+		if t.unmerged+size > t.p.MaxStateBytes {
+			k.Go.Writes, k.Go.Dispatch = nil, nil
+			t.broke(k, trouble(fault.StateTooLarge, "The nodes of a superstep write and dispatch more than the %d bytes that the state may have.", t.p.MaxStateBytes).at(k.Node))
+			return
+		}
+		t.unmerged += size
+		t.unlearn(k, 0) // it does not run again
 		t.enter(k, done)
 		t.said(k, "completed")
 	}
@@ -196,10 +205,10 @@ func (t *thread) returned(k *task, e *ending) {
 // broke handles the failure of a node: by another attempt, or the superstep fails when its other tasks have ended.
 func (t *thread) broke(k *task, p *problem) {
 	p.Message = journal.Clip(t.r.Redact(p.Message), 2000)
-	k.Go.forget()
+	t.unlearn(k, k.Go.settled())
 	n := t.node(k)
 	if t.r.Context().Err() == nil && t.retries(n, k, p) {
-		k.Due = t.now() + backoff(n.Retry, k.Attempt)
+		k.Due = t.now() + backoff(n.Retry, k.Attempt-k.Past)
 		k.Attempt++
 		t.enter(k, retrying)
 		t.step(k, "retrying")
@@ -208,16 +217,6 @@ func (t *thread) broke(k *task, p *problem) {
 	k.Error = p
 	t.enter(k, failed)
 	t.said(k, "failed")
-}
-
-// wish adds the task of what a node asks for.
-func (t *thread) wish(k *task, w *wish) {
-	if w.Kind == pausePlain || w.Kind == pauseBefore || w.Kind == pauseAfter {
-		for w.Name = k.Node; t.taken(nil, w.Name); {
-			w.Name = k.Node + "#" + k.callID()
-		}
-	}
-	t.spawn(k.Node, k.ID, 0).Ask = w
 }
 
 // granting is the node of a wish.
@@ -240,6 +239,12 @@ func (w *wish) granting(name string) *graph.Node {
 
 // fulfil begins what a node asks for.
 func (t *thread) fulfil(k *task) error {
+	switch k.Ask.Kind {
+	case pausePlain, pauseBefore, pauseAfter: // is resumed by the name of its node or, where that is taken, its own
+		if k.Ask.Name = k.Node; t.taken(k, k.Node) {
+			k.Ask.Name += "#" + k.callID()
+		}
+	}
 	n := t.node(k)
 	switch n.Kind {
 	case graph.KindSleep:
@@ -258,7 +263,8 @@ func (t *thread) fulfil(k *task) error {
 		if err != nil {
 			return err
 		}
-		t.wait(k, journal.Terms{}.Complete(t.request(k, n.Wait, args, ""), t.now(), t.row.StartedBy))
+		terms := journal.Terms{Expires: time.Duration(k.Ask.ExpiresMs) * time.Millisecond, Approvers: k.Ask.Approvers, Different: k.Ask.Different}
+		t.wait(k, terms.Complete(t.request(k, n.Wait, args, ""), t.now(), t.row.StartedBy))
 	case graph.KindTool:
 		k.Args = k.Ask.Value
 		return t.call(k, n)

@@ -187,7 +187,7 @@ func TestGoSleep(t *testing.T) {
 // TestGoApproval is decided like any approval.
 func TestGoApproval(t *testing.T) {
 	r := newGoRig(t, nil, workflow.Definition{ID: "w", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-		d := c.RequestApproval("pay", map[string]int{"eur": 5})
+		d := c.RequestApproval("pay", map[string]int{"eur": 5}, workflow.Terms{})
 		return wrote("x", []any{d.Granted, d.Reason}), nil
 	})}})
 	for _, granted := range []bool{true, false} {

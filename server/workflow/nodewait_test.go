@@ -23,6 +23,10 @@ func TestGoVersions(t *testing.T) {
 	more.Edges, more.Nodes = line("n", "m"), map[string]workflow.Node{"n": waits, "m": writes("x", "m")}
 	later := base
 	later.Version = "2"
+	named := more
+	named.Version = ""
+	unnamed := base
+	unnamed.Version = ""
 	without := later
 	without.Edges, without.Nodes = line("m"), map[string]workflow.Node{"m": writes("x", "m")}
 	other := base
@@ -31,17 +35,20 @@ func TestGoVersions(t *testing.T) {
 	})}
 	for _, c := range []struct {
 		name          string
-		then          workflow.Definition
+		begun, then   workflow.Definition
 		asked, forced string // how a resumption ends, and one that allows another version
 	}{
-		{"same", base, `{"x":1}`, ""},
-		{"another version", later, "workflow-version-mismatch", `{"x":1}`},
-		{"another graph", more, "workflow-version-mismatch", `{"x":"m"}`},
-		{"no node", without, "workflow-version-mismatch", "workflow-divergence"},
-		{"another node", other, "failed pause-replay-divergence", ""},
+		{"same", base, base, `{"x":1}`, ""},
+		{"another version", base, later, "workflow-version-mismatch", `{"x":1}`},
+		{"another graph", base, more, "workflow-version-mismatch", `{"x":"m"}`},
+		{"another graph that has a version now", unnamed, more, "workflow-version-mismatch", `{"x":"m"}`},
+		{"another graph that has none any more", base, named, "workflow-version-mismatch", `{"x":"m"}`},
+		{"no version any more", base, unnamed, `{"x":1}`, ""},
+		{"no node", base, without, "workflow-version-mismatch", "workflow-divergence"},
+		{"another node", base, other, "failed pause-replay-divergence", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newGoRig(t, nil, base)
+			r := newGoRig(t, nil, c.begun)
 			out := r.run("w", "t", "{}")
 			if out.Status != store.Suspended {
 				t.Fatalf("%+v", out)
@@ -140,7 +147,7 @@ func TestGoStatic(t *testing.T) {
 // TestGoDirective writes channels and sends a thread that waits to another node.
 func TestGoDirective(t *testing.T) {
 	asks := does(func(c *workflow.Context, s workflow.State) (workflow.Result, error) {
-		c.RequestApproval("pay", nil)
+		c.RequestApproval("pay", nil, workflow.Terms{})
 		return workflow.Result{}, nil
 	})
 	r := newGoRig(t, nil, workflow.Definition{ID: "w", Channels: channels("x", "y"), Edges: append(line("n"), workflow.Edge{From: "m", To: workflow.End}), Nodes: map[string]workflow.Node{

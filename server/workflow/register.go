@@ -45,13 +45,13 @@ func absent(source json.RawMessage) error {
 		Advise("Start the program that registers the workflow. agentd tries the thread again.")
 }
 
-// graph is the program as threads see it: what a task is, how values are merged, and the bounds.
+// graph is the program as threads see it: what a task is, the keys of the state, and the bounds.
 func (p *program) graph() *graph.Graph {
 	source, err := json.Marshal(registered{p.ID, p.Version})
 	if err != nil { // it holds texts only
 		panic(err)
 	}
-	g := &graph.Graph{ID: p.ID, Digest: p.digest[:], Source: source, Start: stepping, Keys: map[string]*graph.Key{}, MaxSteps: p.MaxSteps, KeepSteps: p.KeepSteps,
+	g := &graph.Graph{ID: p.ID, Input: p.input, Digest: p.digest[:], Source: source, Start: stepping, Keys: map[string]*graph.Key{}, MaxSteps: p.MaxSteps, KeepSteps: p.KeepSteps,
 		MaxStateBytes: p.MaxStateBytes, Nodes: map[string]*graph.Node{stepping: {Name: stepping, Kind: kindSupersteps}}}
 	g.Form.Version, g.Form.Description = p.Version, p.Description
 	for name, n := range p.Nodes {
@@ -61,12 +61,7 @@ func (p *program) graph() *graph.Graph {
 		g.Nodes["__await__"+name] = &graph.Node{Kind: graph.KindAwait, Wait: name} // no task executes it
 	}
 	for name, initial := range p.initial {
-		key := &graph.Key{Merge: graph.Replace, Initial: initial}
-		switch p.Channels[name].kind {
-		case kindList, kindStream, kindUnique:
-			key.Merge = graph.Append
-		}
-		g.Keys[name] = key
+		g.Keys[name] = &graph.Key{Initial: initial}
 	}
 	return g
 }

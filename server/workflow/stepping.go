@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentd/server/event"
+	"agentd/server/graph"
 	"agentd/server/journal"
 )
 
@@ -25,8 +26,11 @@ func (t *thread) frontier() *task {
 // superstep merges what the tasks of the superstep wrote, when all of them have ended or wait, and plans the next one. It
 // reports whether tasks are ready then.
 func (t *thread) superstep() bool {
+	if t.p == nil || t.failing != nil || t.ended || len(t.inFlight)+len(t.nodes) > 0 {
+		return false
+	}
 	root := t.frontier()
-	if root == nil || root.Phase != open || t.failing != nil || t.ended {
+	if root == nil || root.Phase != open {
 		return false
 	}
 	for _, k := range t.tasks {
@@ -56,10 +60,11 @@ func (t *thread) superstep() bool {
 		for _, m := range merged {
 			t.drop(t.tasks[m.ID])
 		}
+		t.unmerged = 0
 		*root.Graph = s.frontier
 		t.change(root)
 		for _, node := range s.After {
-			t.spawn(node, root.ID, 0).Ask = &wish{Kind: pauseAfter, Name: node}
+			t.spawn(node, root.ID, 0).Ask = &wish{Kind: pauseAfter}
 		}
 	}
 	if len(s.tasks) > 0 || len(s.After) > 0 {
@@ -93,7 +98,7 @@ func (t *thread) plan(root *task, s *superstep) {
 	}
 	for _, planned := range s.tasks {
 		if planned.Held {
-			t.wish(t.tasks[planned.ID], &wish{Kind: pauseBefore})
+			t.spawn(planned.Node, planned.ID, 0).Ask = &wish{Kind: pauseBefore}
 		}
 	}
 	t.release()
@@ -136,14 +141,14 @@ func (t *thread) nextID() int {
 // merged notes a checkpoint: what the tasks of a superstep wrote.
 func (t *thread) merged(root *task, label string, changes []change) {
 	t.row.Step++
-	body := stepBody{Writes: map[string]json.RawMessage{}}
+	body := stepBody{Writes: map[string]json.RawMessage{}, Merges: map[string]graph.Merge{}}
 	for _, c := range changes {
 		if c.transient {
 			continue
 		}
 		delta := c.value
 		if c.added != nil {
-			delta = c.added
+			delta, body.Merges[c.channel] = c.added, graph.Append
 		}
 		v := t.values[c.channel]
 		t.size += len(c.value) - len(v.raw)
@@ -161,10 +166,9 @@ func (t *thread) merged(root *task, label string, changes []change) {
 // granted ends a wish with what it gave, or with why it failed. The node runs again.
 func (t *thread) granted(k *task, value json.RawMessage, p *problem) {
 	asker, w := t.tasks[k.Scope], k.Ask
-	t.drop(k)
-	root := t.frontier()
-	if asker == nil || root == nil {
-		return
+	root := asker // of a pause after a node
+	if asker.Graph == nil {
+		root = t.tasks[asker.Scope]
 	}
 	if k.Said {
 		k.Error = p
@@ -174,29 +178,29 @@ func (t *thread) granted(k *task, value json.RawMessage, p *problem) {
 		}
 		t.said(k, status)
 	}
-	if w.Kind != askTool && w.Kind != askAgent {
+	t.drop(k)
+	pause := w.Kind != askTool && w.Kind != askAgent
+	if pause {
 		root.Graph.Since = 0
 		t.change(root)
 	}
 	if w.Kind == pauseAwait && slices.Contains(t.p.Awaits, w.Name) && !slices.Contains(root.Graph.Answered, w.Name) {
 		root.Graph.Answered = append(root.Graph.Answered, w.Name)
 	}
-	switch w.Kind {
-	case pauseAfter:
+	switch {
+	case w.Kind == pauseAfter:
 		root.Graph.After = slices.DeleteFunc(root.Graph.After, func(node string) bool { return node == k.Node })
-	case pauseBefore:
+	case w.Kind == pauseBefore:
 		asker.Go.Held = false
 		t.change(asker)
 		t.release()
+	case pause && p != nil: // it could not begin, and the node has no error to get
+		t.broke(asker, p.at(asker.Node))
 	default:
-		if value == nil {
+		if value == nil && p == nil {
 			value = jsonNull
 		}
-		var failed *failure
-		if p != nil {
-			value, failed = nil, &failure{Code: p.Code, Message: p.Message, Hint: p.Hint}
-		}
-		asker.Go.answer(w, value, failed)
+		t.recall(asker, append(slices.Clip(asker.Go.Journal), entry{Kind: w.Kind, Name: w.Name, Value: value, Error: p}))
 		t.enter(asker, ready)
 	}
 }
@@ -226,9 +230,12 @@ func (t *thread) release() {
 
 // gone is a node that the thread stands at and its workflow lacks; empty: there is none.
 func (t *thread) gone() string {
-	root := t.frontier()
-	if root == nil {
+	if t.p == nil {
 		return ""
+	}
+	root := t.frontier()
+	if root == nil { // a declared workflow had the id before
+		return t.label(t.tasks[t.ids()[0]])
 	}
 	s := &superstep{program: t.p, frontier: *root.Graph}
 	for _, k := range t.nodeTasks() {

@@ -24,12 +24,14 @@ import (
 //
 // Everything in this file is computed from the frontier, the tasks and the state alone, so a crash changes nothing in it.
 
+// frontierForm is the form in which frontiers, and the tasks under them, are stored.
+const frontierForm = 2
+
 // A frontier is what the next superstep follows from, as it is stored.
 type frontier struct {
 	V         int            `json:"v"`
-	Version   string         `json:"version,omitempty"` // of the definition
-	Completed []string       `json:"completed"`         // the nodes whose edges lead on
-	Dynamic   []scheduled    `json:"dynamic"`           // what they dispatched
+	Completed []string       `json:"completed"` // the nodes whose edges lead on
+	Dynamic   []scheduled    `json:"dynamic"`   // what they dispatched
 	Deferred  []string       `json:"deferred,omitempty"`
 	After     []string       `json:"after,omitempty"`    // static pauses after nodes
 	Passed    []string       `json:"passed,omitempty"`   // barriers whose next write begins another round
@@ -52,9 +54,30 @@ type nodeTask struct {
 	Done     bool                       `json:"-"`              // it has completed, and its writes wait for the superstep
 	Held     bool                       `json:"held,omitempty"` // a static pause before the node has not been answered
 	Args     json.RawMessage            `json:"dispatchArgs,omitempty"`
-	Journal  []entry                    `json:"satisfied,omitempty"`
+	Journal  []entry                    `json:"-"` // each has a row of its own
 	Writes   map[string]json.RawMessage `json:"writes,omitempty"`
 	Dispatch []scheduled                `json:"dispatch,omitempty"`
+}
+
+// settled is how many entries of the journal another attempt finds: those up to the last that has not failed. The node went
+// on from an error before that one.
+func (t *nodeTask) settled() int {
+	n := len(t.Journal)
+	for n > 0 && t.Journal[n-1].Error != nil {
+		n--
+	}
+	return n
+}
+
+// size is how many bytes the task has for the superstep to merge.
+func (t *nodeTask) size() (n int) {
+	for name, value := range t.Writes {
+		n += len(name) + len(value)
+	}
+	for _, d := range t.Dispatch {
+		n += len(d.Node) + len(d.Args)
+	}
+	return n
 }
 
 // superstep is a thread of a Go graph between two commits.
@@ -65,37 +88,44 @@ type superstep struct {
 	state map[string]json.RawMessage
 }
 
-// begin is a new run with an input that is an object.
-func (p *program) begin(input json.RawMessage) (*superstep, error) {
-	if p.input != nil {
-		if issues := p.input.Validate(input); len(issues) > 0 {
-			err := fault.Invalid("The input does not match the schema of the workflow.")
-			for _, is := range issues {
-				err.Issues = append(err.Issues, fault.At(is.String(), "input"))
-			}
-			return nil, err
+// accept checks an input: an object that the channels take.
+func (p *program) accept(input json.RawMessage) error {
+	given, err := members(input)
+	if err != nil {
+		return fault.Invalid("The input of a workflow is an object.", fault.At("is not an object", "input"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if _, err := begins(p.Channels, name, given[name]); err != nil {
+			return fault.Invalid("The input does not fit the channels of the workflow.", fault.At(fault.Of(err).Message, "input"))
 		}
 	}
-	var given map[string]json.RawMessage
-	if err := json.Unmarshal(input, &given); err != nil || given == nil {
-		return nil, fault.Invalid("The input of a workflow is an object.", fault.At("is not an object", "input"))
+	return p.bounded(p.begin(input))
+}
+
+// begin is the state that a run begins with. Of an input that was accepted under another definition, what the channels do
+// not take is left out.
+func (p *program) begin(input json.RawMessage) map[string]json.RawMessage {
+	state := maps.Clone(p.initial)
+	given, _ := members(input)
+	for name := range given {
+		if value, err := begins(p.Channels, name, given[name]); err == nil {
+			state[name] = value
+		}
 	}
-	values := map[string]any{}
-	for name, value := range given {
-		values[name] = value
+	return state
+}
+
+// members are those of an object.
+func members(input json.RawMessage) (all map[string]json.RawMessage, err error) {
+	if err = json.Unmarshal(input, &all); err == nil && all == nil {
+		err = fmt.Errorf("it is null")
 	}
-	first, err := entries(p.Channels, values)
-	if err != nil {
-		return nil, fault.Invalid("The input does not fit the channels of the workflow.", fault.At(fault.Of(err).Message, "input"))
-	}
-	s := &superstep{program: p, state: maps.Clone(p.initial), frontier: *p.first()}
-	maps.Copy(s.state, first)
-	return s, s.bounded(s.state)
+	return all, err
 }
 
 // first is the frontier of a run that begins.
 func (p *program) first() *frontier {
-	return &frontier{V: 1, Version: p.Version, Completed: []string{Start}, Versions: map[string]int{}}
+	return &frontier{V: frontierForm, Completed: []string{Start}, Versions: map[string]int{}}
 }
 
 // maxDispatches is how many tasks the tasks of a superstep may dispatch.

@@ -32,18 +32,26 @@ func walk(t *testing.T, d Definition, input string) *walker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.begin(json.RawMessage(input))
+	s, err := p.start([]byte(input))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &walker{superstep: s, t: t, asked: map[int]*wish{}, wrong: map[int]*fault.Error{}}
 }
 
+// start is a run that begins.
+func (p *program) start(input []byte) (*superstep, error) {
+	if err := (&registration{graph: p.graph(), program: p}).accept(input); err != nil {
+		return nil, err
+	}
+	return &superstep{program: p, frontier: *p.first(), state: p.begin(input)}, nil
+}
+
 func (w *walker) id() int { w.ids++; return w.ids }
 
-func (w *walker) keep(context.Context, int, []entry) error { return nil }
+func (w *walker) keep(context.Context, []entry) error { return nil }
 
-func (w *walker) emit(int, string, json.RawMessage) {}
+func (w *walker) emit(string, json.RawMessage) {}
 
 // once runs one task to its next pause or its end.
 func (w *walker) once(task *nodeTask) {
@@ -59,7 +67,7 @@ func (w *walker) once(task *nodeTask) {
 		w.asked[task.ID] = e.asked
 	case e.err != nil:
 		w.wrong[task.ID] = fault.Of(e.err)
-		task.forget()
+		task.Journal = task.Journal[:task.settled()]
 	default:
 		task.Done, task.Writes, task.Dispatch = true, e.writes, e.dispatch
 	}
@@ -121,7 +129,7 @@ func (w *walker) waiting() string {
 		if t.Held {
 			all = append(all, t.Node+":held")
 		} else if asked := w.asked[t.ID]; asked != nil {
-			all = append(all, t.Node+":"+ask(asked.Kind, asked.Name))
+			all = append(all, t.Node+":"+described(asked.Kind, asked.Name))
 		}
 	}
 	return strings.Join(all, " ")
@@ -135,7 +143,7 @@ func (w *walker) answer(node, value string) {
 			t.Held = false
 			return
 		case asked != nil:
-			t.answer(asked, json.RawMessage(value), nil)
+			t.Journal = append(t.Journal, entry{Kind: asked.Kind, Name: asked.Name, Value: json.RawMessage(value)})
 			delete(w.asked, t.ID)
 			return
 		}
@@ -360,7 +368,7 @@ func TestPauses(t *testing.T) {
 		}
 		c.SleepFor(time.Hour)
 		word := c.AwaitExternal("letter")
-		d := c.RequestApproval("pay", "5 EUR")
+		d := c.RequestApproval("pay", "5 EUR", Terms{})
 		out, err := c.Agent("writer", "tell")
 		if err != nil {
 			return Result{}, err
@@ -576,7 +584,7 @@ func TestInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := p.begin(json.RawMessage(c.input))
+		s, err := p.start([]byte(c.input))
 		got := ""
 		if err != nil {
 			got = fault.Of(err).Kind.Code

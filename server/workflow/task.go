@@ -181,12 +181,17 @@ func (t *thread) waitName(k *task) string {
 
 // spawn adds a task that is ready.
 func (t *thread) spawn(node string, scope, index int) *task {
-	k := &task{ID: t.row.Tasks + 1, Node: node, Scope: scope, Index: index, Phase: ready}
-	t.row.Tasks++
+	k := t.add(node, scope, index, ready)
+	t.ready = append(t.ready, k.ID)
+	return k
+}
+
+// add adds a task in a phase.
+func (t *thread) add(node string, scope, index int, p phase) *task {
+	k := &task{ID: t.nextID(), Node: node, Scope: scope, Index: index, Phase: p}
 	t.tasks[k.ID] = k
 	t.members[scope]++
 	t.change(k)
-	t.ready = append(t.ready, k.ID)
 	return k
 }
 

@@ -57,6 +57,9 @@ type thread struct {
 
 	feedLater []int // maps that a retry opens again
 
+	nodes    []int // tasks of a Go graph whose nodes are to be called after the commit
+	unmerged int   // bytes that the nodes of its superstep have written and dispatched
+
 	ready    []int
 	claimed  []*task // to be called after the commit
 	hosts    []*task // whose runs are to be started after the commit
@@ -111,10 +114,7 @@ func (t *thread) begin() {
 // initial is the state that a run of the thread begins with.
 func (t *thread) initial() map[string]json.RawMessage {
 	if t.p != nil {
-		if s, err := t.p.begin(t.row.Input); err == nil {
-			return s.state
-		} // the input was accepted under another definition
-		return t.p.initial
+		return t.p.begin(t.row.Input)
 	}
 	values := map[string]json.RawMessage{}
 	for name, k := range t.g.Keys {
@@ -152,7 +152,11 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 				v = &value{raw: json.RawMessage("null")}
 				t.values[key] = v
 			}
-			if v.raw, _, err = t.mergeOf(key).Of(v.raw, delta); err != nil {
+			merge := t.mergeOf(key)
+			if t.p != nil { // whose channels may have been others then
+				merge = cmp.Or(body.Merges[key], graph.Replace)
+			}
+			if v.raw, _, err = merge.Of(v.raw, delta); err != nil {
 				return nil, store.Damaged(fmt.Errorf("step %d of thread %s: %w", s.Step, row.ID, err))
 			}
 			v.since += len(delta)
@@ -166,10 +170,16 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 		if err := json.Unmarshal(stored.Body, k); err != nil {
 			return nil, store.Damaged(err)
 		}
+		if k.Graph != nil && k.Graph.V != frontierForm {
+			return nil, store.Damaged(fmt.Errorf("the frontier of thread %s has the form %d", row.ID, k.Graph.V))
+		}
 		t.tasks[k.ID] = k
 		t.members[k.Scope]++
 		switch k.Phase {
 		case done:
+			if t.loaded(k) {
+				continue
+			}
 			t.arrived[k.Scope]++
 			t.size += len(k.Value)
 		case ready:
@@ -212,6 +222,7 @@ func (t *thread) mergeOf(key string) graph.Merge {
 // stepBody is the stored form of what a step did.
 type stepBody struct {
 	Writes map[string]json.RawMessage `json:"w,omitempty"` // by key: what was merged into the state
+	Merges map[string]graph.Merge     `json:"m,omitempty"` // of a Go graph: how, where not by taking its place
 	Error  *problem                   `json:"e,omitempty"`
 	Label  string                     `json:"l,omitempty"` // of an element
 }
