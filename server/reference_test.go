@@ -40,7 +40,7 @@ func TestReference(t *testing.T) {
 		fmt.Sprintf("| Operations of one evaluation; one on a long text or list counts as several | %d |\n", expr.MaxSteps) +
 		fmt.Sprintf("| Texts, lists and maps that one evaluation makes | %d MiB |\n", expr.MaxBytes>>20) +
 		fmt.Sprintf("| A regular expression | %d bytes and about %d states |\n", expr.MaxPattern, expr.MaxProgram) +
-		fmt.Sprintf("| JSON that `json` reads, or that a result is written as | %d MiB and %d levels |\n", expr.MaxJSON>>20, expr.MaxDepth) +
+		fmt.Sprintf("| JSON that is read, such as a key of the state or the text of `json`, and that a result is written as | %d MiB and %d levels |\n", expr.MaxJSON>>20, expr.MaxDepth) +
 		fmt.Sprintf("| Memory of a value that is read from JSON, such as a key of the state; a small object takes about 400 bytes | %d MiB |\n", expr.MaxValue>>20)
 	for page, table := range map[string]string{
 		"routes":        api.Markdown(),

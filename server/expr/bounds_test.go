@@ -3,6 +3,7 @@ package expr_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -81,8 +82,19 @@ func TestCost(t *testing.T) {
 		many[i] = strings.Repeat("x", 100)
 		object[fmt.Sprint(i)] = many[i]
 	}
-	in := expr.Map{"s": big, "l": many, "m": object, "json": "[" + strings.Repeat(`{"":0},`, 200_000) + "0]", "deep": strings.Repeat("[", 501) + strings.Repeat("]", 501)}
-	vars := expr.Vars{"s": nil, "l": nil, "m": nil, "json": nil, "deep": nil}
+	long := map[string]any{}
+	for i := range 1000 {
+		long[strings.Repeat("k", 8000)+fmt.Sprint(i)] = int64(i)
+	}
+	in := expr.Map{"long": long, "zeros": strings.Repeat("0", 4<<20), "durations": strings.Repeat("0s", 2<<20), "s": big, "l": many, "m": object, "json": "[" + strings.Repeat(`{"":0},`, 200_000) + "0]", "deep": strings.Repeat("[", 501) + strings.Repeat("]", 501)}
+	deep, err := expr.Decode([]byte(strings.Repeat("[", 499) + strings.Repeat("]", 499)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide := maps.Clone(object)
+	wide[""] = deep
+	in["wide"] = wide
+	vars := expr.Vars{"long": nil, "zeros": nil, "durations": nil, "wide": nil, "s": nil, "l": nil, "m": nil, "json": nil, "deep": nil}
 	loop := func(body string) string { return "l.map(x, " + body + ")" }
 	for src, bound := range map[string]string{
 		"s + s + s":                                   "",
@@ -128,6 +140,22 @@ func TestCost(t *testing.T) {
 		loop("timestamp(0).getHours('A/' + x) == 1 || true"):              "operations",
 		loop("timestamp(0).getHours('A' + x.substring(60)) == 1 || true"): "operations",
 		"l.map(x, {x: 1, 1: 2, 2: 3})":                                    "bytes",
+		loop("s in m"):                                                    "operations",
+		loop("default(m[s], 1)"):                                          "operations",
+		loop("{s: 1}.size()"):                                             "operations",
+		loop("{1: 1, s: 1}.size()"):                                       "operations",
+		loop("long.map(k, 1).size()"):                                     "operations",
+		loop("long == long"):                                              "operations",
+		loop("bool(s) || true"):                                           "operations",
+		loop("int(s) == 1 || true"):                                       "operations",
+		loop("int(zeros)"):                                                "operations",
+		loop("duration(durations)"):                                       "cannot read",
+		loop("duration(durations) == null || true"):                       "operations",
+		loop("text(l) == '' || true"):                                     "bytes",
+		loop("text([wide]) == '' || true"):                                "nested deeper",
+		loop("s.split(',', 16000000).size()"):                             "operations",
+		loop("''.matches('^(a?){400}$')"):                                 "operations",
+		loop("'a'.matches('(a?){400}')"):                                  "operations",
 		"math.greatest(l.map(x, 1))":                                      "operations",
 		"[l, l].map(x, x.map(y, y.size()))":                               "operations",
 	} {
@@ -156,14 +184,21 @@ func TestJSONBounds(t *testing.T) {
 			t.Errorf("Decode(%.20s...) = %v, want an error with %q", raw, err, want)
 		}
 	}
-	var deep any
-	for range expr.MaxDepth + 1 {
+	var deep any = []any{}
+	for range expr.MaxDepth {
 		deep = []any{deep}
 	}
-	for name, v := range map[string]any{"nested deeper": deep, "more than 8388608 bytes": strings.Repeat("a", expr.MaxJSON+1)} {
-		_, err := expr.Encode(v)
-		if e, ok := errors.AsType[*expr.Error](err); !ok || e.Code != expr.CodeNotSerializable || !strings.Contains(e.Message, name) {
-			t.Errorf("Encode() = %v, want an error with %q", err, name)
+	for _, tc := range []struct {
+		v       any
+		message string
+	}{
+		{deep, "nested deeper"},
+		{strings.Repeat("a", expr.MaxJSON-1), "more than 8388608 bytes"},
+		{strings.Repeat("\x00", expr.MaxJSON/4), "more than 8388608 bytes"}, // six bytes each
+	} {
+		_, err := expr.Encode(tc.v)
+		if e, ok := errors.AsType[*expr.Error](err); !ok || e.Code != expr.CodeNotSerializable || !strings.Contains(e.Message, tc.message) {
+			t.Errorf("Encode() = %v, want an error with %q", err, tc.message)
 		}
 	}
 }

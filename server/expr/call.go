@@ -92,6 +92,11 @@ func (c *frame) call(n *call, receiver any, method bool) (any, *Error) {
 			e.Hint = "Write " + n.f.Usage + "."
 			return nil, e
 		}
+		if s, ok := v.(string); ok { // which the function may read
+			if err := c.scan(n.at, len(s)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return n.f.run(c, n, args)
 }

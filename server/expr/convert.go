@@ -11,7 +11,7 @@ import (
 
 // unfit is the error of a conversion.
 func (c *frame) unfit(n *call, v any, hint string) *Error {
-	e := c.fail(n.at, "%s cannot read %.40s.", n.f.Name, quoted(v))
+	e := c.fail(n.at, "%s cannot read %s.", n.f.Name, quoted(v))
 	e.Hint = hint
 	return e
 }
@@ -52,9 +52,6 @@ func toDouble(c *frame, n *call, a []any) (any, *Error) {
 	case int64:
 		return float64(v), nil
 	case string:
-		if err := c.scan(n.at, len(v)); err != nil {
-			return nil, err
-		}
 		f, err := strconv.ParseFloat(v, 64)
 		if err != nil || strings.ContainsAny(v, "_xX") {
 			return nil, c.unfit(n, v, "Give a decimal number.")
@@ -120,11 +117,12 @@ func toDuration(c *frame, n *call, a []any) (any, *Error) {
 	if !ok {
 		return a[0], nil
 	}
-	d, err := time.ParseDuration(v)
-	if len(v) > 100 || err != nil {
-		return nil, c.unfit(n, v, "Give numbers with units, such as 1h30m; at most 292 years.")
+	if len(v) <= 100 {
+		if d, err := time.ParseDuration(v); err == nil {
+			return d, nil
+		}
 	}
-	return d, nil
+	return nil, c.unfit(n, v, "Give numbers with units, such as 1h30m; at most 292 years.")
 }
 
 // zones are those that have been read, of a bounded number.

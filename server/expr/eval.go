@@ -18,7 +18,8 @@ type frame struct {
 	locals []any // the variables of macros, by slot
 	args   []any // of the calls that are being made
 	last   *pattern
-	few    [4]any
+	kept   map[*path]loaded
+	few    [3]any
 }
 
 func newFrame(in Scope) *frame {
@@ -32,7 +33,7 @@ func (c *frame) fail(at int, format string, args ...any) *Error {
 }
 
 func (c *frame) absent(at int, key any) *Error {
-	e := c.fail(at, "There is no key %.40s.", quoted(key))
+	e := c.fail(at, "There is no key %s.", quoted(key))
 	e.absent, e.Hint = true, "Test it with has(...), or write default(..., value)."
 	return e
 }
@@ -224,6 +225,9 @@ func (n *mapping) eval(c *frame) (any, *Error) {
 			return nil, err
 		}
 		text, isText := key.(string)
+		if err := c.scan(e.at, len(text)); err != nil { // to hash it
+			return nil, err
+		}
 		if !isText && others == nil {
 			others = make(map[any]any, len(n.entries))
 			for k, v := range texts {

@@ -77,7 +77,8 @@ type Keys []string
 // Vars are the variables of an expression. Where the keys are nil, it may select any field.
 type Vars map[string]Keys
 
-// Scope holds the values of variables. An evaluation asks it for no other names and keys than those in [Program.Reads].
+// Scope holds the values of variables. An evaluation asks it for no other names and keys than those in [Program.Reads], and
+// once at most for each place in the source that reads one, also inside of macros.
 type Scope interface {
 	// Value returns a field of a variable; with an empty key, the whole variable. It returns false if that is not there.
 	Value(name, key string) (any, bool, error)

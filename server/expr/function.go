@@ -3,6 +3,7 @@ package expr
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -80,9 +81,9 @@ var table = []Function{
 	{Name: "json", Usage: "json(text)", Does: "The value of a JSON text.", form: global, params: []kind{kindString}, result: kindAny &^ (moment | kindType), run: fromJSON},
 	{Name: "text", Usage: "text(x)", Does: "The text that a template inserts: texts, timestamps and durations as they are, other values as JSON.", form: global, params: []kind{kindAny}, result: kindString, run: toText},
 
-	{Name: "contains", Usage: "s.contains(part)", Does: "Whether the text has the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: contains},
-	{Name: "startsWith", Usage: "s.startsWith(part)", Does: "Whether the text begins with the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: startsWith},
-	{Name: "endsWith", Usage: "s.endsWith(part)", Does: "Whether the text ends with the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: endsWith},
+	{Name: "contains", Usage: "s.contains(part)", Does: "Whether the text has the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: question(strings.Contains)},
+	{Name: "startsWith", Usage: "s.startsWith(part)", Does: "Whether the text begins with the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: question(strings.HasPrefix)},
+	{Name: "endsWith", Usage: "s.endsWith(part)", Does: "Whether the text ends with the part.", form: method, params: []kind{kindString, kindString}, result: kindBool, run: question(strings.HasSuffix)},
 	{Name: "matches", Usage: "s.matches(pattern) or matches(s, pattern)", Does: "Whether the regular expression (RE2) matches a part of the text.", form: global | method, params: []kind{kindString, kindString}, result: kindBool, run: matches},
 	{Name: "charAt", Usage: "s.charAt(index)", Does: "The character at the index; at the end the empty text.", form: method, params: []kind{kindString, kindInt}, result: kindString, run: charAt},
 	{Name: "indexOf", Usage: "s.indexOf(part[, from])", Does: "Where the part begins first, at or after an index; -1 if it is not there.", form: method, params: []kind{kindString, kindString, kindInt}, optional: 1, result: kindInt, run: indexOf},

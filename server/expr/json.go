@@ -118,20 +118,25 @@ func fromJSON(c *frame, n *call, a []any) (any, *Error) {
 // Encode writes a value as JSON in one form: members in the canonical order of their names, no white space, doubles with a
 // fraction or an exponent, timestamps and durations as text. Its errors are [*Error] with [CodeNotSerializable].
 func Encode(v any) ([]byte, error) {
-	e := encoder{left: MaxJSON}
-	e.value(v, 0)
+	e := encode(v)
 	if e.err != nil {
 		return nil, e.err
 	}
 	return e.out, nil
 }
 
-// An encoder writes JSON of at most as many bytes as are left.
+// An encoder writes JSON of at most MaxJSON bytes.
 type encoder struct {
-	out  []byte
-	left int
-	full bool // there are more
-	err  *Error
+	out     []byte
+	members int // that it has sorted
+	err     *Error
+}
+
+func encode(v any) encoder {
+	var e encoder
+	e.value(v, 0)
+	e.bound(0)
+	return e
 }
 
 func (e *encoder) fail(format string, args ...any) {
@@ -142,8 +147,7 @@ func (e *encoder) fail(format string, args ...any) {
 
 // text writes a text. Its bytes are counted before they are written.
 func (e *encoder) text(s string) {
-	if len(e.out)+len(s) > e.left {
-		e.tooLong()
+	if e.bound(len(s)); e.err != nil {
 		return
 	}
 	e.grow(len(s) + 2)
@@ -157,16 +161,16 @@ func (e *encoder) grow(n int) {
 	}
 }
 
-func (e *encoder) tooLong() {
-	e.full = true
-	e.fail("The JSON of the value has more than %d bytes.", e.left)
+// bound fails if n more bytes are too many.
+func (e *encoder) bound(n int) {
+	if len(e.out)+n > MaxJSON {
+		e.fail("The JSON of the value has more than %d bytes.", MaxJSON)
+	}
 }
 
 func (e *encoder) value(v any, depth int) {
-	if len(e.out) > e.left {
-		e.tooLong()
-	}
-	if depth > MaxDepth {
+	e.bound(0)
+	if depth == MaxDepth && kindOf(v)&(kindList|kindMap) != 0 {
 		e.fail("The value is nested deeper than %d.", MaxDepth)
 	}
 	if e.err != nil {
@@ -230,6 +234,7 @@ func keyText(key any) string {
 }
 
 func (e *encoder) object(fields map[string]any, depth int) {
+	e.members += len(fields)
 	e.out = append(e.out, '{')
 	for i, name := range slices.SortedFunc(maps.Keys(fields), canonical.Compare) {
 		if i > 0 {
@@ -254,19 +259,16 @@ func (c *frame) text(at int, v any) (string, *Error) {
 	case time.Duration:
 		return durationText(v), nil
 	}
-	e := encoder{left: min(c.bytes, MaxJSON)}
-	e.value(v, 0)
-	switch {
-	case e.full && e.left < MaxJSON:
-		return "", c.make(at, e.left+1)
-	case e.err != nil:
-		e.err.Offset = at
-		return "", e.err
+	e := encode(v)
+	err := c.make(at, len(e.out)) // which counts also where the value has no JSON
+	if err == nil {
+		err = c.step(at, max(3*len(e.out)>>6, e.members))
 	}
-	if err := c.make(at, len(e.out)); err != nil {
-		return "", err
+	if e.err != nil {
+		e.err.Offset, e.err.fatal = at, err != nil
+		err = e.err
 	}
-	if err := c.scan(at, 3*len(e.out)); err != nil { // members are sorted
+	if err != nil {
 		return "", err
 	}
 	return string(e.out), nil

@@ -324,7 +324,7 @@ func (p *compiler) named(tok token) (node, kind) {
 // variable reads a variable that the caller gives, or the name of a type or of a function that has a dot.
 func (p *compiler) variable(tok token) (node, kind) {
 	if keys, ok := p.vars[tok.text]; ok {
-		return &path{variable: tok.text, keys: keys, at: tok.at}, kindAny
+		return &path{variable: tok.text, keys: keys, at: tok.at, again: len(p.locals) > 0}, kindAny
 	}
 	name := tok
 	if tok.text == "math" || tok.text == "google" {

@@ -11,6 +11,7 @@ type path struct {
 	variable string
 	key      string
 	keys     Keys
+	again    bool // a macro may evaluate it several times
 	steps    []step
 }
 
@@ -194,8 +195,29 @@ func (n *path) find(c *frame) (v any, missing int, err *Error) {
 	return v, -1, nil
 }
 
-// load reads the variable of a path, and its first field.
+// load returns the variable of a path, or its first field. What a macro may need again is kept: the scope may have to decode it.
 func (n *path) load(c *frame) (any, *Error) {
+	if !n.again {
+		return n.read(c)
+	}
+	kept, ok := c.kept[n]
+	if !ok {
+		kept.value, kept.err = n.read(c)
+		if c.kept == nil {
+			c.kept = map[*path]loaded{}
+		}
+		c.kept[n] = kept
+	}
+	return kept.value, kept.err
+}
+
+// loaded is what a scope has given for a path.
+type loaded struct {
+	value any
+	err   *Error
+}
+
+func (n *path) read(c *frame) (any, *Error) {
 	v, ok, err := c.in.Value(n.variable, n.key)
 	switch {
 	case err != nil:

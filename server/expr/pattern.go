@@ -56,7 +56,7 @@ func matches(c *frame, n *call, a []any) (any, *Error) {
 		}
 		re = c.last
 	}
-	if err := c.step(n.at, len(s)*re.states>>5); err != nil {
+	if err := c.step(n.at, (len(s)+1)*re.states>>5); err != nil {
 		return nil, err
 	}
 	return re.re.MatchString(s), nil

@@ -7,34 +7,17 @@ import (
 )
 
 // size counts.
-func size(c *frame, n *call, a []any) (any, *Error) {
+func size(_ *frame, _ *call, a []any) (any, *Error) {
 	s, ok := a[0].(string)
 	if !ok {
 		return int64(length(a[0])), nil
 	}
-	return int64(utf8.RuneCountInString(s)), c.scan(n.at, len(s))
+	return int64(utf8.RuneCountInString(s)), nil
 }
 
-// texts returns the texts that a function begins with, and counts the operations for reading them.
-func (c *frame) texts(n *call, a []any) (s, t string, err *Error) {
-	s = a[0].(string)
-	if len(a) > 1 {
-		t, _ = a[1].(string)
-	}
-	return s, t, c.scan(n.at, len(s)+len(t))
-}
-
-func contains(c *frame, n *call, a []any) (any, *Error) {
-	s, part, err := c.texts(n, a)
-	return err == nil && strings.Contains(s, part), err
-}
-
-func startsWith(c *frame, n *call, a []any) (any, *Error) {
-	return strings.HasPrefix(a[0].(string), a[1].(string)), c.scan(n.at, len(a[1].(string)))
-}
-
-func endsWith(c *frame, n *call, a []any) (any, *Error) {
-	return strings.HasSuffix(a[0].(string), a[1].(string)), c.scan(n.at, len(a[1].(string)))
+// question is a function that says whether a text has something to do with another.
+func question(holds func(s, part string) bool) func(*frame, *call, []any) (any, *Error) {
+	return func(_ *frame, _ *call, a []any) (any, *Error) { return holds(a[0].(string), a[1].(string)), nil }
 }
 
 // offset is where the character with an index begins in a text. Indices go from 0 to the number of characters.
@@ -55,10 +38,7 @@ func (c *frame) offset(n *call, s string, index any) (int, *Error) {
 }
 
 func charAt(c *frame, n *call, a []any) (any, *Error) {
-	s, _, err := c.texts(n, a)
-	if err != nil {
-		return nil, err
-	}
+	s := a[0].(string)
 	at, err := c.offset(n, s, a[1])
 	if err != nil {
 		return nil, err
@@ -68,13 +48,12 @@ func charAt(c *frame, n *call, a []any) (any, *Error) {
 }
 
 func indexOf(c *frame, n *call, a []any) (any, *Error) {
-	s, part, err := c.texts(n, a)
-	from := 0
-	if err == nil && len(a) > 2 {
-		from, err = c.offset(n, s, a[2])
-	}
-	if err != nil {
-		return nil, err
+	s, part, from := a[0].(string), a[1].(string), 0
+	if len(a) > 2 {
+		var err *Error
+		if from, err = c.offset(n, s, a[2]); err != nil {
+			return nil, err
+		}
 	}
 	i := strings.Index(s[from:], part)
 	if i < 0 {
@@ -84,15 +63,13 @@ func indexOf(c *frame, n *call, a []any) (any, *Error) {
 }
 
 func lastIndexOf(c *frame, n *call, a []any) (any, *Error) {
-	s, part, err := c.texts(n, a)
-	if err == nil && len(a) > 2 {
-		var from int
-		if from, err = c.offset(n, s, a[2]); err == nil {
-			s = s[:min(len(s), from+len(part))]
+	s, part := a[0].(string), a[1].(string)
+	if len(a) > 2 {
+		from, err := c.offset(n, s, a[2])
+		if err != nil {
+			return nil, err
 		}
-	}
-	if err != nil {
-		return nil, err
+		s = s[:min(len(s), from+len(part))]
 	}
 	i := strings.LastIndex(s, part)
 	if i < 0 {
@@ -132,17 +109,12 @@ func limit(a []any, i int) int {
 }
 
 func split(c *frame, n *call, a []any) (any, *Error) {
-	s, separator, err := c.texts(n, a)
-	if err != nil {
-		return nil, err
-	}
-	most, count := limit(a, 2), 0
-	if separator == "" {
-		count = utf8.RuneCountInString(s)
-	} else {
+	s, separator := a[0].(string), a[1].(string)
+	count := utf8.RuneCountInString(s) // of its parts
+	if separator != "" {
 		count = strings.Count(s, separator) + 1
 	}
-	if most >= 0 {
+	if most := limit(a, 2); most >= 0 {
 		count = min(count, most)
 	}
 	if err := c.make(n.at, 3*sizeElement*count); err != nil {
@@ -152,18 +124,14 @@ func split(c *frame, n *call, a []any) (any, *Error) {
 		return nil, err
 	}
 	parts := make([]any, 0, count)
-	for _, part := range strings.SplitN(s, separator, most) {
+	for _, part := range strings.SplitN(s, separator, count) {
 		parts = append(parts, part)
 	}
 	return parts, nil
 }
 
 func replace(c *frame, n *call, a []any) (any, *Error) {
-	s, old, err := c.texts(n, a)
-	if err != nil {
-		return nil, err
-	}
-	with, most := a[2].(string), limit(a, 3)
+	s, old, with, most := a[0].(string), a[1].(string), a[2].(string), limit(a, 3)
 	count := strings.Count(s, old)
 	if most >= 0 {
 		count = min(count, most)
@@ -179,10 +147,7 @@ func replace(c *frame, n *call, a []any) (any, *Error) {
 }
 
 func substring(c *frame, n *call, a []any) (any, *Error) {
-	s, _, err := c.texts(n, a[:1])
-	if err != nil {
-		return nil, err
-	}
+	s := a[0].(string)
 	from, err := c.offset(n, s, a[1])
 	if err != nil {
 		return nil, err
@@ -220,10 +185,7 @@ func upperASCII(c *frame, n *call, a []any) (any, *Error) {
 	return ascii(c, n, a[0].(string), 'a', 'z')
 }
 
-func trim(c *frame, n *call, a []any) (any, *Error) {
-	s, _, err := c.texts(n, a)
-	return strings.TrimSpace(s), err
-}
+func trim(_ *frame, _ *call, a []any) (any, *Error) { return strings.TrimSpace(a[0].(string)), nil }
 
 func reverse(c *frame, n *call, a []any) (any, *Error) {
 	s := a[0].(string)

@@ -109,6 +109,23 @@ func TestScopeError(t *testing.T) {
 	}
 }
 
+// A macro has its scope asked once for what each place in it reads.
+func TestScopeOnce(t *testing.T) {
+	template, err := expr.CompileTemplate(decode(t, `["${ state.lines.map(x, input.count + [x].filter(y, has(input.x) || default(input.y, 1) == y)[0]) }","${ input.count }"]`), vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &recorder{Map: scope(t)}
+	in.Map["state"] = map[string]any{"lines": []any{int64(1), int64(1)}}
+	if got, err := template.Eval(in); err != nil || !reflect.DeepEqual(got, []any{[]any{int64(4), int64(4)}, int64(3)}) {
+		t.Errorf("Eval() = %v, %v", got, err)
+	}
+	want := []expr.Read{{"state", "lines"}, {"input", "count"}, {"input", "x"}, {"input", "y"}, {"input", "count"}}
+	if !reflect.DeepEqual(in.reads, want) {
+		t.Errorf("the evaluation reads %v, want %v", in.reads, want)
+	}
+}
+
 type failing struct{}
 
 func (failing) Value(name, _ string) (any, bool, error) {

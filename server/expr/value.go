@@ -142,9 +142,9 @@ func (c *frame) equal(at int, v, w any) (bool, *Error) {
 		if err := c.step(at, 1); err != nil {
 			return false, err
 		}
-		b, ok := lookUp(w, key)
-		if !ok {
-			return false, nil
+		b, ok, err := c.lookUp(at, w, key)
+		if !ok || err != nil {
+			return false, err
 		}
 		if same, err := c.equal(at, a, b); !same || err != nil {
 			return false, err
@@ -156,31 +156,31 @@ func (c *frame) equal(at int, v, w any) (bool, *Error) {
 // kindKey are the types that keys of maps have.
 const kindKey = kindBool | kindInt | kindString
 
-// lookUp returns what a map has under a key. A double is the int that it equals.
-func lookUp(m, key any) (any, bool) {
-	if f, ok := key.(float64); ok {
-		i := int64(f)
-		if f < -two63 || f >= two63 || float64(i) != f {
-			return nil, false
+// lookUp returns what a map has under a key, and counts the operations for hashing it. A double is the int that it equals.
+func (c *frame) lookUp(at int, m, key any) (v any, ok bool, err *Error) {
+	switch k := key.(type) {
+	case float64:
+		i := int64(k)
+		if k < -two63 || k >= two63 || float64(i) != k {
+			return nil, false, nil
 		}
 		key = i
+	case string:
+		if err := c.scan(at, len(k)); err != nil {
+			return nil, false, err
+		}
 	}
 	switch m := m.(type) {
 	case map[string]any:
-		name, ok := key.(string)
-		if !ok {
-			return nil, false
+		if name, isText := key.(string); isText {
+			v, ok = m[name]
 		}
-		v, ok := m[name]
-		return v, ok
 	case map[any]any:
-		if kindOf(key)&kindKey == 0 {
-			return nil, false
+		if kindOf(key)&kindKey != 0 {
+			v, ok = m[key]
 		}
-		v, ok := m[key]
-		return v, ok
 	}
-	return nil, false
+	return v, ok, nil
 }
 
 // length is the number of elements of a list or a map.
@@ -227,6 +227,11 @@ func (c *frame) keys(at int, m any) ([]any, *Error) {
 	}
 	keys := make([]any, 0, n)
 	for key := range entries(m) {
+		if s, ok := key.(string); ok {
+			if err := c.scan(at, len(s)); err != nil {
+				return nil, err
+			}
+		}
 		keys = append(keys, key)
 	}
 	slices.SortFunc(keys, func(a, b any) int {
@@ -256,10 +261,11 @@ func (c *frame) element(at int, v, key any) (any, *Error) {
 		}
 		return of[i], nil
 	case map[string]any, map[any]any:
-		if value, ok := lookUp(of, key); ok {
-			return value, nil
+		value, ok, err := c.lookUp(at, of, key)
+		if !ok && err == nil {
+			err = c.absent(at, key)
 		}
-		return nil, c.absent(at, key)
+		return value, err
 	case nil:
 		err := c.fail(at, "null has no key %s.", quoted(key))
 		err.absent, err.Hint = true, "Write default(..., value), if it may be null."
@@ -284,8 +290,8 @@ func (c *frame) contains(at int, v, w any) (any, *Error) {
 		}
 		return false, nil
 	case map[string]any, map[any]any:
-		_, ok := lookUp(of, v)
-		return ok, nil
+		_, ok, err := c.lookUp(at, of, v)
+		return ok, err
 	}
 	return nil, c.fail(at, "There is no in %s.", kindOf(w).a())
 }
