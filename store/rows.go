@@ -23,7 +23,7 @@ type table[T any] struct {
 func declare[T any](name, columns, extra string, fields func(*T, []any) []any) table[T] {
 	written := strings.TrimSuffix(columns+", "+extra, ", ")
 	many := newInsertion("INSERT INTO "+name+" ("+written+") VALUES ", 1+strings.Count(written, ","))
-	return table[T]{fields, "SELECT " + columns + " FROM " + name + " ", many.one(), many}
+	return table[T]{fields, "SELECT " + columns + " FROM " + name + " ", many.queries[0], many}
 }
 
 // placeholders is "?,?,?" for n values.
@@ -32,31 +32,28 @@ func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?,",
 // An insertion inserts rows of one width. The fewer statements, the less each row costs.
 type insertion struct {
 	width   int
-	queries [len(rowsAtOnce)]string
+	queries [rowsAtOnce]string // for one row, two, ...
 }
 
-var rowsAtOnce = [...]int{16, 4, 1}
+// rowsAtOnce is how many rows one statement inserts at most.
+const rowsAtOnce = 16
 
 // newInsertion makes one of the beginning of its statement, up to the rows.
 func newInsertion(insert string, width int) insertion {
 	i := insertion{width: width}
 	row := "(" + placeholders(width) + "),"
-	for k, n := range rowsAtOnce {
-		i.queries[k] = insert + strings.TrimSuffix(strings.Repeat(row, n), ",")
+	for k := range i.queries {
+		i.queries[k] = insert + strings.TrimSuffix(strings.Repeat(row, k+1), ",")
 	}
 	return i
 }
 
-// one is the statement for one row.
-func (i *insertion) one() string { return i.queries[len(rowsAtOnce)-1] }
-
 // putMany inserts the rows that values are of, one after the other.
 func (tx *Tx) putMany(i *insertion, values []any) error {
-	for k, n := range rowsAtOnce {
-		for size := n * i.width; len(values) >= size; values = values[size:] {
-			if err := tx.put(int64(n), i.queries[k], values[:size]...); err != nil {
-				return err
-			}
+	for some := range slices.Chunk(values, rowsAtOnce*i.width) {
+		n := len(some) / i.width
+		if err := tx.put(int64(n), i.queries[n-1], some...); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -76,7 +73,7 @@ func (t table[T]) replacing(key, columns string) table[T] {
 	for i := range t.many.queries {
 		t.many.queries[i] += onConflict(key, columns)
 	}
-	t.into = t.many.one()
+	t.into = t.many.queries[0]
 	return t
 }
 
@@ -107,7 +104,7 @@ func (t *table[T]) of(tx *Tx, n int64) ([]T, error) {
 
 // add writes rows of run or thread n.
 func (t *table[T]) add(tx *Tx, n int64, rows []T, extra ...any) error {
-	for some := range slices.Chunk(rows, rowsAtOnce[0]) {
+	for some := range slices.Chunk(rows, rowsAtOnce) {
 		values := tx.c.fields[:0]
 		for i := range some {
 			at := len(values)
@@ -236,6 +233,28 @@ func (b blob) stored() any {
 		return nil
 	}
 	return *b.of
+}
+
+// threadOf is the thread of a run, which is NULL for the first run of one: they have the same number.
+type threadOf struct{ of *Run }
+
+func (t threadOf) Scan(src any) error {
+	n, ok := src.(int64)
+	switch {
+	case src == nil && t.of.Kind == Workflow:
+		n = t.of.N
+	case !ok && src != nil:
+		return fmt.Errorf("it is %T instead of a number", src)
+	}
+	t.of.Thread = n
+	return nil
+}
+
+func (t threadOf) stored() any {
+	if t.of.Thread == 0 {
+		return nil
+	}
+	return t.of.Thread
 }
 
 // text is JSON that the file holds as text; an empty one is NULL.

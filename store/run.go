@@ -50,7 +50,7 @@ type Run struct {
 	StartedBy  string // the principal that started it; of a child: its root's
 	Origin     string // what it is started for, at most once; empty: nothing that must be unique
 
-	Thread int64 // number of its thread; of the first run of one, [Threads.Apply] writes it; 0: it is no workflow's
+	Thread int64 // number of its thread, which is that of the thread's first run: 0 when that is inserted. 0: it is no workflow's
 	Host   int64 // number of the thread whose task started it, or of the run of the agent that called it; 0: neither
 
 	HistoryAfter, HistoryTo int64 // session messages that precede the run's own: after < sequence <= to; or see Window
@@ -207,7 +207,7 @@ var runs = declare("runs", `n, version, id, kind, owner_id, current_id, session_
 	return append(to, &r.N, &r.Version, &r.ID, &r.Kind, &r.Owner, &r.Current, opt(&r.Session), opt(&r.User), &r.Status, &r.Attempt, &r.Step,
 		&r.Events, &r.Messages, &r.Calls, &r.Slots, &r.HistoryAfter, &r.HistoryTo, &r.InputForm, text{&r.Usage}, text{&r.Models}, text{&r.Error},
 		&r.Created, opt(&r.Started), opt(&r.Finished), &r.Spans, opt(&r.Parent), opt(&r.ParentCall), opt(&r.StartedBy), opt(&r.Origin),
-		opt(&r.Thread), opt(&r.Host))
+		threadOf{r}, opt(&r.Host))
 })
 
 var events = declare("run_events", "key, type, at, message, payload, transient", "", func(e *Event, to []any) []any {
@@ -322,9 +322,6 @@ func putRun(tx *Tx, r *Run) (int64, error) {
 	changed, err := tx.exec(query, tx.c.fields...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
-	}
-	if err == nil && r.Kind == Workflow && query == updateStatus {
-		_, err = tx.exec("UPDATE threads SET status = ? WHERE n = (SELECT thread FROM runs WHERE n = ?) AND run = ?", &r.Status, &r.N, &r.N)
 	}
 	return r.N, err
 }

@@ -72,6 +72,8 @@ type ThreadAnswer struct {
 // with the version that it must have now; 0 makes a new thread.
 type ThreadChange struct {
 	Thread  Thread
+	Status  Status         // of its latest run, after the change
+	Was     Status         // and before it
 	Fresh   bool           // the thread begins anew: its values, tasks and answers of before are deleted first
 	Values  []ThreadValue  // each takes the place of the one with its key
 	Steps   []ThreadStep   // new ones
@@ -121,7 +123,7 @@ func (t *Threads) Apply(tx *Tx, c *ThreadChange) error {
 			return err
 		}
 	}
-	if err := putThread(tx, &c.Thread); err != nil {
+	if err := putThread(tx, c); err != nil {
 		return err
 	}
 	if c.Fresh {
@@ -153,28 +155,31 @@ func (t *Threads) Apply(tx *Tx, c *ThreadChange) error {
 }
 
 const (
-	// moveThread is what most changes do to the row of a thread. It leaves alone what is part of an index, and finds no row
-	// when a column that replaceThread writes is another one.
-	moveThread    = "UPDATE threads SET " + movedColumns + " WHERE run = ? AND digest IS ? AND pin IS ? AND session_id IS ? AND user_id IS ? AND started_by IS ? AND blocked IS ? AND " + thisVersion
-	replaceThread = "UPDATE threads SET " + movedColumns + ", run = ?, digest = ?, pin = ?, session_id = ?, user_id = ?, started_by = ?, blocked = ? WHERE " + thisVersion
+	// moveThread is what most changes do to the row of a thread. It leaves alone what is part of an index, but for the status
+	// where that changes, and finds no row when a column that replaceThread writes is another one.
+	moveThread    = "UPDATE threads SET " + movedColumns + sameThread
+	moveStatus    = "UPDATE threads SET status = ?, " + movedColumns + sameThread
+	sameThread    = " WHERE run = ? AND digest IS ? AND pin IS ? AND session_id IS ? AND user_id IS ? AND started_by IS ? AND blocked IS ? AND " + thisVersion
+	replaceThread = "UPDATE threads SET status = ?, " + movedColumns + ", run = ?, digest = ?, pin = ?, session_id = ?, user_id = ?, started_by = ?, blocked = ? WHERE " + thisVersion
 	movedColumns  = "version = version + 1, step = ?, tasks = ?, base = ?, folded = ?, handled = ?, updated_at = ?"
 	thisVersion   = "n = ? AND version = ?"
 )
 
-func putThread(tx *Tx, t *Thread) error {
+func putThread(tx *Tx, c *ThreadChange) error {
+	t := &c.Thread
 	if t.Version == 0 {
-		var status Status
-		if err := tx.row("UPDATE runs SET thread = n WHERE n = ? RETURNING status", &t.N).Scan(&status); err != nil {
-			return err
-		}
 		row := *t
 		row.Version = 1
-		_, err := threads.insert(tx, &row, &status)
+		_, err := threads.insert(tx, &row, &c.Status)
 		return err
 	}
-	args := []any{&t.Step, &t.Tasks, &t.Base, &t.Folded, &t.Handled, &t.Updated, &t.Run, blob{&t.Digest}, opt(&t.Pin), opt(&t.Session), opt(&t.User),
+	args := []any{&c.Status, &t.Step, &t.Tasks, &t.Base, &t.Folded, &t.Handled, &t.Updated, &t.Run, blob{&t.Digest}, opt(&t.Pin), opt(&t.Session), opt(&t.User),
 		opt(&t.StartedBy), opt(&t.Blocked), &t.N, &t.Version}
-	if changed, err := tx.exec(moveThread, args...); err != nil || changed == 1 {
+	move, moved := moveStatus, args
+	if c.Status == c.Was {
+		move, moved = moveThread, args[1:]
+	}
+	if changed, err := tx.exec(move, moved...); err != nil || changed == 1 {
 		return err
 	}
 	var digest []byte
@@ -184,9 +189,6 @@ func putThread(tx *Tx, t *Thread) error {
 	changed, err := tx.exec(replaceThread, args...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
-	}
-	if err == nil {
-		_, err = tx.exec("UPDATE threads SET status = (SELECT status FROM runs WHERE runs.n = run) WHERE n = ?", &t.N)
 	}
 	if err == nil && !bytes.Equal(digest, t.Digest) {
 		err = dropDefinition(tx, digest)

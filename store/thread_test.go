@@ -51,7 +51,7 @@ func (r threadRig) thread(workflow, id string, status store.Status, change func(
 	n := r.run(id, func(row *store.Run) {
 		row.Kind, row.Owner, row.Status, row.Session, row.Host = store.Workflow, workflow, status, c.Thread.Session, c.Thread.Host
 	})
-	c.Thread.N, c.Thread.Run = n, n
+	c.Thread.N, c.Thread.Run, c.Status = n, n, status
 	for i := range c.Steps {
 		c.Steps[i].Run = n
 	}
@@ -262,7 +262,7 @@ func TestListThreads(t *testing.T) {
 	again := r.run("again", func(row *store.Run) {
 		row.Kind, row.Owner, row.Status, row.Thread = store.Workflow, "b", store.Running, b1
 	})
-	c := store.ThreadChange{Thread: th}
+	c := store.ThreadChange{Thread: th, Status: store.Running, Was: store.Failed}
 	c.Thread.Run = again
 	r.update(func(tx *store.Tx) error { return r.db.Threads().Apply(tx, &c) })
 	list := func(f store.ThreadFilter) (ids []string) {
@@ -296,6 +296,8 @@ func TestListThreads(t *testing.T) {
 	end.Run.N, end.Run.Version, end.Run.Kind, end.Run.Was, end.Run.Status = again, 1, store.Workflow, store.Running, store.Failed
 	end.Run.Error, end.Run.Finished, end.Due = []byte(`{"code":"x"}`), 9, new(int64)
 	apply(t, r.db, end)
+	c = store.ThreadChange{Thread: r.find("b", "b1"), Status: store.Failed, Was: store.Running}
+	r.update(func(tx *store.Tx) error { return r.db.Threads().Apply(tx, &c) })
 	check(store.ThreadFilter{Workflows: []string{"b"}, Status: store.Failed}, "b1:failed")
 	check(store.ThreadFilter{Workflows: []string{"b"}, Status: store.Running})
 	r.update(func(tx *store.Tx) error {

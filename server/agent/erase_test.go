@@ -169,7 +169,7 @@ func addThread(t *testing.T, db *store.DB, session string) {
 			return err
 		}
 		return db.Threads().Apply(tx, &store.ThreadChange{
-			Thread: store.Thread{N: n, Run: n, Workflow: "w", ID: "t", Session: session, Digest: []byte{1}, Input: json.RawMessage(`{}`)},
+			Thread: store.Thread{N: n, Run: n, Workflow: "w", ID: "t", Session: session, Digest: []byte{1}, Input: json.RawMessage(`{}`)}, Status: store.Suspended,
 			Values: []store.ThreadValue{{Key: "k", Value: json.RawMessage(`1`)}}, Steps: []store.ThreadStep{{Step: 1, Run: n, Body: json.RawMessage(`{}`)}},
 			Tasks: []store.ThreadTask{{ID: 1, Body: json.RawMessage(`{}`)}}, Answers: []store.ThreadAnswer{{Seq: 1, Value: json.RawMessage(`1`)}},
 			Definition: json.RawMessage(`{}`),

@@ -153,9 +153,7 @@ func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, e
 	if err != nil {
 		return nil, err
 	}
-	if req.ThreadID == "" {
-		req.ThreadID = id.New()
-	} else if !event.ValidID(req.ThreadID) {
+	if req.ThreadID != "" && !event.ValidID(req.ThreadID) {
 		return nil, fault.Invalid("The thread id is not valid.", fault.At("has 1 to 128 characters of A-Z a-z 0-9 _ -", "threadId"))
 	}
 	if len(req.Input) == 0 || string(req.Input) == "null" {
@@ -164,12 +162,17 @@ func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, e
 	if err := reg.accept(req.Input); err != nil {
 		return nil, err
 	}
-	row, open, err := w.standing(ctx, req.WorkflowID, req.ThreadID)
-	switch {
-	case err != nil:
-		return nil, err
-	case open != nil:
-		return nil, conflict(req.ThreadID, open)
+	var row store.Thread
+	if req.ThreadID == "" {
+		req.ThreadID = id.New()
+	} else {
+		var open *store.Run
+		if row, open, err = w.standing(ctx, req.WorkflowID, req.ThreadID); err != nil {
+			return nil, err
+		}
+		if open != nil {
+			return nil, conflict(req.ThreadID, open)
+		}
 	}
 	at := time.Now().UnixMilli()
 	row.Workflow, row.ID, row.Input, row.Handled, row.Blocked, row.Base = req.WorkflowID, req.ThreadID, req.Input, false, "", row.Step

@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"agentd/server/event"
@@ -94,10 +95,8 @@ func (t *thread) pressing() bool {
 		len(t.ready)+len(t.hosts)+len(t.aborts)+len(t.also) > 0, len(t.inFlight)+len(t.claimed) == 0:
 		return true
 	}
-	for _, k := range t.claimed {
-		if spec, _ := t.w.tools.Spec(t.node(k).Tool); !spec.Free() {
-			return true
-		}
+	if slices.ContainsFunc(t.claimed, func(k *task) bool { return !t.free(k) }) {
+		return true
 	}
 	if t.heldAt.IsZero() {
 		t.heldAt = time.Now()
@@ -261,9 +260,7 @@ func (t *thread) take(res result) {
 		return
 	}
 	o := &res.settled.Outcome
-	if spec, _ := t.w.tools.Spec(t.node(k).Tool); !spec.Free() {
-		t.urgent = true
-	}
+	t.urgent = t.urgent || !t.free(k)
 	t.happened(k, settledType(o), func(h *happening) { h.ErrorKind = string(o.Kind) })
 	switch {
 	case res.settled.Unknown:

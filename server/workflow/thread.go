@@ -109,6 +109,25 @@ func (t *thread) begin() {
 	if t.p != nil {
 		first.Graph = t.p.first()
 	}
+	if t.row.Version == 0 {
+		first.Began = t.row.Created
+	}
+}
+
+// untouched reports whether a new thread is still where it begins, also if its first call is in flight and has no effect. Its
+// task is not stored then: load makes the same.
+func (t *thread) untouched() bool {
+	k := t.tasks[1]
+	if t.p != nil || t.row.Version != 0 || t.row.Step != 0 || len(t.tasks) != 1 || k == nil || k.Approval != nil {
+		return false
+	}
+	return k.Phase == ready || k.Phase == calling && t.free(k)
+}
+
+// free reports whether the call of a task has no effect.
+func (t *thread) free(k *task) bool {
+	spec, _ := t.w.tools.Spec(t.node(k).Tool)
+	return spec.Free()
 }
 
 // initial is the state that a run of the thread begins with.
@@ -193,6 +212,11 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 				t.leavings = append(t.leavings, k.ID)
 			}
 		}
+	}
+	if len(tasks) == 0 && row.Step == 0 { // untouched
+		t.row.Tasks, t.stored = 0, 0
+		t.spawn(g.Start, 0, 0).Began = row.Created
+		clear(t.touched)
 	}
 	slices.Sort(t.ready)
 	slices.Sort(t.leavings)
@@ -341,8 +365,9 @@ func (t *thread) seal() *run.Move {
 	if t.first || t.row.Version == 0 || t.fresh || t.moved {
 		c.Definition = t.g.Source
 	}
+	untouched := t.untouched()
 	for _, id := range slices.Sorted(maps.Keys(t.touched)) {
-		if k := t.tasks[id]; k != nil {
+		if k := t.tasks[id]; k != nil && !untouched {
 			c.Tasks = append(c.Tasks, store.ThreadTask{ID: id, Body: encoded(k)})
 		}
 	}
@@ -384,7 +409,7 @@ func (t *thread) seal() *run.Move {
 		if c.Thread.N == 0 {
 			c.Thread.N = n
 		}
-		c.Thread.Run = n
+		c.Thread.Run, c.Status, c.Was = n, m.Run.Status, t.r.Row.Status
 		for i := range c.Steps {
 			c.Steps[i].Run = n
 		}
@@ -454,8 +479,10 @@ func (t *thread) committed(n int64) {
 		t.row.N = n
 	}
 	t.row.Run = n
+	if t.stored = t.row.Tasks; t.untouched() {
+		t.stored = 0
+	}
 	t.row.Version++
-	t.stored = t.row.Tasks
 	clear(t.touched)
 	t.heldAt, t.urgent = time.Time{}, false
 	t.m, t.steps, t.used, t.kept, t.also, t.dropped, t.fresh, t.first, t.moved, t.unheard = nil, nil, nil, nil, nil, nil, false, false, false, false

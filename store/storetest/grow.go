@@ -108,7 +108,7 @@ func AddThread(db *store.DB, tx *store.Tx, id string) error {
 		return err
 	}
 	return db.Threads().Apply(tx, &store.ThreadChange{
-		Thread: store.Thread{N: n, Run: n, Workflow: Workflow, ID: id, Step: 1, Tasks: 2, Digest: []byte{1}, Input: json.RawMessage(`{}`)},
+		Thread: store.Thread{N: n, Run: n, Workflow: Workflow, ID: id, Step: 1, Tasks: 2, Digest: []byte{1}, Input: json.RawMessage(`{}`)}, Status: store.Suspended,
 		Values: []store.ThreadValue{{Key: "k", Value: json.RawMessage(`1`)}},
 		Steps:  []store.ThreadStep{{Step: 1, Run: n, Node: "a", Status: "completed", Body: json.RawMessage(`{}`)}},
 		Tasks:  []store.ThreadTask{{ID: 1, Body: json.RawMessage(`{}`)}},
