@@ -190,6 +190,9 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 		return Address{}, err
 	}
 	begun := time.Now()
+	if err := s.workflows.Unblock(ctx); err != nil {
+		return Address{}, err
+	}
 	going, err := p.engine.Recover(ctx)
 	if err != nil {
 		return Address{}, err

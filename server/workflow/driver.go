@@ -56,7 +56,10 @@ func (d driver) Drive(r *run.Run) error {
 		t.committed(r.Row.N)
 	case !is || t.r != r:
 		var err error
-		if t, err = d.take(r); err != nil {
+		if t, err = d.take(r); fault.Is(err, fault.RouteHandlerMissing) {
+			return d.block(r, err)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: %w", run.ErrLeft, err)
 		}
 		t.revive()
@@ -77,6 +80,32 @@ func (d driver) take(r *run.Run) (t *thread, err error) {
 		t.r, r.Carry = r, t
 	}
 	return t, err
+}
+
+// block parks the run of a thread whose graph is code that this process lacks. Nothing wakes it before [Workflows.Unblock].
+func (d driver) block(r *run.Run, why error) error {
+	r.Log().Warn("a thread rests until a program that registers its workflow starts", "run", r.ID(), "workflow", r.Row.Owner)
+	for !r.Seal() {
+		for _, l := range r.Letters() {
+			if _, due := l.(*run.Due); !due {
+				l.Refuse(why)
+			}
+		}
+	}
+	m := r.Move()
+	m.Also(func(tx *store.Tx) error {
+		row, err := d.w.threads.Number(tx, r.Row.Thread)
+		if err != nil || row.Blocked == notRegistered {
+			return err
+		}
+		row.Blocked = notRegistered
+		return d.w.threads.Apply(tx, &store.ThreadChange{Thread: row})
+	})
+	if r.Row.Status.Parked() {
+		m.Due = new(int64)
+		return r.Commit(m)
+	}
+	return r.Rest(m, r.Record.Pending, 0)
 }
 
 // Closing is a part of [run.Recipient].

@@ -60,6 +60,10 @@ func (t *thread) open() error {
 
 // tick does what is due. A thread whose pinned version has changed is blocked instead.
 func (t *thread) tick() {
+	if t.row.Blocked == notRegistered { // an earlier process lacked the workflow
+		t.row.Blocked = ""
+		t.touch()
+	}
 	if due := t.due(); due != 0 && due <= t.now() {
 		if err := t.pinned(false); err != nil {
 			if t.row.Blocked = fault.Of(err).Kind.Code; t.m == nil {

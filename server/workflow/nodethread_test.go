@@ -153,17 +153,26 @@ func TestGoBlocked(t *testing.T) {
 	r := newGoRig(t, nil, d)
 	out := r.run("w", "t", "{}")
 	r.want(out, store.Suspended, "")
+	dropped := r.run("w", "u", "{}")
 	d.Version = "2"
 	r.written = []workflow.Definition{d}
 	r.restart()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		st, err := r.State(context.Background(), "w", "t")
-		if err != nil || st.Status != store.Suspended || time.Now().After(end) {
-			t.Fatalf("%+v, %v", st, err)
+	for _, thread := range []string{"t", "u"} {
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			st, err := r.State(context.Background(), "w", thread)
+			if err != nil || st.Status != store.Suspended || time.Now().After(end) {
+				t.Fatalf("%+v, %v", st, err)
+			}
+			if st.Blocked == "workflow-version-mismatch" {
+				break
+			}
 		}
-		if st.Blocked == "workflow-version-mismatch" {
-			break
-		}
+	}
+	if _, err := r.kernel.Abort(context.Background(), dropped.RunID, run.AbortOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := r.State(context.Background(), "w", "u"); err != nil || st.Status != store.Aborted || st.Blocked != "" {
+		t.Errorf("aborted, the thread is %+v, %v", st, err)
 	}
 	if err := r.resume("w", "t", "", "null"); code(err) != "workflow-version-mismatch" {
 		t.Errorf("Resume = %v", err)

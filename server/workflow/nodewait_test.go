@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/server/run"
 	"agentd/server/workflow"
 	"agentd/store"
 )
@@ -202,29 +203,69 @@ func must(value json.RawMessage) error {
 	return nil
 }
 
-// TestGoUnregistered leaves threads alone whose workflow is not registered in this process, and continues when it is again.
+// TestGoUnregistered has threads rest that wait, and that moved, when a process begins that lacks their workflow: their run
+// is parked, no timer is set, and they count as blocked. They continue with a process that has it.
 func TestGoUnregistered(t *testing.T) {
 	var ran atomic.Int32
-	d := workflow.Definition{ID: "w", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-		ran.Add(1)
+	d := workflow.Definition{ID: "w", Channels: channels("x", "moves"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, s workflow.State) (workflow.Result, error) {
+		if s.Bool("moves") && ran.Add(1) == 1 {
+			<-c.Done()
+			return workflow.Result{}, c.Err()
+		}
 		c.SleepFor(50 * time.Millisecond)
 		return wrote("x", 1), nil
 	})}}
 	r := newGoRig(t, nil, d)
-	out := r.run("w", "t", "{}")
-	r.written = nil
-	r.restart()
-	time.Sleep(300 * time.Millisecond)
-	row, _, err := r.kernel.Read(context.Background(), out.RunID)
-	if err != nil || row.Status != store.Suspended {
-		t.Fatalf("the run is %+v, %v", row, err)
+	waits := r.run("w", "waits", `{"moves":false}`)
+	moves, err := r.Execute(context.Background(), workflow.ExecuteRequest{WorkflowID: "w", ThreadID: "moves", Input: json.RawMessage(`{"moves":true}`), By: "token:t"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := r.Outcome(context.Background(), out.RunID); code(err) != "route-handler-missing" {
-		t.Errorf("Outcome = %v", err)
+	for ran.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	r.written = nil
+	ctx := context.Background()
+	blocked := func() (n int) {
+		err := r.db.Runs().View(ctx, func(tx *store.Tx) (err error) {
+			n, err = r.db.Threads().Blocked(tx)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for range 2 {
+		r.restart()
+		for end := time.Now().Add(10 * time.Second); blocked() != 2; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d threads are blocked", blocked())
+			}
+		}
+		for _, id := range []string{waits.RunID, moves.RunID} {
+			row, _, err := r.kernel.Read(ctx, id)
+			if err != nil || row.Status != store.Suspended {
+				t.Errorf("the run is %+v, %v", row, err)
+			}
+			if _, err := r.Outcome(ctx, id); code(err) != "route-handler-missing" {
+				t.Errorf("Outcome = %v", err)
+			}
+			if _, _, err := r.kernel.Resume(ctx, id, []run.Decision{{ToolCallID: "t1", Granted: true}}, "token:boss", nil); code(err) != "route-handler-missing" {
+				t.Errorf("a decision = %v", err)
+			}
+		}
+		if due, err := r.db.Runs().NextDue(ctx); err != nil || due != 0 {
+			t.Errorf("a timer is set for %d, %v", due, err)
+		}
 	}
 	r.written = []workflow.Definition{d}
 	r.restart()
-	r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":1}`)
+	r.want(r.until(waits.RunID, store.Completed), store.Completed, `{"moves":false,"x":1}`)
+	r.want(r.until(moves.RunID, store.Completed), store.Completed, `{"moves":true,"x":1}`)
+	if n := blocked(); n != 0 {
+		t.Errorf("%d threads are blocked in the end", n)
+	}
 }
 
 // TestGoAnswers gives one wait two answers at one time: one of them counts.

@@ -1,12 +1,14 @@
 package workflow
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"slices"
 
 	"agentd/server/fault"
 	"agentd/server/graph"
+	"agentd/store"
 )
 
 // Register adds a workflow written in Go. It is called before the server starts, in each process that has threads of the
@@ -35,6 +37,9 @@ type registered struct {
 	Version string `json:"version,omitempty"`
 }
 
+// notRegistered is why a thread is blocked whose definition is code that the process lacks.
+var notRegistered = fault.RouteHandlerMissing.Code
+
 // absent reports a thread whose definition is code that this process does not have.
 func absent(source json.RawMessage) error {
 	var r registered
@@ -42,7 +47,39 @@ func absent(source json.RawMessage) error {
 		return nil
 	}
 	return fault.New(fault.RouteHandlerMissing, "The thread belongs to the workflow %q, which a Go program registers, and this one does not.", r.ID).
-		Advise("Start the program that registers the workflow. agentd tries the thread again.")
+		Advise("Start the program that registers the workflow. The thread continues then.")
+}
+
+// Unblock has the threads continue that rest because an earlier process lacked their workflow, where this one has it. It is
+// called once, before the kernel recovers runs.
+func (w *Workflows) Unblock(ctx context.Context) error {
+	f := store.ThreadFilter{Blocked: true, Limit: 1000}
+	w.mu.Lock()
+	for id, reg := range w.known {
+		if reg.program != nil {
+			f.Workflows = append(f.Workflows, id)
+		}
+	}
+	w.mu.Unlock()
+	if len(f.Workflows) == 0 {
+		return nil
+	}
+	return w.runs.Update(ctx, func(tx *store.Tx) error {
+		for {
+			rows, err := w.threads.List(tx, f)
+			if err != nil || len(rows) == 0 {
+				return err
+			}
+			for _, row := range rows {
+				if f.Before = row.N; row.Blocked != notRegistered {
+					continue
+				}
+				if err := w.runs.SetTimer(tx, row.Run, tx.Now()); err != nil {
+					return err
+				}
+			}
+		}
+	})
 }
 
 // graph is the program as threads see it: what a task is, the keys of the state, and the bounds.

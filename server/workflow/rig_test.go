@@ -61,6 +61,9 @@ func (r *rig) start() {
 	r.kernel = run.New(run.Options{Owner: r.Workflows.Owner, Forms: map[string]journal.Form{store.Workflow: r.Workflows.Form()},
 		Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})})
 	r.Attach(workflow.Options{Kernel: r.kernel, Threads: db.Threads(), Runs: db.Runs(), Tools: r.tools})
+	if err := r.Unblock(context.Background()); err != nil {
+		r.tb.Fatal(err)
+	}
 	if _, err := r.kernel.Recover(context.Background()); err != nil {
 		r.tb.Fatal(err)
 	}
