@@ -69,7 +69,7 @@ var (
 
 	ScopeDenied = declare("scope-denied", 403,
 		"The token's scopes do not cover this operation.",
-		"Use a token with the scope that the message names: agents:invoke starts and aborts runs, agents:approve decides on calls, agents:read shows runs.").closes(4004)
+		"Use a token with the scope that the message names: agents:invoke and workflows:execute start and abort runs, workflows:resume answers waits, agents:approve and workflows:approve decide on calls, agents:read and workflows:read show runs.").closes(4004)
 	CSRFDenied = declare("csrf-denied", 403,
 		"A browser sent a request without a token, and the request does not prove which page made it.",
 		"Send a bearer token, or repeat the CSRF cookie in the header; a GET sets the cookie.")
