@@ -81,7 +81,7 @@ func (t *thread) report() json.RawMessage {
 
 // closing adds to a move what the end of the run as failed or aborted leaves behind.
 func (t *thread) closing(m *run.Move) error {
-	t.m, t.closes = m, true
+	t.m, t.closes, t.row.Blocked = m, true, ""
 	for _, id := range t.ids() {
 		k := t.tasks[id]
 		if k == nil {
