@@ -68,11 +68,11 @@ func readsOf(t *testing.T, runs int) map[string]int {
 	do("approvals", func(db *store.DB, tx *store.Tx) error { _, err := db.Runs().Awaiting(tx, nil, nil); return err })
 	do("recovery", func(db *store.DB, tx *store.Tx) error { _, err := db.Runs().Open(tx, ""); return err })
 	for _, f := range []store.ThreadFilter{{}, {Status: store.Suspended}, {Status: store.Failed}, {Status: store.Awaiting}} {
-		f.Workflows, f.Limit = []string{storetest.Workflow}, 20
+		f.Workflow, f.Limit = storetest.Workflow, 20
 		do("threads "+string(f.Status), func(db *store.DB, tx *store.Tx) error { _, err := db.Threads().List(tx, f); return err })
 	}
 	do("threads of a session", func(db *store.DB, tx *store.Tx) error {
-		_, err := db.Threads().List(tx, store.ThreadFilter{Session: storetest.Session(50)})
+		_, err := db.Threads().List(tx, store.ThreadFilter{Workflow: storetest.Workflow, Session: storetest.Session(50), Limit: 20})
 		return err
 	})
 	do("blocked threads", func(db *store.DB, tx *store.Tx) error { _, err := db.Threads().Blocked(tx); return err })

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -256,7 +257,8 @@ func TestListThreads(t *testing.T) {
 	b1 := r.thread("b", "b1", store.Failed, nil)
 	r.thread("a", "a2", store.Completed, func(c *store.ThreadChange) { c.Thread.Blocked = "x" })
 	r.thread("c", "c1", store.Suspended, in("s"))
-	r.thread("a", "hosted", store.Suspended, func(c *store.ThreadChange) { c.Thread.Host = b1 })
+	r.thread("a", "hosted", store.Suspended, func(c *store.ThreadChange) { c.Thread.Host, c.Thread.Blocked = b1, "x" })
+	r.thread("d", "d1", store.Suspended, func(c *store.ThreadChange) { c.Thread.Blocked = "x" })
 	// The status is that of the latest run, and follows it.
 	th := r.find("b", "b1")
 	again := r.run("again", func(row *store.Run) {
@@ -266,6 +268,7 @@ func TestListThreads(t *testing.T) {
 	c.Thread.Run = again
 	r.update(func(tx *store.Tx) error { return r.db.Threads().Apply(tx, &c) })
 	list := func(f store.ThreadFilter) (ids []string) {
+		f.Limit = cmp.Or(f.Limit, 9)
 		r.update(func(tx *store.Tx) error {
 			rows, err := r.db.Threads().List(tx, f)
 			for _, row := range rows {
@@ -281,35 +284,37 @@ func TestListThreads(t *testing.T) {
 			t.Errorf("List(%+v) = %v, want %v", f, got, want)
 		}
 	}
-	check(store.ThreadFilter{}, "c1:suspended", "a2:completed", "b1:running", "a1:suspended")
-	check(store.ThreadFilter{Limit: 2}, "c1:suspended", "a2:completed")
-	check(store.ThreadFilter{Before: b1}, "a1:suspended")
-	check(store.ThreadFilter{Workflows: []string{}})
-	check(store.ThreadFilter{Workflows: []string{"a", "b"}}, "a2:completed", "b1:running", "a1:suspended")
-	check(store.ThreadFilter{Workflows: []string{"a", "c", "a"}, Status: store.Suspended}, "c1:suspended", "a1:suspended")
-	check(store.ThreadFilter{Status: store.Running}, "b1:running")
-	check(store.ThreadFilter{Session: "s"}, "c1:suspended", "a1:suspended")
-	check(store.ThreadFilter{Session: "s", Workflows: []string{"a"}}, "a1:suspended")
-	check(store.ThreadFilter{Blocked: true}, "a2:completed")
-	check(store.ThreadFilter{Host: b1}, "hosted:suspended")
+	check(store.ThreadFilter{Workflow: "a"}, "a2:completed", "a1:suspended")
+	check(store.ThreadFilter{Workflow: "a", Limit: 1}, "a2:completed")
+	check(store.ThreadFilter{Workflow: "a", Before: b1}, "a1:suspended")
+	check(store.ThreadFilter{Workflow: "none"})
+	check(store.ThreadFilter{Workflow: "a", Status: store.Suspended}, "a1:suspended")
+	check(store.ThreadFilter{Workflow: "b", Status: store.Running}, "b1:running")
+	check(store.ThreadFilter{Workflow: "a", Session: "s"}, "a1:suspended")
+	check(store.ThreadFilter{Workflow: "c", Session: "s", Status: store.Failed})
+	check(store.ThreadFilter{Workflow: "a", Blocked: true}, "a2:completed")
 	end := newRun("again")
 	end.Run.N, end.Run.Version, end.Run.Kind, end.Run.Was, end.Run.Status = again, 1, store.Workflow, store.Running, store.Failed
 	end.Run.Error, end.Run.Finished, end.Due = []byte(`{"code":"x"}`), 9, new(int64)
 	apply(t, r.db, end)
 	c = store.ThreadChange{Thread: r.find("b", "b1"), Status: store.Failed, Was: store.Running}
 	r.update(func(tx *store.Tx) error { return r.db.Threads().Apply(tx, &c) })
-	check(store.ThreadFilter{Workflows: []string{"b"}, Status: store.Failed}, "b1:failed")
-	check(store.ThreadFilter{Workflows: []string{"b"}, Status: store.Running})
+	check(store.ThreadFilter{Workflow: "b", Status: store.Failed}, "b1:failed")
+	check(store.ThreadFilter{Workflow: "b", Status: store.Running})
 	r.update(func(tx *store.Tx) error {
-		rows, err := r.db.Threads().List(tx, store.ThreadFilter{Workflows: []string{"b"}})
-		if err != nil || rows[0].RunID != "again" || string(rows[0].Error) != `{"code":"x"}` || rows[0].Finished != 9 {
+		rows, err := r.db.Threads().List(tx, store.ThreadFilter{Workflow: "b", Limit: 9})
+		if err != nil || rows[0].RunID != "again" || string(rows[0].Error) != `{"code":"x"}` {
 			t.Errorf("the row of a failed thread is %+v, %v", rows, err)
 		}
-		if n, err := r.db.Threads().Blocked(tx); err != nil || n != 1 {
-			t.Errorf("Blocked = %d, %v, want 1", n, err)
+		if n, err := r.db.Threads().Blocked(tx); err != nil || n != 3 {
+			t.Errorf("Blocked = %d, %v, want 3", n, err)
 		}
-		return err
+		return errors.Join(err, r.db.Threads().Unblock(tx, "a", "x"))
 	})
+	due, _, err := r.db.Runs().Due(t.Context(), 1<<60, 9)
+	if err != nil || len(due) != 2 || due[0].RunID != "a2" || due[1].RunID != "hosted" {
+		t.Errorf("Due = %v, %v, want the blocked threads of the workflow, also the hosted one", due, err)
+	}
 }
 
 // TestListsOfHostedRuns finds hosted runs only where they are asked for.

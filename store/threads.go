@@ -74,35 +74,35 @@ func (t *Threads) Blocked(tx *Tx) (n int, err error) {
 	return n, tx.row("SELECT count(*) FROM (SELECT n FROM threads INDEXED BY threads_blocked WHERE blocked IS NOT NULL LIMIT 1000)").Scan(&n)
 }
 
-// ThreadFilter selects threads; an empty field selects all.
+// Unblock makes the threads of a workflow due that are blocked for a reason.
+func (t *Threads) Unblock(tx *Tx, workflow, reason string) error {
+	_, err := tx.exec(`INSERT INTO timers (run, due) SELECT run, ? FROM threads INDEXED BY threads_blocked WHERE blocked = ? AND workflow_id = ?
+		ON CONFLICT (run) DO UPDATE SET due = excluded.due`, tx.Now(), reason, workflow)
+	return err
+}
+
+// ThreadFilter selects threads of a workflow that nothing hosts; an empty field selects all.
 type ThreadFilter struct {
-	Workflows []string // any of these; nil for all
-	Status    Status   // of the latest run
-	Session   string
-	Blocked   bool
-	Host      int64 // only those that this host started; 0: only those that none did
-	Before    int64 // only threads whose number is below; 0 for all
-	Limit     int   // at most 1000
+	Workflow string
+	Status   Status // of the latest run
+	Session  string
+	Blocked  bool
+	Before   int64 // only threads whose number is below; 0 for all
+	Limit    int
 }
 
 // ThreadRow is a thread as lists show it, with how its latest run stands.
 type ThreadRow struct {
 	Thread
-	RunID    string
-	Status   Status
-	Error    json.RawMessage // nil: none
-	Finished int64           // 0: not yet
-	Due      int64           // when the run is looked at next; 0: never
+	RunID  string
+	Status Status
+	Error  json.RawMessage // nil: none
 }
 
 // List returns threads, newest first.
 func (t *Threads) List(tx *Tx, f ThreadFilter) (rows []ThreadRow, err error) {
-	f.Limit = min(cmp.Or(f.Limit, 100), 1000)
 	var found []Thread
 	for _, s := range f.selections() {
-		if f.Before > 0 {
-			s.and("n < ?", f.Before)
-		}
 		page, err := threads.all(tx, s.by("n DESC LIMIT ?"), append(s.args, f.Limit)...)
 		if err != nil {
 			return nil, err
@@ -112,9 +112,7 @@ func (t *Threads) List(tx *Tx, f ThreadFilter) (rows []ThreadRow, err error) {
 	slices.SortFunc(found, func(a, b Thread) int { return cmp.Compare(b.N, a.N) })
 	for _, th := range found[:min(len(found), f.Limit)] {
 		row := ThreadRow{Thread: th}
-		err := tx.row("SELECT id, status, error_json, finished_at, coalesce((SELECT due FROM timers WHERE run = runs.n), 0) FROM runs WHERE n = ?", th.Run).
-			Scan(&row.RunID, &row.Status, text{&row.Error}, opt(&row.Finished), &row.Due)
-		if err != nil {
+		if err := tx.row("SELECT id, status, error_json FROM runs WHERE n = ?", th.Run).Scan(&row.RunID, &row.Status, text{&row.Error}); err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
@@ -122,40 +120,32 @@ func (t *Threads) List(tx *Tx, f ThreadFilter) (rows []ThreadRow, err error) {
 	return rows, nil
 }
 
-// selections find the threads, each those of an index, or of the table itself, in their order.
+// selections find the threads, each those of an index in its order.
 func (f *ThreadFilter) selections() (all []selection) {
 	s := selection{where: []string{"host IS NULL"}}
-	switch {
-	case f.Host != 0:
-		s = selection{index: "threads_by_host"}
-		s.and("host = ?", f.Host)
-	case f.Session != "":
-		s.index = "threads_by_session"
-	case f.Blocked:
-		s.index = "threads_blocked"
-	case f.Workflows != nil:
-		s.index = "threads_by_status"
-		statuses := []Status{f.Status}
-		if f.Status == "" {
-			statuses = []Status{Pending, Running, Awaiting, Suspended, Completed, Failed, Aborted}
-		}
-		ids := slices.Clone(f.Workflows)
-		slices.Sort(ids)
-		for _, id := range slices.Compact(ids) {
-			for _, status := range statuses {
-				of := selection{index: s.index, where: slices.Clone(s.where)}
-				of.and("workflow_id = ?", id)
-				of.and("status = ?", string(status))
-				all = append(all, of)
-			}
-		}
-		return all
+	s.and("workflow_id = ?", f.Workflow)
+	if f.Before > 0 {
+		s.and("n < ?", f.Before)
 	}
-	s.optional("status", string(f.Status))
 	s.optional("session_id", f.Session)
 	if f.Blocked {
 		s.and("blocked IS NOT NULL")
 	}
-	s.in("workflow_id", f.Workflows)
-	return []selection{s}
+	statuses := []Status{f.Status}
+	switch {
+	case f.Session != "":
+		s.index = "threads_by_session"
+	case f.Blocked:
+		s.index = "threads_blocked"
+	default:
+		if s.index = "threads_by_status"; f.Status == "" {
+			statuses = []Status{Pending, Running, Awaiting, Suspended, Completed, Failed, Aborted}
+		}
+	}
+	for _, status := range statuses {
+		of := selection{index: s.index, where: slices.Clone(s.where), args: slices.Clone(s.args)}
+		of.optional("status", string(status))
+		all = append(all, of)
+	}
+	return all
 }

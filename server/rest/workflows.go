@@ -371,7 +371,7 @@ func (a *Workflows) threads(ctx context.Context, _ Call, in struct {
 	if err != nil {
 		return ThreadList{}, err
 	}
-	list, next, err := a.Workflows.Threads(ctx, workflow.ThreadFilter{Workflows: []string{in.ID}, Status: store.Status(in.Status), SessionID: in.SessionID,
+	list, next, err := a.Workflows.Threads(ctx, workflow.ThreadFilter{Workflow: in.ID, Status: store.Status(in.Status), SessionID: in.SessionID,
 		Blocked: in.Blocked, Before: before, Limit: in.Limit})
 	if list == nil {
 		list = []workflow.ThreadSummary{}

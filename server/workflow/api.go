@@ -135,9 +135,9 @@ type ThreadSummary struct {
 	UpdatedAt  string         `json:"updatedAt"`
 }
 
-// ThreadFilter selects threads.
+// ThreadFilter selects threads of a workflow.
 type ThreadFilter struct {
-	Workflows []string // nil: of all
+	Workflow  string
 	Status    store.Status
 	SessionID string
 	Blocked   bool  // only those that are blocked

@@ -53,32 +53,24 @@ func absent(source json.RawMessage) error {
 // Unblock has the threads continue that rest because an earlier process lacked their workflow, where this one has it. It is
 // called once, before the kernel recovers runs.
 func (w *Workflows) Unblock(ctx context.Context) error {
-	f := store.ThreadFilter{Blocked: true, Limit: 1000}
+	var here []string
 	w.mu.Lock()
 	for id, reg := range w.known {
 		if reg.program != nil {
-			f.Workflows = append(f.Workflows, id)
+			here = append(here, id)
 		}
 	}
 	w.mu.Unlock()
-	if len(f.Workflows) == 0 {
+	if len(here) == 0 {
 		return nil
 	}
 	return w.runs.Update(ctx, func(tx *store.Tx) error {
-		for {
-			rows, err := w.threads.List(tx, f)
-			if err != nil || len(rows) == 0 {
+		for _, id := range here {
+			if err := w.threads.Unblock(tx, id, notRegistered); err != nil {
 				return err
 			}
-			for _, row := range rows {
-				if f.Before = row.N; row.Blocked != notRegistered {
-					continue
-				}
-				if err := w.runs.SetTimer(tx, row.Run, tx.Now()); err != nil {
-					return err
-				}
-			}
 		}
+		return nil
 	})
 }
 

@@ -100,7 +100,7 @@ func (r *rig) statuses() {
 	for _, status := range []store.Status{store.Running, store.Suspended, store.Awaiting, store.Completed, store.Failed, store.Aborted} {
 		for _, w := range r.List() {
 			err := r.db.View(context.Background(), func(tx *store.Tx) error {
-				rows, err := r.db.Threads().List(tx, store.ThreadFilter{Workflows: []string{w.ID}, Status: status, Limit: 1000})
+				rows, err := r.db.Threads().List(tx, store.ThreadFilter{Workflow: w.ID, Status: status, Limit: 1000})
 				for _, row := range rows {
 					if row.Status != status {
 						r.tb.Errorf("the thread %s is %s, and its run %s", row.ID, status, row.Status)

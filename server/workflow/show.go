@@ -232,7 +232,7 @@ func (w *Workflows) Threads(ctx context.Context, f ThreadFilter) (list []ThreadS
 	limit := min(cmp.Or(max(0, f.Limit), 100), 1000)
 	list = []ThreadSummary{}
 	err = w.runs.View(ctx, func(tx *store.Tx) error {
-		rows, err := w.threads.List(tx, store.ThreadFilter{Workflows: f.Workflows, Status: f.Status, Session: f.SessionID, Blocked: f.Blocked, Before: f.Before, Limit: limit + 1})
+		rows, err := w.threads.List(tx, store.ThreadFilter{Workflow: f.Workflow, Status: f.Status, Session: f.SessionID, Blocked: f.Blocked, Before: f.Before, Limit: limit + 1})
 		if err != nil {
 			return err
 		}
