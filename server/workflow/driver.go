@@ -99,7 +99,7 @@ func (d driver) block(r *run.Run, why error) error {
 			return err
 		}
 		row.Blocked = notRegistered
-		return d.w.threads.Apply(tx, &store.ThreadChange{Thread: row})
+		return d.w.threads.Apply(tx, &store.ThreadChange{Thread: row, Status: m.Run.Status, Was: r.Row.Status})
 	})
 	if r.Row.Status.Parked() {
 		m.Due = new(int64)
