@@ -87,7 +87,6 @@ func (c Channel) list() bool {
 
 // A write is what a task, or a directive, puts into a channel.
 type write struct {
-	task  int
 	node  string
 	value json.RawMessage
 }
@@ -100,8 +99,8 @@ const (
 )
 
 // merge returns what the channel holds after the writes of one superstep, in planned order; of a list also what was
-// added. Both are complete JSON, and current is not changed. fresh says that a barrier begins another round.
-func (c Channel) merge(name string, current json.RawMessage, writes []write, fresh bool) (value, added json.RawMessage, err error) {
+// added. Both are complete JSON, and current is not changed.
+func (c Channel) merge(name string, current json.RawMessage, writes []write) (value, added json.RawMessage, err error) {
 	last := writes[len(writes)-1]
 	switch c.kind {
 	case kindLatest:
@@ -119,7 +118,7 @@ func (c Channel) merge(name string, current json.RawMessage, writes []write, fre
 		}
 		return current, nil, nil
 	case kindBarrier:
-		value, err = collect(current, writes, fresh)
+		value, err = collect(current, writes)
 		return value, nil, err
 	case kindUnique:
 		return graph.Union.Of(current, elements(writes))
@@ -142,12 +141,10 @@ func (c Channel) fold(name string, current json.RawMessage, w write) (value json
 }
 
 // collect adds to the values of a barrier.
-func collect(current json.RawMessage, writes []write, fresh bool) (json.RawMessage, error) {
-	values := map[string]json.RawMessage{}
-	if !fresh {
-		if err := json.Unmarshal(current, &values); err != nil {
-			return nil, err
-		}
+func collect(current json.RawMessage, writes []write) (json.RawMessage, error) {
+	values, err := members(current)
+	if err != nil {
+		return nil, err
 	}
 	for _, w := range writes {
 		values[w.node] = w.value
@@ -157,16 +154,8 @@ func collect(current json.RawMessage, writes []write, fresh bool) (json.RawMessa
 
 // complete reports whether all nodes of a barrier have written.
 func (c Channel) complete(current json.RawMessage) bool {
-	written := map[string]bool{}
-	for name := range canonical.Members(current) {
-		written[name] = true
-	}
-	for _, node := range c.from {
-		if !written[node] {
-			return false
-		}
-	}
-	return true
+	written, _ := members(current)
+	return !slices.ContainsFunc(c.from, func(node string) bool { return written[node] == nil })
 }
 
 // elements is the list of what is written; of a list, its elements.

@@ -19,14 +19,16 @@ func (t *thread) direct(req *ResumeRequest) error {
 		}
 	}
 	s := &superstep{program: t.p, frontier: *root.Graph, state: t.held()}
+	if req.Goto != "" {
+		if err := s.goTo(req.Goto, t.nextID); err != nil {
+			return err
+		}
+	}
 	changes, err := s.update(req.Update)
 	if err != nil {
 		return err
 	}
 	if req.Goto != "" {
-		if err := s.goTo(req.Goto, t.nextID); err != nil {
-			return err
-		}
 		for _, id := range t.ids() {
 			k := t.tasks[id]
 			if k == root {
@@ -35,7 +37,9 @@ func (t *thread) direct(req *ResumeRequest) error {
 			if k.Phase == asking {
 				t.move().SayDecided(k.Approval.ToolCallID, "", run.Decision{Reason: "a directive continues elsewhere"}, req.By)
 			}
-			t.said(k, "withdrawn")
+			if k.Phase != done { // else it is an entry of a journal
+				t.said(k, "withdrawn")
+			}
 			t.drop(k)
 		}
 	}

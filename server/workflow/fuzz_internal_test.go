@@ -38,7 +38,7 @@ func FuzzBegin(f *testing.F) {
 		for _, name := range []string{"list", "stream", "unique"} {
 			lists[name] = length(s.state[name])
 		}
-		s.tasks = []*nodeTask{{Node: "a", Done: true, Writes: given}}
+		s.tasks = []*task{{Node: "a", Phase: done, Go: &nodeTask{Writes: given}}}
 		if _, _, _, err := s.merge(); err != nil {
 			return // it is too large
 		}

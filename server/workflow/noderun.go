@@ -30,7 +30,7 @@ func (p *program) await(c *Context, state State) *ending {
 	ended := make(chan ending, 1)
 	go p.run(c, state, func(e ending) { ended <- e })
 	late := false
-	var e ending
+	var e ending // of one that is late: nothing, as its goroutine may still use the journal
 	select {
 	case e = <-ended:
 	case <-c.Done():
@@ -48,9 +48,6 @@ func (p *program) await(c *Context, state State) *ending {
 		e.err = fault.New(fault.WorkflowCancelTimeout, "The node %q did not end within %v of the abort.", c.node, p.CancelGrace)
 	case cause != nil && errors.Is(e.err, cause), errors.Is(e.err, context.Canceled) && cause != nil:
 		e.cancelled = true
-	}
-	if late { // its goroutine may still use the journal
-		e.journal = nil
 	}
 	return &e
 }

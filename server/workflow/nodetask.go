@@ -202,9 +202,12 @@ func (t *thread) returned(k *task, e *ending) {
 	}
 }
 
+// presentable is the text of a program's error without known secrets, and not longer than an error may be.
+func (t *thread) presentable(text string) string { return journal.Clip(t.r.Redact(text), 2000) }
+
 // broke handles the failure of a node: by another attempt, or the superstep fails when its other tasks have ended.
 func (t *thread) broke(k *task, p *problem) {
-	p.Message = journal.Clip(t.r.Redact(p.Message), 2000)
+	p.Message = t.presentable(p.Message)
 	t.unlearn(k, k.Go.settled())
 	n := t.node(k)
 	if t.r.Context().Err() == nil && t.retries(n, k, p) {

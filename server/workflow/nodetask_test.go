@@ -392,6 +392,9 @@ func TestGoFailures(t *testing.T) {
 			}
 			return nil
 		}, Edges: line("a"), Nodes: map[string]workflow.Node{"a": writes("x", 1)}}, "state-validation-failed"},
+		{"long", workflow.Definition{Validate: func(workflow.State) error { return errors.New(strings.Repeat("x", 1<<20)) }, Edges: line("a"), Nodes: map[string]workflow.Node{"a": does(func(*workflow.Context, workflow.State) (workflow.Result, error) {
+			return workflow.Result{}, nil
+		})}}, "state-validation-failed"},
 		{"panic", workflow.Definition{Edges: line("a"), Nodes: map[string]workflow.Node{"a": does(func(*workflow.Context, workflow.State) (workflow.Result, error) { panic("no") })}}, "node-execution-failed"},
 		{"no tool", workflow.Definition{Edges: line("a"), Nodes: map[string]workflow.Node{"a": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
 			_, err := c.Tool("nothing", nil)
@@ -402,7 +405,7 @@ func TestGoFailures(t *testing.T) {
 			c.def.ID = "w"
 			r := newGoRig(t, nil, c.def)
 			out := r.run("w", "t", "{}")
-			if out.Status != store.Failed || out.Error == nil || out.Error.Code != c.want {
+			if out.Status != store.Failed || out.Error == nil || out.Error.Code != c.want || len(out.Error.Message) > 2100 {
 				t.Fatalf("%+v, %+v", out, out.Error)
 			}
 			h, err := r.Retry(context.Background(), workflow.RetryRequest{WorkflowID: "w", ThreadID: "t", By: "token:t"})

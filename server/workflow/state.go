@@ -34,22 +34,20 @@ func (s State) Decode(key string, into any) error {
 }
 
 // Text returns the value of a channel that is a text, else "".
-func (s State) Text(key string) string { return valueOf[string](s, key) }
+func (s State) Text(key string) string { return scalar[string](s, key) }
 
 // Number returns the value of a channel that is a number, else 0.
-func (s State) Number(key string) float64 { return valueOf[float64](s, key) }
+func (s State) Number(key string) float64 { return scalar[float64](s, key) }
 
 // Bool returns the value of a channel that is true or false, else false.
-func (s State) Bool(key string) bool { return valueOf[bool](s, key) }
+func (s State) Bool(key string) bool { return scalar[bool](s, key) }
 
 // MarshalJSON writes the state as an object.
 func (s State) MarshalJSON() ([]byte, error) { return json.Marshal(s.values) }
 
-func valueOf[T any](s State, key string) (zero T) {
-	var v T
-	if s.Decode(key, &v) != nil {
-		return zero
-	}
+// scalar is the zero value for a value of another type.
+func scalar[T string | float64 | bool](s State, key string) (v T) {
+	_ = s.Decode(key, &v)
 	return v
 }
 

@@ -38,27 +38,20 @@ func (t *thread) superstep() bool {
 			return false
 		}
 	}
-	s := &superstep{program: t.p, frontier: *root.Graph, state: t.held()}
-	tasks := t.nodeTasks()
-	merging := false
-	for _, k := range tasks {
-		if k.Phase == failed {
-			t.fell(k, k.Error)
-			return false
-		}
-		k.Go.ID, k.Go.Node, k.Go.Done = k.ID, k.Node, k.Phase == done
-		merging = merging || k.Go.Done
-		s.tasks = append(s.tasks, k.Go)
+	s := &superstep{program: t.p, frontier: *root.Graph, state: t.held(), tasks: t.nodeTasks()}
+	if i := slices.IndexFunc(s.tasks, func(k *task) bool { return k.Phase == failed }); i >= 0 {
+		t.fell(s.tasks[i], s.tasks[i].Error)
+		return false
 	}
-	if merging {
+	if slices.ContainsFunc(s.tasks, func(k *task) bool { return k.Phase == done }) {
 		changes, merged, place, err := s.merge()
 		if err != nil {
 			t.breakOff(root, place, err)
 			return false
 		}
 		t.merged(root, nodesOf(merged), changes)
-		for _, m := range merged {
-			t.drop(t.tasks[m.ID])
+		for _, k := range merged {
+			t.drop(k)
 		}
 		t.unmerged = 0
 		*root.Graph = s.frontier
@@ -90,15 +83,14 @@ func (t *thread) plan(root *task, s *superstep) {
 	*root.Graph = s.frontier
 	t.change(root)
 	t.move().Transient(event.New(event.WorkflowStepStart, map[string]int{"stepNumber": t.row.Step + 1}))
-	for _, planned := range s.tasks {
-		k := &task{ID: planned.ID, Node: planned.Node, Scope: root.ID, Phase: open, Go: planned}
-		t.tasks[k.ID] = k
+	for _, k := range s.tasks {
+		k.Scope, t.tasks[k.ID] = root.ID, k
 		t.members[root.ID]++
 		t.change(k)
 	}
-	for _, planned := range s.tasks {
-		if planned.Held {
-			t.spawn(planned.Node, planned.ID, 0).Ask = &wish{Kind: pauseBefore}
+	for _, k := range s.tasks {
+		if k.Go.Held {
+			t.spawn(k.Node, k.ID, 0).Ask = &wish{Kind: pauseBefore}
 		}
 	}
 	t.release()
@@ -108,6 +100,7 @@ func (t *thread) plan(root *task, s *superstep) {
 func (t *thread) breakOff(root *task, place string, err error) {
 	t.r.Log().Error("a superstep of a workflow failed", "run", t.r.ID(), "workflow", t.row.Workflow, "error", err)
 	p := problemOf(err).at(place)
+	p.Message = t.presentable(p.Message)
 	root.Error = p
 	t.enter(root, failed)
 	t.fell(root, p)
@@ -122,12 +115,10 @@ func (t *thread) fell(k *task, p *problem) {
 }
 
 // nodesOf names the nodes of tasks.
-func nodesOf(tasks []*nodeTask) string {
+func nodesOf(tasks []*task) string {
 	var nodes []string
 	for _, k := range tasks {
-		if !slices.Contains(nodes, k.Node) {
-			nodes = append(nodes, k.Node)
-		}
+		nodes = distinct(nodes, k.Node)
 	}
 	return journal.Clip(strings.Join(nodes, ", "), 1000)
 }
@@ -184,8 +175,8 @@ func (t *thread) granted(k *task, value json.RawMessage, p *problem) {
 		root.Graph.Since = 0
 		t.change(root)
 	}
-	if w.Kind == pauseAwait && slices.Contains(t.p.Awaits, w.Name) && !slices.Contains(root.Graph.Answered, w.Name) {
-		root.Graph.Answered = append(root.Graph.Answered, w.Name)
+	if w.Kind == pauseAwait && slices.Contains(t.p.Awaits, w.Name) {
+		root.Graph.Answered = distinct(root.Graph.Answered, w.Name)
 	}
 	switch {
 	case w.Kind == pauseAfter:
@@ -237,9 +228,6 @@ func (t *thread) gone() string {
 	if root == nil { // a declared workflow had the id before
 		return t.label(t.tasks[t.ids()[0]])
 	}
-	s := &superstep{program: t.p, frontier: *root.Graph}
-	for _, k := range t.nodeTasks() {
-		s.tasks = append(s.tasks, &nodeTask{Node: k.Node})
-	}
+	s := &superstep{program: t.p, frontier: *root.Graph, tasks: t.nodeTasks()}
 	return s.missing()
 }

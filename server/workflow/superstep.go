@@ -1,12 +1,10 @@
 package workflow
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"agentd/server/fault"
 )
@@ -47,11 +45,8 @@ type scheduled struct {
 	Args json.RawMessage `json:"dispatchArgs,omitempty"`
 }
 
-// A nodeTask is one task of a superstep. Its JSON form is a part of the task's row.
+// A nodeTask is what a task of a superstep has besides its node and its phase. Its JSON form is a part of the task's row.
 type nodeTask struct {
-	ID       int                        `json:"-"` // the order of ids is the planned order
-	Node     string                     `json:"-"`
-	Done     bool                       `json:"-"`              // it has completed, and its writes wait for the superstep
 	Held     bool                       `json:"held,omitempty"` // a static pause before the node has not been answered
 	Args     json.RawMessage            `json:"dispatchArgs,omitempty"`
 	Journal  []entry                    `json:"-"` // each has a row of its own
@@ -84,7 +79,7 @@ func (t *nodeTask) size() (n int) {
 type superstep struct {
 	*program
 	frontier
-	tasks []*nodeTask
+	tasks []*task // the order of ids is the planned order
 	state map[string]json.RawMessage
 }
 
@@ -153,21 +148,17 @@ func (p *program) bounded(state map[string]json.RawMessage, dispatched ...schedu
 // plan makes the tasks of the next superstep, with ids from id. ended says that an edge leads to the end and nothing else
 // remains. After an error nothing has changed.
 func (s *superstep) plan(id func() int) (ended bool, err error) {
-	if len(s.After) > 0 {
-		return false, nil
-	}
 	targets, ended, err := s.targets()
 	if err != nil {
 		return false, err
 	}
 	var deferred, passed, nodes []string
 	for _, node := range targets {
-		waits := s.waitsFor(node)
-		if len(waits) > 0 {
+		if len(s.waitsFor(node)) > 0 {
 			deferred = append(deferred, node)
-			continue
+		} else {
+			nodes, passed = append(nodes, node), append(passed, s.gates[node]...)
 		}
-		nodes, passed = append(nodes, node), append(passed, s.gates[node]...)
 	}
 	switch {
 	case len(nodes)+len(s.Dynamic) > 0:
@@ -189,11 +180,7 @@ func (s *superstep) plan(id func() int) (ended bool, err error) {
 	for _, node := range nodes {
 		s.schedule(id(), scheduled{Node: node})
 	}
-	for _, name := range passed {
-		if !slices.Contains(s.Passed, name) {
-			s.Passed = append(s.Passed, name)
-		}
-	}
+	s.Passed = distinct(s.Passed, passed...)
 	s.Completed, s.Dynamic, s.Deferred = nil, nil, deferred
 	return false, nil
 }
@@ -202,12 +189,7 @@ func (s *superstep) plan(id func() int) (ended bool, err error) {
 func (s *superstep) targets() (nodes []string, end bool, err error) {
 	nodes = slices.Clone(s.Deferred)
 	state := State{s.state}
-	done := map[string]bool{}
 	for _, from := range s.Completed {
-		if done[from] {
-			continue
-		}
-		done[from] = true
 		for _, e := range s.out[from] {
 			follows, err := e.holds(state)
 			if err != nil {
@@ -217,8 +199,8 @@ func (s *superstep) targets() (nodes []string, end bool, err error) {
 			case !follows:
 			case e.To == End:
 				end = true
-			case !slices.Contains(nodes, e.To):
-				nodes = append(nodes, e.To)
+			default:
+				nodes = distinct(nodes, e.To)
 			}
 		}
 	}
@@ -249,25 +231,25 @@ func (s *superstep) waitsFor(node string) (names []string) {
 }
 
 func (s *superstep) deadEnd(deferred []string) error {
-	message := fmt.Sprintf("Nothing follows %s.", quoted(s.Completed))
+	message := fmt.Sprintf("Nothing follows %q.", s.Completed)
 	for _, node := range deferred {
-		message += fmt.Sprintf(" %q waits for the barrier %s.", node, quoted(s.waitsFor(node)))
+		message += fmt.Sprintf(" %q waits for the barrier %q.", node, s.waitsFor(node))
 	}
 	return fault.New(fault.DeadEnd, "%s", message)
 }
 
-func quoted(names []string) string {
-	var out []string
+// distinct adds names to a list, without those that it has.
+func distinct(list []string, names ...string) []string {
 	for _, name := range names {
-		if q := fmt.Sprintf("%q", name); !slices.Contains(out, q) {
-			out = append(out, q)
+		if !slices.Contains(list, name) {
+			list = append(list, name)
 		}
 	}
-	return strings.Join(out, ", ")
+	return list
 }
 
 func (s *superstep) schedule(id int, d scheduled) {
-	s.tasks = append(s.tasks, &nodeTask{ID: id, Node: d.Node, Args: d.Args, Held: slices.Contains(s.PauseAt.Before, d.Node)})
+	s.tasks = append(s.tasks, &task{ID: id, Node: d.Node, Phase: open, Go: &nodeTask{Args: d.Args, Held: slices.Contains(s.PauseAt.Before, d.Node)}})
 }
 
 // A change is what a superstep made of a channel.
@@ -281,45 +263,30 @@ type change struct {
 
 // merge applies the writes of the tasks that have completed and takes these tasks off. Tasks that wait remain. After an
 // error nothing has changed; place is where it failed.
-func (s *superstep) merge() (changes []change, merged []*nodeTask, place string, err error) {
+func (s *superstep) merge() (changes []change, merged []*task, place string, err error) {
 	writes := map[string][]write{}
-	var rest []*nodeTask
-	for _, t := range s.tasks {
-		if !t.Done {
-			rest = append(rest, t)
+	dispatched := slices.Clone(s.Dynamic)
+	var rest []*task
+	for _, k := range s.tasks {
+		if k.Phase != done {
+			rest = append(rest, k)
 			continue
 		}
-		merged = append(merged, t)
-		for name, value := range t.Writes {
-			writes[name] = append(writes[name], write{t.ID, t.Node, value})
+		merged, dispatched = append(merged, k), append(dispatched, k.Go.Dispatch...)
+		for name, value := range k.Go.Writes {
+			writes[name] = append(writes[name], write{k.Node, value})
 		}
 	}
-	state, changes, passed, err := s.apply(writes)
-	if err != nil {
-		return nil, nil, atMerge, err
+	if changes, place, err = s.apply(writes, dispatched); err != nil {
+		return nil, nil, place, err
 	}
-	dispatched := slices.Clone(s.Dynamic)
-	for _, t := range merged {
-		dispatched = append(dispatched, t.Dispatch...)
+	s.tasks, s.Since, s.Total = rest, s.Since+1, s.Total+1
+	for _, k := range merged {
+		s.Completed = distinct(s.Completed, k.Node)
 	}
-	if err := s.bounded(state, dispatched...); err != nil {
-		return nil, nil, atMerge, err
-	}
-	if err := s.validate(State{state}); err != nil {
-		return nil, nil, atValidator, err
-	}
-	s.state, s.tasks, s.Passed = state, rest, passed
-	for _, c := range changes {
-		s.Versions[c.channel] = c.version
-	}
-	for _, t := range merged {
-		s.Completed = append(s.Completed, t.Node)
-	}
-	s.Dynamic = dispatched
-	s.Since, s.Total = s.Since+1, s.Total+1
 	if len(rest) == 0 {
 		for _, node := range s.Completed {
-			if slices.Contains(s.PauseAt.After, node) && !slices.Contains(s.After, node) {
+			if slices.Contains(s.PauseAt.After, node) {
 				s.After = append(s.After, node)
 			}
 		}
@@ -327,25 +294,35 @@ func (s *superstep) merge() (changes []change, merged []*nodeTask, place string,
 	return changes, merged, "", nil
 }
 
-// apply returns the state after writes, by channel and in planned order.
-func (s *superstep) apply(writes map[string][]write) (state map[string]json.RawMessage, changes []change, passed []string, err error) {
-	state, passed = maps.Clone(s.state), slices.Clone(s.Passed)
+// apply makes writes, which are in planned order, a part of the state. After an error nothing has changed; place is where
+// it failed.
+func (s *superstep) apply(writes map[string][]write, dispatched []scheduled) (changes []change, place string, err error) {
+	state, passed := maps.Clone(s.state), slices.Clone(s.Passed)
 	for _, name := range slices.Sorted(maps.Keys(writes)) {
-		c := s.Channels[name]
-		again := slices.Index(passed, name)
-		value, added, err := c.merge(name, s.state[name], writes[name], again >= 0)
-		if err != nil {
-			return nil, nil, nil, err
+		c, current := s.Channels[name], s.state[name]
+		if i := slices.Index(passed, name); i >= 0 { // a barrier begins another round
+			current, passed = json.RawMessage("{}"), slices.Delete(passed, i, i+1)
 		}
-		if again >= 0 {
-			passed = slices.Delete(passed, again, again+1)
+		value, added, err := c.merge(name, current, writes[name])
+		if err != nil {
+			return nil, atMerge, err
 		}
 		if c.kind != kindEphemeral {
 			state[name] = value
 		}
 		changes = append(changes, change{name, s.Versions[name] + 1, value, added, c.kind == kindEphemeral})
 	}
-	return state, changes, passed, nil
+	if err := s.bounded(state, dispatched...); err != nil {
+		return nil, atMerge, err
+	}
+	if err := s.validate(State{state}); err != nil {
+		return nil, atValidator, err
+	}
+	s.state, s.Passed, s.Dynamic = state, passed, dispatched
+	for _, c := range changes {
+		s.Versions[c.channel] = c.version
+	}
+	return changes, "", nil
 }
 
 func (p *program) validate(state State) (err error) {
@@ -387,7 +364,7 @@ func (s *superstep) goTo(node string, id func() int) error {
 	if _, is := s.Nodes[node]; !is {
 		return fault.New(fault.UnknownNode, "The directive names the node %q, which the workflow %q does not have.", node, s.ID)
 	}
-	s.tasks = []*nodeTask{{ID: id(), Node: node}}
+	s.tasks = []*task{{ID: id(), Node: node, Phase: open, Go: &nodeTask{}}}
 	s.Completed, s.Dynamic, s.Deferred, s.After, s.Since = nil, nil, nil, nil, 0
 	return nil
 }
@@ -403,18 +380,8 @@ func (s *superstep) update(values map[string]any) ([]change, error) {
 		if err != nil {
 			return nil, err
 		}
-		writes[name] = []write{{node: byDirective, value: value}}
+		writes[name] = []write{{byDirective, value}}
 	}
-	state, changes, passed, err := s.apply(writes)
-	if err = cmp.Or(err, s.bounded(state)); err != nil {
-		return nil, err
-	}
-	if err := s.validate(State{state}); err != nil {
-		return nil, err
-	}
-	s.state, s.Passed = state, passed
-	for _, c := range changes {
-		s.Versions[c.channel] = c.version
-	}
-	return changes, nil
+	changes, _, err := s.apply(writes, s.Dynamic)
+	return changes, err
 }

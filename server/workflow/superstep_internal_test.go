@@ -54,22 +54,22 @@ func (w *walker) keep(context.Context, []entry) error { return nil }
 func (w *walker) emit(string, json.RawMessage) {}
 
 // once runs one task to its next pause or its end.
-func (w *walker) once(task *nodeTask) {
+func (w *walker) once(task *task) {
 	w.t.Helper()
 	w.reload()
 	ended := make(chan ending)
-	c := &Context{Context: context.Background(), thread: "t", step: w.steps, id: task.ID, node: task.Node, args: task.Args, host: w, journal: slices.Clone(task.Journal)}
+	c := &Context{Context: context.Background(), thread: "t", step: w.steps, id: task.ID, node: task.Node, args: task.Go.Args, host: w, journal: slices.Clone(task.Go.Journal)}
 	go w.run(c, State{maps.Clone(w.state)}, func(e ending) { ended <- e })
 	e := <-ended
-	task.Journal = e.journal
+	task.Go.Journal = e.journal
 	switch {
 	case e.asked != nil:
 		w.asked[task.ID] = e.asked
 	case e.err != nil:
 		w.wrong[task.ID] = fault.Of(e.err)
-		task.Journal = task.Journal[:task.settled()]
+		task.Go.Journal = task.Go.Journal[:task.Go.settled()]
 	default:
-		task.Done, task.Writes, task.Dispatch = true, e.writes, e.dispatch
+		task.Phase, task.Go.Writes, task.Go.Dispatch = done, e.writes, e.dispatch
 	}
 }
 
@@ -103,7 +103,7 @@ func (w *walker) on() string {
 			}
 		}
 		for _, task := range slices.Backward(w.tasks) { // the planned order counts, not that of the ends
-			if !task.Done && w.asked[task.ID] == nil && !slices.ContainsFunc(w.tasks, func(t *nodeTask) bool { return t.Held }) {
+			if task.Phase != done && w.asked[task.ID] == nil && !slices.ContainsFunc(w.tasks, held) {
 				w.once(task)
 			}
 		}
@@ -123,10 +123,12 @@ func (w *walker) on() string {
 	}
 }
 
+func held(t *task) bool { return t.Go.Held }
+
 func (w *walker) waiting() string {
 	var all []string
 	for _, t := range w.tasks {
-		if t.Held {
+		if t.Go.Held {
 			all = append(all, t.Node+":held")
 		} else if asked := w.asked[t.ID]; asked != nil {
 			all = append(all, t.Node+":"+described(asked.Kind, asked.Name))
@@ -139,11 +141,11 @@ func (w *walker) answer(node, value string) {
 	for _, t := range w.tasks {
 		switch asked := w.asked[t.ID]; {
 		case t.Node != node:
-		case t.Held:
-			t.Held = false
+		case t.Go.Held:
+			t.Go.Held = false
 			return
 		case asked != nil:
-			t.Journal = append(t.Journal, entry{Kind: asked.Kind, Name: asked.Name, Value: json.RawMessage(value)})
+			t.Go.Journal = append(t.Go.Journal, entry{Kind: asked.Kind, Name: asked.Name, Value: json.RawMessage(value)})
 			delete(w.asked, t.ID)
 			return
 		}
