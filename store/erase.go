@@ -167,15 +167,7 @@ func (e *erasure) delete() error {
 		}
 	}
 	for n := range e.threads {
-		var digest []byte
-		err := e.tx.row("SELECT digest FROM threads WHERE n = ?", n).Scan(blob{&digest})
-		if err == nil {
-			err = eraseOwned(e.tx, n, ofThread, ofThreadKey)
-		}
-		if err == nil {
-			err = dropDefinition(e.tx, digest)
-		}
-		if err != nil {
+		if err := eraseOwned(e.tx, n, ofThread, ofThreadKey); err != nil {
 			return err
 		}
 	}

@@ -58,7 +58,7 @@ func newHouse(t *testing.T) house {
 		n := run(id, session, func(r *store.Run) { r.Kind, r.Host, r.Status = store.Workflow, host, store.Suspended })
 		c := newThread(n, "keep", id+"-"+secret)
 		c.Thread.Session, c.Thread.Host, c.Thread.User, c.Thread.StartedBy, c.Thread.Pin, c.Thread.Blocked = session, host, secret, secret, secret, secret
-		c.Thread.Digest, c.Definition, c.Thread.Input = []byte(id+secret), j, j
+		c.Thread.Digest, c.Thread.Input = []byte(id+secret), j
 		c.Values, c.Tasks = []store.ThreadValue{{secret, 1, j}}, []store.ThreadTask{{1, j}}
 		c.Steps, c.Answers = []store.ThreadStep{{Step: 1, Run: n, Node: secret, Body: j}}, []store.ThreadAnswer{{1, secret, j}}
 		h.update(func(tx *store.Tx) error { return h.db.Threads().Apply(tx, &c) })
@@ -96,7 +96,6 @@ func newHouse(t *testing.T) house {
 
 	// What stays, of the same workflow and in the session that is shared.
 	kept := newThread(h.run("keep-thread", func(r *store.Run) { r.Kind, r.Status = store.Workflow, store.Suspended }), "keep", "keep")
-	kept.Thread.Digest, kept.Definition = []byte("keep"), json.RawMessage(`{}`)
 	h.kept = kept.Thread.N
 	kept.Values, kept.Tasks = []store.ThreadValue{{"keep", 1, []byte(`1`)}}, []store.ThreadTask{{1, []byte(`1`)}}
 	kept.Steps, kept.Answers = []store.ThreadStep{{Step: 1, Run: h.kept, Body: []byte(`1`)}}, []store.ThreadAnswer{{1, "keep", []byte(`1`)}}
@@ -161,9 +160,8 @@ func TestEraseThreadLeavesNothing(t *testing.T) {
 			h.update(func(tx *store.Tx) error {
 				th, err := h.db.Threads().Number(tx, h.kept)
 				values, _, tasks, answers, err2 := h.db.Threads().Load(tx, &th)
-				_, err3 := h.db.Threads().Definition(tx, th.Digest)
 				messages, err4 := h.db.Sessions().Messages(tx, "keep-shared", 0)
-				if err := errors.Join(err, err2, err3, err4); err != nil || len(values) != 1 || len(tasks) != 1 || len(answers) != 1 || len(messages) != 1 {
+				if err := errors.Join(err, err2, err4); err != nil || len(values) != 1 || len(tasks) != 1 || len(answers) != 1 || len(messages) != 1 {
 					t.Errorf("of another thread and of the session, %v, %v, %v and %v stay, %v", values, tasks, answers, messages, err)
 				}
 				return nil

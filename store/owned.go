@@ -17,7 +17,6 @@ const (
 	ofRunKey                     // the column is a key: the number of a run and an index
 	ofThread                     // the column is the number of a thread
 	ofThreadKey                  // the column is a key: the number of a thread and an index
-	ofThreads                    // the row is of all threads that name it; see dropDefinition
 	ofSession                    // the column is the id of a session
 	ofRequest                    // the row remembers a request; see eraseKeys
 	ofNobody                     // the row belongs to the instance
@@ -43,7 +42,7 @@ var ownedTables = []owned{
 	{"thread_tasks", "key", ofThreadKey, ""},
 	{"thread_answers", "key", ofThreadKey, ""},
 	{"threads", "n", ofThread, ""},
-	{"workflow_definitions", "digest", ofThreads, ""},
+	{"workflow_definitions", "", ofNobody, ""},
 	{"idempotency_records", "", ofRequest, ""},
 	{"sessions", "id", ofSession, ""},
 	{"auth_tokens", "", ofNobody, ""},

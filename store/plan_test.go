@@ -69,7 +69,6 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 				return err
 			}
 			t := newThread(n, "w", "t")
-			t.Definition, t.Thread.Digest = []byte("{}"), []byte{1}
 			t.Values, t.Answers = []store.ThreadValue{{Key: "k", Value: []byte("1")}}, []store.ThreadAnswer{{Seq: 1, Value: []byte("1")}}
 			for i := range 21 {
 				t.Steps = append(t.Steps, store.ThreadStep{Step: 1 + i, Run: n, Body: []byte("{}")})
@@ -116,6 +115,9 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Threads.FoldHosted": func(tx *store.Tx) error {
 			_, _, err := threads.FoldHosted(tx, 1, map[string]bool{"o": true})
 			return err
+		},
+		"Threads.Define": func(tx *store.Tx) error {
+			return threads.Define(tx, []store.Definition{{Digest: []byte{2}, Body: []byte("{}")}})
 		},
 		"Threads.Definition": func(tx *store.Tx) error { _, err := threads.Definition(tx, []byte{2}); return err },
 		"Threads.Unblock":    func(tx *store.Tx) error { return threads.Unblock(tx, "w", "x") },
@@ -284,7 +286,7 @@ var without = []string{"Update", "UpdateSoon", "View", "Snapshot", "Checkpoint",
 var walk = regexp.MustCompile(`^SCAN (\w+)`)
 
 // small are the tables that do not grow with use: what a statement makes itself, and what an operator makes one by one.
-var small = []string{"tree", "line", "CONSTANT", "auth_tokens", "audit_meta", "schema_migrations", "sqlite_schema"}
+var small = []string{"tree", "line", "CONSTANT", "auth_tokens", "workflow_definitions", "audit_meta", "schema_migrations", "sqlite_schema"}
 
 // sorted matches the statements that may sort what they have found: the newest of a list that stops at its limit, a tree that
 // does, what one session has, what is open, and the tokens.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 )
@@ -20,7 +19,7 @@ type Thread struct {
 	Folded   int   // the steps up to this one are deleted, see [Threads.Fold]
 	Handled  bool  // the workflow's onError was used in the latest run
 
-	Digest    []byte // of the definition that it runs under; nil: none is kept
+	Digest    []byte // of the definition that it runs under; nil: none
 	Pin       string // empty: none
 	Host      int64  // see [Run.Host]; the same for all its runs
 	Session   string // empty: none
@@ -81,8 +80,6 @@ type ThreadChange struct {
 	Ended   []int          // ids of tasks to delete
 	Answers []ThreadAnswer // new ones
 	Used    []int          // Seq of answers to delete
-
-	Definition json.RawMessage // is kept under Thread.Digest, if none is yet; nil: nothing is kept
 }
 
 // Threads is the repository of threads and all that belongs to them.
@@ -118,11 +115,6 @@ var threadAnswers = declare("thread_answers", "key, name, json", "", func(a *Thr
 // becomes its first.
 func (t *Threads) Apply(tx *Tx, c *ThreadChange) error {
 	n := c.Thread.N
-	if c.Definition != nil {
-		if _, err := tx.exec("INSERT INTO workflow_definitions (digest, body) VALUES (?,?) ON CONFLICT (digest) DO NOTHING", &c.Thread.Digest, text{&c.Definition}); err != nil {
-			return err
-		}
-	}
 	if err := putThread(tx, c); err != nil {
 		return err
 	}
@@ -182,23 +174,9 @@ func putThread(tx *Tx, c *ThreadChange) error {
 	if changed, err := tx.exec(move, moved...); err != nil || changed == 1 {
 		return err
 	}
-	var digest []byte
-	if err := tx.row("SELECT digest FROM threads WHERE n = ?", &t.N).Scan(blob{&digest}); err != nil {
-		return err
-	}
 	changed, err := tx.exec(replaceThread, args...)
 	if err == nil && changed == 0 {
 		err = ErrConflict
 	}
-	if err == nil && !bytes.Equal(digest, t.Digest) {
-		err = dropDefinition(tx, digest)
-	}
-	return err
-}
-
-// dropDefinition deletes the definition with a digest unless a thread runs under it.
-func dropDefinition(tx *Tx, digest []byte) error {
-	_, err := tx.exec(`DELETE FROM workflow_definitions WHERE digest = ?
-		AND NOT EXISTS (SELECT 1 FROM threads INDEXED BY threads_by_digest WHERE threads.digest = workflow_definitions.digest)`, &digest)
 	return err
 }

@@ -76,7 +76,8 @@ func TestThreadIsReadAsItWasWritten(t *testing.T) {
 	c.Thread.Digest, c.Thread.Pin, c.Thread.Host, c.Thread.Session, c.Thread.User = []byte{1, 2}, "v1", 77, "s", "ann"
 	c.Thread.StartedBy, c.Thread.Blocked, c.Thread.Handled = "token:x", "workflow-version-mismatch", true
 	c.Thread.Step, c.Thread.Tasks, c.Thread.Base, c.Thread.Folded = 3, 9, 1, 0
-	c.Definition = []byte(`{"start":"a"}`)
+	a, b := store.Definition{[]byte{1, 2}, []byte(`{"start":"a"}`)}, store.Definition{[]byte{9}, []byte(`{"start":"b"}`)}
+	r.update(func(tx *store.Tx) error { return threads.Define(tx, []store.Definition{a, b}) })
 	c.Values = []store.ThreadValue{{"a", 1, []byte(`1`)}, {"b", 1, []byte(`{"x":2}`)}}
 	c.Steps = []store.ThreadStep{{1, 1, 4, 5, 6, "n1", "completed", 7, []byte(`{}`)}, {2, 1, 5, 6, 7, "n2", "failed", 8, []byte(`{"e":1}`)}, {3, 1, 6, 7, 8, "n3", "completed", 9, []byte(`[]`)}}
 	c.Tasks = []store.ThreadTask{{7, []byte(`{"t":7}`)}, {8, []byte(`{"t":8}`)}}
@@ -114,7 +115,7 @@ func TestThreadIsReadAsItWasWritten(t *testing.T) {
 	// A change of a few rows, and one to another definition.
 	next := store.ThreadChange{Thread: th, Values: []store.ThreadValue{{"a", 4, []byte(`5`)}}, Ended: []int{7}, Used: []int{1},
 		Tasks: []store.ThreadTask{{9, []byte(`{"t":9}`)}}, Steps: []store.ThreadStep{{Step: 4, Run: n, Body: []byte(`{}`)}}}
-	next.Thread.Step, next.Thread.Blocked, next.Thread.Digest, next.Definition = 4, "", []byte{9}, []byte(`{"start":"b"}`)
+	next.Thread.Step, next.Thread.Blocked, next.Thread.Digest = 4, "", []byte{9}
 	next.Thread.Base = 3
 	r.update(func(tx *store.Tx) error { return threads.Apply(tx, &next) })
 	r.update(func(tx *store.Tx) error {
@@ -129,8 +130,13 @@ func TestThreadIsReadAsItWasWritten(t *testing.T) {
 		if got != "54 2 1 4 2 9 1 2" {
 			t.Errorf("the second change left %s", got)
 		}
-		if _, err := threads.Definition(tx, []byte{1, 2}); !errors.Is(err, store.ErrNotFound) {
-			t.Errorf("Definition that no thread names any more: %v, want ErrNotFound", err)
+		if err := threads.Define(tx, []store.Definition{{[]byte{8}, []byte(`{}`)}}); err != nil {
+			return err
+		}
+		_, err3 := threads.Definition(tx, []byte{8})
+		_, err4 := threads.Definition(tx, []byte{9})
+		if _, err := threads.Definition(tx, []byte{1, 2}); !errors.Is(err, store.ErrNotFound) || err3 != nil || err4 != nil {
+			t.Errorf("Definition that no thread names any more: %v, want ErrNotFound; others: %v, %v", err, err3, err4)
 		}
 		return nil
 	})

@@ -40,7 +40,26 @@ func (t *Threads) Steps(tx *Tx, n int64, before, limit int) ([]ThreadStep, error
 	return threadSteps.all(tx, "WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?", key(n, 0), key(n, cmp.Or(before, maxIndex+1)-1), limit)
 }
 
-// Definition returns the definition that is kept under a digest, or ErrNotFound. It is kept as long as a thread names it.
+// A Definition is what a workflow does, under its digest.
+type Definition struct {
+	Digest []byte
+	Body   json.RawMessage
+}
+
+// Define keeps the definitions of workflows, so that threads can begin to run under them. Of others it keeps those that threads
+// run under.
+func (t *Threads) Define(tx *Tx, all []Definition) error {
+	_, err := tx.exec(`DELETE FROM workflow_definitions
+		WHERE NOT EXISTS (SELECT 1 FROM threads INDEXED BY threads_by_digest WHERE threads.digest = workflow_definitions.digest)`)
+	for i := range all {
+		if err == nil {
+			_, err = tx.exec("INSERT INTO workflow_definitions (digest, body) VALUES (?,?) ON CONFLICT (digest) DO NOTHING", &all[i].Digest, text{&all[i].Body})
+		}
+	}
+	return err
+}
+
+// Definition returns the definition with a digest, or ErrNotFound.
 func (t *Threads) Definition(tx *Tx, digest []byte) (body json.RawMessage, err error) {
 	return body, tx.row("SELECT body FROM workflow_definitions WHERE digest = ?", digest).Scan(text{&body})
 }

@@ -119,7 +119,7 @@ func (r *Run) rest(m *Move, pending []journal.Approval) error {
 			m.expire(nil)
 		}
 	}
-	if r.recipient() != nil && m.Run.Status.Terminal() {
+	if r.recipient() != nil && m.Run.Status.Terminal() && r.due != 0 { // one that was set since finds an ended run
 		m.Due = new(int64)
 	}
 	after := r.Record.After(&m.Change, m.entries)

@@ -61,6 +61,9 @@ type Workflows struct {
 	mu    sync.Mutex // guards the fields below
 	known map[string]*registration
 	order []string
+
+	defining sync.Mutex // guards the field below, and is held while it becomes true
+	defined  bool       // the definitions of all that is registered are stored
 }
 
 type registration struct {
@@ -91,8 +94,11 @@ func (w *Workflows) add(reg *registration) error {
 	if !event.ValidID(reg.id) {
 		return fault.Invalid("A workflow id has 1 to 128 characters of A-Z a-z 0-9 _ -.", fault.At("is not a valid id", "id"))
 	}
+	w.defining.Lock()
+	defer w.defining.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.defined = false
 	if w.known[reg.id] != nil {
 		return fault.New(fault.DuplicateID, "The workflow %q is already registered.", reg.id)
 	}
@@ -136,6 +142,28 @@ func (w *Workflows) find(id string) (*registration, error) {
 	return nil, fault.New(fault.RouteHandlerMissing, "No workflow %q is registered.", journal.Clip(id, 128))
 }
 
+// define finds a workflow and makes sure that threads can begin to run under its definition.
+func (w *Workflows) define(ctx context.Context, id string) (*registration, error) {
+	reg, err := w.find(id)
+	if err != nil {
+		return nil, err
+	}
+	w.defining.Lock()
+	defer w.defining.Unlock()
+	if w.defined {
+		return reg, nil
+	}
+	var all []store.Definition
+	w.mu.Lock()
+	for _, reg := range w.known {
+		all = append(all, store.Definition{Digest: reg.graph.Digest, Body: reg.graph.Source})
+	}
+	w.mu.Unlock()
+	err = w.runs.Update(ctx, func(tx *store.Tx) error { return w.threads.Define(tx, all) })
+	w.defined = err == nil
+	return reg, err
+}
+
 // Owner returns what the kernel runs as a workflow; nil for other kinds. A thread finishes under the definition that it began with, also where
 // its workflow is not registered any more.
 func (w *Workflows) Owner(kind, id string) *run.Owner {
@@ -149,7 +177,7 @@ func (w *Workflows) Owner(kind, id string) *run.Owner {
 // route-handler-missing; config-invalid for an input that does not fit, before anything exists; checkpoint-version-conflict
 // for a thread whose run has not ended; and those of [run.Engine.Start].
 func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, error) {
-	reg, err := w.find(req.WorkflowID)
+	reg, err := w.define(ctx, req.WorkflowID)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +310,7 @@ func (h *Handle) Wait(ctx context.Context) (Outcome, error) {
 // route-handler-missing, thread-not-found, checkpoint-version-conflict while a run has not ended, not-retryable for a thread
 // that completed or ended at a fail node, workflow-version-mismatch, workflow-divergence, and those of [run.Engine.Start].
 func (w *Workflows) Retry(ctx context.Context, req RetryRequest) (*Handle, error) {
-	if _, err := w.find(req.WorkflowID); err != nil {
+	if _, err := w.define(ctx, req.WorkflowID); err != nil {
 		return nil, err
 	}
 	t, open, err := w.restore(ctx, req.WorkflowID, req.ThreadID)
@@ -368,7 +396,7 @@ func (t *thread) restart() {
 // route-handler-missing, thread-not-found, resume-without-suspension, pause-not-found, pause-ambiguous, awakeable-payload-invalid,
 // workflow-version-mismatch, workflow-divergence, and those of [run.Engine.Post].
 func (w *Workflows) Resume(ctx context.Context, req ResumeRequest) (*Handle, error) {
-	if _, err := w.find(req.WorkflowID); err != nil {
+	if _, err := w.define(ctx, req.WorkflowID); err != nil {
 		return nil, err
 	}
 	row, open, err := w.standing(ctx, req.WorkflowID, req.ThreadID)

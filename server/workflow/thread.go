@@ -362,9 +362,6 @@ func (t *thread) seal() *run.Move {
 	}
 	c := store.ThreadChange{Thread: t.row, Steps: t.steps, Used: t.used, Answers: t.kept, Ended: t.dropped, Fresh: t.fresh}
 	c.Thread.Updated = m.At
-	if t.first || t.row.Version == 0 || t.fresh || t.moved {
-		c.Definition = t.g.Source
-	}
 	untouched := t.untouched()
 	for _, id := range slices.Sorted(maps.Keys(t.touched)) {
 		if k := t.tasks[id]; k != nil && !untouched {
