@@ -47,18 +47,8 @@ func (c *frame) overflow(at int) *Error {
 func (c *frame) arithmetic(l *link, v, w any) (any, *Error) {
 	switch a := v.(type) {
 	case int64:
-		switch b := w.(type) {
-		case int64:
+		if b, ok := w.(int64); ok {
 			return c.integers(l, a, b)
-		case float64:
-			return c.doubles(l, float64(a), b, v, w)
-		}
-	case float64:
-		switch b := w.(type) {
-		case int64:
-			return c.doubles(l, a, float64(b), v, w)
-		case float64:
-			return c.doubles(l, a, b, v, w)
 		}
 	case time.Time:
 		switch b := w.(type) {
@@ -67,14 +57,28 @@ func (c *frame) arithmetic(l *link, v, w any) (any, *Error) {
 				return c.between(l.at, a, b)
 			}
 		case time.Duration:
-			switch l.op {
-			case "+":
-				return c.later(l.at, a, b)
-			case "-":
-				if b == math.MinInt64 {
-					return nil, c.outside(l.at, "duration")
+			switch {
+			case l.op == "+":
+				return c.inRange(l.at, a.Add(b))
+			case l.op == "-" && b == math.MinInt64:
+				return nil, c.tooLong(l.at)
+			case l.op == "-":
+				return c.inRange(l.at, a.Add(-b))
+			}
+		}
+	case time.Duration:
+		switch b := w.(type) {
+		case time.Time:
+			if l.op == "+" {
+				return c.inRange(l.at, b.Add(a))
+			}
+		case time.Duration:
+			if l.op == "+" || l.op == "-" {
+				sum, ok := sum(l.op, int64(a), int64(b))
+				if !ok {
+					return nil, c.tooLong(l.at)
 				}
-				return c.later(l.at, a, -b)
+				return time.Duration(sum), nil
 			}
 		}
 	case []any:
@@ -84,21 +88,9 @@ func (c *frame) arithmetic(l *link, v, w any) (any, *Error) {
 			}
 			return slices.Concat(a, b), nil
 		}
-	case time.Duration:
-		switch b := w.(type) {
-		case time.Time:
-			if l.op == "+" {
-				return c.later(l.at, b, a)
-			}
-		case time.Duration:
-			if l.op == "+" || l.op == "-" {
-				sum, ok := sum(l.op, int64(a), int64(b))
-				if !ok {
-					return nil, c.outside(l.at, "duration")
-				}
-				return time.Duration(sum), nil
-			}
-		}
+	}
+	if f, ok := doubles(l.op, v, w); ok {
+		return f, nil
 	}
 	return nil, c.noOperator(l, v, w)
 }
@@ -145,18 +137,35 @@ func (c *frame) integers(l *link, a, b int64) (any, *Error) {
 	return a / b, nil
 }
 
-func (c *frame) doubles(l *link, a, b float64, v, w any) (any, *Error) {
-	switch l.op {
-	case "+":
-		return a + b, nil
-	case "-":
-		return a - b, nil
-	case "*":
-		return a * b, nil
-	case "/":
-		return a / b, nil
+// doubles computes with two numbers as doubles; ok is false if there is no such operator.
+func doubles(op string, v, w any) (f float64, ok bool) {
+	a, okA := toFloat(v)
+	b, okB := toFloat(w)
+	if !okA || !okB {
+		return 0, false
 	}
-	return nil, c.noOperator(l, v, w)
+	switch op {
+	case "+":
+		return a + b, true
+	case "-":
+		return a - b, true
+	case "*":
+		return a * b, true
+	case "/":
+		return a / b, true
+	}
+	return 0, false
+}
+
+// toFloat is a number as a double.
+func toFloat(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
 }
 
 // Times are those of RFC 3339.
@@ -165,28 +174,19 @@ var (
 	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 )
 
-func (c *frame) outside(at int, what string) *Error {
-	if what == "duration" {
-		return c.fail(at, "The duration is longer than 292 years.")
-	}
-	return c.fail(at, "The time is not in the years 1 to 9999.")
-}
-
 func (c *frame) inRange(at int, t time.Time) (any, *Error) {
 	if t.Before(firstTime) || t.After(lastTime) {
-		return nil, c.outside(at, "timestamp")
+		return nil, c.fail(at, "The time is not in the years 1 to 9999.")
 	}
 	return t.UTC(), nil
 }
 
-func (c *frame) later(at int, t time.Time, d time.Duration) (any, *Error) {
-	return c.inRange(at, t.Add(d))
-}
+func (c *frame) tooLong(at int) *Error { return c.fail(at, "The duration is longer than 292 years.") }
 
 func (c *frame) between(at int, a, b time.Time) (any, *Error) {
 	d := a.Sub(b) // at most the longest duration
 	if !b.Add(d).Equal(a) {
-		return nil, c.outside(at, "duration")
+		return nil, c.tooLong(at)
 	}
 	return d, nil
 }

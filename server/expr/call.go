@@ -4,16 +4,22 @@ package expr
 type call struct {
 	f       *Function
 	at      int
-	args    []node
-	ats     []int    // of the arguments; a receiver has the place of the method
+	args    []argument
 	pattern *pattern // of matches, if it stands in the source
+}
+
+// An argument is a part of a list of expressions.
+type argument struct {
+	at   int
+	node node // nil for what stands before the dot of a method, which has the place of the method
+	kind kind
 }
 
 func (n *call) eval(c *frame) (any, *Error) {
 	if err := c.step(n.at, 1); err != nil {
 		return nil, err
 	}
-	return c.call(n, nil, false)
+	return c.call(n, nil)
 }
 
 // function reads the arguments of a function whose name has been passed.
@@ -34,61 +40,56 @@ func (p *compiler) function(tok token) (node, kind) {
 	case "default":
 		return p.fallback()
 	}
-	args, kinds, ats := p.until(")")
-	return p.call(f, tok.at, args, kinds, ats)
+	return p.call(f, tok.at, p.until(")"))
 }
 
-// call checks the arguments of a function, and where they stand.
-func (p *compiler) call(f *Function, at int, args []node, kinds []kind, ats []int) (node, kind) {
-	if p.err != nil {
-		return constant{}, kindAny
-	}
-	least := len(f.params) - f.optional
-	if len(args) < least || len(args) > len(f.params) && !f.rest {
+// call checks the arguments of a function.
+func (p *compiler) call(f *Function, at int, args []argument) (*call, kind) {
+	if least := len(f.params) - f.optional; len(args) < least || len(args) > len(f.params) && !f.rest {
 		p.fail(at, "Write "+f.Usage+".", "%s has the wrong number of arguments.", f.Name)
-		return constant{}, kindAny
 	}
-	for i, k := range kinds {
-		if k&f.param(i) == 0 {
-			p.fail(ats[i], "Write "+f.Usage+".", "%s takes %s here, not %s.", f.Name, f.param(i).a(), k.a())
-			return constant{}, kindAny
+	for i := 0; i < len(args) && p.err == nil; i++ {
+		if k := args[i].kind; k&f.param(i) == 0 {
+			p.fail(args[i].at, "Write "+f.Usage+".", "%s takes %s here, not %s.", f.Name, f.param(i).a(), k.a())
 		}
 	}
-	n := &call{f: f, at: at, args: args, ats: ats}
+	n := &call{f: f, at: at, args: args}
+	if p.err != nil {
+		return n, kindAny
+	}
 	if f.Name == "matches" {
-		if pattern, ok := args[1].(constant); ok {
+		if pattern, ok := args[1].node.(constant); ok {
 			re, problem := compilePattern(pattern.value.(string))
 			if problem != "" {
-				p.fail(ats[1], "", "%s", problem)
+				p.fail(args[1].at, "", "%s", problem)
 			}
 			n.pattern = re
 		}
 	}
-	given := f.result
-	if given == 0 { // that of its argument
-		given = kinds[0] & f.params[0]
+	if f.result == 0 { // that of its argument
+		return n, args[0].kind & f.params[0]
 	}
-	return n, given
+	return n, f.result
 }
 
-// call applies a function to its arguments, after a receiver if it has one.
-func (c *frame) call(n *call, receiver any, method bool) (any, *Error) {
+// call applies a function to its arguments. The receiver is what stands before the dot of a method.
+func (c *frame) call(n *call, receiver any) (any, *Error) {
 	base := len(c.args)
 	defer func() { c.args = c.args[:base] }()
-	if method {
-		c.args = append(c.args, receiver)
-	}
-	for _, arg := range n.args {
-		v, err := arg.eval(c)
-		if err != nil {
-			return nil, err
+	for i := range n.args {
+		v := receiver
+		if inner := n.args[i].node; inner != nil {
+			var err *Error
+			if v, err = inner.eval(c); err != nil {
+				return nil, err
+			}
 		}
 		c.args = append(c.args, v)
 	}
 	args := c.args[base:]
 	for i, v := range args {
 		if k := kindOf(v); k&n.f.param(i) == 0 {
-			e := c.fail(n.ats[i], "%s takes %s here, not %s.", n.f.Name, n.f.param(i).a(), k.a())
+			e := c.fail(n.args[i].at, "%s takes %s here, not %s.", n.f.Name, n.f.param(i).a(), k.a())
 			e.Hint = "Write " + n.f.Usage + "."
 			return nil, e
 		}

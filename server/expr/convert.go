@@ -1,10 +1,8 @@
 package expr
 
 import (
-	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	_ "time/tzdata" // zones are the same on hosts that have none
 )
@@ -17,15 +15,15 @@ func (c *frame) unfit(n *call, v any, hint string) *Error {
 }
 
 func toBool(c *frame, n *call, a []any) (any, *Error) {
-	switch v := a[0].(type) {
-	case string:
-		b, err := strconv.ParseBool(v)
-		if err != nil {
-			return nil, c.unfit(n, v, "Give true or false.")
-		}
-		return b, nil
+	text, ok := a[0].(string)
+	if !ok {
+		return a[0], nil
 	}
-	return a[0], nil
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, c.unfit(n, text, "Give true or false.")
+	}
+	return b, nil
 }
 
 func toInt(c *frame, n *call, a []any) (any, *Error) {
@@ -98,10 +96,8 @@ func durationText(d time.Duration) string {
 func toTimestamp(c *frame, n *call, a []any) (any, *Error) {
 	switch v := a[0].(type) {
 	case int64:
-		if v < firstTime.Unix() || v > lastTime.Unix() {
-			return nil, c.outside(n.at, "timestamp")
-		}
-		return time.Unix(v, 0).UTC(), nil
+		// The time just before and just after are out of range, and those far from them would overflow.
+		return c.inRange(n.at, time.Unix(max(firstTime.Unix()-1, min(v, lastTime.Unix()+1)), 0))
 	case string:
 		var t time.Time
 		if len(v) > 100 || t.UnmarshalText([]byte(v)) != nil {
@@ -125,16 +121,7 @@ func toDuration(c *frame, n *call, a []any) (any, *Error) {
 	return nil, c.unfit(n, v, "Give numbers with units, such as 1h30m; at most 292 years.")
 }
 
-// zones are those that have been read, of a bounded number.
-var zones = struct {
-	sync.RWMutex // guards byName
-	byName       map[string]*time.Location
-}{byName: map[string]*time.Location{}}
-
-const (
-	maxZones  = 64   // that are kept
-	zoneSteps = 1000 // operations for reading another
-)
+const zoneSteps = 1000 // operations for reading a zone that the evaluation has not read
 
 // zone returns a zone by its name or offset.
 func (c *frame) zone(n *call, name string) (*time.Location, *Error) {
@@ -145,10 +132,7 @@ func (c *frame) zone(n *call, name string) (*time.Location, *Error) {
 	if offset, ok := offsetOf(name); ok {
 		return time.FixedZone(name, offset), nil
 	}
-	zones.RLock()
-	known := zones.byName[name]
-	zones.RUnlock()
-	if known != nil {
+	if known := c.zones[name]; known != nil {
 		return known, nil
 	}
 	if err := c.step(n.at, zoneSteps); err != nil {
@@ -158,11 +142,10 @@ func (c *frame) zone(n *call, name string) (*time.Location, *Error) {
 	if err != nil {
 		return nil, c.unfit(n, name, hint)
 	}
-	zones.Lock()
-	defer zones.Unlock()
-	if len(zones.byName) < maxZones {
-		zones.byName[name] = read
+	if c.zones == nil {
+		c.zones = map[string]*time.Location{}
 	}
+	c.zones[name] = read
 	return read, nil
 }
 
@@ -183,7 +166,7 @@ func offsetOf(s string) (int, bool) {
 }
 
 // calendar is a part of a date in a zone.
-func calendar(part func(time.Time) int) func(*frame, *call, []any) (any, *Error) {
+func calendar(part func(time.Time) int) body {
 	return func(c *frame, n *call, a []any) (any, *Error) {
 		t := a[0].(time.Time).UTC()
 		if len(a) > 1 {
@@ -199,7 +182,7 @@ func calendar(part func(time.Time) int) func(*frame, *call, []any) (any, *Error)
 
 // clock is a part of a time of day, or how many units there are in a duration; without a unit, the milliseconds of its
 // second.
-func clock(unit time.Duration, part func(time.Time) int) func(*frame, *call, []any) (any, *Error) {
+func clock(unit time.Duration, part func(time.Time) int) body {
 	ofTime := calendar(part)
 	return func(c *frame, n *call, a []any) (any, *Error) {
 		d, ok := a[0].(time.Duration)
@@ -213,17 +196,4 @@ func clock(unit time.Duration, part func(time.Time) int) func(*frame, *call, []a
 		}
 		return int64(d / unit), nil
 	}
-}
-
-// appendDouble adds a finite double as JSON that is not read as an int: with a fraction or an exponent.
-func appendDouble(dst []byte, f float64) []byte {
-	begin := len(dst)
-	if size := math.Abs(f); size != 0 && (size < 1e-6 || size >= 1e21) {
-		return strconv.AppendFloat(dst, f, 'e', -1, 64)
-	}
-	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
-	if !strings.Contains(string(dst[begin:]), ".") {
-		dst = append(dst, ".0"...)
-	}
-	return dst
 }

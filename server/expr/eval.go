@@ -3,6 +3,7 @@ package expr
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // A node is a part of a program.
@@ -19,6 +20,7 @@ type frame struct {
 	args   []any // of the calls that are being made
 	last   *pattern
 	kept   map[*path]loaded
+	zones  map[string]*time.Location
 	few    [3]any
 }
 
@@ -171,7 +173,7 @@ func (n *not) eval(c *frame) (any, *Error) {
 // list is [a, b].
 type list struct {
 	at       int
-	elements []node
+	elements []argument
 }
 
 func (n *list) eval(c *frame) (any, *Error) {
@@ -182,7 +184,7 @@ func (n *list) eval(c *frame) (any, *Error) {
 	for i, element := range n.elements {
 		err := c.step(n.at, 1)
 		if err == nil {
-			values[i], err = element.eval(c)
+			values[i], err = element.node.eval(c)
 		}
 		if err != nil {
 			return nil, err
@@ -206,8 +208,7 @@ func (n *mapping) eval(c *frame) (any, *Error) {
 	if err := c.make(n.at, sizeMap+sizeEntry*len(n.entries)); err != nil {
 		return nil, err
 	}
-	texts := make(map[string]any, len(n.entries))
-	var others map[any]any // if there are keys of other types, all are here
+	fields, texts := make(map[any]any, len(n.entries)), true
 	for i := range n.entries {
 		e := &n.entries[i]
 		if err := c.step(e.at, 1); err != nil {
@@ -225,31 +226,22 @@ func (n *mapping) eval(c *frame) (any, *Error) {
 			return nil, err
 		}
 		text, isText := key.(string)
-		if err := c.scan(e.at, len(text)); err != nil { // to hash it
+		if err := c.scan(e.at, 2*len(text)); err != nil { // to hash it
 			return nil, err
 		}
-		if !isText && others == nil {
-			others = make(map[any]any, len(n.entries))
-			for k, v := range texts {
-				others[k] = v
-			}
-		}
-		twice := false
-		if others == nil {
-			_, twice = texts[text]
-			texts[text] = value
-		} else {
-			_, twice = others[key]
-			others[key] = value
-		}
-		if twice {
+		if _, twice := fields[key]; twice {
 			return nil, c.fail(e.at, "The map has the key %s twice.", quoted(key))
 		}
+		fields[key], texts = value, texts && isText
 	}
-	if others != nil {
-		return others, nil
+	if !texts {
+		return fields, nil
 	}
-	return texts, nil
+	named := make(map[string]any, len(fields))
+	for key, value := range fields {
+		named[key.(string)] = value
+	}
+	return named, nil
 }
 
 // chain is operands with operators of one level between them.

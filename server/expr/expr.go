@@ -9,6 +9,7 @@
 package expr
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -109,7 +110,6 @@ type Read struct{ Var, Key string }
 // Program is a checked expression. Several goroutines may use it at once.
 type Program struct {
 	src   string
-	from  int // where it begins in src
 	root  node
 	kind  kind
 	slots int
@@ -130,22 +130,18 @@ func Compile(src string, vars Vars) (*Program, error) {
 // Condition is Compile for an expression whose value must be true or false.
 func Condition(src string, vars Vars) (*Program, error) {
 	p, err := Compile(src, vars)
-	if err == nil && !p.Bool() {
+	if err == nil && p.kind&kindBool == 0 {
 		return nil, (&Error{Message: fmt.Sprintf("A condition is true or false, and this is %s.", p.kind.a()), Hint: "Compare the value with something."}).place(src)
 	}
 	return p, err
 }
-
-// Bool reports whether the value can be true or false.
-func (p *Program) Bool() bool { return p.kind&kindBool != 0 }
 
 // Reads returns what the program reads of its variables, in order of their names.
 func (p *Program) Reads() []Read { return slices.Clone(p.reads) }
 
 // Eval evaluates the program. Its error is an [*Error].
 func (p *Program) Eval(in Scope) (any, error) {
-	c := newFrame(in)
-	v, err := p.eval(c)
+	v, err := p.eval(newFrame(in))
 	if err != nil {
 		return nil, err
 	}
@@ -176,15 +172,12 @@ func (p *Program) eval(c *frame) (any, *Error) {
 	return v, nil
 }
 
-// reads collects what several programs read.
+// A readSet is what a program or a template reads.
 type readSet map[Read]struct{}
 
 func (s readSet) sorted() []Read {
 	return slices.SortedFunc(maps.Keys(s), func(a, b Read) int {
-		if a.Var != b.Var {
-			return strings.Compare(a.Var, b.Var)
-		}
-		return strings.Compare(a.Key, b.Key)
+		return cmp.Or(strings.Compare(a.Var, b.Var), strings.Compare(a.Key, b.Key))
 	})
 }
 

@@ -27,8 +27,11 @@ type Function struct {
 	optional int    // of the parameters
 	rest     bool   // the last parameter may be repeated
 	result   kind   // 0: that of the first argument
-	run      func(*frame, *call, []any) (any, *Error)
+	run      body
 }
+
+// A body computes a function of arguments that have the types of its parameters.
+type body func(*frame, *call, []any) (any, *Error)
 
 func (f *Function) param(i int) kind { return f.params[min(i, len(f.params)-1)] }
 
@@ -92,13 +95,13 @@ var table = []Function{
 	{Name: "split", Usage: "s.split(separator[, limit])", Does: "The parts of a text, at most as many as the limit.", form: method, params: []kind{kindString, kindString, kindInt}, optional: 1, result: kindList, run: split},
 	{Name: "replace", Usage: "s.replace(old, new[, limit])", Does: "The text with new in the place of old, at most as often as the limit.", form: method, params: []kind{kindString, kindString, kindString, kindInt}, optional: 1, result: kindString, run: replace},
 	{Name: "substring", Usage: "s.substring(from[, to])", Does: "The characters from an index to before another.", form: method, params: []kind{kindString, kindInt, kindInt}, optional: 1, result: kindString, run: substring},
-	{Name: "lowerAscii", Usage: "s.lowerAscii()", Does: "The text with a to z for A to Z.", form: method, params: []kind{kindString}, result: kindString, run: lowerASCII},
-	{Name: "upperAscii", Usage: "s.upperAscii()", Does: "The text with A to Z for a to z.", form: method, params: []kind{kindString}, result: kindString, run: upperASCII},
+	{Name: "lowerAscii", Usage: "s.lowerAscii()", Does: "The text with a to z for A to Z.", form: method, params: []kind{kindString}, result: kindString, run: ascii('A', 'Z')},
+	{Name: "upperAscii", Usage: "s.upperAscii()", Does: "The text with A to Z for a to z.", form: method, params: []kind{kindString}, result: kindString, run: ascii('a', 'z')},
 	{Name: "trim", Usage: "s.trim()", Does: "The text without white space at its ends.", form: method, params: []kind{kindString}, result: kindString, run: trim},
 	{Name: "reverse", Usage: "s.reverse()", Does: "The characters of the text in reverse.", form: method, params: []kind{kindString}, result: kindString, run: reverse},
 
-	{Name: "math.greatest", Usage: "math.greatest(x, ...) or math.greatest(list)", Does: "The greatest number.", form: global, params: []kind{kindNumber | kindList, kindNumber}, optional: 1, rest: true, result: kindNumber, run: greatest},
-	{Name: "math.least", Usage: "math.least(x, ...) or math.least(list)", Does: "The least number.", form: global, params: []kind{kindNumber | kindList, kindNumber}, optional: 1, rest: true, result: kindNumber, run: least},
+	{Name: "math.greatest", Usage: "math.greatest(x, ...) or math.greatest(list)", Does: "The greatest number.", form: global, params: []kind{kindNumber | kindList, kindNumber}, optional: 1, rest: true, result: kindNumber, run: extreme(after)},
+	{Name: "math.least", Usage: "math.least(x, ...) or math.least(list)", Does: "The least number.", form: global, params: []kind{kindNumber | kindList, kindNumber}, optional: 1, rest: true, result: kindNumber, run: extreme(before)},
 	{Name: "math.abs", Usage: "math.abs(x)", Does: "The number without its sign.", form: global, params: []kind{kindNumber}, run: absolute},
 	{Name: "math.sign", Usage: "math.sign(x)", Does: "-1, 0 or 1, of the type of x.", form: global, params: []kind{kindNumber}, run: sign},
 	{Name: "math.ceil", Usage: "math.ceil(double)", Does: "The double rounded up.", form: global, params: []kind{kindDouble}, result: kindDouble, run: double(math.Ceil)},
@@ -106,11 +109,11 @@ var table = []Function{
 	{Name: "math.round", Usage: "math.round(double)", Does: "The nearest whole double, of two the one away from zero.", form: global, params: []kind{kindDouble}, result: kindDouble, run: double(math.Round)},
 	{Name: "math.trunc", Usage: "math.trunc(double)", Does: "The double without its fraction.", form: global, params: []kind{kindDouble}, result: kindDouble, run: double(math.Trunc)},
 	{Name: "math.sqrt", Usage: "math.sqrt(x)", Does: "The square root, as a double.", form: global, params: []kind{kindNumber}, result: kindDouble, run: squareRoot},
-	{Name: "math.isNaN", Usage: "math.isNaN(double)", Does: "Whether it is no number.", form: global, params: []kind{kindDouble}, result: kindBool, run: test(math.IsNaN)},
-	{Name: "math.isInf", Usage: "math.isInf(double)", Does: "Whether it is infinite.", form: global, params: []kind{kindDouble}, result: kindBool, run: test(func(f float64) bool { return math.IsInf(f, 0) })},
-	{Name: "math.isFinite", Usage: "math.isFinite(double)", Does: "Whether it is a number that is not infinite.", form: global, params: []kind{kindDouble}, result: kindBool, run: test(func(f float64) bool { return f-f == 0 })},
+	{Name: "math.isNaN", Usage: "math.isNaN(double)", Does: "Whether it is no number.", form: global, params: []kind{kindDouble}, result: kindBool, run: double(math.IsNaN)},
+	{Name: "math.isInf", Usage: "math.isInf(double)", Does: "Whether it is infinite.", form: global, params: []kind{kindDouble}, result: kindBool, run: double(func(f float64) bool { return math.IsInf(f, 0) })},
+	{Name: "math.isFinite", Usage: "math.isFinite(double)", Does: "Whether it is a number that is not infinite.", form: global, params: []kind{kindDouble}, result: kindBool, run: double(func(f float64) bool { return f-f == 0 })},
 
-	{Name: "getFullYear", Usage: "t.getFullYear([zone])", Does: "The year. Zones are names such as `Europe/Paris` or offsets such as `-02:30`; without one, it is UTC.", form: method, params: []kind{kindTimestamp, kindString}, optional: 1, result: kindInt, run: calendar(func(t time.Time) int { return t.Year() })},
+	{Name: "getFullYear", Usage: "t.getFullYear([zone])", Does: "The year. Zones are names such as `Europe/Paris` or offsets such as `-02:30`; without one, it is UTC.", form: method, params: []kind{kindTimestamp, kindString}, optional: 1, result: kindInt, run: calendar(time.Time.Year)},
 	{Name: "getMonth", Usage: "t.getMonth([zone])", Does: "The month, from 0.", form: method, params: []kind{kindTimestamp, kindString}, optional: 1, result: kindInt, run: calendar(func(t time.Time) int { return int(t.Month()) - 1 })},
 	{Name: "getDate", Usage: "t.getDate([zone])", Does: "The day of the month, from 1.", form: method, params: []kind{kindTimestamp, kindString}, optional: 1, result: kindInt, run: calendar(time.Time.Day)},
 	{Name: "getDayOfMonth", Usage: "t.getDayOfMonth([zone])", Does: "The day of the month, from 0.", form: method, params: []kind{kindTimestamp, kindString}, optional: 1, result: kindInt, run: calendar(func(t time.Time) int { return t.Day() - 1 })},
@@ -125,39 +128,33 @@ var table = []Function{
 func same(_ *frame, _ *call, a []any) (any, *Error) { return a[0], nil }
 
 // double is a function of one double.
-func double(f func(float64) float64) func(*frame, *call, []any) (any, *Error) {
+func double[T float64 | bool](f func(float64) T) body {
 	return func(_ *frame, _ *call, a []any) (any, *Error) { return f(a[0].(float64)), nil }
 }
-
-// test is a question about one double.
-func test(f func(float64) bool) func(*frame, *call, []any) (any, *Error) {
-	return func(_ *frame, _ *call, a []any) (any, *Error) { return f(a[0].(float64)), nil }
-}
-
-func greatest(c *frame, n *call, a []any) (any, *Error) { return c.extreme(n, a, after) }
-func least(c *frame, n *call, a []any) (any, *Error)    { return c.extreme(n, a, before) }
 
 // extreme is the number that is before or after the others.
-func (c *frame) extreme(n *call, a []any, want order) (any, *Error) {
-	if of, ok := a[0].([]any); ok {
-		if len(of) == 0 || len(a) > 1 {
-			return nil, c.fail(n.at, "%s takes numbers, or one list with at least one.", n.f.Name)
+func extreme(want order) body {
+	return func(c *frame, n *call, a []any) (any, *Error) {
+		if of, ok := a[0].([]any); ok {
+			if len(of) == 0 || len(a) > 1 {
+				return nil, c.fail(n.at, "%s takes numbers, or one list with at least one.", n.f.Name)
+			}
+			a = of
 		}
-		a = of
+		most := a[0]
+		for _, v := range a {
+			if err := c.step(n.at, 1); err != nil {
+				return nil, err
+			}
+			if kindOf(v)&kindNumber == 0 {
+				return nil, c.fail(n.at, "%s takes numbers, not %s.", n.f.Name, kindOf(v).a())
+			}
+			if o, _ := scalars(v, most); o == want {
+				most = v
+			}
+		}
+		return most, nil
 	}
-	most := a[0]
-	for _, v := range a {
-		if err := c.step(n.at, 1); err != nil {
-			return nil, err
-		}
-		if kindOf(v)&kindNumber == 0 {
-			return nil, c.fail(n.at, "%s takes numbers, not %s.", n.f.Name, kindOf(v).a())
-		}
-		if o, _ := scalars(v, most); o == want {
-			most = v
-		}
-	}
-	return most, nil
 }
 
 func absolute(c *frame, n *call, a []any) (any, *Error) {
@@ -187,8 +184,6 @@ func sign(_ *frame, _ *call, a []any) (any, *Error) {
 }
 
 func squareRoot(_ *frame, _ *call, a []any) (any, *Error) {
-	if i, ok := a[0].(int64); ok {
-		return math.Sqrt(float64(i)), nil
-	}
-	return math.Sqrt(a[0].(float64)), nil
+	f, _ := toFloat(a[0])
+	return math.Sqrt(f), nil
 }

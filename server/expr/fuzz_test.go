@@ -78,8 +78,10 @@ func FuzzCompile(f *testing.F) {
 				checkError(t, src, err, expr.CodeFailed, expr.CodeNotSerializable)
 				return
 			}
-			if _, isBool := v.(bool); isBool && !p.Bool() {
-				t.Errorf("%q gives %v, and Bool() = false", src, v)
+			if _, isBool := v.(bool); isBool {
+				if _, err := expr.Condition(src, vars); err != nil {
+					t.Errorf("%q gives %v, and Condition() = %v", src, v, err)
+				}
 			}
 			text, err := expr.Encode(v)
 			if err == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -223,6 +224,18 @@ func (e *encoder) value(v any, depth int) {
 	default:
 		e.fail("JSON has nothing for %s.", kindOf(v).a())
 	}
+}
+
+// appendDouble adds a finite double as JSON that is not read as an int: with a fraction or an exponent.
+func appendDouble(dst []byte, f float64) []byte {
+	if size := math.Abs(f); size != 0 && (size < 1e-6 || size >= 1e21) {
+		return strconv.AppendFloat(dst, f, 'e', -1, 64)
+	}
+	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+	if f == math.Trunc(f) {
+		dst = append(dst, ".0"...)
+	}
+	return dst
 }
 
 // keyText is the name of a member for a key.

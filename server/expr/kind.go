@@ -87,15 +87,6 @@ func (k kind) a() string {
 	return text
 }
 
-// single yields the types of a set one by one.
-func (k kind) single(yield func(kind) bool) {
-	for ; k != 0; k &= k - 1 {
-		if !yield(k & -k) {
-			return
-		}
-	}
-}
-
 // result is the type of what an operator gives for operands of one type each; 0 if it does not take them.
 func result(op string, l, r kind) kind {
 	both := l | r
@@ -132,9 +123,9 @@ func result(op string, l, r kind) kind {
 
 // results are the types that an operator can give for operands of these types.
 func results(op string, l, r kind) (k kind) {
-	for a := range l.single {
-		for b := range r.single {
-			k |= result(op, a, b)
+	for ; l != 0; l &= l - 1 { // without its first type
+		for rest := r; rest != 0; rest &= rest - 1 {
+			k |= result(op, l&-l, rest&-rest)
 		}
 	}
 	return k

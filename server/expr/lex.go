@@ -73,12 +73,14 @@ func scan(src string, at int) (token, int, *Error) {
 		return token{kind: tokenField, text: rest[1 : 1+n], at: at}, at + n + 2, nil
 	case isLetter(rest[0]):
 		n := nameLength(rest)
-		if n < len(rest) && (rest[n] == '"' || rest[n] == '\'') && n <= 2 && strings.Trim(rest[:n], "rRbB") == "" {
-			return scanText(src, at, at+n, rest[:n])
+		if quoted := n == 1 && len(rest) > 1 && (rest[1] == '"' || rest[1] == '\''); quoted && (rest[0]|0x20 == 'b') {
+			return token{}, at, &Error{Offset: at, Message: "There are no bytes.", Hint: "Leave out the b."}
+		} else if quoted && (rest[0]|0x20 == 'r') {
+			return scanText(src, at, at+1)
 		}
 		return token{kind: tokenName, text: rest[:n], at: at}, at + n, nil
 	case rest[0] == '"' || rest[0] == '\'':
-		return scanText(src, at, at, "")
+		return scanText(src, at, at)
 	}
 	for _, op := range operators {
 		if strings.HasPrefix(rest, op) {
@@ -129,15 +131,9 @@ func scanNumber(src string, at int) (token, int, *Error) {
 	return token{kind: tokenLiteral, value: u, at: at}, end, nil
 }
 
-// scanText reads a text whose quotes begin at an index, after a prefix.
-func scanText(src string, at, quotes int, prefix string) (token, int, *Error) {
-	if strings.ContainsAny(prefix, "bB") {
-		return token{}, at, &Error{Offset: at, Message: "There are no bytes.", Hint: "Leave out the b."}
-	}
-	raw := prefix != ""
-	if len(prefix) > 1 {
-		return token{}, at, &Error{Offset: at, Message: "A text has one r before its quotes at most."}
-	}
+// scanText reads a text whose quotes begin at an index. It is raw if they are not its beginning: r'...'.
+func scanText(src string, at, quotes int) (token, int, *Error) {
+	raw := quotes > at
 	quote := src[quotes : quotes+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(src[quotes:], triple) {
 		quote = triple
@@ -176,41 +172,27 @@ func unescape(src string, from, to int) (string, *Error) {
 			i++
 			continue
 		}
-		r, n := escape(s[i+1:])
+		r, n := escape(s[i:])
 		if n == 0 {
 			return "", &Error{Offset: from + i, Message: "The text has an escape that there is not.", Hint: `Write \\ for a backslash, or r before the quotes.`}
 		}
 		b.WriteRune(r)
-		i += 1 + n
+		i += n
 	}
 	return b.String(), nil
 }
 
-// escape reads an escape after its backslash, and returns how many bytes it has; 0 if it is none.
+// escape reads an escape, and returns how many bytes it has; 0 if it is none. Those of Go are escapes, and a few more.
 func escape(s string) (rune, int) {
-	if s == "" {
+	if len(s) > 1 && strings.IndexByte("?\"'`", s[1]) >= 0 {
+		return rune(s[1]), 2
+	}
+	if strings.HasPrefix(s, `\X`) {
+		s = `\x` + s[2:min(len(s), 4)]
+	}
+	r, _, rest, err := strconv.UnquoteChar(s, 0)
+	if err != nil {
 		return 0, 0
 	}
-	if i := strings.IndexByte(`abfnrtv\?"'`+"`", s[0]); i >= 0 {
-		return rune("\a\b\f\n\r\t\v\\?\"'`"[i]), 1
-	}
-	begin, length, base := 1, 0, 16
-	switch s[0] {
-	case 'x', 'X':
-		length = 2
-	case 'u':
-		length = 4
-	case 'U':
-		length = 8
-	case '0', '1', '2', '3':
-		begin, length, base = 0, 3, 8
-	}
-	if length == 0 || len(s) < begin+length || span(s[begin:begin+length], hex) < length {
-		return 0, 0
-	}
-	n, err := strconv.ParseUint(s[begin:begin+length], base, 32)
-	if err != nil || !utf8.ValidRune(rune(n)) {
-		return 0, 0
-	}
-	return rune(n), begin + length
+	return r, len(s) - len(rest)
 }

@@ -55,31 +55,18 @@ func (n *loop) run(c *frame, v any) (any, *Error) {
 	case "all", "exists":
 		return n.quantify(c, elements, n.name == "exists")
 	case "exists_one":
-		found := 0
-		for _, element := range elements {
-			yes, err := n.holds(c, element)
-			if err != nil {
-				return nil, err
-			}
-			if yes {
-				found++
-			}
-		}
-		return found == 1, nil
+		found, err := n.collect(c, elements)
+		return len(found) == 1, err
 	}
 	return n.collect(c, elements)
-}
-
-func (n *loop) holds(c *frame, element any) (bool, *Error) {
-	c.locals[n.slot] = element
-	return c.test(n.at, n.test)
 }
 
 // quantify is all and exists. An element that decides makes up for errors of the others.
 func (n *loop) quantify(c *frame, elements []any, absorbing bool) (any, *Error) {
 	var failed *Error
 	for _, element := range elements {
-		yes, err := n.holds(c, element)
+		c.locals[n.slot] = element
+		yes, err := c.test(n.at, n.test)
 		switch {
 		case err != nil && err.fatal:
 			return nil, err
@@ -98,13 +85,15 @@ func (n *loop) quantify(c *frame, elements []any, absorbing bool) (any, *Error) 
 }
 
 // collect is map and filter.
-func (n *loop) collect(c *frame, elements []any) (any, *Error) {
+func (n *loop) collect(c *frame, elements []any) ([]any, *Error) {
 	values := []any{}
 	for _, element := range elements {
 		c.locals[n.slot] = element
-		yes, err := true, c.step(n.at, 1)
-		if n.test != nil && err == nil {
+		yes, err := true, (*Error)(nil)
+		if n.test != nil {
 			yes, err = c.test(n.at, n.test)
+		} else {
+			err = c.step(n.at, 1)
 		}
 		if err != nil {
 			return nil, err
@@ -118,7 +107,7 @@ func (n *loop) collect(c *frame, elements []any) (any, *Error) {
 				return nil, err
 			}
 		}
-		if err := c.make(n.at, sizeElement); err != nil {
+		if err = c.make(n.at, sizeElement); err != nil {
 			return nil, err
 		}
 		values = append(values, v)

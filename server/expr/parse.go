@@ -12,7 +12,7 @@ import (
 // more: all tokens are the end.
 type compiler struct {
 	src    string
-	from   int // where the expression begins in src
+	from   int // where the expression begins in it
 	vars   Vars
 	tok    token
 	next   int // where the token after tok is read
@@ -49,7 +49,7 @@ func (p *compiler) program(from int, inside bool) *Program {
 	case !inside && p.tok.kind != tokenEnd:
 		p.unexpected("an operator")
 	}
-	return &Program{src: p.src, from: from, root: root, kind: k, slots: p.slots, reads: p.reads.sorted()}
+	return &Program{src: p.src, root: root, kind: k, slots: p.slots, reads: p.reads.sorted()}
 }
 
 // advance moves to the next token.
@@ -180,41 +180,27 @@ func (p *compiler) binary(level int) (node, kind) {
 // unary reads signs or negations, and what they stand before.
 func (p *compiler) unary() (node, kind) {
 	at, op, count := p.tok.at, p.tok.text, 0
-	if p.is("-") || p.is("!") {
-		for p.is(op) {
-			count++
-			p.advance()
+	for (op == "-" || op == "!") && p.accept(op) {
+		count++
+	}
+	if op == "-" && count > 0 { // the last sign is a part of a number
+		switch v := p.tok.value.(type) {
+		case uint64:
+			p.tok.value, count = -int64(v), count-1
+		case float64:
+			p.tok.value, count = -v, count-1
 		}
 	}
-	if count == 0 {
-		return p.member(false)
-	}
-	negative := false
-	if _, number := p.number(); number && op == "-" { // the last sign is a part of the number
-		negative, count = true, count-1
-	}
-	n, k := p.member(negative)
+	n, k := p.member()
 	switch {
 	case count == 0:
+		return n, k
 	case op == "!":
 		p.want(at, "What stands after !", k, kindBool)
 		return &not{at, n, count%2 == 1}, kindBool
-	default:
-		p.want(at, "What stands after -", k, kindNumber)
-		return &negation{at, n, count%2 == 1}, k & kindNumber
 	}
-	return n, k
-}
-
-// number returns the current token as the number that it would be after a minus.
-func (p *compiler) number() (any, bool) {
-	switch v := p.tok.value.(type) {
-	case uint64:
-		return -int64(v), true
-	case float64:
-		return -v, true
-	}
-	return nil, false
+	p.want(at, "What stands after -", k, kindNumber)
+	return &negation{at, n, count%2 == 1}, k & kindNumber
 }
 
 // constant is a value that stands in the source.
@@ -223,18 +209,15 @@ type constant struct{ value any }
 func (n constant) eval(*frame) (any, *Error) { return n.value, nil }
 
 // primary reads what no operator is a part of.
-func (p *compiler) primary(negative bool) (node, kind) {
+func (p *compiler) primary() (node, kind) {
 	tok := p.tok
 	switch {
 	case tok.kind == tokenLiteral:
 		v := tok.value
-		if u, ok := v.(uint64); ok {
-			if v = int64(u); u == 1<<63 && !negative {
+		if u, ok := v.(uint64); ok { // without a minus
+			if v = int64(u); u == 1<<63 {
 				p.fail(tok.at, "Write a double, such as 1e20.", "The number is too large for an int.")
 			}
-		}
-		if negative {
-			v, _ = p.number()
 		}
 		p.advance()
 		return constant{v}, kindOf(v)
@@ -252,9 +235,7 @@ func (p *compiler) primary(negative bool) (node, kind) {
 		p.expect(")")
 		return n, k
 	case p.accept("["):
-		n := &list{at: tok.at}
-		n.elements, _, _ = p.until("]")
-		return n, kindList
+		return &list{tok.at, p.until("]")}, kindList
 	case p.accept("{"):
 		return p.mapping(tok.at), kindMap
 	}
@@ -263,17 +244,17 @@ func (p *compiler) primary(negative bool) (node, kind) {
 }
 
 // until reads expressions up to a closing bracket. A comma may follow the last.
-func (p *compiler) until(closing string) (nodes []node, kinds []kind, ats []int) {
+func (p *compiler) until(closing string) (all []argument) {
 	for !p.accept(closing) && p.err == nil {
-		ats = append(ats, p.tok.at)
+		at := p.tok.at
 		n, k := p.expression()
-		nodes, kinds = append(nodes, n), append(kinds, k)
+		all = append(all, argument{at, n, k})
 		if !p.accept(",") {
 			p.expect(closing)
 			break
 		}
 	}
-	return nodes, kinds, ats
+	return all
 }
 
 func (p *compiler) mapping(at int) node {

@@ -1,8 +1,6 @@
 package expr
 
-import (
-	"slices"
-)
+import "slices"
 
 // A path is a value and what is selected of it, step by step. A variable and its first field are one read.
 type path struct {
@@ -32,9 +30,9 @@ type localValue int
 func (n localValue) eval(c *frame) (any, *Error) { return c.locals[n], nil }
 
 // member reads a primary and the selections after it.
-func (p *compiler) member(negative bool) (node, kind) {
+func (p *compiler) member() (node, kind) {
 	at := p.tok.at
-	base, k := p.primary(negative)
+	base, k := p.primary()
 	n, isPath := base.(*path)
 	if !isPath {
 		n = &path{at: at, base: base}
@@ -47,21 +45,15 @@ func (p *compiler) member(negative bool) (node, kind) {
 		case p.accept("["):
 			k = p.index(n, at, k)
 		default:
-			p.read(n)
-			if n.base != nil && len(n.steps) == 0 {
+			if n.base == nil {
+				p.reads[Read{n.variable, n.key}] = struct{}{}
+			} else if len(n.steps) == 0 {
 				return n.base, k
 			}
 			return n, k
 		}
 	}
 	return n, kindAny
-}
-
-// read notes what a path reads of a variable.
-func (p *compiler) read(n *path) {
-	if n.base == nil {
-		p.reads[Read{n.variable, n.key}] = struct{}{}
-	}
 }
 
 // selection reads the name after a dot, and the arguments if it is a method.
@@ -131,12 +123,8 @@ func (p *compiler) method(n *path, tok token, k kind) kind {
 		n.steps = append(n.steps, step{at: tok.at, loop: p.macro(tok)})
 		return f.result
 	}
-	args, kinds, ats := p.until(")")
-	applied, given := p.call(f, tok.at, append([]node{nil}, args...), append([]kind{k}, kinds...), append([]int{tok.at}, ats...))
-	if applied, ok := applied.(*call); ok {
-		applied.args = applied.args[1:]
-		n.steps = append(n.steps, step{at: tok.at, call: applied})
-	}
+	applied, given := p.call(f, tok.at, append([]argument{{at: tok.at, kind: k}}, p.until(")")...))
+	n.steps = append(n.steps, step{at: tok.at, call: applied})
 	return given
 }
 
@@ -166,7 +154,7 @@ func (n *path) find(c *frame) (v any, missing int, err *Error) {
 		}
 		switch {
 		case s.call != nil:
-			v, err = c.call(s.call, v, true)
+			v, err = c.call(s.call, v)
 		case s.loop != nil:
 			v, err = s.loop.run(c, v)
 		case s.key != nil:

@@ -16,7 +16,7 @@ func size(_ *frame, _ *call, a []any) (any, *Error) {
 }
 
 // question is a function that says whether a text has something to do with another.
-func question(holds func(s, part string) bool) func(*frame, *call, []any) (any, *Error) {
+func question(holds func(s, part string) bool) body {
 	return func(_ *frame, _ *call, a []any) (any, *Error) { return holds(a[0].(string), a[1].(string)), nil }
 }
 
@@ -164,25 +164,21 @@ func substring(c *frame, n *call, a []any) (any, *Error) {
 	return s[from:to], nil
 }
 
-// ascii shifts the letters from one on by the distance between small and capital ones.
-func ascii(c *frame, n *call, s string, first, last byte) (any, *Error) {
-	if err := c.make(n.at, len(s)); err != nil {
-		return nil, err
-	}
-	b := []byte(s)
-	for i, letter := range b {
-		if letter >= first && letter <= last {
-			b[i] = letter ^ 0x20
+// ascii makes small letters of capital ones from first to last, or the other way round.
+func ascii(first, last byte) body {
+	return func(c *frame, n *call, a []any) (any, *Error) {
+		s := a[0].(string)
+		if err := c.make(n.at, len(s)); err != nil {
+			return nil, err
 		}
+		b := []byte(s)
+		for i, letter := range b {
+			if letter >= first && letter <= last {
+				b[i] = letter ^ 0x20
+			}
+		}
+		return string(b), nil
 	}
-	return string(b), nil
-}
-
-func lowerASCII(c *frame, n *call, a []any) (any, *Error) {
-	return ascii(c, n, a[0].(string), 'A', 'Z')
-}
-func upperASCII(c *frame, n *call, a []any) (any, *Error) {
-	return ascii(c, n, a[0].(string), 'a', 'z')
 }
 
 func trim(_ *frame, _ *call, a []any) (any, *Error) { return strings.TrimSpace(a[0].(string)), nil }

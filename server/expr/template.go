@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,29 +11,24 @@ import (
 // has its value; in a longer text stands the text of the value. It ends at the brace that closes it; $${ is the text ${.
 // Names of members are no templates. Several goroutines may use a template at once.
 type Template struct {
-	root  part
+	root  node
 	reads []Read
-	fixed bool
 }
-
-// CompileText is CompileTemplate for one text.
-func CompileText(s string, vars Vars) (*Template, error) { return CompileTemplate(s, vars) }
 
 // CompileTemplate reads and checks all expressions of a value that [Decode] returned. The Path of an [*Error] names the text,
 // and its offset is one in that text.
 func CompileTemplate(v any, vars Vars) (*Template, error) {
 	b := builder{vars: vars, reads: readSet{}}
-	root := b.part(v, "", 0)
+	root := b.value(v, "")
 	if b.err != nil {
 		return nil, b.err
 	}
-	_, fixed := root.(fixedPart)
-	return &Template{root, b.reads.sorted(), fixed}, nil
+	return &Template{root, b.reads.sorted()}, nil
 }
 
 // Eval evaluates all expressions, within the bounds of one evaluation. Its error is an [*Error].
 func (t *Template) Eval(in Scope) (any, error) {
-	v, err := t.root.value(newFrame(in))
+	v, err := t.root.eval(newFrame(in))
 	if err != nil {
 		return nil, err
 	}
@@ -45,74 +39,63 @@ func (t *Template) Eval(in Scope) (any, error) {
 func (t *Template) Reads() []Read { return slices.Clone(t.reads) }
 
 // Constant reports whether the template has no expressions.
-func (t *Template) Constant() bool { return t.fixed }
-
-// A part is a value in a template.
-type part interface {
-	value(*frame) (any, *Error)
+func (t *Template) Constant() bool {
+	_, ok := t.root.(constant)
+	return ok
 }
 
-// A builder makes parts of a value.
+// A builder makes nodes of a value. After the first error they have no meaning.
 type builder struct {
 	vars  Vars
 	reads readSet
 	err   *Error
 }
 
-func (b *builder) part(v any, path string, depth int) part {
-	if depth > MaxDepth && b.err == nil {
-		b.err = &Error{Path: path, Message: fmt.Sprintf("The template is nested deeper than %d.", MaxDepth)}
-	}
-	if b.err != nil {
-		return fixedPart{}
-	}
+// value returns a constant for what has no expressions.
+func (b *builder) value(v any, path string) node {
 	switch v := v.(type) {
 	case string:
 		return b.text(v, path)
 	case []any:
-		parts, fixed := make(listPart, len(v)), true
+		nodes, constants := make(listTemplate, len(v)), make([]any, 0, len(v))
 		for i, element := range v {
-			parts[i] = b.part(element, path+"/"+strconv.Itoa(i), depth+1)
-			fixed = fixed && isFixed(parts[i])
+			nodes[i] = b.value(element, path+"/"+strconv.Itoa(i))
+			if c, ok := nodes[i].(constant); ok {
+				constants = append(constants, c.value)
+			}
 		}
-		return fold(parts, fixed)
+		if len(constants) < len(v) {
+			return nodes
+		}
+		return constant{constants}
 	case map[string]any:
-		parts, fixed := make(mapPart, 0, len(v)), true
+		members, constants := make(mapTemplate, 0, len(v)), make(map[string]any, len(v))
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			member := b.part(v[name], path+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), depth+1)
-			parts = append(parts, memberPart{name, member})
-			fixed = fixed && isFixed(member)
+			inner := b.value(v[name], path+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+			members = append(members, member{name, inner})
+			if c, ok := inner.(constant); ok {
+				constants[name] = c.value
+			}
 		}
-		return fold(parts, fixed)
+		if len(constants) < len(v) {
+			return members
+		}
+		return constant{constants}
 	}
-	return fixedPart{v}
-}
-
-func isFixed(p part) bool {
-	_, ok := p.(fixedPart)
-	return ok
-}
-
-// fold makes a constant of a part that consists of constants.
-func fold(p part, fixed bool) part {
-	if !fixed {
-		return p
-	}
-	v, _ := p.value(nil)
-	return fixedPart{v}
+	return constant{v}
 }
 
 // text reads a text.
-func (b *builder) text(s, path string) part {
-	var parts []part
+func (b *builder) text(s, path string) node {
+	n := &textTemplate{src: s, path: path}
 	var literal strings.Builder
 	flush := func() {
 		if literal.Len() > 0 {
-			parts = append(parts, fixedPart{literal.String()})
+			n.parts = append(n.parts, part{0, constant{literal.String()}})
 			literal.Reset()
 		}
 	}
-	for i := 0; i < len(s); {
+	for i := 0; i < len(s) && b.err == nil; {
 		switch {
 		case strings.HasPrefix(s[i:], "$${"):
 			literal.WriteString("${")
@@ -124,105 +107,93 @@ func (b *builder) text(s, path string) part {
 			if p.err != nil {
 				b.err = p.err.place(s)
 				b.err.Path = path
-				return fixedPart{}
 			}
-			for _, read := range program.reads {
-				b.reads[read] = struct{}{}
-			}
-			parts = append(parts, &programPart{program, path})
+			maps.Copy(b.reads, p.reads)
+			n.parts = append(n.parts, part{i + 2, program})
 			i = p.tok.at + 1
 		default:
 			literal.WriteByte(s[i])
 			i++
 		}
 	}
+	if len(n.parts) == 0 {
+		return constant{literal.String()}
+	}
 	flush()
-	switch {
-	case len(parts) == 0:
-		return fixedPart{""}
-	case len(parts) == 1:
-		return parts[0]
-	}
-	return &textPart{s, path, parts}
+	return n
 }
 
-// fixedPart is a value without expressions.
-type fixedPart struct{ constant any }
-
-func (p fixedPart) value(*frame) (any, *Error) { return p.constant, nil }
-
-// programPart is an expression.
-type programPart struct {
-	program *Program
-	path    string
-}
-
-func (p *programPart) value(c *frame) (any, *Error) {
-	v, err := p.program.eval(c)
-	if err != nil {
-		err.Path = p.path
-	}
-	return v, err
-}
-
-// textPart is a text of several parts.
-type textPart struct {
+// textTemplate is a text with expressions.
+type textTemplate struct {
 	src, path string
 	parts     []part
 }
 
-func (p *textPart) value(c *frame) (any, *Error) {
+// A part is a text, or an expression that begins at an index.
+type part struct {
+	at   int
+	node node
+}
+
+func (n *textTemplate) eval(c *frame) (any, *Error) {
+	v, err := n.value(c)
+	if err != nil {
+		err.Path = n.path
+		return nil, err.place(n.src)
+	}
+	return v, nil
+}
+
+func (n *textTemplate) value(c *frame) (any, *Error) {
+	if len(n.parts) == 1 {
+		return n.parts[0].node.eval(c)
+	}
 	var text strings.Builder
-	for _, inner := range p.parts {
-		v, err := inner.value(c)
+	for _, p := range n.parts {
+		v, err := p.node.eval(c)
 		if err != nil {
 			return nil, err
 		}
-		at := 0
-		if program, ok := inner.(*programPart); ok {
-			at = program.program.from
-		}
-		s, err := c.text(at, v)
+		s, err := c.text(p.at, v)
 		if err == nil {
-			err = c.make(at, len(s))
+			err = c.make(p.at, len(s))
 		}
 		if err != nil {
-			err.Path = p.path
-			return nil, err.place(p.src)
+			return nil, err
 		}
 		text.WriteString(s)
 	}
 	return text.String(), nil
 }
 
-type listPart []part
+type listTemplate []node
 
-func (p listPart) value(c *frame) (any, *Error) {
-	values := make([]any, len(p))
-	for i, inner := range p {
+func (n listTemplate) eval(c *frame) (any, *Error) {
+	values := make([]any, len(n))
+	for i, inner := range n {
 		var err *Error
-		if values[i], err = inner.value(c); err != nil {
+		if values[i], err = inner.eval(c); err != nil {
 			return nil, err
 		}
 	}
 	return values, nil
 }
 
-type memberPart struct {
+type member struct {
 	name  string
-	inner part
+	inner node
 }
 
-type mapPart []memberPart
+type mapTemplate []member
 
-func (p mapPart) value(c *frame) (any, *Error) {
-	values := make(map[string]any, len(p))
-	for _, member := range p {
-		v, err := member.inner.value(c)
+func (n mapTemplate) eval(c *frame) (any, *Error) {
+	values := make(map[string]any, len(n))
+	for _, m := range n {
+		v, err := m.inner.eval(c)
 		if err != nil {
 			return nil, err
 		}
-		values[member.name] = v
+		values[m.name] = v
 	}
 	return values, nil
 }

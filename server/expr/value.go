@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// order is how two values compare. NaN is in no order with any number.
+// order is how two values compare. With another value, as for NaN and any number, they are in no order.
 type order int
 
 const (
-	unordered order = iota
-	before
-	equal
-	after
+	before    order = -1
+	equal     order = 0
+	after     order = 1
+	unordered order = 2
 )
 
 func orderOf[T cmp.Ordered](a, b T) order {
 	switch {
+	case a == b:
+		return equal
 	case a < b:
 		return before
 	case a > b:
 		return after
-	case a == b:
-		return equal
 	}
 	return unordered
 }
@@ -66,19 +66,25 @@ func scalars(v, w any) (o order, ok bool) {
 		case float64:
 			return orderOf(a, b), true
 		case int64:
-			return [...]order{unordered, after, equal, before}[compareNumbers(b, a)], true
+			return -compareNumbers(b, a), true
 		}
 	case string:
 		if b, ok := w.(string); ok {
 			return orderOf(a, b), true
 		}
 	case bool:
-		if b, ok := w.(bool); ok {
-			return orderOf(map[bool]int{true: 1}[a], map[bool]int{true: 1}[b]), true
+		switch b, ok := w.(bool); {
+		case !ok:
+		case a == b:
+			return equal, true
+		case b:
+			return before, true
+		default:
+			return after, true
 		}
 	case time.Time:
 		if b, ok := w.(time.Time); ok {
-			return order(a.Compare(b)) + equal, true
+			return order(a.Compare(b)), true
 		}
 	case time.Duration:
 		if b, ok := w.(time.Duration); ok {
@@ -88,31 +94,23 @@ func scalars(v, w any) (o order, ok bool) {
 	return unordered, false
 }
 
-func (c *frame) compare(at int, v, w any) (order, bool, *Error) {
-	if err := c.scanTexts(at, v, w); err != nil {
-		return unordered, false, err
-	}
-	o, ok := scalars(v, w)
-	return o, ok, nil
-}
-
-// scanTexts counts the operations for comparing two texts.
-func (c *frame) scanTexts(at int, v, w any) *Error {
-	if a, ok := v.(string); ok {
-		if b, ok := w.(string); ok {
-			return c.scan(at, min(len(a), len(b)))
+// compare is scalars, and counts the operations for reading two texts.
+func (c *frame) compare(at int, v, w any) (o order, ok bool, err *Error) {
+	if a, isText := v.(string); isText {
+		if b, isText := w.(string); isText {
+			if err := c.scan(at, min(len(a), len(b))); err != nil {
+				return unordered, false, err
+			}
 		}
 	}
-	return nil
+	o, ok = scalars(v, w)
+	return o, ok, nil
 }
 
 // equal compares any two values. Those of different types differ, but for numbers.
 func (c *frame) equal(at int, v, w any) (bool, *Error) {
-	if err := c.scanTexts(at, v, w); err != nil {
-		return false, err
-	}
-	if o, ok := scalars(v, w); ok {
-		return o == equal, nil
+	if o, ok, err := c.compare(at, v, w); ok || err != nil {
+		return o == equal, err
 	}
 	switch a := v.(type) {
 	case nil:
@@ -160,8 +158,8 @@ const kindKey = kindBool | kindInt | kindString
 func (c *frame) lookUp(at int, m, key any) (v any, ok bool, err *Error) {
 	switch k := key.(type) {
 	case float64:
-		i := int64(k)
-		if k < -two63 || k >= two63 || float64(i) != k {
+		i, whole := exactly(k)
+		if !whole {
 			return nil, false, nil
 		}
 		key = i
@@ -181,6 +179,12 @@ func (c *frame) lookUp(at int, m, key any) (v any, ok bool, err *Error) {
 		}
 	}
 	return v, ok, nil
+}
+
+// exactly is the int that a double equals.
+func exactly(f float64) (i int64, ok bool) {
+	i = int64(f)
+	return i, f >= -two63 && f < two63 && float64(i) == f
 }
 
 // length is the number of elements of a list or a map.
@@ -236,7 +240,7 @@ func (c *frame) keys(at int, m any) ([]any, *Error) {
 	}
 	slices.SortFunc(keys, func(a, b any) int {
 		if o, ok := scalars(a, b); ok {
-			return int(o - equal)
+			return int(o)
 		}
 		return cmp.Compare(kindOf(a), kindOf(b))
 	})
@@ -249,7 +253,7 @@ func (c *frame) element(at int, v, key any) (any, *Error) {
 	case []any:
 		i, ok := key.(int64)
 		if f, isDouble := key.(float64); isDouble {
-			i, ok = int64(f), f == math.Trunc(f) && math.Abs(f) < two63
+			i, ok = exactly(f)
 		}
 		if !ok {
 			return nil, c.fail(at, "The index of a list is an int, not %s.", quoted(key))
