@@ -170,7 +170,7 @@ func (a *Workflows) Routes() []Route {
 			Endpoint: call(http.StatusOK, func(_ context.Context, _ Call, in workflowInput) (workflow.Info, error) { return a.get(in.ID) })}),
 		row(Route{Method: "POST", Path: "/execute", Access: "workflows:execute:{id}", Action: audit.WorkflowExecute, Starts: true, Again: a.again,
 			Summary:  "Begin a run of a workflow, in a new thread or in one that has ended. With `wait`, the answer comes when the run ends or waits; it holds values only with workflows:read for the workflow.",
-			Errors:   []*fault.Kind{fault.ThreadOpen, fault.RunAborted, fault.RunFailed, fault.Overloaded},
+			Errors:   []*fault.Kind{fault.ThreadOpen, fault.RunIsChild, fault.RunAborted, fault.RunFailed, fault.Overloaded},
 			Answers:  began,
 			Endpoint: streamed(a.execute)}),
 		row(Route{Method: "POST", Path: "/resume", Access: "workflows:resume:{id}", Action: audit.WorkflowResume, Starts: true, Again: a.again,
@@ -180,7 +180,7 @@ func (a *Workflows) Routes() []Route {
 			Answers: began, Endpoint: streamed(a.resume)}),
 		row(Route{Method: "POST", Path: "/retry", Access: "workflows:resume:{id}", Action: audit.WorkflowRetry, Starts: true, Again: a.again,
 			Summary: "Begin another run of a thread that failed or was aborted. It continues at what failed or was withdrawn.",
-			Errors:  append(moves, fault.NotRetryable, fault.ThreadOpen), Answers: began, Endpoint: streamed(a.retry)}),
+			Errors:  append(moves, fault.NotRetryable, fault.ThreadOpen, fault.RunIsChild), Answers: began, Endpoint: streamed(a.retry)}),
 		row(Route{Method: "POST", Path: "/tick", Access: "workflows:resume:{id}", Action: audit.WorkflowTick,
 			Summary: "Fire the due timers of a thread, and show when the next one is due. The server fires them itself.",
 			Errors:  []*fault.Kind{fault.ThreadNotFound, fault.WorkflowVersionMismatch, fault.WorkflowDivergence}, Endpoint: call(http.StatusOK, a.tick)}),
@@ -192,7 +192,7 @@ func (a *Workflows) Routes() []Route {
 			Endpoint: call(http.StatusOK, a.threads)}),
 		row(Route{Method: "DELETE", Path: "/threads/{threadId}", Access: "workflows:delete:{id}", Action: audit.ThreadDelete, Target: "thread:{id}/{threadId}",
 			Summary: "Erase a thread with its runs, and with all that its nodes started. An unknown thread is no error.",
-			Errors:  []*fault.Kind{fault.ThreadRunning}, Endpoint: call(http.StatusNoContent, a.erase)}),
+			Errors:  []*fault.Kind{fault.ThreadRunning, fault.RunIsChild}, Endpoint: call(http.StatusNoContent, a.erase)}),
 		row(Route{Method: "POST", Path: "/fork", Access: "workflows:execute:{id}", Action: audit.WorkflowExecute,
 			Summary: "Refused: agentd does not fork threads.", Errors: []*fault.Kind{fault.ForkUnsupported},
 			Endpoint: streamed(func(_ http.ResponseWriter, _ *http.Request, _ Call, in struct {
@@ -353,9 +353,6 @@ func (a *Workflows) checkpoints(ctx context.Context, _ Call, in struct {
 		return Checkpoints{}, err
 	}
 	list, next, err := a.Workflows.Checkpoints(ctx, in.ID, in.ThreadID, cmp.Or(in.Limit, 100), int(before))
-	if list == nil {
-		list = []workflow.Checkpoint{}
-	}
 	return Checkpoints{WorkflowID: in.ID, ThreadID: in.ThreadID, Checkpoints: list, NextCursor: nextCursor(int64(next))}, err
 }
 
@@ -373,9 +370,6 @@ func (a *Workflows) threads(ctx context.Context, _ Call, in struct {
 	}
 	list, next, err := a.Workflows.Threads(ctx, workflow.ThreadFilter{Workflow: in.ID, Status: store.Status(in.Status), SessionID: in.SessionID,
 		Blocked: in.Blocked, Before: before, Limit: in.Limit})
-	if list == nil {
-		list = []workflow.ThreadSummary{}
-	}
 	return ThreadList{Threads: list, NextCursor: nextCursor(next)}, err
 }
 

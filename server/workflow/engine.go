@@ -201,6 +201,9 @@ func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, e
 		if open != nil {
 			return nil, conflict(req.ThreadID, open)
 		}
+		if err := w.reachable(ctx, &row); err != nil {
+			return nil, err
+		}
 	}
 	at := time.Now().UnixMilli()
 	row.Workflow, row.ID, row.Input, row.Handled, row.Blocked, row.Base = req.WorkflowID, req.ThreadID, req.Input, false, "", row.Step
@@ -238,6 +241,27 @@ func (w *Workflows) standing(ctx context.Context, workflow, thread string) (row 
 		return err
 	})
 	return row, open, err
+}
+
+// reachable returns run-is-child for a thread that a task of another thread began: only that one begins it again and erases it.
+func (w *Workflows) reachable(ctx context.Context, row *store.Thread) error {
+	if row.Host == 0 {
+		return nil
+	}
+	var last *store.Run
+	err := w.runs.View(ctx, func(tx *store.Tx) (err error) {
+		if _, err = w.threads.Number(tx, row.Host); err == nil {
+			last, err = w.runs.Number(tx, row.Run)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrNotFound): // the run of an agent called it
+		return nil
+	case err != nil:
+		return err
+	}
+	return w.kernel.IsChild(ctx, last)
 }
 
 // conflict is the error for a thread that has a run already.
@@ -335,6 +359,11 @@ func (w *Workflows) Retry(ctx context.Context, req RetryRequest) (*Handle, error
 	}
 	if req.AllowVersionMismatch {
 		if err := t.pinned(true); err != nil {
+			return nil, err
+		}
+	}
+	if req.host == 0 {
+		if err := w.reachable(ctx, &t.row); err != nil {
 			return nil, err
 		}
 	}
@@ -455,6 +484,9 @@ func (w *Workflows) Tick(ctx context.Context, workflow, threadID string) (fired 
 // Delete erases a thread with everything of it. Errors: thread-not-found, workflow-thread-running.
 func (w *Workflows) Delete(ctx context.Context, workflow, threadID string, also func(*store.Tx) error) error {
 	row, err := w.thread(ctx, workflow, threadID)
+	if err == nil {
+		err = w.reachable(ctx, &row)
+	}
 	if err != nil {
 		return err
 	}

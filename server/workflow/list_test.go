@@ -56,3 +56,43 @@ func TestListUnregistered(t *testing.T) {
 		t.Errorf("Threads = %+v, %v, want the thread that waits", list, err)
 	}
 }
+
+// TestChildThreads: a thread that a task began is erased, retried and begun again only through the one that it belongs to; an await
+// of it is answered under its own id.
+func TestChildThreads(t *testing.T) {
+	r := newRig(t, map[string]string{
+		"outer": `{"start":"c","nodes":{"c":{"kind":"workflow","workflow":"inner","input":"${ input }","onError":{"next":"rest"},"next":"rest"},"rest":{"kind":"await","name":"x","next":"end"}}}`,
+		"inner": `{"start":"a","nodes":{"a":{"kind":"await","name":"word","next":"b"},"b":{"kind":"branch","cases":[{"if":"has(input.fails)","next":"f"}],"else":"p"},
+			"p":{"kind":"parallel","branches":["s"],"next":"end"},"s":{"kind":"sleep","forMs":1,"next":"end"},"f":{"kind":"parallel","branches":["g"],"next":"end"},"g":{"kind":"fail","code":"no","message":"No."}}}`})
+	for i, input := range []string{`{}`, `{"fails":1}`} {
+		root := r.run("outer", fmt.Sprint("t", i), input)
+		child, err := r.Outcome(context.Background(), root.PendingPauses[0].ChildRun)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := func(when string) {
+			t.Helper()
+			_, again := r.Execute(context.Background(), workflow.ExecuteRequest{WorkflowID: "inner", ThreadID: child.ThreadID})
+			_, retried := r.Retry(context.Background(), workflow.RetryRequest{WorkflowID: "inner", ThreadID: child.ThreadID})
+			erased := r.Delete(context.Background(), "inner", child.ThreadID, nil)
+			for what, err := range map[string]error{"Execute": again, "Retry": retried, "Delete": erased} {
+				if code(err) != "run-is-child" && code(err) != "checkpoint-version-conflict" && code(err) != "workflow-not-retryable" || what == "Delete" && code(err) != "run-is-child" {
+					t.Errorf("%s of a child thread that %s = %v, want it refused", what, when, err)
+				}
+			}
+		}
+		refused("waits")
+		if err := r.resume("inner", child.ThreadID, "word", `1`); err != nil {
+			t.Fatal(err)
+		}
+		r.until(child.RunID, []store.Status{store.Completed, store.Failed}[i])
+		refused("has ended")
+		r.until(root.RunID, store.Suspended)
+		if err := r.Delete(context.Background(), "outer", root.ThreadID, nil); err != nil {
+			t.Errorf("Delete of the root = %v", err)
+		}
+		if _, err := r.State(context.Background(), "inner", child.ThreadID); code(err) != "thread-not-found" {
+			t.Errorf("after that the child is there: %v", err)
+		}
+	}
+}
