@@ -118,8 +118,8 @@ func (e *erasure) thread(n int64) error {
 }
 
 // add adds the runs that the rest of a SELECT statement selects, and what goes with them.
-func (e *erasure) add(rest string, arg any) error {
-	runs, err := e.tx.runs(rest, arg)
+func (e *erasure) add(rest string, args ...any) error {
+	runs, err := e.tx.runs(rest, args...)
 	for _, run := range runs {
 		if err == nil {
 			err = e.run(run)
@@ -140,6 +140,10 @@ func (e *erasure) run(run *Run) (err error) {
 		if err == nil {
 			err = e.add(below, run.N)
 		}
+	}
+	if err == nil && run.Calls > 0 {
+		from, to := calledRange(run.ID)
+		err = e.add(calledBy, from, to)
 	}
 	return err
 }
@@ -183,9 +187,13 @@ func (e *erasure) delete() error {
 	return nil
 }
 
-// leave has the host of a run look at what it waits for, if the host stays; ErrConflict when it is running.
+// leave has the host of a run look at what it waits for, if the host stays, or the run that called it; ErrConflict when the host
+// is running.
 func (e *erasure) leave(run *Run) error {
-	if run.Host == 0 || e.known[run.Host] {
+	if run.Host == 0 {
+		return e.db.Runs().Rouse(e.tx, run)
+	}
+	if e.known[run.Host] {
 		return nil
 	}
 	host, err := e.tx.run(hostRun, run.Host)

@@ -193,8 +193,17 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.FirstSince": func(tx *store.Tx) error { _, err := runs.FirstSince(tx, "s", 9); return err },
 		"Runs.Steps":      func(tx *store.Tx) error { _, err := runs.Steps(tx, 1); return err },
 		"Runs.Calls":      func(tx *store.Tx) error { _, err := runs.Calls(tx, 1); return err },
-		"Runs.Slot":       func(tx *store.Tx) error { _, err := runs.Slot(tx, 1, 1); return err },
-		"Runs.Slots":      func(tx *store.Tx) error { _, err := runs.Slots(tx, 1); return err },
+		"Runs.Above": func(tx *store.Tx) error {
+			for _, run := range []store.Run{{Parent: 1}, {Host: 1}, {Origin: store.CalledOrigin("done:1:c")}} {
+				if _, err := runs.Above(tx, &run); err != nil && !errors.Is(err, store.ErrNotFound) {
+					return err
+				}
+			}
+			return nil
+		},
+		"Runs.Rouse": func(tx *store.Tx) error { return runs.Rouse(tx, &store.Run{Origin: store.CalledOrigin("done:1:c")}) },
+		"Runs.Slot":  func(tx *store.Tx) error { _, err := runs.Slot(tx, 1, 1); return err },
+		"Runs.Slots": func(tx *store.Tx) error { _, err := runs.Slots(tx, 1); return err },
 		"Runs.ReadSpill": func(ctx context.Context) error {
 			_, _, err := runs.ReadSpill(ctx, "done", "x")
 			return err

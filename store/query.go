@@ -269,13 +269,13 @@ func byNumber(a, b *Run) int { return cmp.Compare(a.N, b.N) }
 
 // Open returns the runs that have not ended and are nobody's child, oldest first. With a session, they are those that take
 // turns in it, which runs of workflows do not; without, those that a start of the server looks at: not those that only wait
-// for a time.
+// for a time, and not the dormant ones.
 func (r *Runs) Open(tx *Tx, session string) (list []*Run, err error) {
 	if session != "" {
 		return tx.runs("INDEXED BY runs_turns WHERE "+turns+" AND session_id = ? ORDER BY n", session)
 	}
 	for _, status := range []Status{Pending, Running, Awaiting} {
-		runs, err := tx.runs("INDEXED BY runs_open WHERE "+open+" AND status = ? ORDER BY n", status)
+		runs, err := tx.runs("INDEXED BY runs_open WHERE "+open+" AND status = ? AND (status <> 'running' OR slots & ? = 0) ORDER BY n", status, 1<<DormantSlot)
 		if err != nil {
 			return nil, err
 		}

@@ -42,7 +42,7 @@ type Run struct {
 	Events   int
 	Messages int
 	Calls    int
-	Slots    int // bit i is set when slot i holds something
+	Slots    int // bit i is set when slot i holds something; that of DormantSlot is cleared when the run moves again
 	Spans    int
 
 	Parent     int64  // number of the run that called this one as a tool; 0: none
@@ -168,7 +168,12 @@ const (
 	ImportedSlot   Slot = 6 // of a run that began elsewhere: the parts of its state that no row holds
 	EndingSlot     Slot = 7 // the status in which a run ends once a person has decided on its unknown outcomes
 	HoldersSlot    Slot = 8 // the agents below the run's to which the conversation is given: before the run, then after it
+	DormantSlot    Slot = 9 // what a dormant run waits for; see [Run.Dormant]
 )
+
+// Dormant reports whether the run is running only by its status: all that is open of it are calls that wait for other runs. It
+// needs no process; its timer is due when one of those has ended.
+func (r *Run) Dormant() bool { return r.Status == Running && r.Slots&(1<<DormantSlot) != 0 }
 
 // Spill is a result that was too large for the transcript.
 type Spill struct {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"sync"
 	"time"
 
@@ -95,7 +94,7 @@ func (a llm) Job(r *run.Run, c store.Call, args json.RawMessage) (j run.Job, err
 }
 
 func settled(s tool.Settled) run.Settled {
-	out := run.Settled{Outcome: s.Outcome, Unknown: s.Unknown}
+	out := run.Settled{Outcome: s.Outcome, Unknown: s.Unknown, Waits: s.Waits}
 	if b := s.Spill; b != nil {
 		out.Spill = &store.Spill{Name: b.Name, MediaType: b.MediaType, Data: b.Data}
 	}
@@ -108,7 +107,7 @@ func (a llm) call(r *run.Run, c store.Call, args json.RawMessage) tool.Call {
 	var mu sync.Mutex // guards chunks: tools may report from several goroutines
 	return tool.Call{
 		RunID: r.Row.ID, AgentID: r.Row.Owner, SessionID: r.Row.Session, UserID: r.Row.User, Payer: r.Payer(), StepNumber: c.Step, ID: c.ID,
-		Key: r.Row.ID + ":" + strconv.Itoa(c.Origin) + ":" + c.ID, Args: args,
+		Key: r.Key(&c), Waited: r.Waited(c.Index), Args: args,
 		Progress: func(current, total float64, note string) {
 			r.Transient(event.New(event.ToolProgress, struct {
 				ToolName   string  `json:"toolName"`

@@ -61,7 +61,9 @@ func (a llm) Resumable(r *run.Run) bool {
 // Drive is a part of [run.Driver].
 func (a llm) Drive(r *run.Run) error {
 	if a.Budget.Wall > 0 {
-		left := time.Until(time.UnixMilli(r.Row.Started).Add(a.Budget.Wall))
+		end := time.UnixMilli(r.Row.Started).Add(a.Budget.Wall)
+		r.Deadline(end.UnixMilli())
+		left := time.Until(end)
 		stop := time.AfterFunc(min(left, a.Budget.Wall), func() { // not more than all of it, where the clock was set back
 			r.Cancel(fault.New(fault.BudgetExceeded, "The run took longer than its budget of %s.", a.Budget.Wall))
 		})

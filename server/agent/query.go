@@ -140,15 +140,7 @@ func (e *Engine) relate(ctx context.Context, s *Snapshot, row *store.Run, rec *j
 				}
 			}
 		}
-		var parent *store.Run
-		switch {
-		case row.Parent != 0:
-			parent, err = e.Runs().Number(tx, row.Parent)
-		case row.Host != 0:
-			parent, err = e.Runs().HostRun(tx, row.Host)
-		default:
-			return nil
-		}
+		parent, err := e.Runs().Above(tx, row)
 		if err == nil {
 			s.ParentRunID = parent.ID
 		}

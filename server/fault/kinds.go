@@ -365,6 +365,9 @@ var (
 	ServerRestarted = declare("server-restarted", 0,
 		"The server stopped during the run, and the agent cannot continue it.",
 		"Read `GET /runs/{runId}/events` to see what the run did before you start another.")
+	CallTooDeep = declare("call-too-deep", 0,
+		"Agents and workflows call each other more levels deep than agentd allows.",
+		"Look for agents and workflows that call each other without end, or let the caller do part of the work itself.")
 	CrashLoop = declare("crash-loop", 0,
 		"The server crashed too often while the run made no progress.",
 		"Find out why the server crashes. `GET /runs/{runId}/events` shows what the run did.")

@@ -13,7 +13,7 @@ import (
 	"agentd/store"
 )
 
-// MaxDepth is how deep runs may call runs.
+// MaxDepth is how many runs may be above a run: those that call or host it, of agents and workflows alike.
 const MaxDepth = 8
 
 // runChild moves the child of a call until it has ended or waits.
@@ -23,7 +23,8 @@ func (r *Run) runChild(w *work) {
 	w.kid = kid
 	if err != nil {
 		w.left = errors.Is(err, ErrLeft)
-		w.res.Outcome = *message.Fail(c.ID, c.Name, message.ExecutionFailed, r.caller().Label(c)+" failed: "+fault.Of(err).Message, "")
+		f := fault.Of(err)
+		w.res.Outcome = *message.Fail(c.ID, c.Name, message.ExecutionFailed, r.caller().Label(c)+" failed: "+f.Message, f.NextStep())
 		return
 	}
 	if drive != nil {
@@ -34,6 +35,8 @@ func (r *Run) runChild(w *work) {
 	}
 	switch status := kid.Row.Status; {
 	case status.Parked():
+	case kid.Row.Dormant():
+		w.res.Waits = kid.Row.ID
 	case !status.Terminal():
 		w.left = true
 	default:
@@ -74,6 +77,12 @@ func (r *Run) openChild(t *task) (kid *Run, drive func() error, err error) {
 		case !r.caller().Known(&t.call):
 			return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q no longer calls the agent %q.", r.Row.Owner, kid.Row.Owner)
 		}
+		if kid.Row.Dormant() {
+			if err := kid.awake(nil); err != nil {
+				return err
+			}
+			return kid.driveAwake()
+		}
 		if err := kid.verdict(times); err != nil {
 			return err
 		}
@@ -88,15 +97,15 @@ func (r *Run) makeChild(t *task) (*Run, func() error, error) {
 		return nil, nil, t.altered
 	}
 	spec := t.Child
-	if r.depth+1 > MaxDepth {
-		return nil, nil, fault.New(fault.RunFailed, "Agents can call each other at most %d levels deep.", MaxDepth)
-	}
 	if !r.caller().Known(&t.call) {
 		return nil, nil, fault.New(fault.AgentNotFound, "The agent %q can no longer be called.", spec.Owner)
 	}
 	kid := r.newChild(store.Run{ID: t.call.Child, Kind: t.parent.Kind, Owner: spec.Owner, Current: spec.Owner, Session: t.parent.Session, User: t.parent.User,
 		InputForm: spec.Form, Usage: zeroUsage, Models: noModels, Created: now(), Parent: t.parent.N, ParentCall: t.call.Index, StartedBy: t.parent.StartedBy},
 		&journal.Record{}, t.call.ID)
+	if err := r.e.opts.Runs.View(context.WithoutCancel(r.ctx), func(tx *store.Tx) error { return r.e.tooDeep(tx, &kid.Row) }); err != nil {
+		return nil, nil, err
+	}
 	if kid.owner.absent() {
 		return nil, nil, fault.New(fault.AgentNotFound, "No agent %q is registered.", spec.Owner)
 	}
@@ -124,7 +133,7 @@ func (r *Run) newChild(row store.Run, rec *journal.Record, callID string) *Run {
 	kid := r.e.newRun(row, rec)
 	kid.cancel(nil)
 	kid.ctx, kid.cancel = context.WithCancelCause(r.ctx)
-	kid.depth, kid.parent, kid.callID = r.depth+1, r, callID
+	kid.parent, kid.callID = r, callID
 	return kid
 }
 

@@ -88,11 +88,13 @@ type ChildSpec struct {
 }
 
 // Settled is how a call ended. Spill, where there is one, is stored with the outcome, which names it. Unknown says that
-// the call may have had its effect and must not be made twice; Outcome.Message then says what is known.
+// the call may have had its effect and must not be made twice; Outcome.Message then says what is known. With Waits, it has not
+// ended: it waits for the run with that id, which it has started, and is made again when that has ended.
 type Settled struct {
 	Outcome message.Outcome
 	Spill   *store.Spill
 	Unknown bool
+	Waits   string
 }
 
 // owner returns what a run belongs to; a stand-in whose runs fail where it is not registered any more.

@@ -168,6 +168,9 @@ func (r *Run) close(m *Move, status store.Status, cause error) (unknown []journa
 		if c.Reported {
 			continue
 		}
+		if c.Phase == store.CallDispatching && c.Child == "" {
+			r.dismiss(&c)
+		}
 		asked := slices.IndexFunc(r.Record.Pending, func(a journal.Approval) bool { return a.ToolCallID == c.ID && a.SubRunToolCallID == "" })
 		switch {
 		case c.Child != "" && c.Phase != store.CallDone:
@@ -335,7 +338,7 @@ func (e *Engine) abort(ctx context.Context, runID string, opts AbortOptions) (st
 	switch {
 	case err != nil:
 		return "", err
-	case row.Status.Terminal() || row.Status == store.Running:
+	case row.Status.Terminal() || row.Status == store.Running && !row.Dormant():
 		return row.Status, nil
 	case row.Parent != 0:
 		return row.Status, e.IsChild(ctx, row)

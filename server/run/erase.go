@@ -84,7 +84,7 @@ func (e *Engine) drop(erased []*store.Run, stay map[string]bool) {
 	gone, hosted := map[int64]bool{}, false
 	for _, run := range erased {
 		gone[run.N] = true
-		hosted = hosted || run.Host != 0
+		hosted = hosted || run.Host != 0 || run.Caller() != ""
 	}
 	purged := map[string]bool{}
 	for _, run := range erased {

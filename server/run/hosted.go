@@ -13,10 +13,14 @@ import (
 // root, in a goroutine of its own, and takes turns in its session. People reach it through its host only. Whenever it stands
 // differently, the same transaction makes its host due, so that the host learns of it also after a crash.
 
-// wakeHost makes the host of a run due, in the transaction of a move of the run; was is its status before.
+// wakeHost makes the host of a run due, or the dormant run that called it, in the transaction of a move of the run; was is its
+// status before.
 func (e *Engine) wakeHost(tx *store.Tx, m *Move, was store.Status) error {
 	if !m.wakes(was) {
 		return nil
+	}
+	if m.Run.Host == 0 {
+		return e.opts.Runs.Rouse(tx, &m.Run)
 	}
 	host, err := e.opts.Runs.HostRun(tx, m.Run.Host)
 	if errors.Is(err, store.ErrNotFound) || err == nil && host.Status.Terminal() {
@@ -28,9 +32,13 @@ func (e *Engine) wakeHost(tx *store.Tx, m *Move, was store.Status) error {
 	return err
 }
 
-// wakes reports whether the host of the run looks at it after the move: its status changes, or what it waits for.
+// wakes reports whether the host of the run looks at it after the move: its status changes, or what it waits for. A caller looks
+// at the end only.
 func (m *Move) wakes(was store.Status) bool {
-	return m.Run.Host != 0 && (m.Run.Status != was || m.Slots[store.PendingSlot] != nil)
+	if m.Run.Host == 0 {
+		return m.Run.Status.Terminal() && m.Run.Caller() != ""
+	}
+	return (m.Run.Status != was || m.Slots[store.PendingSlot] != nil)
 }
 
 // ResumeHosted is [Engine.Resume] for the driver of the host of a run.

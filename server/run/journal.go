@@ -169,6 +169,7 @@ type task struct {
 	call    store.Call
 	kid     *Run       // the child that was decided on; nil: look it up or make it
 	parent  *store.Run // the row of the run when the calls were dispatched
+	waited  bool       // it was made before the run became dormant
 	altered error      // why it must not be made: what is stored of it was changed
 }
 
@@ -200,6 +201,8 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 				return err
 			}
 		}
+		_, t.waited = r.waits[c.Index]
+		delete(r.waits, c.Index)
 		if c.Child != "" && r.inbox == nil {
 			r.inbox = make(chan forwarded, maxInbox)
 		}
@@ -237,6 +240,9 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 			failed = cmp.Or(failed, r.flush())
 		case w, more := <-results:
 			if !more {
+				if failed == nil && len(r.waits) > 0 {
+					failed = r.sleep()
+				}
 				return failed
 			}
 			if failed == nil && w.moved != nil {
@@ -265,6 +271,10 @@ func (r *Run) work(first, rest []task, parallel int, results chan<- work) {
 			w.res.Outcome = *alteredOutcome(&t.call)
 		default:
 			r.make(&w, results)
+		}
+		if o := &w.res.Outcome; t.waited && t.call.Child == "" {
+			w.began = time.UnixMilli(t.call.Claimed)
+			o.DurationMS = time.Since(w.began).Milliseconds()
 		}
 		w.took = time.Since(w.began)
 		results <- w
@@ -335,6 +345,9 @@ func (r *Run) take(w *work, only bool) error {
 	if w.left {
 		return fmt.Errorf("%w: its child is", ErrLeft)
 	}
+	if w.res.Waits != "" {
+		return r.awaits(w)
+	}
 	m := r.Move()
 	r.gather(m) // what the child reported before it ended
 	c := w.call
@@ -353,6 +366,9 @@ func (r *Run) take(w *work, only bool) error {
 		r.e.opts.Metrics.ToolCalls.With(c.Name, status).Inc()
 		if o.Kind == message.AbortedCall && r.stopped() {
 			return errShutdown // the call stays claimed: what it did is unknown
+		}
+		if o.Kind == message.AbortedCall && w.Child == nil {
+			r.dismiss(&c)
 		}
 		if !w.res.Unknown || !r.uncertain(m, &c, o.Message) {
 			m.settle(&c, r.Record.Place(&c), o)

@@ -243,10 +243,10 @@ func (r *Run) Rest(m *Move, pending []journal.Approval, due int64) error {
 	return r.rest(m, pending)
 }
 
-// parks notes that a move leaves the run parked, so that an abort which is asked for from now on does not count on the driver.
+// parks notes that a move leaves the run parked or dormant, so that an abort which is asked for from now on does not count on the driver.
 // The error says that one was asked for before.
 func (r *Run) parks(m *Move) error {
-	if r.recipient() == nil || !m.Run.Status.Parked() {
+	if !m.Run.Dormant() && (r.recipient() == nil || !m.Run.Status.Parked()) {
 		return nil
 	}
 	r.mu.Lock()

@@ -33,7 +33,7 @@ type trial struct {
 	turn  chan struct{} // closed when the run may begin
 	over  chan struct{} // closed when it has come further, or does not move any more
 	once  sync.Once
-	root  int64 // number of the run that hosts the run, or of that which hosts that one, and so on
+	root  int64 // number of the run that called or hosts the run, or of that which did so with that one, and so on
 	tries int   // how often crashes have found the run, or something below it, at the same place
 }
 
@@ -198,10 +198,12 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (*Run, error) {
 	var least int
 	err = e.opts.Runs.View(ctx, func(tx *store.Tx) (err error) {
 		root := &r.Row
-		for err == nil && root.Host != 0 {
-			root, err = e.opts.Runs.HostRun(tx, root.Host)
+		for up := root; err == nil; root = up {
+			if up, err = e.opts.Runs.Above(tx, root); err != nil {
+				break
+			}
 		}
-		if err == nil {
+		if errors.Is(err, store.ErrNotFound) {
 			r.trial.root = root.N
 			least, r.trial.tries, err = interruptions(tx, e.opts.Runs, &r.Row)
 		}
@@ -236,7 +238,7 @@ func interruptions(tx *store.Tx, runs *store.Runs, row *store.Run) (least, most 
 		kids = append(kids, hosted...)
 	}
 	for _, kid := range kids {
-		if kid.Status == store.Running && err == nil {
+		if kid.Status == store.Running && !kid.Dormant() && err == nil {
 			var low, high int
 			low, high, err = interruptions(tx, runs, kid)
 			least, most = min(least, low), max(most, high)

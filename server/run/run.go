@@ -60,9 +60,10 @@ type Run struct {
 	trial   *trial         // of a run that a crash has interrupted; nil: it has not
 	parent  *Run           // whose call this run is; nil: a root
 	callID  string         // of that call
-	depth   int            // 0: a root
 	decided map[int]*Run   // children that were decided on and are to continue, by the index of their call
 	inbox   chan forwarded // events of children; nil before the first call that is a run
+	waits   map[int]string // the runs that calls wait for, by index, see [Run.Waited]
+	until   int64          // see Deadline; 0: it has none
 
 	mu      sync.Mutex // guards the fields below: what others may ask of the run. It is never held while something waits.
 	asked   *AbortOptions
@@ -245,7 +246,7 @@ func (r *Run) committed(m *Move, n int64) {
 	if m.used != nil {
 		r.used = m.used
 	}
-	if journal.Lifecycle(m.Run.Status) != "" {
+	if journal.Lifecycle(m.Run.Status) != "" || m.Run.Dormant() {
 		r.e.vacate(r)
 	}
 	r.uncounted += m.uncounted - m.counted
@@ -325,6 +326,9 @@ func (r *Run) advance(drive func() error) {
 	defer r.trial.pass()
 	defer r.returnMail()
 	err := r.Guard(drive)
+	if errors.Is(err, errDormant) {
+		return
+	}
 	if errors.Is(err, ErrLeft) && !r.stopped() {
 		r.e.log.Warn("run left as it is on disk", "run", r.Row.ID, "error", err)
 		return

@@ -125,6 +125,9 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 			}
 			earlier = nil
 		}
+		if err := e.tooDeep(tx, &r.Row); err != nil {
+			return err
+		}
 		m = first
 		if req.SessionID != "" {
 			sess, busy, err := e.JoinSession(tx, req)
@@ -219,21 +222,15 @@ func (h *Handle) Wait(ctx context.Context) (*store.Run, *journal.Record, journal
 		return nil, nil, journal.End{}, context.Cause(ctx)
 	}
 	row, rec := &h.run.Row, h.run.Record
+	if row.Dormant() {
+		return h.run.e.Wait(ctx, h.ID)
+	}
 	return row, rec, journal.EndOf(row, rec, max(h.run.endedAt, row.Finished)), nil
 }
 
 // Wait is [Handle.Wait] for any run, also one that this process takes up later: it watches the run's events. Further
 // errors: run-not-found, and server-draining when the server stops first.
 func (e *Engine) Wait(ctx context.Context, runID string) (*store.Run, *journal.Record, journal.End, error) {
-	return e.wait(ctx, runID, func(s store.Status) bool { return journal.Lifecycle(s) != "" })
-}
-
-// WaitEnd is [Engine.Wait] until the run has ended, however often it waits before.
-func (e *Engine) WaitEnd(ctx context.Context, runID string) (*store.Run, *journal.Record, journal.End, error) {
-	return e.wait(ctx, runID, store.Status.Terminal)
-}
-
-func (e *Engine) wait(ctx context.Context, runID string, enough func(store.Status) bool) (*store.Run, *journal.Record, journal.End, error) {
 	failed := func(err error) (*store.Run, *journal.Record, journal.End, error) { return nil, nil, journal.End{}, err }
 	row, err := e.Find(ctx, runID)
 	if err != nil {
@@ -254,7 +251,7 @@ func (e *Engine) wait(ctx context.Context, runID string, enough func(store.Statu
 		if err != nil {
 			return failed(err)
 		}
-		if enough(row.Status) {
+		if journal.Lifecycle(row.Status) != "" {
 			return row, rec, journal.EndOf(row, rec, now()), nil
 		}
 		for ended := lost != nil; !ended; {

@@ -459,7 +459,11 @@ func TestAbortRacesWithLetters(t *testing.T) {
 			t.Errorf("Abort = %s, %v, want aborted", status, err)
 		}
 		<-over
-		if row, _, _, err := w.WaitEnd(t.Context(), h.ID); err != nil || row.Status != store.Aborted {
+		row, _, _, err := w.Wait(t.Context(), h.ID)
+		for err == nil && row.Status.Parked() {
+			row, _, _, err = w.Wait(t.Context(), h.ID)
+		}
+		if err != nil || row.Status != store.Aborted {
 			t.Errorf("the run ends as %v, %v, want aborted", row, err)
 		}
 	}

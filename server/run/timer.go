@@ -186,6 +186,9 @@ func (e *Engine) expired(timer store.Timer) error {
 	if _, is := e.owner(row).Driver.(Recipient); is && !row.Status.Terminal() {
 		return ignore(e.postDue(row, timer.At))
 	}
+	if row.Dormant() {
+		return ignore(e.rouse(row, timer.At))
+	}
 	row, rec, err := e.Read(e.ctx, timer.RunID)
 	if err != nil {
 		return ignore(err)
@@ -207,7 +210,12 @@ func (e *Engine) expired(timer store.Timer) error {
 		} else {
 			next.expire(nil)
 		}
-		return e.opts.Runs.Update(ctx, func(tx *store.Tx) error { return e.opts.Runs.SetTimer(tx, row.N, *next.Due) })
+		return ignore(e.opts.Runs.Update(ctx, func(tx *store.Tx) error {
+			if last, err := e.opts.Runs.Number(tx, row.N); err != nil || last.Dormant() { // the timer is one that rouses it
+				return err
+			}
+			return e.opts.Runs.SetTimer(tx, row.N, *next.Due)
+		}))
 	}
 	_, _, err = e.Resume(ctx, timer.RunID, over, Expiry, nil)
 	return ignore(err)

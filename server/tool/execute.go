@@ -26,6 +26,7 @@ type Settled struct {
 	Outcome message.Outcome
 	Spill   *Blob
 	Unknown bool
+	Waits   string // the call has not ended, see [Waits]
 }
 
 // A Blob is a result that is kept beside the transcript. Its name is unique within the run.
@@ -69,6 +70,9 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 		l := &live{progress: call.Progress, stream: call.Stream}
 		res, err := s.attempt(ctx, e, call, l)
 		l.close()
+		if waits, is := errors.AsType[*Waits](err); is && ctx.Err() == nil {
+			return Settled{Waits: waits.RunID}
+		}
 		if err == nil {
 			return e.settle(call, res, l)
 		}

@@ -87,6 +87,7 @@ type Call struct {
 	StepNumber                        int
 	ID                                string          // the tool call's id
 	Key                               string          // idempotency key, `runId:stepNumber:toolCallId`
+	Waited                            string          // the run that it has started before and waits for; empty: none
 	Args                              json.RawMessage // an object that fits Input
 
 	// Progress and Stream take what a tool reports while it runs. A tool may call them from any goroutine; calls after
@@ -95,6 +96,12 @@ type Call struct {
 	Progress func(current, total float64, note string) // total is 0 where it is not known
 	Stream   func(Chunk)
 }
+
+// Waits is the error of a call that has not ended: it waits for the end of a run that it has started. It is made again then, with
+// Waited.
+type Waits struct{ RunID string }
+
+func (w *Waits) Error() string { return "the call waits for the run " + w.RunID }
 
 // A Chunk is a piece of live output. What it refers to must not change afterwards.
 type Chunk struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"agentd/server/fault"
 	"agentd/server/message"
@@ -14,45 +13,37 @@ import (
 )
 
 // Call runs a workflow for a call of a tool, with the call's arguments as its input, and returns its output. The run is linked
-// to the session of the run that made the call, and belongs to whoever started that. The call ends when the run has ended,
-// however long that waits. A call that is made again with the same key continues to wait for the same run; one whose context
-// ends, for another reason than the server's stop, aborts it. Errors are [tool.Error]s.
+// to the run that made the call, and to its session, and belongs to whoever started that. A call that is made again with the
+// same key finds the same run. When the run is parked, the error is [tool.Waits]. Other errors are [tool.Error]s, or the cause
+// of ctx, whose end leaves the run as it is.
 func (w *Workflows) Call(ctx context.Context, id string, c tool.Call) (json.RawMessage, error) {
-	caller, err := w.kernel.Find(ctx, c.RunID)
-	if err != nil {
-		return nil, unanswered(id, err)
-	}
-	req := ExecuteRequest{WorkflowID: id, Input: c.Args, SessionID: c.SessionID, UserID: caller.User, By: caller.StartedBy, MayJoin: true, Detached: true,
-		origin: "tool:" + c.Key}
-	if req.By != "" && req.By != run.Anonymous {
-		req.Lineage = c.Payer
-	}
-	h, err := w.Execute(ctx, req)
-	if err != nil {
-		return nil, unanswered(id, err)
-	}
-	for {
-		_, _, _, err := w.kernel.WaitEnd(ctx, h.RunID)
-		switch {
-		case err == nil:
-			return w.outputOf(ctx, id, h.RunID)
-		case fault.Is(err, fault.RunNotFound):
+	runID := c.Waited
+	if runID == "" {
+		caller, err := w.kernel.Find(ctx, c.RunID)
+		if err != nil {
 			return nil, unanswered(id, err)
-		case ctx.Err() == nil: // reading failed, or the server is stopping and ends ctx next; the run continues
-			select {
-			case <-time.After(time.Second):
-				continue
-			case <-ctx.Done():
-			}
 		}
-		if !fault.Is(context.Cause(ctx), fault.ShutdownTimeout) {
-			opts := run.AbortOptions{Reason: "the run that called it no longer waits", NoWait: true}
-			if _, err := w.kernel.Abort(context.WithoutCancel(ctx), h.RunID, opts); err != nil {
-				w.opts.Logger.Warn("a workflow that a tool call started could not be aborted", "run", h.RunID, "error", err)
-			}
+		req := ExecuteRequest{WorkflowID: id, Input: c.Args, SessionID: c.SessionID, UserID: caller.User, By: caller.StartedBy, MayJoin: true, Detached: true,
+			origin: store.CalledOrigin(c.Key)}
+		if req.By != "" && req.By != run.Anonymous {
+			req.Lineage = c.Payer
 		}
+		h, err := w.Execute(ctx, req)
+		if err != nil {
+			return nil, unanswered(id, err)
+		}
+		runID = h.RunID
+	}
+	row, _, _, err := w.kernel.Wait(ctx, runID)
+	switch {
+	case err == nil && row.Status.Terminal():
+		return w.outputOf(ctx, id, runID)
+	case fault.Is(err, fault.RunNotFound):
+		return nil, unanswered(id, err)
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	}
+	return nil, &tool.Waits{RunID: runID}
 }
 
 // outputOf is the output of a run that has ended, or why it has none.
@@ -73,5 +64,6 @@ func (w *Workflows) outputOf(ctx context.Context, id, runID string) (json.RawMes
 
 // unanswered is the error of a call whose workflow did not complete.
 func unanswered(id string, err error) *tool.Error {
-	return &tool.Error{Kind: message.ExecutionFailed, Message: fmt.Sprintf("The workflow %q failed: %s", id, fault.Of(err).Message)}
+	f := fault.Of(err)
+	return &tool.Error{Kind: message.ExecutionFailed, Message: fmt.Sprintf("The workflow %q failed: %s", id, f.Message), Hint: f.NextStep()}
 }

@@ -494,4 +494,4 @@ func (t *thread) retries(n *graph.Node, k *task, p *problem) bool {
 
 // lasting are the codes of failures that another attempt only repeats: those of the workflow, and of tools.
 var lasting = []string{fault.ConfigInvalid.Code, fault.ApprovalDenied.Code, fault.ExpressionFailed.Code, fault.OutcomeUnknown.Code, fault.StateTooLarge.Code,
-	fault.StateNotSerializable.Code, fault.MaxStepsExceeded.Code, "invalid-input", "unknown-tool", "capability-blocked"}
+	fault.StateNotSerializable.Code, fault.MaxStepsExceeded.Code, fault.CallTooDeep.Code, "invalid-input", "unknown-tool", "capability-blocked"}
