@@ -95,6 +95,10 @@ func TestCost(t *testing.T) {
 	wide[""] = deep
 	in["wide"] = wide
 	vars := expr.Vars{"long": nil, "zeros": nil, "durations": nil, "wide": nil, "s": nil, "l": nil, "m": nil, "json": nil, "deep": nil}
+	keys := ""
+	for i := range 600 {
+		keys += fmt.Sprintf("%d:0,", i)
+	}
 	loop := func(body string) string { return "l.map(x, " + body + ")" }
 	for src, bound := range map[string]string{
 		"s + s + s":                                   "",
@@ -153,6 +157,7 @@ func TestCost(t *testing.T) {
 		loop("duration(durations) == null || true"):                       "operations",
 		loop("text(l) == '' || true"):                                     "bytes",
 		loop("text([wide]) == '' || true"):                                "nested deeper",
+		"[{" + keys + "'1': 0}].map(m, l.exists(x, text(m) == ''))":       "Two keys",
 		loop("s.split(',', 16000000).size()"):                             "operations",
 		loop("''.matches('^(a?){400}$')"):                                 "operations",
 		loop("'a'.matches('(a?){400}')"):                                  "operations",
@@ -165,7 +170,7 @@ func TestCost(t *testing.T) {
 				_, err = p.Eval(in)
 			}
 			if bound == "" && err != nil || bound != "" && (err == nil || !strings.Contains(err.Error(), bound)) {
-				t.Errorf("Eval(%s) = %v, want an error with %q", src, err, bound)
+				t.Errorf("Eval(%.80s) = %v, want an error with %q", src, err, bound)
 			}
 		})
 	}

@@ -129,7 +129,7 @@ func Encode(v any) ([]byte, error) {
 // An encoder writes JSON of at most MaxJSON bytes.
 type encoder struct {
 	out     []byte
-	members int // that it has sorted
+	members int // that it has listed, to sort them
 	err     *Error
 }
 
@@ -211,9 +211,10 @@ func (e *encoder) value(v any, depth int) {
 	case map[string]any:
 		e.object(v, depth)
 	case map[any]any:
+		e.members += len(v)
 		fields := make(map[string]any, len(v))
 		for key, value := range v {
-			name := keyText(key)
+			name := fmt.Sprint(key)
 			if _, twice := fields[name]; twice {
 				e.fail("Two keys of a map have the text %.40q.", name)
 				return
@@ -236,14 +237,6 @@ func appendDouble(dst []byte, f float64) []byte {
 		dst = append(dst, ".0"...)
 	}
 	return dst
-}
-
-// keyText is the name of a member for a key.
-func keyText(key any) string {
-	if s, ok := key.(string); ok {
-		return s
-	}
-	return fmt.Sprint(key)
 }
 
 func (e *encoder) object(fields map[string]any, depth int) {

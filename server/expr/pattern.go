@@ -26,11 +26,7 @@ func compilePattern(source string) (_ *pattern, problem string) {
 	if states > MaxProgram {
 		return nil, fmt.Sprintf("A pattern has at most %d states.", MaxProgram)
 	}
-	re, err := regexp.Compile(source)
-	if err != nil {
-		return nil, fmt.Sprintf("The pattern is no regular expression: %v.", err)
-	}
-	return &pattern{source, re, states}, ""
+	return &pattern{source, regexp.MustCompile(source), states}, "" // it has been parsed
 }
 
 // count is how many states a part of a pattern has, about. The parser bounds how deep and how often parts are repeated.
