@@ -60,7 +60,7 @@ func Stream(distinct bool) Channel {
 // Barrier is a channel that only the named nodes write. It holds the value of each by the name of the node. A node with
 // two or more edges into it, all from nodes of the barrier, waits until all of them have written. The first write after
 // that begins another round.
-func Barrier(from ...string) Channel { return Channel{kind: kindBarrier, from: from} }
+func Barrier(from ...string) Channel { return Channel{kind: kindBarrier, from: slices.Clone(from)} }
 
 // Ephemeral is a channel whose value no task sees: only the event of the write shows it.
 func Ephemeral() Channel { return Channel{kind: kindEphemeral} }

@@ -27,13 +27,8 @@ type program struct {
 	digest  [sha256.Size]byte   // of the graph, for threads that continue under another one
 }
 
-// Check reports what is wrong with a definition, all problems at once: unknown-node where it only names nodes that it does
-// not have, else config-invalid.
-func (d Definition) Check() error {
-	_, err := d.compile()
-	return err
-}
-
+// compile checks a definition. The error holds all problems at once: unknown-node where it only names nodes that it does not
+// have, else config-invalid.
 func (d Definition) compile() (*program, error) {
 	p := &program{Definition: d, out: map[string][]Edge{}, gates: map[string][]string{}}
 	c := checker{d: &p.Definition, kind: fault.UnknownNode}
@@ -66,7 +61,9 @@ func (p *program) defaults() {
 	p.MaxStateBytes = cmp.Or(p.MaxStateBytes, 4<<20)
 	p.KeepSteps = cmp.Or(p.KeepSteps, 1000)
 	p.CancelGrace = cmp.Or(p.CancelGrace, 100*time.Millisecond)
-	p.Nodes, p.Channels, p.Edges = maps.Clone(p.Nodes), maps.Clone(p.Channels), slices.Clone(p.Edges) // the caller may change its own
+	// The caller may change its own.
+	p.Nodes, p.Channels, p.Edges, p.Awaits = maps.Clone(p.Nodes), maps.Clone(p.Channels), slices.Clone(p.Edges), slices.Clone(p.Awaits)
+	p.PauseAt = PauseAt{slices.Clone(p.PauseAt.Before), slices.Clone(p.PauseAt.After)}
 	for name, n := range p.Nodes {
 		n.Timeout = cmp.Or(n.Timeout, p.NodeDefaults.Timeout)
 		n.Retry = Retry{
@@ -115,11 +112,7 @@ func (p *program) sum() [sha256.Size]byte {
 	for _, e := range p.Edges {
 		graph.Edges = append(graph.Edges, edge{e.From, e.To, e.When != nil})
 	}
-	text, err := json.Marshal(graph)
-	if err != nil { // all of it is JSON already
-		panic(err)
-	}
-	return sha256.Sum256(text)
+	return sha256.Sum256(encoded(graph))
 }
 
 // checker collects what is wrong with a definition.

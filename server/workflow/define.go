@@ -12,7 +12,8 @@ const (
 )
 
 // A Definition is a workflow written in Go: nodes that run in supersteps, and edges that say what follows what. All tasks
-// of a superstep see the same state and end before the next superstep begins.
+// of a superstep see the same state and end before the next superstep begins. Conditions of edges, reducers and Validate
+// hold up the thread, also its abort, until they return: they must not wait for anything.
 type Definition struct {
 	ID          string // names the workflow in routes, scopes and the database
 	Description string

@@ -9,8 +9,8 @@ import (
 	"agentd/server/workflow"
 )
 
-// TestCheck refuses definitions, and says where.
-func TestCheck(t *testing.T) {
+// TestRegister refuses definitions, and says where.
+func TestRegister(t *testing.T) {
 	nothing := workflow.Node{Run: func(*workflow.Context, workflow.State) (workflow.Result, error) { return workflow.Result{}, nil }}
 	begin := []workflow.Edge{{From: workflow.Start, To: "a"}, {From: "a", To: workflow.End}}
 	for _, c := range []struct {
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := workflow.Definition{ID: "w", Nodes: map[string]workflow.Node{"a": nothing}, Channels: map[string]workflow.Channel{"x": {}}, Edges: begin}
 			c.change(&d)
-			err := d.Check()
+			err := workflow.New().Register(d)
 			if c.kind == nil {
 				if err != nil {
 					t.Error(err)
@@ -61,7 +61,7 @@ func TestCheck(t *testing.T) {
 				return
 			}
 			if !fault.Is(err, c.kind) {
-				t.Fatalf("Check() = %v, want %s", err, c.kind.Code)
+				t.Fatalf("Register() = %v, want %s", err, c.kind.Code)
 			}
 			if path, _ := json.Marshal(fault.Of(err).Issues[0].Path); string(path) != c.path {
 				t.Errorf("the problem is at %s, want %s", path, c.path)

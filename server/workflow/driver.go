@@ -95,7 +95,7 @@ func (d driver) block(r *run.Run, why error) error {
 	m := r.Move()
 	m.Also(func(tx *store.Tx) error {
 		row, err := d.w.threads.Number(tx, r.Row.Thread)
-		if err != nil || row.Blocked == notRegistered {
+		if err != nil || row.Blocked == notRegistered && r.Row.Status.Parked() {
 			return err
 		}
 		row.Blocked = notRegistered

@@ -120,14 +120,8 @@ func (t *thread) busy() bool {
 // launch makes the calls that were claimed, starts hosted runs, and aborts those that are not wanted any more.
 func (t *thread) launch() {
 	for _, k := range t.claimed {
-		ctx, cancel := context.WithCancelCause(t.r.Context())
 		n := t.node(k)
-		if n.Timeout > 0 {
-			var stop context.CancelFunc
-			ctx, stop = context.WithTimeoutCause(ctx, n.Timeout, errNodeTime)
-			context.AfterFunc(ctx, stop)
-		}
-		t.inFlight[k.ID] = cancel
+		ctx := t.depart(k, n.Timeout)
 		call := tool.Call{RunID: t.r.ID(), AgentID: t.row.Workflow, SessionID: t.row.Session, UserID: t.row.User, Payer: t.r.Payer(),
 			StepNumber: t.row.Step, ID: k.callID(), Key: k.Key, Args: k.Args}
 		name, id, attempt, release := n.Tool, k.ID, k.Attempt, k.release
@@ -144,6 +138,18 @@ func (t *thread) launch() {
 	t.claimed = nil
 	t.launchNodes()
 	t.launchHosts()
+}
+
+// depart notes that something of a task is in flight, and returns the context for it. Its time is over after a limit; 0: never.
+func (t *thread) depart(k *task, limit time.Duration) context.Context {
+	ctx, cancel := context.WithCancelCause(t.r.Context())
+	t.inFlight[k.ID] = cancel
+	if limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, limit, errNodeTime)
+		context.AfterFunc(ctx, stop)
+	}
+	return ctx
 }
 
 var errNodeTime = errors.New("the node reached its time limit")

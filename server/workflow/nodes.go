@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -335,8 +334,7 @@ func (t *thread) dispatch(k *task) {
 	}
 	k.Phase = ready
 	t.change(k)
-	ctx, cancel := context.WithCancelCause(t.r.Context())
-	t.inFlight[k.ID] = cancel
+	ctx := t.depart(k, 0)
 	call, name, attempt := tool.Call{ID: k.callID(), Payer: t.r.Payer()}, n.Tool, k.Attempt
 	t.r.Go(func() {
 		release, refusal := t.w.tools.Admit(ctx, name, call, nil)

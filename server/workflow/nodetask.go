@@ -65,14 +65,7 @@ func (t *thread) launchNodes() {
 }
 
 func (t *thread) launchNode(k *task, state State) {
-	ctx, cancel := context.WithCancelCause(t.r.Context())
-	t.inFlight[k.ID] = cancel
-	if limit := t.p.Nodes[k.Node].Timeout; limit > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, limit, errNodeTime)
-		context.AfterFunc(ctx, stop)
-	}
-	c := &Context{Context: ctx, thread: t.row.ID, step: t.row.Step + 1, id: k.ID, node: k.Node, args: k.Go.Args,
+	c := &Context{Context: t.depart(k, t.p.Nodes[k.Node].Timeout), thread: t.row.ID, step: t.row.Step + 1, id: k.ID, node: k.Node, args: k.Go.Args,
 		host: nodeHost{t.r, t.results, k.ID, k.Attempt}, journal: slices.Clip(k.Go.Journal)}
 	p, r, results, attempt := t.p, t.r, t.results, k.Attempt
 	r.Go(func() {
@@ -167,7 +160,7 @@ func (t *thread) unlearn(k *task, from int) {
 	for _, e := range k.Go.Journal[from:] {
 		t.drop(t.tasks[e.id])
 	}
-	k.Go.Journal = k.Go.Journal[:from]
+	k.Go.Journal = append([]entry(nil), k.Go.Journal[:from]...) // what is dropped takes no memory
 }
 
 // returned notes how a node ended.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/metrics"
 	"agentd/server/event"
 	"agentd/server/hub"
 	"agentd/server/run"
@@ -96,8 +97,14 @@ func TestSupersteps(t *testing.T) {
 	r := newGoRig(t, nil, workflow.Definition{ID: "w", Nodes: map[string]workflow.Node{"a": writes("log", "a"), "b": writes("log", "b"), "spread": spread, "work": work},
 		Channels: map[string]workflow.Channel{"n": {}, "log": workflow.List()},
 		Edges:    []workflow.Edge{{From: workflow.Start, To: "b"}, {From: workflow.Start, To: "a"}, {From: "a", To: "spread"}, {From: "work", To: workflow.End}}})
+	r.stop()
+	r.metrics = metrics.New("test")
+	r.start()
 	out := r.run("w", "t", `{"n":3}`)
 	r.want(out, store.Completed, `{"log":["b","a","spread",0,1,4],"n":3}`)
+	if text := string(r.metrics.Text()); !strings.Contains(text, "\nsvc_workflow_steps_total 3\n") {
+		t.Errorf("the steps are not counted: %s", text)
+	}
 	want := []string{`1 b, a completed{"log":["b","a"]}`, `2 spread completed{"log":["spread"]}`, `3 work completed{"log":[0,1,4]}`}
 	if got := r.steps("w", "t"); !slices.Equal(got, want) {
 		t.Errorf("checkpoints %q, want %q", got, want)

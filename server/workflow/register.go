@@ -12,7 +12,8 @@ import (
 )
 
 // Register adds a workflow written in Go. It is called before the server starts, in each process that has threads of the
-// workflow. Errors: unknown-node and config-invalid, as [Definition.Check] returns them; duplicate-id.
+// workflow. Errors: unknown-node for a definition that only names nodes which it does not have, config-invalid for other
+// problems, with all of them; duplicate-id.
 func (w *Workflows) Register(d Definition) error {
 	p, err := d.compile()
 	if err != nil {
@@ -33,8 +34,7 @@ const stepping = "__supersteps__"
 
 // registered is what is stored instead of a definition, which is code.
 type registered struct {
-	ID      string `json:"registered"`
-	Version string `json:"version,omitempty"`
+	ID string `json:"registered"`
 }
 
 // notRegistered is why a thread is blocked whose definition is code that the process lacks.
@@ -76,13 +76,9 @@ func (w *Workflows) Unblock(ctx context.Context) error {
 
 // graph is the program as threads see it: what a task is, the keys of the state, and the bounds.
 func (p *program) graph() *graph.Graph {
-	source, err := json.Marshal(registered{p.ID, p.Version})
-	if err != nil { // it holds texts only
-		panic(err)
-	}
-	g := &graph.Graph{ID: p.ID, Input: p.input, Digest: p.digest[:], Source: source, Start: stepping, Keys: map[string]*graph.Key{}, MaxSteps: p.MaxSteps, KeepSteps: p.KeepSteps,
-		MaxStateBytes: p.MaxStateBytes, Nodes: map[string]*graph.Node{stepping: {Name: stepping, Kind: kindSupersteps}}}
-	g.Form.Version, g.Form.Description = p.Version, p.Description
+	g := &graph.Graph{ID: p.ID, Input: p.input, Digest: p.digest[:], Source: encoded(registered{p.ID}), Start: stepping, Keys: map[string]*graph.Key{},
+		MaxSteps: p.MaxSteps, KeepSteps: p.KeepSteps, MaxStateBytes: p.MaxStateBytes, Nodes: map[string]*graph.Node{stepping: {Name: stepping, Kind: kindSupersteps}}}
+	g.Form.Version = p.Version
 	for name, n := range p.Nodes {
 		g.Nodes[name] = &graph.Node{Name: name, Kind: kindNode, Retry: &graph.Retry{Max: n.Retry.MaxAttempts, Backoff: n.Retry.Backoff, MaxBackoff: n.Retry.MaxBackoff}}
 	}

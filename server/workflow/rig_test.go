@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"agentd/metrics"
 	"agentd/server/agent"
 	"agentd/server/fault"
 	"agentd/server/graph"
@@ -29,6 +30,7 @@ type rig struct {
 	db     *store.DB
 	kernel *run.Engine
 	*workflow.Workflows
+	metrics  *metrics.Inventory
 	declared map[string]string
 	written  []workflow.Definition
 }
@@ -60,7 +62,7 @@ func (r *rig) start() {
 	}
 	r.kernel = run.New(run.Options{Owner: r.Workflows.Owner, Forms: map[string]journal.Form{store.Workflow: r.Workflows.Form()},
 		Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})})
-	r.Attach(workflow.Options{Kernel: r.kernel, Threads: db.Threads(), Runs: db.Runs(), Tools: r.tools})
+	r.Attach(workflow.Options{Kernel: r.kernel, Threads: db.Threads(), Runs: db.Runs(), Tools: r.tools, Metrics: r.metrics})
 	if err := r.Unblock(context.Background()); err != nil {
 		r.tb.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"agentd/server/canonical"
@@ -14,9 +13,6 @@ import (
 
 // State is what the channels of a thread hold, as JSON. It never changes: each superstep makes another one.
 type State struct{ values map[string]json.RawMessage }
-
-// Keys returns the channels that have a value, sorted.
-func (s State) Keys() []string { return slices.Sorted(maps.Keys(s.values)) }
 
 // JSON returns the value of a channel; nil when it has none.
 func (s State) JSON(key string) json.RawMessage { return slices.Clone(s.values[key]) }

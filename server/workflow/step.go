@@ -107,9 +107,6 @@ func (t *thread) step(k *task, status string) {
 		return
 	}
 	t.row.Step++
-	if w := t.w.opts.Metrics; w != nil {
-		w.WorkflowSteps.Inc()
-	}
 	element := t.node(k) != t.g.Nodes[k.Node]
 	if !element {
 		m.Transient(event.New(event.WorkflowStepStart, map[string]int{"stepNumber": t.row.Step}))
@@ -134,6 +131,9 @@ func (t *thread) step(k *task, status string) {
 
 // note has the next commit write what a step did.
 func (t *thread) note(k *task, label, status string, body stepBody) {
+	if w := t.w.opts.Metrics; w != nil {
+		w.WorkflowSteps.Inc()
+	}
 	m := t.move()
 	t.steps = append(t.steps, store.ThreadStep{Step: t.row.Step, Events: m.Run.Events, Spans: m.Run.Spans, Task: k.ID, Node: label, Status: status, At: m.At, Body: encoded(body)})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -497,14 +498,14 @@ func (t *thread) commit() error {
 
 // backoff is how long the next attempt waits: exponential with full jitter.
 func backoff(r *graph.Retry, attempt int) int64 {
-	most := r.Backoff << min(attempt-1, 20)
+	most := r.Backoff
+	for range min(attempt-1, 20) {
+		most = min(most, math.MaxInt64/2) * 2
+	}
 	if r.MaxBackoff > 0 {
 		most = min(most, r.MaxBackoff)
 	}
-	if most <= 0 {
-		return 0
-	}
-	return int64(rand.N(most) / time.Millisecond)
+	return rand.Int64N(most.Milliseconds() + 1)
 }
 
 // graphOf returns the definition that a thread began with.
