@@ -59,7 +59,7 @@ const maxFolded = 256
 // Of a thread that it hosts, it selects the latest run, which stands for all of them.
 const ofFolded = `INDEXED BY runs_by_host WHERE host = ? AND status IN ('completed', 'failed', 'aborted')
 	AND finished_at < (SELECT at FROM thread_steps WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1)
-	AND (thread IS NULL OR n = (SELECT run FROM threads WHERE threads.n = runs.thread))
+	AND (kind <> 'workflow' OR n = (SELECT run FROM threads WHERE threads.n = coalesce(runs.thread, runs.n)))
 	AND (session_id IS NULL OR session_id IN (SELECT id FROM sessions INDEXED BY sessions_by_thread WHERE sessions.thread = ?))
 	ORDER BY n LIMIT ?`
 

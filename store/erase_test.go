@@ -275,7 +275,10 @@ func TestFoldHosted(t *testing.T) {
 	hosted("open", 0, func(row *store.Run) { row.Status = store.Awaiting })
 	hosted("other's", 50, func(row *store.Run) { row.Host = other })
 	thread := func(id string, last store.Status, finished int64) { // which was tried twice
-		n := r.thread("inner", id, store.Failed, func(c *store.ThreadChange) { c.Thread.Host = root })
+		n := hosted(id, 40, func(row *store.Run) { row.Kind, row.Owner, row.Status = store.Workflow, "inner", store.Failed })
+		made := newThread(n, "inner", id)
+		made.Thread.Host = root
+		r.update(func(tx *store.Tx) error { return r.db.Threads().Apply(tx, &made) })
 		again := hosted(id+" again", finished, func(row *store.Run) { row.Kind, row.Thread, row.Status = store.Workflow, n, last })
 		r.update(func(tx *store.Tx) error {
 			th, err := r.db.Threads().Number(tx, n)
@@ -288,10 +291,11 @@ func TestFoldHosted(t *testing.T) {
 	thread("inner", store.Completed, 50)
 	thread("moving", store.Running, 0)
 	thread("late", store.Completed, 150)
+	thread("kept", store.Failed, 50)
 	r.run("left", func(row *store.Run) {
 		row.Host, row.Status = hosted("leaves", 50, nil), store.Running
 	})
-	keep := map[string]bool{"by id": true, "for by origin": true}
+	keep := map[string]bool{"kept again": true, "by id": true, "for by origin": true}
 	fold := func() (ids []string, more bool) {
 		r.update(func(tx *store.Tx) error {
 			erased, m, err := r.db.Threads().FoldHosted(tx, root, keep)

@@ -205,17 +205,6 @@ func (s *selection) optional(column, value string) {
 	}
 }
 
-// in selects by a column, unless the values are nil.
-func (s *selection) in(column string, values []string) {
-	if values == nil {
-		return
-	}
-	s.where = append(s.where, column+" IN ("+placeholders(len(values))+")")
-	for _, v := range values {
-		s.args = append(s.args, v)
-	}
-}
-
 // ofKind selects the runs of agents, and those of workflows.
 var ofKind = [2]string{"kind <> '" + Workflow + "'", "kind = '" + Workflow + "'"}
 

@@ -273,10 +273,6 @@ func (r *Reader) ReplaySession(ctx context.Context, session string, after hub.Po
 // the last.
 func (r *Reader) SessionBacklog(ctx context.Context, session string, after hub.Position, since int64, before *hub.Entry) (n int, last string, err error) {
 	err = r.eachOfSession(ctx, session, after, since, func(row *store.Run, seq int) error {
-		seq, err := r.kept(ctx, row, seq)
-		if err != nil {
-			return err
-		}
 		if more, id := backlog(row, event.SessionView, seq, before); more > 0 {
 			n, last = n+more, id
 		}
