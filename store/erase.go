@@ -52,42 +52,51 @@ func (t *Threads) Erase(tx *Tx, n int64) ([]*Run, error) {
 	return e.finish(Running, Pending)
 }
 
-// maxFolded is how many runs one call of [Threads.FoldHosted] erases.
+// maxFolded is how many runs one call of [Threads.FoldHosted] looks at together, and about how many it erases.
 const maxFolded = 256
 
 // ofFolded selects the runs that a thread hosts and whose steps are folded: those that ended before the oldest step that is kept.
 // Of a thread that it hosts, it selects the latest run, which stands for all of them.
-const ofFolded = `INDEXED BY runs_by_host WHERE host = ? AND status IN ('completed', 'failed', 'aborted')
+const ofFolded = `INDEXED BY runs_by_host WHERE host = ? AND n > ? AND status IN ('completed', 'failed', 'aborted')
 	AND finished_at < (SELECT at FROM thread_steps WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1)
 	AND (kind <> 'workflow' OR n = (SELECT run FROM threads WHERE threads.n = coalesce(runs.thread, runs.n)))
-	AND (session_id IS NULL OR session_id IN (SELECT id FROM sessions INDEXED BY sessions_by_thread WHERE sessions.thread = ?))
 	ORDER BY n LIMIT ?`
 
-// FoldHosted erases the runs that thread n hosted for steps that are folded, each with all that it called and hosts: at most 256,
-// the oldest first. It leaves the runs whose id or origin keep names, and those that hold the transcript of a session which does
+// FoldHosted erases the runs that thread n hosted for steps that are folded, the oldest first, each with all that it called and
+// hosts. It leaves the runs whose id or origin keep names, and those with a part of the transcript of a session that stays and does
 // not belong to the thread. It returns the runs that it erased, and whether there may be more.
 func (t *Threads) FoldHosted(tx *Tx, n int64, keep map[string]bool) (erased []*Run, more bool, err error) {
-	folded, err := tx.runs(ofFolded, n, key(n, 0), key(n, maxIndex), n, maxFolded+len(keep))
-	if err != nil {
-		return nil, false, err
+	own, err := column[string](tx, ownSessions, n)
+	for last := int64(0); err == nil; {
+		var page []*Run
+		page, err = tx.runs(ofFolded, n, last, key(n, 0), key(n, maxIndex), maxFolded)
+		for _, run := range page {
+			if last = run.N; keep[run.ID] || keep[run.Origin] {
+				continue
+			}
+			e := t.newErasure(tx)
+			if err = e.run(run); err == nil && !slices.ContainsFunc(e.runs, func(r *Run) bool { return e.needs(r, own) }) {
+				erased, err = append(erased, e.runs...), e.delete()
+			}
+			if err != nil || len(erased) >= maxFolded {
+				return erased, true, err
+			}
+		}
+		if len(page) < maxFolded {
+			break
+		}
 	}
-	folded = slices.DeleteFunc(folded, func(run *Run) bool { return keep[run.ID] || keep[run.Origin] })
-	more = len(folded) >= maxFolded
-	for _, run := range folded[:min(len(folded), maxFolded)] {
-		e := t.newErasure(tx)
-		if err := e.run(run); err != nil {
-			return nil, false, err
-		}
-		if slices.ContainsFunc(e.runs, func(run *Run) bool { return !run.Status.Terminal() }) { // an abort has not reached it yet
-			continue
-		}
-		if err := e.delete(); err != nil {
-			return nil, false, err
-		}
-		erased = append(erased, e.runs...)
-	}
-	return erased, more && len(erased) > 0, nil
+	return erased, false, err
 }
+
+// needs reports whether a run has not ended, since an abort has not reached it yet, or holds a part of the transcript of a session
+// that is neither erased nor own.
+func (e *erasure) needs(run *Run, own []string) bool {
+	speaks := run.Session != "" && run.Parent == 0 && run.Kind != Workflow
+	return !run.Status.Terminal() || speaks && !e.sessions[run.Session] && !slices.Contains(own, run.Session)
+}
+
+const ownSessions = "SELECT id FROM sessions INDEXED BY sessions_by_thread WHERE thread = ?"
 
 func (e *erasure) session(id string) error {
 	if e.sessions[id] {
@@ -102,7 +111,7 @@ func (e *erasure) thread(n int64) error {
 		return nil
 	}
 	e.threads[n] = true
-	sessions, err := column[string](e.tx, "SELECT id FROM sessions INDEXED BY sessions_by_thread WHERE thread = ?", n)
+	sessions, err := column[string](e.tx, ownSessions, n)
 	for _, id := range sessions {
 		if err == nil {
 			err = e.session(id)

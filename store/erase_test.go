@@ -292,6 +292,7 @@ func TestFoldHosted(t *testing.T) {
 	thread("moving", store.Running, 0)
 	thread("late", store.Completed, 150)
 	thread("kept", store.Failed, 50)
+	r.run("speaks", func(row *store.Run) { row.Host, row.Session = hosted("nested", 50, nil), "shared" })
 	r.run("left", func(row *store.Run) {
 		row.Host, row.Status = hosted("leaves", 50, nil), store.Running
 	})
@@ -313,7 +314,6 @@ func TestFoldHosted(t *testing.T) {
 		t.Errorf("FoldHosted erased %q, more %t, want %q", ids, more, want)
 	}
 	r.update(func(tx *store.Tx) error { _, err := r.db.Sessions().Find(tx, "own"); return err })
-	keep["leaves"] = true
 	for i := range 300 {
 		hosted(fmt.Sprint(i), 50, nil)
 	}
