@@ -40,7 +40,7 @@ func (p *compiler) function(tok token) (node, kind) {
 	case "default":
 		return p.fallback()
 	}
-	return p.call(f, tok.at, p.until(")"))
+	return p.call(f, tok.at, p.arguments(")"))
 }
 
 // call checks the arguments of a function.

@@ -30,6 +30,7 @@ var operators = []string{"&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-",
 const (
 	digits = "0123456789"
 	hex    = digits + "abcdefABCDEF"
+	space  = " \t\r\n\f"
 )
 
 func span(s, set string) int { return len(s) - len(strings.TrimLeft(s, set)) }
@@ -46,20 +47,12 @@ func nameLength(s string) (n int) {
 
 // scan reads the token at or after an index of the source, and returns the index after it.
 func scan(src string, at int) (token, int, *Error) {
-	for at < len(src) {
-		if strings.IndexByte(" \t\r\n\f", src[at]) >= 0 {
-			at++
-		} else if strings.HasPrefix(src[at:], "//") {
-			if end := strings.IndexByte(src[at:], '\n'); end >= 0 {
-				at += end
-			} else {
-				at = len(src)
-			}
-		} else {
-			break
-		}
+	rest := strings.TrimLeft(src[at:], space)
+	for strings.HasPrefix(rest, "//") {
+		_, rest, _ = strings.Cut(rest, "\n")
+		rest = strings.TrimLeft(rest, space)
 	}
-	rest := src[at:]
+	at = len(src) - len(rest)
 	switch {
 	case rest == "":
 		return token{kind: tokenEnd, at: at}, at, nil

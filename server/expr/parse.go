@@ -98,7 +98,7 @@ func (p *compiler) unexpected(want string) {
 	case tok.text == "{":
 		p.fail(tok.at, "", "There are no messages.")
 	default:
-		p.fail(tok.at, "", "%s stands where %s is expected.", tok.text, want)
+		p.fail(tok.at, "", "%.40s stands where %s is expected.", tok.text, want)
 	}
 }
 
@@ -235,7 +235,7 @@ func (p *compiler) primary() (node, kind) {
 		p.expect(")")
 		return n, k
 	case p.accept("["):
-		return &list{tok.at, p.until("]")}, kindList
+		return &list{tok.at, p.arguments("]")}, kindList
 	case p.accept("{"):
 		return p.mapping(tok.at), kindMap
 	}
@@ -243,34 +243,33 @@ func (p *compiler) primary() (node, kind) {
 	return constant{}, kindAny
 }
 
-// until reads expressions up to a closing bracket. A comma may follow the last.
-func (p *compiler) until(closing string) (all []argument) {
+// until reads what stands between commas, up to a closing bracket. A comma may follow the last.
+func (p *compiler) until(closing string, read func(at int)) {
 	for !p.accept(closing) && p.err == nil {
-		at := p.tok.at
-		n, k := p.expression()
-		all = append(all, argument{at, n, k})
-		if !p.accept(",") {
+		if read(p.tok.at); !p.accept(",") {
 			p.expect(closing)
-			break
+			return
 		}
 	}
+}
+
+func (p *compiler) arguments(closing string) (all []argument) {
+	p.until(closing, func(at int) {
+		n, k := p.expression()
+		all = append(all, argument{at, n, k})
+	})
 	return all
 }
 
 func (p *compiler) mapping(at int) node {
 	n := &mapping{at: at}
-	for !p.accept("}") && p.err == nil {
-		keyAt := p.tok.at
+	p.until("}", func(at int) {
 		key, k := p.expression()
-		p.want(keyAt, "The key", k, kindKey)
+		p.want(at, "The key", k, kindKey)
 		p.expect(":")
 		value, _ := p.expression()
-		n.entries = append(n.entries, entry{keyAt, key, value})
-		if !p.accept(",") {
-			p.expect("}")
-			break
-		}
-	}
+		n.entries = append(n.entries, entry{at, key, value})
+	})
 	return n
 }
 

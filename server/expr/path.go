@@ -123,7 +123,7 @@ func (p *compiler) method(n *path, tok token, k kind) kind {
 		n.steps = append(n.steps, step{at: tok.at, loop: p.macro(tok)})
 		return f.result
 	}
-	applied, given := p.call(f, tok.at, append([]argument{{at: tok.at, kind: k}}, p.until(")")...))
+	applied, given := p.call(f, tok.at, append([]argument{{at: tok.at, kind: k}}, p.arguments(")")...))
 	n.steps = append(n.steps, step{at: tok.at, call: applied})
 	return given
 }
