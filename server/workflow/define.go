@@ -31,7 +31,7 @@ type Definition struct {
 	MaxSteps           int           // supersteps between two waits; 200 when 0
 	MaxTotalSteps      int           // supersteps since the thread was executed, retries included; 0: no bound
 	MaxConcurrentTasks int           // tasks of a superstep that run at once; 64 when 0
-	MaxStateBytes      int           // of the state as JSON; 4 MiB when 0
+	MaxStateBytes      int           // of the state as JSON, and of what the nodes of a superstep write and dispatch; 4 MiB when 0
 	KeepSteps          int           // supersteps of a thread that are kept one by one; 1000 when 0
 	CancelGrace        time.Duration // how long tasks may take to return after an abort; 100 ms when 0
 }

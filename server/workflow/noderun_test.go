@@ -277,3 +277,38 @@ func TestGoJournalBytes(t *testing.T) {
 	}
 	r.want(r.until(out.RunID, store.Completed), store.Completed, "{}")
 }
+
+// TestGoLate ignores what an attempt does after its time and its grace are over, also when another attempt runs.
+func TestGoLate(t *testing.T) {
+	for range 10 {
+		late := make(chan bool)
+		var begun, kept atomic.Int32
+		r := newGoRig(t, nil, workflow.Definition{ID: "w", Channels: channels("x"), Edges: line("n"), CancelGrace: time.Millisecond, Nodes: map[string]workflow.Node{
+			"n": {Timeout: 50 * time.Millisecond, Retry: workflow.Retry{MaxAttempts: 10, Backoff: time.Millisecond}, Run: func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
+				first := begun.Add(1) == 1
+				v, err := c.Step("s", func() (any, error) {
+					if first {
+						<-late
+						return "late", nil
+					}
+					return "in time", nil
+				})
+				if err != nil {
+					return workflow.Result{}, err
+				}
+				if kept.Add(1) == 1 {
+					close(late)
+					time.Sleep(2 * time.Millisecond)
+				}
+				c.Pause(nil)
+				return wrote("x", v), nil
+			}}}})
+		out := r.run("w", "t", "{}")
+		r.want(out, store.Suspended, "")
+		if err := r.resume("w", "t", "", "1"); err != nil {
+			t.Fatal(err)
+		}
+		r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":"in time"}`)
+		r.stop()
+	}
+}

@@ -77,7 +77,7 @@ func (w *Workflows) Unblock(ctx context.Context) error {
 // graph is the program as threads see it: what a task is, the keys of the state, and the bounds.
 func (p *program) graph() *graph.Graph {
 	g := &graph.Graph{ID: p.ID, Input: p.input, Digest: p.digest[:], Source: encoded(registered{p.ID}), Start: stepping, Keys: map[string]*graph.Key{},
-		MaxSteps: p.MaxSteps, KeepSteps: p.KeepSteps, MaxStateBytes: p.MaxStateBytes, Nodes: map[string]*graph.Node{stepping: {Name: stepping, Kind: kindSupersteps}}}
+		KeepSteps: p.KeepSteps, MaxStateBytes: p.MaxStateBytes, Nodes: map[string]*graph.Node{stepping: {Name: stepping, Kind: kindSupersteps}}}
 	g.Form.Version = p.Version
 	for name, n := range p.Nodes {
 		g.Nodes[name] = &graph.Node{Name: name, Kind: kindNode, Retry: &graph.Retry{Max: n.Retry.MaxAttempts, Backoff: n.Retry.Backoff, MaxBackoff: n.Retry.MaxBackoff}}

@@ -26,17 +26,12 @@ func (t *thread) frontier() *task {
 // superstep merges what the tasks of the superstep wrote, when all of them have ended or wait, and plans the next one. It
 // reports whether tasks are ready then.
 func (t *thread) superstep() bool {
-	if t.p == nil || t.failing != nil || t.ended || len(t.inFlight)+len(t.nodes) > 0 {
+	if t.p == nil || t.failing != nil || t.ended || t.busy() {
 		return false
 	}
 	root := t.frontier()
 	if root == nil || root.Phase != open {
 		return false
-	}
-	for _, k := range t.tasks {
-		if k.busy() {
-			return false
-		}
 	}
 	s := &superstep{program: t.p, frontier: *root.Graph, state: t.held(), tasks: t.nodeTasks()}
 	if i := slices.IndexFunc(s.tasks, func(k *task) bool { return k.Phase == failed }); i >= 0 {
