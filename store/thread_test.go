@@ -391,3 +391,24 @@ func TestListsOfHostedRuns(t *testing.T) {
 		})
 	}
 }
+
+// TestStepsOfOneThread: a place beyond all steps, which a client may name, leads into no other thread.
+func TestStepsOfOneThread(t *testing.T) {
+	r := threadRig{t, storetest.Open(t)}
+	step := func(c *store.ThreadChange) { c.Steps = []store.ThreadStep{{Step: 1, Body: []byte(`{}`)}} }
+	var numbers []int64
+	for i := range 4 {
+		numbers = append(numbers, r.thread("w", fmt.Sprint(i), store.Completed, step))
+	}
+	for _, n := range numbers {
+		for _, before := range []int{0, 2, 1 << 24, 1<<24 + 1, 1 << 25, 1<<26 + 5, 1 << 60} {
+			r.update(func(tx *store.Tx) error {
+				steps, err := r.db.Threads().Steps(tx, n, before, 9)
+				if len(steps) != 1 || steps[0].Run != n {
+					t.Errorf("Steps(%d, before %d) = %+v, want the one of the thread", n, before, steps)
+				}
+				return err
+			})
+		}
+	}
+}

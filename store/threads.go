@@ -37,7 +37,8 @@ func (t *Threads) Load(tx *Tx, th *Thread) (values []ThreadValue, steps []Thread
 
 // Steps returns steps of thread n, newest first: at most limit of those before a step; 0: of all.
 func (t *Threads) Steps(tx *Tx, n int64, before, limit int) ([]ThreadStep, error) {
-	return threadSteps.all(tx, "WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?", key(n, 0), key(n, cmp.Or(before, maxIndex+1)-1), limit)
+	last := min(cmp.Or(before, maxIndex+1), maxIndex+1) - 1 // what is more would be a key of another thread
+	return threadSteps.all(tx, "WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?", key(n, 0), key(n, last), limit)
 }
 
 // A Definition is what a workflow does, under its digest.

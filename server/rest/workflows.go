@@ -256,20 +256,11 @@ func (a *Workflows) again(w http.ResponseWriter, r *http.Request, c Call, first 
 	return tellOutcome(w, c.Principal, out)
 }
 
+// tellOutcome answers with the outcome of a run; the error is that of one that was aborted or failed. Without workflows:read, waits
+// and approvals lack their values.
 func tellOutcome(w http.ResponseWriter, p auth.Principal, out workflow.Outcome) error {
-	out, err := shownOutcome(p, out)
-	if err != nil {
-		return err
-	}
-	gate.JSON(w, http.StatusOK, out)
-	return nil
-}
-
-// shownOutcome is the outcome of a run for a principal, or the error of one that was aborted or failed. Without workflows:read,
-// waits and approvals lack their values.
-func shownOutcome(p auth.Principal, out workflow.Outcome) (workflow.Outcome, error) {
 	if err := unsuccessful(out.RunID, out.Status, out.Error); err != nil {
-		return out, err.With("threadId", out.ThreadID)
+		return err.With("threadId", out.ThreadID)
 	}
 	if !may(p, "workflows", "read", out.WorkflowID) {
 		for i := range out.PendingPauses {
@@ -279,7 +270,8 @@ func shownOutcome(p auth.Principal, out workflow.Outcome) (workflow.Outcome, err
 			out.PendingApprovals[i] = journal.Approval{ToolCallID: q.ToolCallID, ToolName: q.ToolName, RequestedAt: q.RequestedAt, SubRunToolCallID: q.SubRunToolCallID}
 		}
 	}
-	return out, nil
+	gate.JSON(w, http.StatusOK, out)
+	return nil
 }
 
 func (a *Workflows) execute(w http.ResponseWriter, r *http.Request, c Call, in moving[ExecuteBody]) error {
