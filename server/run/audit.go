@@ -34,6 +34,9 @@ func (e *Engine) record(list []Happening) (func(*store.Tx) error, error) {
 	return e.opts.Audit(list)
 }
 
+// Audited reports whether somebody records what moves make happen; see [Move.Happened].
+func (r *Run) Audited() bool { return r.e.opts.Audit != nil }
+
 // Happened adds what the move makes happen, for a driver that is a [Recipient]: the events of others say it. What the row of
 // the run says may be left out.
 func (m *Move) Happened(h Happening) {

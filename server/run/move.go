@@ -109,6 +109,13 @@ func (m *Move) Say(typ string, fields any) { m.Emit(event.New(typ, fields), -1, 
 // Transient adds an event that is published in its place among the others and is not stored.
 func (m *Move) Transient(ev event.Event) { m.events = append(m.events, published{ev: ev}) }
 
+// Shows is Transient for an event whose fields are made when somebody first reads it, if anybody does; until then it keeps about
+// so many bytes in memory.
+func (m *Move) Shows(typ string, weight int, fields func() any) {
+	late := &hub.Late{Weight: weight, Make: func() json.RawMessage { return event.New(typ, fields()).Payload }}
+	m.events = append(m.events, published{ev: event.Event{Type: typ}, late: late})
+}
+
 // count notes on each durable event how many transient events come before it. The first of them are those that the run
 // has published and no durable event counts.
 func (m *Move) count(uncounted int) {

@@ -136,7 +136,7 @@ func (t *thread) complete(k *task) {
 		}
 		t.output = out
 	} else {
-		t.output = t.stateJSON(len(t.values)*(1<<10) + 2*t.size + 1024)
+		t.output = encoded(t.held())
 	}
 	t.drop(k)
 	t.ended = true

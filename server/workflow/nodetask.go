@@ -38,9 +38,7 @@ func (t *thread) proceed(k *task) {
 			return
 		}
 		k.Attempt = max(k.Attempt, k.Past+1)
-		if !k.Said {
-			t.began(k)
-		}
+		t.began(k)
 		t.enter(k, running)
 		t.nodes = append(t.nodes, k.ID)
 	}

@@ -138,7 +138,7 @@ func TestGoEvents(t *testing.T) {
 		return nil
 	})
 	want := []string{"workflow.start  ", "workflow.task.start n ", "workflow.task.end n paused", "workflow.suspended  suspended", "workflow.resumed  ", "workflow.task.start n ", "workflow.task.end n completed",
-		"workflow.step.end  ", "workflow.end  completed"}
+		"workflow.end  completed"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("events %q, %v; want %q", got, err, want)
 	}

@@ -26,11 +26,20 @@ type shownState struct {
 	Omitted bool            `json:"stateOmitted,omitempty"`
 }
 
-var stateOmitted = shownState{Omitted: true}
+func (t *thread) shown() shownState { return t.later()() }
 
-func (t *thread) shown() shownState {
-	state := t.stateJSON(maxShown)
-	return shownState{state, state == nil}
+// later is shown for the state as it is now, whenever it is called.
+func (t *thread) later() func() shownState {
+	if t.size > maxShown {
+		return func() shownState { return shownState{Omitted: true} }
+	}
+	values := t.held()
+	return func() shownState {
+		if state := encoded(values); len(state) <= maxShown {
+			return shownState{State: state}
+		}
+		return shownState{Omitted: true}
+	}
 }
 
 // checkpointID names a step of a thread.
@@ -47,14 +56,27 @@ type taskFields struct {
 	Error   *journal.Error `json:"error,omitempty"`
 }
 
-// began reports that a task has begun.
-func (t *thread) began(k *task) {
+// began notes that a task has begun. The next commit says so, or the event of its end, if that comes before.
+func (t *thread) began(k *task) { k.begun = !k.Said }
+
+// start is what the event says of a task that has begun.
+func (t *thread) startOf(k *task) taskFields {
 	attempt := 0
 	if k.Attempt > 1 {
 		attempt = k.Attempt
 	}
-	t.move().Say(event.WorkflowTaskStart, taskFields{Step: t.row.Step + 1, Task: k.callID(), Node: t.label(k), Attempt: attempt, Child: k.Child})
-	k.Said = true
+	return taskFields{Step: t.row.Step + 1, Task: k.callID(), Node: t.label(k), Attempt: attempt, Child: k.Child}
+}
+
+// sayBegun has the commit that is made say which tasks have begun.
+func (t *thread) sayBegun() {
+	for _, k := range t.waiting() {
+		if k.begun {
+			t.move().Say(event.WorkflowTaskStart, t.startOf(k))
+			k.Said, k.begun = true, false
+			t.change(k)
+		}
+	}
 }
 
 // said reports that a task has ended or waits.
@@ -64,9 +86,11 @@ func (t *thread) said(k *task, status string) {
 		defer func() { k.Said = false }()
 	}
 	m := t.move()
-	long := k.Said // else it takes no time, and no span
-	if !long {
-		t.began(k)
+	long := k.Said || k.begun // else it takes no time, and no span
+	if !k.Said {
+		started := t.startOf(k)
+		m.Shows(event.WorkflowTaskStart, eventWeight, func() any { return started })
+		k.Said, k.begun = true, false
 	}
 	took := max(0, m.At-k.Began)
 	f := taskFields{Step: t.row.Step, Task: k.callID(), Node: t.label(k), Status: status, Took: &took}
@@ -100,7 +124,6 @@ func (t *thread) said(k *task, status string) {
 
 // step notes a checkpoint: what a task wrote, or that it failed or waits.
 func (t *thread) step(k *task, status string) {
-	m := t.move()
 	if status == "retrying" { // the attempt is over, and the node is not
 		t.said(k, "failed")
 		k.Said = false
@@ -109,7 +132,7 @@ func (t *thread) step(k *task, status string) {
 	t.row.Step++
 	element := t.node(k) != t.g.Nodes[k.Node]
 	if !element {
-		m.Transient(event.New(event.WorkflowStepStart, map[string]int{"stepNumber": t.row.Step}))
+		t.showStart(t.row.Step)
 	}
 	body := stepBody{Writes: t.deltas}
 	if status == "failed" {
@@ -129,6 +152,14 @@ func (t *thread) step(k *task, status string) {
 	}
 }
 
+// eventWeight is about how many bytes of memory an event keeps besides the state.
+const eventWeight = 128
+
+// showStart shows that a step begins.
+func (t *thread) showStart(step int) {
+	t.move().Shows(event.WorkflowStepStart, eventWeight, func() any { return map[string]int{"stepNumber": step} })
+}
+
 // note has the next commit write what a step did.
 func (t *thread) note(k *task, label, status string, body stepBody) {
 	if w := t.w.opts.Metrics; w != nil {
@@ -140,22 +171,31 @@ func (t *thread) note(k *task, label, status string, body stepBody) {
 
 // updated shows what a step made of a key of the state.
 func (t *thread) updated(key string, version int, value json.RawMessage) {
-	update := map[string]any{"stepNumber": t.row.Step, "channel": key, "version": version}
-	if len(value) <= maxShown {
-		update["value"] = value
+	step := t.row.Step
+	if len(value) > maxShown {
+		value = nil
 	}
-	t.move().Transient(event.New(event.WorkflowUpdate, update))
+	t.move().Shows(event.WorkflowUpdate, eventWeight+len(value), func() any {
+		update := map[string]any{"stepNumber": step, "channel": key, "version": version}
+		if value != nil {
+			update["value"] = value
+		}
+		return update
+	})
 }
 
 // checkpoint reports the end of a step.
 func (t *thread) checkpoint() {
-	m := t.move()
-	m.Transient(event.New(event.WorkflowCheckpoint, map[string]any{"checkpointId": checkpointID(t.row.ID, t.row.Step), "stepNumber": t.row.Step}))
-	type ended struct {
-		Step int `json:"stepNumber"`
-		shownState
-	}
-	m.Emit(event.New(event.WorkflowStepEnd, ended{t.row.Step, t.shown()}), -1, ended{t.row.Step, stateOmitted})
+	m, thread, step, state := t.move(), t.row.ID, t.row.Step, t.later()
+	m.Shows(event.WorkflowCheckpoint, eventWeight, func() any {
+		return map[string]any{"checkpointId": checkpointID(thread, step), "stepNumber": step}
+	})
+	m.Shows(event.WorkflowStepEnd, eventWeight+min(t.size, maxShown), func() any {
+		return struct {
+			Step int `json:"stepNumber"`
+			shownState
+		}{step, state()}
+	})
 }
 
 // happening is what the audit chain records of a task.
@@ -163,6 +203,9 @@ type happening = run.Happening
 
 // happened has the audit chain record something of a task.
 func (t *thread) happened(k *task, typ string, add func(*happening)) {
+	if !t.r.Audited() {
+		return
+	}
 	h := run.Happening{Event: typ, RunID: t.r.ID(), SessionID: t.row.Session, AgentID: t.row.Workflow, ToolCallID: k.callID(), Step: t.row.Step}
 	if n := t.node(k); n != nil {
 		h.ToolName = n.Tool

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"agentd/server/event"
 	"agentd/server/graph"
 	"agentd/server/journal"
 )
@@ -64,7 +63,7 @@ func (t *thread) superstep() bool {
 		return false
 	}
 	if ended {
-		t.output = t.stateJSON(2*t.size + len(t.values)*1024 + 1024)
+		t.output = encoded(t.held())
 		t.drop(root)
 		t.ended = true
 		return false
@@ -77,7 +76,7 @@ func (t *thread) superstep() bool {
 func (t *thread) plan(root *task, s *superstep) {
 	*root.Graph = s.frontier
 	t.change(root)
-	t.move().Transient(event.New(event.WorkflowStepStart, map[string]int{"stepNumber": t.row.Step + 1}))
+	t.showStart(t.row.Step + 1)
 	for _, k := range s.tasks {
 		k.Scope, t.tasks[k.ID] = root.ID, k
 		t.members[root.ID]++
@@ -156,7 +155,7 @@ func (t *thread) granted(k *task, value json.RawMessage, p *problem) {
 	if asker.Graph == nil {
 		root = t.tasks[asker.Scope]
 	}
-	if k.Said {
+	if k.Said || k.begun {
 		k.Error = p
 		status := "completed"
 		if p != nil {

@@ -76,6 +76,7 @@ type task struct {
 	Go    *nodeTask `json:"go,omitempty"`    // of a node of a Go graph
 	Ask   *wish     `json:"ask,omitempty"`   // what such a node asks for
 
+	begun   bool   // it has begun, and no event says so yet
 	release func() // gives back the place that the limits of its tool have given its call
 }
 

@@ -292,22 +292,6 @@ func encoded(v any) json.RawMessage {
 	return b
 }
 
-// stateJSON is the state as one JSON object; nil where it is larger than most.
-func (t *thread) stateJSON(most int) json.RawMessage {
-	if t.size > most {
-		return nil
-	}
-	all := make(map[string]json.RawMessage, len(t.values))
-	for key, v := range t.values {
-		all[key] = v.raw
-	}
-	b, err := json.Marshal(all)
-	if err != nil || len(b) > most {
-		return nil
-	}
-	return b
-}
-
 // now is the time of the move in the making, or of the one that would be made.
 func (t *thread) now() int64 {
 	at := t.r.Move().At
@@ -357,6 +341,7 @@ const (
 // seal completes the move: the rows of the thread are written in its transaction.
 func (t *thread) seal() *run.Move {
 	m := t.move()
+	t.sayBegun()
 	m.Run.Step = t.row.Step
 	if len(t.steps) > 0 {
 		m.Progress()
