@@ -8,7 +8,7 @@ type call struct {
 	pattern *pattern // of matches, if it stands in the source
 }
 
-// An argument is a part of a list of expressions.
+// An argument is an expression beside others. An operand has the place of its operator.
 type argument struct {
 	at   int
 	node node // nil for what stands before the dot of a method, which has the place of the method

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -82,29 +83,26 @@ const (
 // logic is operands with && or || between them. An operand that decides makes up for errors of the others.
 type logic struct {
 	absorbing bool // the value that decides
-	operands  []node
-	at        []int
+	operands  []argument
 }
 
 func (n *logic) eval(c *frame) (any, *Error) {
 	var failed *Error
-	for i, operand := range n.operands {
-		at := n.at[max(i-1, 0)]
-		if err := c.step(at, 1); err != nil {
+	for i := range n.operands {
+		operand := &n.operands[i]
+		if err := c.step(operand.at, 1); err != nil {
 			return nil, err
 		}
-		v, err := operand.eval(c)
+		v, err := operand.node.eval(c)
 		b, ok := v.(bool)
 		switch {
 		case err != nil && err.fatal:
 			return nil, err
 		case err == nil && !ok:
-			err = c.fail(at, "There is no && or || of %s.", kindOf(v).a())
+			err = c.fail(operand.at, "There is no && or || of %s.", kindOf(v).a())
 			fallthrough
 		case err != nil:
-			if failed == nil {
-				failed = err
-			}
+			failed = cmp.Or(failed, err)
 		case b == n.absorbing:
 			return b, nil
 		}

@@ -1,6 +1,9 @@
 package expr
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // A loop is a macro over a list, or over the keys of a map in their order.
 type loop struct {
@@ -71,9 +74,7 @@ func (n *loop) quantify(c *frame, elements []any, absorbing bool) (any, *Error) 
 		case err != nil && err.fatal:
 			return nil, err
 		case err != nil:
-			if failed == nil {
-				failed = err
-			}
+			failed = cmp.Or(failed, err)
 		case yes == absorbing:
 			return yes, nil
 		}

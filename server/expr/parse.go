@@ -153,13 +153,13 @@ func (p *compiler) binary(level int) (node, kind) {
 		return first, k
 	}
 	if level < 2 {
-		n := &logic{absorbing: op == "||", operands: []node{first}}
+		n := &logic{absorbing: op == "||", operands: []argument{{p.tok.at, first, k}}}
 		for at := p.tok.at; p.accept(op); at = p.tok.at {
 			p.want(at, "What stands before "+op, k, kindBool)
 			var operand node
 			operand, k = p.binary(level + 1)
 			p.want(at, "What stands after "+op, k, kindBool)
-			n.operands, n.at = append(n.operands, operand), append(n.at, at)
+			n.operands = append(n.operands, argument{at, operand, k})
 		}
 		return n, kindBool
 	}
