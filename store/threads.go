@@ -158,8 +158,8 @@ func (f *ThreadFilter) selections() (all []selection) {
 	case f.Blocked:
 		s.index = "threads_blocked"
 	default:
-		if s.index = "threads_by_status"; f.Status == "" {
-			statuses = []Status{Pending, Running, Awaiting, Suspended, Completed, Failed, Aborted}
+		if s.index = "threads_by_status"; f.Status == "" { // each that a run of a workflow can have
+			statuses = []Status{Running, Awaiting, Suspended, Completed, Failed, Aborted}
 		}
 	}
 	for _, status := range statuses {
