@@ -71,16 +71,19 @@ func (r *Run) openChild(t *task) (kid *Run, drive func() error, err error) {
 	}
 	r.e.admitChild(kid)
 	return kid, caughtUp(func() error {
+		dormant := kid.Row.Dormant()
+		if dormant {
+			if err := kid.awake(nil); err != nil {
+				return err
+			}
+		}
 		switch {
 		case kid.Record.Ending != "":
 			return kid.driveEnding()
 		case !r.caller().Known(&t.call):
 			return fault.New(fault.ServerRestarted, "The server restarted during the run, and the agent %q no longer calls the agent %q.", r.Row.Owner, kid.Row.Owner)
 		}
-		if kid.Row.Dormant() {
-			if err := kid.awake(nil); err != nil {
-				return err
-			}
+		if dormant {
 			return kid.driveAwake()
 		}
 		if err := kid.verdict(times); err != nil {

@@ -66,8 +66,12 @@ func openDuo(tb testing.TB, path string, effects map[string]bool) (*duo, int) {
 		tb.Fatal(err)
 	}
 	llm := &agent.LLM{Models: []agent.Model{{Provider: script, Model: "m"}}, Tools: set}
-	if err := d.registry.Register(agent.Registration{ID: "clerk", LLM: llm}); err != nil {
-		tb.Fatal(err)
+	hasty := *llm
+	hasty.Budget.Wall = 300 * time.Millisecond
+	for id, llm := range map[string]*agent.LLM{"clerk": llm, "hasty": &hasty} {
+		if err := d.registry.Register(agent.Registration{ID: id, LLM: llm}); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	d.agents = agent.New(d.registry, run.Options{Owner: d.Owner, Forms: map[string]journal.Form{store.Workflow: d.Form()}, Runs: d.db.Runs(), Sessions: d.db.Sessions(),
 		Hub: hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})})
@@ -216,6 +220,20 @@ func TestDormantRuns(t *testing.T) {
 	}
 	if len(d.effects) != n { // without those of two that were aborted, with that of next
 		t.Errorf("%d effects, want %d", len(d.effects), n)
+	}
+}
+
+// TestDormantBudget: the budget of time of a dormant run ends it, and its thread.
+func TestDormantBudget(t *testing.T) {
+	d, _ := openDuo(t, filepath.Join(t.TempDir(), "agentd.db"), map[string]bool{})
+	h, err := d.agents.Start(context.Background(), run.StartRequest{Owner: "hasty", Input: []byte(`"go"`), By: "token:t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.until("the run ends", func() bool { return d.row(h.ID).Status.Terminal() })
+	row := d.row(h.ID)
+	if row.Status != store.Failed || !bytes.Contains(row.Error, []byte(`"budget-exceeded"`)) || len(d.called(store.Aborted)) != 1 {
+		t.Errorf("the run ends as %s with %s, and %d threads are aborted", row.Status, row.Error, len(d.called(store.Aborted)))
 	}
 }
 
