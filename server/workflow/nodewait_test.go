@@ -82,6 +82,53 @@ func TestGoVersions(t *testing.T) {
 	}
 }
 
+// TestGoOtherChannel moves a thread to a definition in which a channel has another kind. What it holds stays, and a write that
+// does not fit it fails.
+func TestGoOtherChannel(t *testing.T) {
+	for _, c := range []struct {
+		begun, then workflow.Channel
+		held, want  string // the value before the thread moves, and how it ends
+	}{
+		{workflow.Channel{}, workflow.List(), `"text"`, "reducer-failed"},
+		{workflow.Channel{}, workflow.Barrier("n"), `"text"`, "reducer-failed"},
+		{workflow.List(), workflow.Channel{}, `["text","text"]`, `{"x":1}`},
+		{workflow.List(), workflow.Stream(true), `["text","text"]`, `{"x":["text","text",1]}`},
+	} {
+		d := workflow.Definition{ID: "w", Channels: map[string]workflow.Channel{"x": c.begun}, Edges: line("l", "m", "n"), Nodes: map[string]workflow.Node{
+			"l": writes("x", "text"), "m": writes("x", "text"), "n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
+				c.Pause(nil)
+				return wrote("x", 1), nil
+			})}}
+		r := newGoRig(t, nil, d)
+		out := r.run("w", "t", "{}")
+		r.want(out, store.Suspended, "")
+		d.Channels = map[string]workflow.Channel{"x": c.then}
+		r.written = []workflow.Definition{d}
+		r.restart()
+		st, err := r.State(context.Background(), "w", "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(st.State["x"]) != c.held {
+			t.Errorf("before it moves, the thread has %s, want %s", st.State["x"], c.held)
+		}
+		if _, err := r.Resume(context.Background(), workflow.ResumeRequest{WorkflowID: "w", ThreadID: "t", AllowVersionMismatch: true, By: "token:t"}); err != nil {
+			t.Fatal(err)
+		}
+		for out = r.wait(out.RunID); !out.Status.Terminal(); {
+			out = r.wait(out.RunID)
+		}
+		got := string(out.Output)
+		if out.Error != nil {
+			got = out.Error.Code
+		}
+		if got != c.want {
+			t.Errorf("the thread ended with %s, want %s", got, c.want)
+		}
+		r.stop()
+	}
+}
+
 // TestGoRestartedAnew fails a run whose node was running when the process ended, and the next process has another version.
 func TestGoRestartedAnew(t *testing.T) {
 	var ran atomic.Int32

@@ -305,6 +305,9 @@ func (s *superstep) apply(writes map[string][]write, dispatched []scheduled) (ch
 		}
 		value, added, err := c.merge(name, current, writes[name])
 		if err != nil {
+			if fault.Of(err).Kind == fault.Internal { // another definition has left a value of another kind
+				err = fault.New(fault.ReducerFailed, "What %q writes does not fit what the channel %q holds: %v.", writes[name][0].node, name, err).Because(err)
+			}
 			return nil, atMerge, err
 		}
 		if c.kind != kindEphemeral {

@@ -174,7 +174,9 @@ func (w *Workflows) load(tx *store.Tx, row store.Thread) (*thread, error) {
 			}
 			merge := t.mergeOf(key)
 			if t.p != nil { // whose channels may have been others then
-				merge = cmp.Or(body.Merges[key], graph.Replace)
+				if merge = cmp.Or(body.Merges[key], graph.Replace); merge == graph.Append && v.raw[0] != '[' {
+					v.raw = json.RawMessage("[]")
+				}
 			}
 			if v.raw, _, err = merge.Of(v.raw, delta); err != nil {
 				return nil, store.Damaged(fmt.Errorf("step %d of thread %s: %w", s.Step, row.ID, err))
