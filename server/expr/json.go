@@ -268,7 +268,7 @@ func (c *frame) text(at int, v any) (string, *Error) {
 	e := encode(v)
 	err := c.make(at, len(e.out)) // which counts also where the value has no JSON
 	if err == nil {
-		err = c.step(at, max(3*len(e.out)>>6, e.members))
+		err = c.step(at, max(3*len(e.out)>>6, 2*e.members))
 	}
 	if e.err != nil {
 		e.err.Offset, e.err.fatal = at, err != nil

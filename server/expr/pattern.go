@@ -52,7 +52,8 @@ func matches(c *frame, n *call, a []any) (any, *Error) {
 		}
 		re = c.last
 	}
-	if err := c.step(n.at, (len(s)+1)*re.states>>5); err != nil {
+	// To begin costs as much as two bytes.
+	if err := c.step(n.at, (len(s)+2)*re.states>>5); err != nil {
 		return nil, err
 	}
 	return re.re.MatchString(s), nil
