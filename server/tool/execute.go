@@ -27,6 +27,7 @@ type Settled struct {
 	Spill   *Blob
 	Unknown bool
 	Waits   string // the call has not ended, see [Waits]
+	Same    bool   // it is unknown what the call did, and the tool is idempotent: another attempt has to be the same call
 }
 
 // A Blob is a result that is kept beside the transcript. Its name is unique within the run.
@@ -88,7 +89,7 @@ func (s *Set) run(parent context.Context, e *entry, call Call) Settled {
 			err = e.interrupted(parent, unknown)
 		}
 		settled := settleError(err)
-		settled.Unknown = unknown && !e.spec.Repeatable()
+		settled.Unknown, settled.Same = unknown && !e.spec.Repeatable(), unknown && e.spec.Idempotent
 		if l.streamed {
 			settled.Outcome.AddHint("A part of its output was streamed before.")
 		}

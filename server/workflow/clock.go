@@ -84,7 +84,6 @@ func (t *thread) again(k *task) {
 func (t *thread) timeUp(k *task) {
 	n := t.node(k)
 	p := trouble(fault.NodeTimeout, "The node %q did not end within %v.", t.label(k), n.Timeout).at(t.label(k))
-	k.Deadline = 0
 	t.change(k)
 	switch k.Phase {
 	case open:

@@ -40,6 +40,9 @@ func (d driver) Begin(r *run.Run, m *run.Move, _ json.RawMessage) error {
 		}
 		if k.List != nil {
 			t.feed(k)
+			if t.arrived[k.ID] == len(k.List) { // what failed was to save them
+				t.gather(k)
+			}
 		}
 	}
 	t.revive()

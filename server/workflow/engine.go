@@ -412,7 +412,7 @@ func (t *thread) restart() {
 				k.Began = 0
 			}
 			k.Past = k.Attempt
-			k.Error, k.Args, k.Approval, k.Decided, k.Due, k.Deadline, k.Steps, k.Withdraw, k.Said = nil, nil, nil, nil, 0, 0, 0, false, false
+			k.Error, k.Args, k.Approval, k.Decided, k.Due, k.Deadline, k.Steps, k.Withdraw, k.Said, k.Key = nil, nil, nil, nil, 0, 0, 0, false, false, ""
 			t.enter(k, ready)
 		case open, asking, calling:
 			k.Error = nil

@@ -103,11 +103,18 @@ func (t *thread) launchHosts() {
 // startHosted starts the run of a task, or finds the one that was started before.
 func (w *Workflows) startHosted(ctx context.Context, thread *store.Thread, n *graph.Node, k *task, origin, by, lineage string) (*hosted, error) {
 	var before, last *store.Run // of this attempt, and of the attempt before
-	err := w.runs.View(ctx, func(tx *store.Tx) (err error) {
-		if before, err = w.runs.ByOrigin(tx, origin); err == nil || !errors.Is(err, store.ErrNotFound) || k.Child == "" {
+	err := w.runs.View(ctx, func(tx *store.Tx) error {
+		row, err := w.runs.ByOrigin(tx, origin)
+		if err == nil {
+			before = row
+			return nil
+		}
+		if !errors.Is(err, store.ErrNotFound) || k.Child == "" {
 			return err
 		}
-		last, err = w.runs.Find(tx, k.Child)
+		if row, err = w.runs.Find(tx, k.Child); err == nil {
+			last = row
+		}
 		return err
 	})
 	switch {

@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -124,13 +125,16 @@ func (t *thread) launch() {
 		ctx := t.depart(k, n.Timeout)
 		call := tool.Call{RunID: t.r.ID(), AgentID: t.row.Workflow, SessionID: t.row.Session, UserID: t.row.User, Payer: t.r.Payer(),
 			StepNumber: t.row.Step, ID: k.callID(), Key: k.Key, Args: k.Args}
-		name, id, attempt, release := n.Tool, k.ID, k.Attempt, k.release
+		name, id, attempt, limit, release := n.Tool, k.ID, k.Attempt, n.Timeout, k.release
 		k.release = nil
 		t.r.Go(func() {
 			if release != nil {
 				defer release()
 			}
 			settled := t.w.tools.Execute(ctx, name, call)
+			if o := &settled.Outcome; o.Kind == message.AbortedCall && context.Cause(ctx) == errNodeTime {
+				o.Kind, o.Message = message.Timeout, fmt.Sprintf("The tool did not answer in the time of its node, %v.", limit)
+			}
 			left := settled.Outcome.Kind == message.AbortedCall && t.r.Context().Err() != nil && !fault.Is(context.Cause(t.r.Context()), fault.RunAborted)
 			t.results <- result{task: id, attempt: attempt, settled: settled, left: left}
 		})
@@ -272,6 +276,9 @@ func (t *thread) take(res result) {
 	case res.settled.Unknown:
 		t.doubt(k, o.Message)
 	case o.Failed():
+		if !res.settled.Same {
+			k.Key = ""
+		}
 		t.fail(k, problemOfOutcome(o))
 	default:
 		t.finish(k, o.Output)

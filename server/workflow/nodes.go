@@ -165,24 +165,29 @@ func (t *thread) spread(k *task, n *graph.Node) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(raw, &k.List); err != nil {
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
 		return fault.New(fault.ExpressionFailed, "over must give a list.")
 	}
 	switch {
-	case len(k.List) > graph.MaxElements:
-		return fault.New(fault.ExpressionFailed, "over gives %d elements; a map has at most %d.", len(k.List), graph.MaxElements)
+	case len(list) > graph.MaxElements:
+		return fault.New(fault.ExpressionFailed, "over gives %d elements; a map has at most %d.", len(list), graph.MaxElements)
 	case len(raw)+t.size > t.g.MaxStateBytes:
 		t.fail(k, tooLarge(n.Save, len(raw)+t.size, t.g.MaxStateBytes))
 		return nil
-	case len(k.List) == 0:
+	case len(list) == 0:
 		t.finish(k, json.RawMessage("[]"))
 		return nil
 	}
+	k.List = list
 	t.began(k)
 	t.enter(k, open)
 	t.feed(k)
 	return nil
 }
+
+// latest is the last time until which a thread can sleep: the end of the year 9999, in milliseconds since 1970.
+const latest = 253402300799999
 
 func (t *thread) sleep(k *task, n *graph.Node) error {
 	v, err := t.value(k, cmp.Or(n.For, n.Until))
@@ -194,7 +199,7 @@ func (t *thread) sleep(k *task, n *graph.Node) error {
 	case int64:
 		until = v
 	case float64:
-		until = int64(v)
+		until = int64(min(v, 2*latest))
 	case time.Duration:
 		until = v.Milliseconds()
 	case time.Time:
@@ -209,7 +214,10 @@ func (t *thread) sleep(k *task, n *graph.Node) error {
 		return fault.New(fault.ExpressionFailed, "The time to sleep must be a number of milliseconds, a time or a duration.")
 	}
 	if n.For != nil {
-		until += k.Began
+		until = min(until, latest) + k.Began
+	}
+	if until > latest {
+		return fault.New(fault.ExpressionFailed, "The thread would sleep beyond the year 9999.")
 	}
 	if until <= t.now() {
 		t.finish(k, nil)
@@ -316,7 +324,7 @@ func (t *thread) call(k *task, n *graph.Node) error {
 		t.fail(k, problemOfOutcome(refusal))
 		return nil
 	}
-	k.Args, k.Key = args, fmt.Sprintf("%s:%d:%d", t.r.ID(), k.ID, k.Attempt)
+	k.Args, k.Key = args, cmp.Or(k.Key, fmt.Sprintf("%s:%d:%d", t.r.ID(), k.ID, k.Attempt))
 	if gated {
 		t.wait(k, t.w.tools.Terms(t.request(k, n.Tool, k.Args, ""), t.row.StartedBy, t.now()))
 		return nil

@@ -302,6 +302,11 @@ func (t *thread) arrive(k, scope *task, value json.RawMessage) {
 		t.feed(scope)
 		return
 	}
+	t.gather(scope)
+}
+
+// gather ends a map with the values of its elements, all of which have arrived.
+func (t *thread) gather(scope *task) {
 	values := make([]json.RawMessage, len(scope.List))
 	for _, e := range t.tasks {
 		if e.Scope == scope.ID && e.Phase == done {
@@ -346,7 +351,8 @@ func (t *thread) fail(k *task, p *problem) {
 	}
 	k.Approval, k.Mirror, k.Due = nil, nil, 0
 	leaving := t.leaving(k) || t.over != nil
-	if !p.Final && !leaving && t.retries(n, k, p) {
+	over := k.Deadline != 0 && k.Deadline <= t.now() // the time of a node is that of all its attempts
+	if !p.Final && !leaving && !over && t.retries(n, k, p) {
 		k.Due = t.now() + backoff(n.Retry, k.Attempt-k.Past)
 		t.enter(k, retrying)
 		t.step(k, "retrying")
