@@ -26,6 +26,9 @@
 // dispatching the call makes the child or continues it, and the call is settled when the child has ended. A child's
 // outcome is therefore never unknown. Approvals of a child are mirrored by all the runs above it.
 //
+// A call of a tool can also start a run that people reach by itself, of a workflow. A run whose open calls all wait for such
+// runs has no goroutine, although it is running on disk: it is dormant, and their ends wake it.
+//
 // A run that fails or is aborted first ends its children and settles its calls. Where the outcome of a call is unknown,
 // the run waits with its error shown, as awaiting_approval, until a person has decided on the call, and then ends.
 package run
