@@ -65,15 +65,25 @@ func decodeUsage(row *store.Run) (*usage, error) {
 	return u, nil
 }
 
+// Now is the time of a move that begins now. Within a run time does not go back, whatever the clock does.
+func (r *Run) Now() int64 {
+	r.latest = max(r.latest, now())
+	return r.latest
+}
+
+// Postpone gives a move that was held back a later time.
+func (m *Move) Postpone(at int64) {
+	m.At = at
+	m.Done.Now(at)
+}
+
 // Move begins a move of the run as it is after its last commit, or continues one that is held back.
 func (r *Run) Move() *Move {
-	r.latest = max(r.latest, now()) // within a run time does not go back, whatever the clock does
 	if m := r.kept; m != nil {
-		m.At = r.latest
-		m.Done.Now(m.At)
+		m.Postpone(r.Now())
 		return m
 	}
-	m := &Move{At: r.latest}
+	m := &Move{At: r.Now()}
 	m.Run = r.Row
 	m.Run.Was = r.Row.Status
 	m.Done = span.In(&m.Run, m.At)

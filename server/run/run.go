@@ -280,12 +280,12 @@ func (r *Run) publishLocked(p published, before int) {
 		ids = event.Cursor{View: v.view, Run: r.Row.ID, Seq: pos.Seq, Sub: pos.Sub}.Append(ids)
 	}
 	all, size := string(ids), len(ids)/len(r.shown)
-	entries := make([]hub.Entry, len(r.shown))
+	entries, readers := make([]hub.Entry, len(r.shown)), journal.Readers(&r.Row)
 	for i, v := range r.shown {
 		if v.view == event.SessionView && r.Row.Started == 0 {
 			continue // it never got its turn; here it would come between the events of the run that has it
 		}
-		entries[i] = hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: journal.Readers(&r.Row), Before: before, Lifecycle: v.lifecycle(p.lifecycle),
+		entries[i] = hub.Entry{Pos: pos, Type: p.ev.Type, Payload: p.ev.Payload, Late: p.late, Owner: readers, Before: before, Lifecycle: v.lifecycle(p.lifecycle),
 			ID: all[i*size : (i+1)*size], Aside: v.aside}
 		r.e.opts.Hub.Publish(v.subject, &entries[i])
 	}

@@ -296,10 +296,9 @@ func encoded(v any) json.RawMessage {
 
 // now is the time of the move in the making, or of the one that would be made.
 func (t *thread) now() int64 {
-	at := t.r.Move().At
-	if t.m != nil && t.m.At < at { // it was held back
-		t.m.At = at
-		t.m.Done.Now(at)
+	at := t.r.Now()
+	if t.m != nil {
+		t.m.Postpone(at)
 	}
 	return at
 }
