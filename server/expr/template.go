@@ -44,6 +44,18 @@ func (t *Template) Constant() bool {
 	return ok
 }
 
+// Text reports whether the value is always a text: the template is one, and not a single expression.
+func (t *Template) Text() bool {
+	switch n := t.root.(type) {
+	case constant:
+		_, ok := n.value.(string)
+		return ok
+	case *textTemplate:
+		return len(n.parts) > 1
+	}
+	return false
+}
+
 // A builder makes nodes of a value. After the first error they have no meaning.
 type builder struct {
 	vars  Vars

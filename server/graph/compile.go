@@ -124,6 +124,8 @@ func (c *compiler) key(name string, k StateKey) {
 		c.problem(path, "an initial value is no template; set it with a node of kind set")
 	case want != "" && found(k.Initial) != want:
 		c.problem(path, "got %s, want %s: the key merges with %s", found(k.Initial), want, m)
+	case (m == Max || m == Min) && !slices.Contains([]string{"null", "a number", "a text"}, found(k.Initial)):
+		c.problem(path, "got %s, want null, a number or a text: the key merges with %s", found(k.Initial), m)
 	default:
 		compiled.Initial = c.constant(t, v)
 	}
@@ -156,7 +158,11 @@ func (c *compiler) node(name string, f *NodeForm) *Node {
 		c.problem(under(at.path, "late"), "late needs timeoutMs; set it, or leave late out")
 	}
 	if f.Kind == KindMap && f.Do != nil {
-		n.Over, _ = c.list(at, f.Over, "over")
+		var v any
+		n.Over, v = c.of("a list", at, f.Over, c.vars, "over")
+		if list, _ := v.([]any); len(list) > MaxElements {
+			c.problem(under(at.path, "over"), "a map has at most %d elements; split the list", MaxElements)
+		}
 		at.path, at.inMap = under(at.path, "do"), true
 		n.Do = &Node{Kind: f.Do.Kind}
 		c.work(n.Do, at, &f.Do.Work, c.inMap)
@@ -164,16 +170,11 @@ func (c *compiler) node(name string, f *NodeForm) *Node {
 	return n
 }
 
-// list compiles a template whose value must be a list.
-func (c *compiler) list(at use, raw json.RawMessage, field string) (*expr.Template, any) {
-	t, v := c.template(at, raw, c.vars, field)
-	_, isList := v.([]any)
-	_, isText := v.(string)
-	switch {
-	case t != nil && !isList && (!isText || t.Constant()):
-		c.problem(under(at.path, field), "got %s, want a list or a template of one such as \"${ state.lines }\"", found(raw))
-	case isList && len(v.([]any)) > MaxElements:
-		c.problem(under(at.path, field), "a map has at most %d elements", MaxElements)
+// of compiles a template whose value must be of a type in words, as [found] has it.
+func (c *compiler) of(want string, at use, raw json.RawMessage, vars expr.Vars, field string) (*expr.Template, any) {
+	t, v := c.template(at, raw, vars, field)
+	if t != nil && (t.Text() || found(raw) != want && found(raw) != "a text") {
+		c.problem(under(at.path, field), "got %s, want %s, or a text that is one ${ expression } and nothing else", found(raw), want)
 	}
 	return t, v
 }
@@ -184,10 +185,7 @@ func (c *compiler) work(n *Node, at use, f *Work, vars expr.Vars) {
 	c.exists(at, "tool", f.Tool)
 	c.exists(at, "agent", f.Agent)
 	c.exists(at, "workflow", f.Workflow)
-	n.Args, _ = c.template(at, f.Args, vars, "args")
-	if got := found(f.Args); f.Args != nil && got != "an object" && got != "a text" {
-		c.problem(under(at.path, "args"), "got %s, want an object or a template of one", got)
-	}
+	n.Args, _ = c.of("an object", at, f.Args, vars, "args")
 	n.Input, _ = c.template(at, f.Input, vars, "input")
 	n.Show, _ = c.template(at, f.Show, vars, "show")
 	n.Schema = c.schema(f.Schema, under(at.path, "schema")...)
@@ -237,16 +235,16 @@ func (c *compiler) sleep(n *Node, at use, f *Work, vars expr.Vars) {
 		return
 	}
 	var v any
-	if n.For, v = c.template(at, f.For, vars, "forMs"); n.For != nil && n.For.Constant() {
-		if ms, ok := v.(int64); !ok || ms < 0 {
-			c.problem(under(at.path, "forMs"), "want milliseconds from 0 up, or a template of them")
+	if n.For, v = c.of("a number", at, f.For, vars, "forMs"); n.For != nil && found(f.For) == "a number" {
+		if ms, ok := v.(int64); !ok || ms < 0 || ms > MaxTime {
+			c.problem(under(at.path, "forMs"), "want milliseconds from 0 to %d", MaxTime)
 		}
 	}
 	if n.Until, v = c.template(at, f.Until, vars, "until"); n.Until != nil && n.Until.Constant() {
 		text, _ := v.(string)
 		_, err := time.Parse(time.RFC3339, text)
-		if _, ms := v.(int64); err != nil && !ms {
-			c.problem(under(at.path, "until"), "want a time such as \"2027-01-31T09:00:00+01:00\", milliseconds since 1970, or a template of one")
+		if ms, ok := v.(int64); err != nil && (!ok || ms > MaxTime) {
+			c.problem(under(at.path, "until"), "want a time before the year 10000 such as \"2027-01-31T09:00:00+01:00\", milliseconds since 1970, or a template of one")
 		}
 	}
 }

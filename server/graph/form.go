@@ -34,7 +34,7 @@ type NodeForm struct {
 	Kind string `json:"kind" check:"required" enum:"tool|agent|workflow|set|branch|parallel|map|sleep|await|approval|fail" doc:"What the node does."`
 	Work
 	Next    string       `json:"next" for:"tool|agent|workflow|set|parallel|map|sleep|await|approval" check:"required" doc:"The node that follows, or end."`
-	Save    string       `json:"save" for:"tool|agent|workflow|map|await|approval" doc:"Key of the state that the node's value is merged into. Absent: the value is dropped."`
+	Save    string       `json:"save" for:"tool|agent|workflow|map|await|approval" check:"1.." doc:"Key of the state that the node's value is merged into. Absent: the value is dropped."`
 	OnError *HandlerForm `json:"onError" for:"tool|agent|workflow|set|parallel|map|sleep|await|approval" doc:"Where to continue after a failure."`
 
 	Cases []CaseForm `json:"cases" for:"branch" check:"required 1..1000" doc:"Conditions in order. The first that is true decides."`
@@ -47,8 +47,8 @@ type NodeForm struct {
 	Concurrency int             `json:"concurrency" for:"map" default:"8" check:"1..256" doc:"Elements that may be in work at once. Those that wait count."`
 	Failures    string          `json:"failures" for:"map" default:"stop" enum:"stop|collect" doc:"stop: the first failure ends the map. collect: the map ends when all elements have, and its value has {ok, value} or {ok, error} for each."`
 
-	Late   string `json:"late" for:"await" doc:"The node that follows if nobody answered in time, or end. Absent: the node fails with node-timeout."`
-	Denied string `json:"denied" for:"approval" doc:"The node that follows if the approval was denied or has expired, or end. Absent: the node fails with approval-denied."`
+	Late   string `json:"late" for:"await" check:"1.." doc:"The node that follows if nobody answered in time, or end. Absent: the node fails with node-timeout."`
+	Denied string `json:"denied" for:"approval" check:"1.." doc:"The node that follows if the approval was denied or has expired, or end. Absent: the node fails with approval-denied."`
 
 	Code    string          `json:"code" for:"fail" check:"required code" doc:"Code of the error."`
 	Message json.RawMessage `json:"message" for:"fail" check:"required" doc:"Template of the error's message."`
@@ -93,7 +93,7 @@ type CaseForm struct {
 // A HandlerForm says where to continue after a failure.
 type HandlerForm struct {
 	Next string   `json:"next" check:"required" doc:"The node that follows, or end."`
-	Save string   `json:"save" doc:"Key of the state that {code, message, node} is merged into."`
+	Save string   `json:"save" check:"1.." doc:"Key of the state that {code, message, node} is merged into."`
 	On   []string `json:"on" check:"1.. code" doc:"Codes of the errors that are handled. Absent: all."`
 }
 

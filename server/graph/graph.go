@@ -41,6 +41,9 @@ const End = "end"
 // MaxElements is how many elements a map may have.
 const MaxElements = 10_000
 
+// MaxTime is the last time at which a sleep may end, in milliseconds since 1970: the end of the year 9999.
+const MaxTime = 253_402_300_799_999
+
 // A Graph is a workflow that has been checked. Nobody changes it, so it is safe for concurrent use.
 type Graph struct {
 	ID            string

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"agentd/server/event"
@@ -186,39 +187,40 @@ func (t *thread) spread(k *task, n *graph.Node) error {
 	return nil
 }
 
-// latest is the last time until which a thread can sleep: the end of the year 9999, in milliseconds since 1970.
-const latest = 253402300799999
-
 func (t *thread) sleep(k *task, n *graph.Node) error {
 	v, err := t.value(k, cmp.Or(n.For, n.Until))
 	if err != nil {
 		return err
 	}
-	var until int64
+	ms := math.NaN()
 	switch v := v.(type) {
 	case int64:
-		until = v
+		ms = float64(v)
 	case float64:
-		until = int64(min(v, 2*latest))
+		ms = v
 	case time.Duration:
-		until = v.Milliseconds()
-	case time.Time:
-		until = v.UnixMilli()
-	case string:
-		at, err := time.Parse(time.RFC3339Nano, v)
-		if err != nil {
-			return fault.New(fault.ExpressionFailed, "until must be a time like 2030-01-31T08:00:00+01:00, or milliseconds since 1970; it is %q.", journal.Clip(v, 60))
+		if n.For != nil {
+			ms = float64(v.Milliseconds())
 		}
-		until = at.UnixMilli()
-	default:
-		return fault.New(fault.ExpressionFailed, "The time to sleep must be a number of milliseconds, a time or a duration.")
+	case time.Time:
+		if n.Until != nil {
+			ms = float64(v.UnixMilli())
+		}
+	case string:
+		if at, err := time.Parse(time.RFC3339Nano, v); err == nil && n.Until != nil {
+			ms = float64(at.UnixMilli())
+		}
 	}
 	if n.For != nil {
-		until = min(until, latest) + k.Began
+		ms += float64(k.Began)
 	}
-	if until > latest {
-		return fault.New(fault.ExpressionFailed, "The thread would sleep beyond the year 9999.")
+	switch valid := ms <= graph.MaxTime; { // NaN is not
+	case !valid && n.For != nil:
+		return fault.New(fault.ExpressionFailed, "forMs must be milliseconds or a duration, and the sleep must end before the year 10000.")
+	case !valid:
+		return fault.New(fault.ExpressionFailed, "until must be a time before the year 10000 like 2030-01-31T08:00:00+01:00, or milliseconds since 1970.")
 	}
+	until := int64(max(ms, 0))
 	if until <= t.now() {
 		t.finish(k, nil)
 		return nil
