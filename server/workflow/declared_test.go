@@ -256,7 +256,7 @@ func TestLongThread(t *testing.T) {
 // TestRaces gives two answers to one wait and two decisions on one approval: of each pair, one counts.
 func TestRaces(t *testing.T) {
 	r := newRig(t, map[string]string{"w": waits})
-	for n := range 10 {
+	for n := range 50 {
 		id := fmt.Sprintf("t%d", n)
 		out := r.run("w", id, `{}`)
 		won := make(chan error, 2)

@@ -20,14 +20,21 @@ import (
 // ended executes a workflow and waits for the end of its run.
 func (r *rig) ended(id, thread, input string) workflow.Outcome {
 	r.tb.Helper()
-	out := r.run(id, thread, input)
-	for end := time.Now().Add(time.Hour); !out.Status.Terminal() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		var err error
-		if out, err = r.Outcome(context.Background(), out.RunID); err != nil {
+	return r.ends(r.run(id, thread, input).RunID)
+}
+
+// ends waits for the end of a run.
+func (r *rig) ends(runID string) workflow.Outcome {
+	r.tb.Helper()
+	for end := time.Now().Add(time.Hour); ; time.Sleep(5 * time.Millisecond) {
+		out, err := r.Outcome(context.Background(), runID)
+		if err != nil {
 			r.tb.Fatal(err)
 		}
+		if out.Status.Terminal() || time.Now().After(end) {
+			return out
+		}
 	}
-	return out
 }
 
 // child is the run that a thread waits for.
