@@ -42,6 +42,8 @@ func TestWorkflows(t *testing.T) {
 	do("runs", "approve", run, "--reason", "fine").want(t, 3, "pay waits for payment", "")
 	do("runs", "approve", run).want(t, 1, "", "run-not-suspended")
 	do("workflows", "graph", "refund", "--thread", "t1").want(t, 0, "pay<br/>await payment (parked)", "")
+	do("workflows", "graph", "refund", "--thread", "t1", "--json").want(t, 0, `"pay": "parked"`, "")
+	do("workflows", "graph", "refund", "--thread", "t9").want(t, 1, "", "thread-not-found")
 	do("workflows", "resume", "refund", "t1", `{"ok": 1}`, "--name", "nothing").want(t, 1, "", "pause-not-found")
 	do("workflows", "resume", "refund", "t1", `{"ok": 1}`, "--name", "payment", "--allow-version-mismatch").want(t, 0, `{"paid":{"ok":1}}`, "")
 	do("workflows", "threads", "refund", "--blocked", "--json").want(t, 0, `"threads": []`, "")

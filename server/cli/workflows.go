@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -43,13 +42,14 @@ func (c *call) drawThread(ctx context.Context) error {
 	var state rest.WorkflowState
 	var steps rest.Checkpoints
 	err := c.through(ctx, server.Read, func(d *door) error {
-		return cmp.Or(d.Call(ctx, "GET", at("/workflows", c.args[0], ""), nil, &info),
-			d.Call(ctx, "GET", at("/workflows", c.args[0], "/state"+thread), nil, &state),
-			d.Call(ctx, "GET", at("/workflows", c.args[0], "/checkpoints"+thread+"&limit=1000"), nil, &steps))
+		if err := d.Call(ctx, "GET", at("/workflows", c.args[0], ""), nil, &info); err != nil {
+			return err
+		}
+		if err := d.Call(ctx, "GET", at("/workflows", c.args[0], "/state"+thread), nil, &state); err != nil {
+			return err
+		}
+		return d.Call(ctx, "GET", at("/workflows", c.args[0], "/checkpoints"+thread+"&limit=1000"), nil, &steps)
 	})
-	if err == nil && info.Graph == nil {
-		err = fault.New(fault.NotFound, "The workflow %s has no drawing: a Go program registered it.", info.ID).Advise("See the thread with `agentd workflows state`.")
-	}
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,10 @@ func (c *call) drawThread(ctx context.Context) error {
 // draw writes a drawing in the format that a flag names.
 func (c *call) draw(d *graph.Drawing, marks map[string]graph.Mark) error {
 	if c.flags.json {
-		return c.printJSON(d)
+		return c.printJSON(struct {
+			*graph.Drawing
+			Marks map[string]graph.Mark `json:"marks,omitempty"`
+		}{d, marks})
 	}
 	text, err := d.Write(c.flags.drawing, marks)
 	if err == nil {

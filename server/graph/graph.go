@@ -220,11 +220,6 @@ func (n *Node) awaits(name string) *Node {
 // them or after the others.
 func (g *Graph) Ahead(name string, begin, after []string) bool {
 	open, seen := slices.Clone(begin), map[string]bool{}
-	follow := func(n *Node) {
-		for _, l := range append(n.links(), n.entries()...) {
-			open = append(open, l.to)
-		}
-	}
 	if g.OnError != nil {
 		open = append(open, g.OnError.Next)
 	}
@@ -243,7 +238,9 @@ func (g *Graph) Ahead(name string, begin, after []string) bool {
 		if seen[n.Name] = true; n.awaits(name) != nil {
 			return true
 		}
-		follow(n)
+		for _, l := range append(n.links(), n.entries()...) {
+			open = append(open, l.to)
+		}
 	}
 	return false
 }
