@@ -146,8 +146,8 @@ type Workflows struct {
 // Routes are the rows of the table.
 func (a *Workflows) Routes() []Route {
 	known := func(r *http.Request) error { _, err := a.get(r.PathValue("id")); return err }
-	row := func(rt Route) Route {
-		rt.Path, rt.Exists = "/workflows/{id}"+rt.Path, known
+	row := func(rt Route) Route { // threads of a workflow that is not registered any more are still there
+		rt.Path = "/workflows/{id}" + rt.Path
 		if rt.Action != "" && rt.Target == "" {
 			rt.Target = "workflow:{id}"
 		}
@@ -168,7 +168,7 @@ func (a *Workflows) Routes() []Route {
 			})},
 		row(Route{Method: "GET", Access: "workflows:read:{id}", Summary: "Show a workflow, with the schema of its input and its graph.",
 			Endpoint: call(http.StatusOK, func(_ context.Context, _ Call, in workflowInput) (workflow.Info, error) { return a.get(in.ID) })}),
-		row(Route{Method: "POST", Path: "/execute", Access: "workflows:execute:{id}", Action: audit.WorkflowExecute, Starts: true, Again: a.again,
+		row(Route{Method: "POST", Path: "/execute", Exists: known, Access: "workflows:execute:{id}", Action: audit.WorkflowExecute, Starts: true, Again: a.again,
 			Summary:  "Begin a run of a workflow, in a new thread or in one that has ended. With `wait`, the answer comes when the run ends or waits; it holds values only with workflows:read for the workflow.",
 			Errors:   []*fault.Kind{fault.ThreadOpen, fault.RunIsChild, fault.RunAborted, fault.RunFailed, fault.Overloaded},
 			Answers:  began,
@@ -362,6 +362,9 @@ func (a *Workflows) threads(ctx context.Context, _ Call, in struct {
 	}
 	list, next, err := a.Workflows.Threads(ctx, workflow.ThreadFilter{Workflow: in.ID, Status: store.Status(in.Status), SessionID: in.SessionID,
 		Blocked: in.Blocked, Before: before, Limit: in.Limit})
+	if err == nil && len(list) == 0 {
+		_, err = a.get(in.ID)
+	}
 	return ThreadList{Threads: list, NextCursor: nextCursor(next)}, err
 }
 
@@ -369,9 +372,6 @@ func (a *Workflows) erase(ctx context.Context, c Call, in struct {
 	ID       string `path:"id" doc:"The workflow's id."`
 	ThreadID string `path:"threadId"`
 }) (none, error) {
-	if _, err := a.get(in.ID); err != nil {
-		return none{}, err
-	}
 	err := a.Workflows.Delete(ctx, in.ID, in.ThreadID, func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Status: http.StatusNoContent}, nil) })
 	if fault.Is(err, fault.ThreadNotFound) {
 		return none{}, nil

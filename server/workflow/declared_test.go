@@ -3,6 +3,7 @@ package workflow_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -319,5 +320,35 @@ func TestTimeIsOver(t *testing.T) {
 				t.Errorf("error = %+v, want workflow-timeout", out.Error)
 			}
 		})
+	}
+}
+
+// TestUndeclared: a thread goes on, and is seen and erased, when the configuration has dropped its workflow.
+func TestUndeclared(t *testing.T) {
+	r := newRig(t, map[string]string{"w": waits})
+	out := r.run("w", "t1", `{}`)
+	delete(r.declared, "w")
+	r.restart()
+	if _, err := r.Execute(t.Context(), workflow.ExecuteRequest{WorkflowID: "w"}); code(err) != "route-handler-missing" {
+		t.Errorf("Execute = %v", err)
+	}
+	if _, err := r.State(t.Context(), "w", "t2"); code(err) != "route-handler-missing" {
+		t.Errorf("State of an unknown thread = %v", err)
+	}
+	if err := errors.Join(r.resume("w", "t1", "first", `7`), r.resume("w", "t1", "second", `"x"`)); err != nil {
+		t.Fatal(err)
+	}
+	out = r.until(out.RunID, store.Awaiting)
+	if st, err := r.State(t.Context(), "w", "t1"); err != nil || string(st.State["a"]) != "7" {
+		t.Errorf("State = %+v, %v", st, err)
+	}
+	if _, err := r.kernel.Abort(t.Context(), out.RunID, run.AbortOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Delete(t.Context(), "w", "t1", nil); err != nil {
+		t.Errorf("Delete = %v", err)
+	}
+	if _, err := r.State(t.Context(), "w", "t1"); code(err) != "route-handler-missing" {
+		t.Errorf("State of the erased thread = %v", err)
 	}
 }

@@ -142,16 +142,20 @@ func (w *Workflows) find(id string) (*registration, error) {
 	return nil, fault.New(fault.RouteHandlerMissing, "No workflow %q is registered.", journal.Clip(id, 128))
 }
 
-// define finds a workflow and makes sure that threads can begin to run under its definition.
-func (w *Workflows) define(ctx context.Context, id string) (*registration, error) {
-	reg, err := w.find(id)
-	if err != nil {
-		return nil, err
+// noThread is the error for a thread that there is not. Threads of a workflow that is not registered any more are there.
+func (w *Workflows) noThread(workflow, threadID string) error {
+	if _, err := w.find(workflow); err != nil {
+		return err
 	}
+	return fault.New(fault.ThreadNotFound, "The workflow %q has no thread %q.", workflow, journal.Clip(threadID, 128))
+}
+
+// define makes sure that threads can run under the definitions of all workflows.
+func (w *Workflows) define(ctx context.Context) error {
 	w.defining.Lock()
 	defer w.defining.Unlock()
 	if w.defined {
-		return reg, nil
+		return nil
 	}
 	var all []store.Definition
 	w.mu.Lock()
@@ -159,9 +163,9 @@ func (w *Workflows) define(ctx context.Context, id string) (*registration, error
 		all = append(all, store.Definition{Digest: reg.graph.Digest, Body: reg.graph.Source})
 	}
 	w.mu.Unlock()
-	err = w.runs.Update(ctx, func(tx *store.Tx) error { return w.threads.Define(tx, all) })
+	err := w.runs.Update(ctx, func(tx *store.Tx) error { return w.threads.Define(tx, all) })
 	w.defined = err == nil
-	return reg, err
+	return err
 }
 
 // Owner returns what the kernel runs as a workflow; nil for other kinds. A thread finishes under the definition that it began with, also where
@@ -177,7 +181,10 @@ func (w *Workflows) Owner(kind, id string) *run.Owner {
 // route-handler-missing; config-invalid for an input that does not fit, before anything exists; checkpoint-version-conflict
 // for a thread whose run has not ended; and those of [run.Engine.Start].
 func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, error) {
-	reg, err := w.define(ctx, req.WorkflowID)
+	reg, err := w.find(req.WorkflowID)
+	if err == nil {
+		err = w.define(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +341,7 @@ func (h *Handle) Wait(ctx context.Context) (Outcome, error) {
 // route-handler-missing, thread-not-found, checkpoint-version-conflict while a run has not ended, not-retryable for a thread
 // that completed or ended at a fail node, workflow-version-mismatch, workflow-divergence, and those of [run.Engine.Start].
 func (w *Workflows) Retry(ctx context.Context, req RetryRequest) (*Handle, error) {
-	if _, err := w.define(ctx, req.WorkflowID); err != nil {
+	if err := w.define(ctx); err != nil {
 		return nil, err
 	}
 	t, open, err := w.restore(ctx, req.WorkflowID, req.ThreadID)
@@ -381,7 +388,7 @@ func (w *Workflows) restore(ctx context.Context, workflow, threadID string) (t *
 	err = w.runs.Snapshot(ctx, func(tx *store.Tx) error {
 		row, err := w.threads.Find(tx, workflow, threadID)
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.New(fault.ThreadNotFound, "The workflow %q has no thread %q.", workflow, journal.Clip(threadID, 128))
+			return w.noThread(workflow, threadID)
 		}
 		if err != nil {
 			return err
@@ -425,7 +432,7 @@ func (t *thread) restart() {
 // route-handler-missing, thread-not-found, resume-without-suspension, pause-not-found, pause-ambiguous, awakeable-payload-invalid,
 // workflow-version-mismatch, workflow-divergence, and those of [run.Engine.Post].
 func (w *Workflows) Resume(ctx context.Context, req ResumeRequest) (*Handle, error) {
-	if _, err := w.define(ctx, req.WorkflowID); err != nil {
+	if err := w.define(ctx); err != nil {
 		return nil, err
 	}
 	row, open, err := w.standing(ctx, req.WorkflowID, req.ThreadID)
@@ -433,7 +440,7 @@ func (w *Workflows) Resume(ctx context.Context, req ResumeRequest) (*Handle, err
 	case err != nil:
 		return nil, err
 	case row.Version == 0:
-		return nil, fault.New(fault.ThreadNotFound, "The workflow %q has no thread %q.", req.WorkflowID, journal.Clip(req.ThreadID, 128))
+		return nil, w.noThread(req.WorkflowID, req.ThreadID)
 	case open == nil:
 		return nil, fault.New(fault.ResumeWithoutSuspension, "The latest run of the thread %q has ended.", req.ThreadID).With("threadId", req.ThreadID)
 	}
@@ -455,15 +462,12 @@ func (w *Workflows) Resume(ctx context.Context, req ResumeRequest) (*Handle, err
 // Tick has a thread do what is due. It reports whether the thread moved, and when it moves by itself next, in milliseconds
 // since 1970; 0: never.
 func (w *Workflows) Tick(ctx context.Context, workflow, threadID string) (fired bool, next int64, err error) {
-	if _, err := w.find(workflow); err != nil {
-		return false, 0, err
-	}
 	row, open, err := w.standing(ctx, workflow, threadID)
 	switch {
 	case err != nil:
 		return false, 0, err
 	case row.Version == 0:
-		return false, 0, fault.New(fault.ThreadNotFound, "The workflow %q has no thread %q.", workflow, journal.Clip(threadID, 128))
+		return false, 0, w.noThread(workflow, threadID)
 	case open == nil:
 		return false, 0, nil
 	}
@@ -499,7 +503,7 @@ func (w *Workflows) Delete(ctx context.Context, workflow, threadID string, also 
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return fault.New(fault.ThreadNotFound, "The workflow %q has no thread %q.", workflow, threadID)
+		return w.noThread(workflow, threadID)
 	case errors.Is(err, store.ErrConflict):
 		return fault.New(fault.ThreadRunning, "A run of the thread %q, or one that it has started, is in progress.", threadID).With("threadId", threadID)
 	}

@@ -158,15 +158,12 @@ func (w *Workflows) State(ctx context.Context, workflow, threadID string) (*Thre
 
 // thread finds a thread of a registered workflow.
 func (w *Workflows) thread(ctx context.Context, workflow, threadID string) (row store.Thread, err error) {
-	if _, err := w.find(workflow); err != nil {
-		return row, err
-	}
 	err = w.runs.View(ctx, func(tx *store.Tx) (err error) {
 		row, err = w.threads.Find(tx, workflow, threadID)
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		err = fault.New(fault.ThreadNotFound, "The workflow %q has no thread %q.", workflow, journal.Clip(threadID, 128))
+		err = w.noThread(workflow, threadID)
 	}
 	return row, err
 }
