@@ -146,3 +146,54 @@ func TestUnknownOutcome(t *testing.T) {
 		})
 	}
 }
+
+// TestWaitsOfAMap: elements that wait count against the concurrency, and have a name each; an abort says so.
+func TestWaitsOfAMap(t *testing.T) {
+	r := newRig(t, map[string]string{"w": `{"maxStateBytes":4096,"state":{"a":{}},"start":"m","nodes":{"m":{"kind":"map","over":"${ [0,1,2,3] }","concurrency":2,"save":"a","do":{"kind":"await","name":"ok"},"next":"end"}}}`})
+	out := r.run("w", "t", `{}`)
+	for _, want := range []string{"ok[0] ok[1]", "ok[1] ok[2]", "ok[1] ok[3]"} {
+		st, err := r.State(t.Context(), "w", "t")
+		if err != nil || len(st.PendingPauses) != 2 {
+			t.Fatalf("waits %+v, %v; want %s", st.PendingPauses, err, want)
+		}
+		first, second := st.PendingPauses[0].Name, st.PendingPauses[1].Name
+		if first+" "+second != want {
+			t.Fatalf("waits %s %s, want %s", first, second, want)
+		}
+		if first == "ok[1]" {
+			first = second
+		}
+		if err := r.resume("w", "t", first, `"`+first+`"`); err != nil {
+			t.Fatal(err)
+		}
+		r.until(out.RunID, store.Suspended)
+	}
+	if err := r.resume("w", "t", "ok[4]", "1"); code(err) != "pause-not-found" && code(err) != "concurrent-resume-rejected" {
+		t.Errorf("an answer to an element that does not exist = %v", err)
+	}
+	if _, err := r.kernel.Abort(t.Context(), out.RunID, run.AbortOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if out = r.until(out.RunID, store.Aborted); failure(out) != "run-aborted" {
+		t.Errorf("the aborted run has the code %s", failure(out))
+	}
+	again := r.retry("w", "t")
+	if len(again.PendingPauses) != 1 || again.PendingPauses[0].Name != "ok[1]" {
+		t.Fatalf("after a retry %+v waits, want ok[1]", again.PendingPauses)
+	}
+	if err := r.resume("w", "t", "", `true`); err != nil {
+		t.Fatal(err)
+	}
+	r.want(r.ends(again.RunID), store.Completed, `{"a":["ok[0]",true,"ok[2]","ok[3]"]}`)
+}
+
+// TestAnswersAreState: answers that are kept count against maxStateBytes.
+func TestAnswersAreState(t *testing.T) {
+	r := newRig(t, map[string]string{"w": `{"maxStateBytes":4096,"start":"a","nodes":{"a":{"kind":"await","name":"x","next":"b"},"b":{"kind":"await","name":"y","next":"end"}}}`})
+	r.run("w", "t", `{}`)
+	for i, want := range []string{"", "state-too-large"} {
+		if err := r.resume("w", "t", "y", fmt.Sprintf("%q", fmt.Sprintf("%03000d", i))); code(err) != want {
+			t.Errorf("answer %d = %v, want %q", i, err, want)
+		}
+	}
+}
