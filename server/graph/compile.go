@@ -117,7 +117,7 @@ func (c *compiler) key(name string, k StateKey) {
 	if k.Initial == nil {
 		return
 	}
-	t, v := c.template(use{}, k.Initial, expr.Vars{}, path...)
+	t, _ := c.template(use{}, k.Initial, expr.Vars{}, path...)
 	switch want := merges[m].old; {
 	case t == nil:
 	case !t.Constant():
@@ -127,12 +127,12 @@ func (c *compiler) key(name string, k StateKey) {
 	case (m == Max || m == Min) && !slices.Contains([]string{"null", "a number", "a text"}, found(k.Initial)):
 		c.problem(path, "got %s, want null, a number or a text: the key merges with %s", found(k.Initial), m)
 	default:
-		compiled.Initial = c.constant(t, v)
+		compiled.Initial = constant(t)
 	}
 }
 
 // constant is the value of a template that has no expressions.
-func (c *compiler) constant(t *expr.Template, v any) json.RawMessage {
+func constant(t *expr.Template) json.RawMessage {
 	v, err := t.Eval(expr.Map{})
 	if err == nil {
 		if b, err := expr.Encode(v); err == nil {

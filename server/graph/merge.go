@@ -45,18 +45,8 @@ var merges = map[Merge]struct {
 	Shallow: {"{}", "an object", shallow},
 }
 
-// A MergeError says why a value cannot be merged.
-type MergeError struct {
-	Merge   Merge
-	Message string
-}
-
-func (e *MergeError) Error() string {
-	return fmt.Sprintf("cannot merge with %s: %s", e.Merge, e.Message)
-}
-
 // Of merges a value into the old one; both are JSON. The delta is what a step keeps of that: merged into the same old value,
-// it gives the same result. An error is a [*MergeError].
+// it gives the same result.
 func (m Merge) Of(old, value json.RawMessage) (merged, delta json.RawMessage, err error) {
 	row := merges[m]
 	if row.old != "" && found(old) != row.old {
@@ -65,7 +55,7 @@ func (m Merge) Of(old, value json.RawMessage) (merged, delta json.RawMessage, er
 		merged, delta, err = row.merge(old, value)
 	}
 	if err != nil {
-		return nil, nil, &MergeError{m, err.Error()}
+		return nil, nil, fmt.Errorf("cannot merge with %s: %w", m, err)
 	}
 	return merged, delta, nil
 }

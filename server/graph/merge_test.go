@@ -1,7 +1,7 @@
 package graph_test
 
 import (
-	"errors"
+	"strings"
 	"testing"
 
 	"agentd/server/graph"
@@ -61,8 +61,8 @@ func TestMerge(t *testing.T) {
 			t.Errorf("%s.Of(%s, %s) = %s, %v, want %q", tt.merge, tt.old, tt.value, merged, err, tt.want)
 		}
 		if err != nil {
-			if e, ok := errors.AsType[*graph.MergeError](err); !ok || e.Merge != tt.merge || err.Error() != "cannot merge with "+string(tt.merge)+": "+e.Message {
-				t.Errorf("%s.Of(%s, %s) = %#v, want a MergeError", tt.merge, tt.old, tt.value, err)
+			if want := "cannot merge with " + string(tt.merge) + ": "; !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s.Of(%s, %s) = %v, want an error that begins with %q", tt.merge, tt.old, tt.value, err, want)
 			}
 			continue
 		}

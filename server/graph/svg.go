@@ -16,7 +16,7 @@ const (
 	margin    = 24
 )
 
-// svg writes an SVG image.
+// svg writes an SVG image. [short] has removed the characters that XML does not allow.
 func (s *sketch) svg() string {
 	l := s.layout()
 	var b strings.Builder
@@ -41,29 +41,26 @@ func (s *sketch) svg() string {
 			round = boxHeight / 2
 		}
 		fmt.Fprintf(&b, `<g><title>%s</title><rect x="%.1f" y="%.1f" width="%.1f" height="%d" rx="%d" fill="%s" stroke="#333"/>`,
-			xmlText(strings.Join(n.lines, ": ")), box.x-box.width/2, box.y, box.width, boxHeight, round, fill)
+			html.EscapeString(strings.Join(n.lines, ": ")), box.x-box.width/2, box.y, box.width, boxHeight, round, fill)
 		for j, text := range n.lines {
 			weight := ""
 			if j == 0 {
 				weight = ` font-weight="bold"`
 			}
 			y := box.y + boxHeight/2 + 4 + (float64(j)-float64(len(n.lines)-1)/2)*16
-			fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle"%s>%s</text>`, box.x, y, weight, xmlText(text))
+			fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle"%s>%s</text>`, box.x, y, weight, html.EscapeString(text))
 		}
 		b.WriteString("</g>\n")
 	}
 	for i, e := range s.edges {
 		if e.label != "" {
 			x, y := l.middle(i)
-			fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#333" stroke="#fff" stroke-width="3" paint-order="stroke">%s</text>`+"\n", x, y, xmlText(e.label))
+			fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#333" stroke="#fff" stroke-width="3" paint-order="stroke">%s</text>`+"\n", x, y, html.EscapeString(e.label))
 		}
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
 }
-
-// xmlText is a text in XML; what XML does not allow has been made a space before.
-func xmlText(s string) string { return html.EscapeString(s) }
 
 // boxWidth is the width of the box around lines of text.
 func boxWidth(lines []string) float64 {

@@ -19,11 +19,9 @@ func (s *sketch) mermaid() string {
 		}
 		text := strings.Join(lines, "<br/>")
 		switch n.Kind {
-		case "start", "end":
-			return fmt.Sprintf(`n%d(["%s"])`, i, text)
 		case KindBranch:
 			return fmt.Sprintf(`n%d{"%s"}`, i, text)
-		case KindAwait, KindApproval, KindSleep:
+		case "start", "end", KindAwait, KindApproval, KindSleep:
 			return fmt.Sprintf(`n%d(["%s"])`, i, text)
 		}
 		return fmt.Sprintf(`n%d["%s"]`, i, text)
