@@ -296,16 +296,15 @@ func settledType(o *message.Outcome) string {
 // fails.
 func (t *thread) doubt(k *task, known string) {
 	n := t.node(k)
-	spec, exists := t.w.tools.Spec(n.Tool)
-	switch {
-	case exists && spec.Repeatable():
+	switch t.w.tools.Doubt(n.Tool) {
+	case run.MakeAgain:
 		t.dispatch(k) // under the same key
-	case !exists || spec.OnUnknownOutcome != tool.ReportError:
+	case run.SettleFailed:
+		t.fail(k, unknownOutcome(known))
+	default:
 		a := t.request(k, n.Tool, k.Args, journal.OutcomeUnknown)
 		a.Previous = &message.Previous{Attempts: k.Attempt, BegunAt: message.Millis(k.Began), Known: known}
 		t.wait(k, a)
-	default:
-		t.fail(k, unknownOutcome(known))
 	}
 }
 

@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"maps"
 
 	"agentd/server/event"
-	"agentd/server/fault"
 	"agentd/server/journal"
-	"agentd/server/message"
 	"agentd/server/run"
 	"agentd/server/span"
 	"agentd/store"
@@ -219,22 +216,4 @@ func (t *thread) happened(k *task, typ string, add func(*happening)) {
 		add(&h)
 	}
 	t.move().Happened(h)
-}
-
-// shown is a problem as runs show it.
-func (p *problem) shown() *journal.Error {
-	f := p.fault()
-	return &journal.Error{Message: f.Message, Code: f.Kind.Code, Hint: f.NextStep()}
-}
-
-// problemOfOutcome makes a problem of how a call ended.
-func problemOfOutcome(o *message.Outcome) *problem {
-	code := strings.ReplaceAll(string(o.Kind), "_", "-")
-	switch o.Kind {
-	case message.Timeout:
-		code = fault.NodeTimeout.Code
-	case message.ExecutionFailed:
-		code = fault.NodeFailed.Code
-	}
-	return &problem{Code: code, Message: o.Message, Hint: o.Hint}
 }

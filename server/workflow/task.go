@@ -1,11 +1,8 @@
 package workflow
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"agentd/server/canonical"
@@ -104,45 +101,6 @@ func parkedStatus(s string) bool { return s == "suspended" || s == "awaiting_app
 // doubtful reports whether the task asks what became of its call.
 func (k *task) doubtful() bool {
 	return k.Phase == asking && k.Approval != nil && k.Approval.MayHaveHappened()
-}
-
-// A problem is why a task failed, as handlers and expressions see it.
-type problem struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Node    string `json:"node"`
-	Hint    string `json:"hint,omitempty"`
-	Final   bool   `json:"final,omitempty"` // no handler takes it, and no retry begins again
-}
-
-// trouble is a problem of a kind, with its hint.
-func trouble(kind *fault.Kind, format string, args ...any) *problem {
-	return problemOf(fault.New(kind, format, args...))
-}
-
-// problemOf makes a problem of an error, at no node.
-func problemOf(err error) *problem {
-	if e, ok := errors.AsType[*expr.Error](err); ok {
-		return &problem{Code: cmp.Or(e.Code, fault.ExpressionFailed.Code), Message: err.Error(), Hint: e.Hint}
-	}
-	f := fault.Of(err)
-	return &problem{Code: f.Kind.Code, Message: f.Message, Hint: f.NextStep()}
-}
-
-// at sets the node of a problem.
-func (p *problem) at(node string) *problem {
-	p.Node = node
-	return p
-}
-
-func (p *problem) fault() *fault.Error { return fault.Told(p.Code, p.Message, p.Hint) }
-
-// value is the problem as expressions see it.
-func (p *problem) value() any {
-	if p == nil {
-		return nil
-	}
-	return map[string]any{"code": p.Code, "message": p.Message, "node": p.Node}
 }
 
 // node is what a task executes. Elements of a map execute its do.
@@ -486,19 +444,3 @@ func (t *thread) stirs(scope *task) bool {
 	}
 	return false
 }
-
-// retries reports whether another attempt follows a failure.
-func (t *thread) retries(n *graph.Node, k *task, p *problem) bool {
-	r := n.Retry
-	if r == nil || k.Attempt-k.Past >= r.Max {
-		return false
-	}
-	if r.On != nil {
-		return slices.Contains(r.On, p.Code)
-	}
-	return !slices.Contains(lasting, p.Code)
-}
-
-// lasting are the codes of failures that another attempt only repeats: those of the workflow, and of tools.
-var lasting = []string{fault.ConfigInvalid.Code, fault.ApprovalDenied.Code, fault.ExpressionFailed.Code, fault.OutcomeUnknown.Code, fault.StateTooLarge.Code,
-	fault.StateNotSerializable.Code, fault.MaxStepsExceeded.Code, fault.CallTooDeep.Code, "invalid-input", "unknown-tool", "capability-blocked"}
