@@ -129,6 +129,7 @@ func TestWorkflowProblems(t *testing.T) {
 		{"an initial template without names", workflow(`{"state": {"k": {"initial": "${ 1 }"}}, "start": "a", "nodes": {"a": {` + orders + `, ` + toEnd + `}}}`), `workflows/w/state/k/initial | c:5:29: an initial value is no template`},
 		{"an initial value that cannot be merged", workflow(`{"state": {"k": {"merge": "sum", "initial": []}}, "start": "a", "nodes": {"a": {` + orders + `, ` + toEnd + `}}}`), `workflows/w/state/k/initial | c:5:45: got a list, want a number: the key merges with sum`},
 		{"an initial value that is not comparable", workflow(`{"state": {"k": {"merge": "max", "initial": {}}}, "start": "a", "nodes": {"a": {` + orders + `, ` + toEnd + `}}}`), `workflows/w/state/k/initial | c:5:45: got an object, want null, a number or a text: the key merges with max`},
+		{"initial values that are too large", workflow(`{"maxStateBytes": 11, "state": {"a": {"initial": "123456"}, "b": {}, "c": {}}, "start": "a", "nodes": {"a": {` + orders + `, ` + toEnd + `}}}`), `workflows/w/state/b | c:5:66: with this key, a run begins with 12 bytes of state; maxStateBytes is 11`},
 		{"two branches write", nodes(parallel(`"b": {` + orders + `, "save": "k", ` + toEnd + `}, "c": {` + orders + `, "save": "k", ` + toEnd + `}`)), `workflows/w/nodes/b/save | c:7:49: "c" writes the key "k" at the same time`},
 		{"two branches write, by a handler", nodes(parallel(`"b": {` + orders + `, "onError": {"save": "k", ` + toEnd + `}, ` + toEnd + `}, "c": {"kind": "set", "values": {"k": 1}, ` + toEnd + `}`)), `workflows/w/nodes/b/onError/save | c:7:61: "c" writes the key "k" at the same time`},
 		{"one branch reads what another writes", nodes(parallel(`"b": {` + orders + `, "args": {"x": "${ state.l }"}, ` + toEnd + `}, "c": {` + orders + `, "save": "l", ` + toEnd + `}`)), `workflows/w/nodes/b/args | c:7:49: reads the key "l", which "c" writes in another branch`},
@@ -188,6 +189,7 @@ func TestWorkflowsAreSound(t *testing.T) {
 	for name, text := range map[string]string{
 		"loop":                    nodes(`"a": {` + orders + `, "next": "b"}, "b": {"kind": "branch", "cases": [{"if": "state.k == null", "next": "a"}], "else": "end"}`),
 		"built-in tools":          nodes(`"a": {"kind": "tool", "tool": "clock", "next": "b"}, "b": {"kind": "tool", "tool": "calculator", "args": {"expression": "1+1"}, "next": "end"}`),
+		"a state that is full":    workflow(`{"maxStateBytes": 12, "state": {"a": {"initial": "123456"}, "b": {}}, "start": "a", "nodes": {"a": {` + orders + `, ` + toEnd + `}}}`),
 		"itself as a child":       nodes(`"a": {"kind": "workflow", "workflow": "w", ` + toEnd + `}`),
 		"one name after another":  nodes(`"a": {"kind": "await", "name": "n", "next": "b"}, "b": {"kind": "await", "name": "n", ` + toEnd + `}`),
 		"one name in one branch":  nodes(parallel(`"b": {"kind": "await", "name": "n", "next": "d"}, "d": {"kind": "await", "name": "n", ` + toEnd + `}, "c": {` + orders + `, ` + toEnd + `}`)),

@@ -82,9 +82,14 @@ func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 func (c *compiler) workflow() {
 	w := c.form
 	keys := expr.Keys{}
+	size := 0 // of the state that a run begins with
 	for _, name := range sorted(w.State) {
 		keys = append(keys, name)
 		c.key(name, w.State[name])
+		before := size
+		if size += len(c.graph.Keys[name].Initial); before <= w.MaxStateBytes && size > w.MaxStateBytes {
+			c.problem([]any{"state", name}, "with this key, a run begins with %d bytes of state; maxStateBytes is %d: raise it, or begin with less", size, w.MaxStateBytes)
+		}
 	}
 	c.vars = expr.Vars{"input": nil, "state": keys, "thread": {}, "run": {}, "session": {}, "now": {},
 		"error": {"code", "message", "node"}}

@@ -36,6 +36,10 @@ func (d Definition) compile() (*program, error) {
 	c.nodes()
 	c.edges()
 	p.initial = c.channels()
+	p.defaults()
+	if err := p.bounded(p.initial); err != nil {
+		c.invalid(fault.Of(err).Message, "initial")
+	}
 	if len(d.Input) > 0 {
 		var err error
 		if p.input, err = schema.Compile(d.Input); err != nil {
@@ -48,7 +52,6 @@ func (d Definition) compile() (*program, error) {
 	for _, e := range d.Edges {
 		p.out[e.From] = append(p.out[e.From], e)
 	}
-	p.defaults()
 	p.gate()
 	p.digest = p.sum()
 	return p, nil

@@ -45,6 +45,8 @@ func TestRegister(t *testing.T) {
 		}, fault.ConfigInvalid, `["channels","b"]`},
 		{"initial of no channel", func(d *workflow.Definition) { d.Initial = map[string]any{"z": 1} }, fault.ConfigInvalid, `["initial"]`},
 		{"initial that is no JSON", func(d *workflow.Definition) { d.Initial = map[string]any{"x": func() {}} }, fault.ConfigInvalid, `["initial"]`},
+		{"initial that is too large", func(d *workflow.Definition) { d.MaxStateBytes, d.Initial = 11, map[string]any{"x": "12345"} }, fault.ConfigInvalid, `["initial"]`},
+		{"initial that fills the state", func(d *workflow.Definition) { d.MaxStateBytes, d.Initial = 12, map[string]any{"x": "12345"} }, nil, ""},
 		{"schema", func(d *workflow.Definition) { d.Input = json.RawMessage(`{"type":"thing"}`) }, fault.ConfigInvalid, `["input"]`},
 		{"await without a name", func(d *workflow.Definition) { d.Awaits = []string{""} }, fault.ConfigInvalid, `["awaits",0]`},
 		{"steps", func(d *workflow.Definition) { d.MaxSteps = -1 }, fault.ConfigInvalid, `["maxSteps"]`},
