@@ -44,7 +44,10 @@ var (
 
 func (tx *Tx) run(query string, arg any) (*Run, error) {
 	r := new(Run)
-	return r, tx.row(query, arg).Scan(into(tx, runs.fields, r)...)
+	if err := tx.row(query, arg).Scan(into(tx, runs.fields, r)...); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func (tx *Tx) runs(rest string, args ...any) (list []*Run, err error) {

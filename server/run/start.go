@@ -123,7 +123,6 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 			if earlier, err = e.opts.Runs.ByOrigin(tx, req.Origin); !errors.Is(err, store.ErrNotFound) {
 				return err
 			}
-			earlier = nil
 		}
 		if err := e.tooDeep(tx, &r.Row); err != nil {
 			return err
