@@ -46,9 +46,6 @@ var (
 
 // Codes that a failed or aborted run of a workflow, or one of its nodes, carries in its error. A `fail` node adds its own.
 var (
-	WorkflowAborted = declare("workflow-aborted", 0,
-		"The run of the workflow was aborted.",
-		"Continue with `POST /workflows/{id}/retry`: it takes up what was withdrawn.")
 	WorkflowCancelTimeout = declare("workflow-cancel-timeout", 0,
 		"A node did not stop in time after the run was aborted.",
 		"Make the node end when its context ends, or raise `CancelGrace`.")

@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -117,11 +118,13 @@ func (h nodeHost) emit(name string, payload json.RawMessage) {
 	h.r.Transient(event.New(event.WorkflowCustom, map[string]any{"taskId": "t" + strconv.Itoa(h.task), "name": name, "payload": payload}))
 }
 
+var errAttemptOver = errors.New("the attempt of the task is over")
+
 // keep notes what the calls of a task have given; the next commit answers. An attempt that is over is not heard.
 func (t *thread) keep(kept *keeping) {
 	k := t.tasks[kept.task]
 	if k == nil || k.Phase != running || k.Attempt != kept.attempt {
-		kept.done <- fault.New(fault.WorkflowAborted, "The attempt of the task is over.")
+		kept.done <- errAttemptOver
 		return
 	}
 	t.recall(k, kept.journal)
