@@ -183,6 +183,8 @@ func (c *Context) before(kind, name string) *entry {
 		c.fail(fault.New(fault.NodeFailed, "The node %q makes another call within a step.", c.node).Advise("Make the call before the step, or after it."))
 	case !unnamed && !validName(name):
 		c.fail(fault.New(fault.NodeFailed, "The node %q makes a call (%s) without a valid name: %s.", c.node, kind, nameRule).Advise("Correct the name in the node."))
+	case c.at == len(c.journal) && c.at >= maxEntries:
+		c.full()
 	case c.at == len(c.journal):
 		return nil
 	}
@@ -204,11 +206,16 @@ func (c *Context) value(place string, v any) json.RawMessage {
 	for _, e := range c.journal {
 		size += len(e.Value)
 	}
-	if len(c.journal) >= maxEntries || size > maxEntryBytes {
-		c.fail(fault.New(fault.StateTooLarge, "The calls of the node %q exceed %d, or their results %d bytes.", c.node, maxEntries, maxEntryBytes).
-			Advise("Divide the work among several nodes or dispatched tasks."))
+	if size > maxEntryBytes {
+		c.full()
 	}
 	return raw
+}
+
+// full ends the goroutine of a node that the journal has no room for.
+func (c *Context) full() {
+	c.fail(fault.New(fault.StateTooLarge, "The calls of the node %q exceed %d, or their results %d bytes.", c.node, maxEntries, maxEntryBytes).
+		Advise("Divide the work among several nodes or dispatched tasks."))
 }
 
 // fail ends the goroutine of the node, whose task then fails.

@@ -21,7 +21,7 @@ type result struct {
 	task    int
 	attempt int
 	settled tool.Settled
-	left    bool // the server stops: what the call did is unknown
+	left    bool // the server stops: the call has not begun, or what it did is unknown
 	host    *hosted
 	ended   *ending  // of a node of a Go graph
 	kept    *keeping // what such a node has done meanwhile
@@ -135,13 +135,18 @@ func (t *thread) launch() {
 			if o := &settled.Outcome; o.Kind == message.AbortedCall && context.Cause(ctx) == errNodeTime {
 				o.Kind, o.Message = message.Timeout, fmt.Sprintf("The tool did not answer in the time of its node, %v.", limit)
 			}
-			left := settled.Outcome.Kind == message.AbortedCall && t.r.Context().Err() != nil && !fault.Is(context.Cause(t.r.Context()), fault.RunAborted)
-			t.results <- result{task: id, attempt: attempt, settled: settled, left: left}
+			t.results <- result{task: id, attempt: attempt, settled: settled, left: t.leftWith(&settled.Outcome)}
 		})
 	}
 	t.claimed = nil
 	t.launchNodes()
 	t.launchHosts()
+}
+
+// leftWith reports whether an outcome says only that the server stops.
+func (t *thread) leftWith(o *message.Outcome) bool {
+	ctx := t.r.Context()
+	return o != nil && o.Kind == message.AbortedCall && ctx.Err() != nil && !fault.Is(context.Cause(ctx), fault.RunAborted)
 }
 
 // depart notes that something of a task is in flight, and returns the context for it. Its time is over after a limit; 0: never.
@@ -247,12 +252,14 @@ func (t *thread) take(res result) {
 		return
 	}
 	if res.admitted {
-		if res.refusal != nil {
+		switch {
+		case res.left: // the task is ready, also after the next start
+		case res.refusal != nil:
 			t.fail(k, problemOfOutcome(res.refusal))
-			return
+		default:
+			k.release = res.release
+			t.claim(k)
 		}
-		k.release = res.release
-		t.claim(k)
 		return
 	}
 	if res.host != nil {

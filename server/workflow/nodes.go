@@ -348,7 +348,7 @@ func (t *thread) dispatch(k *task) {
 	call, name, attempt := tool.Call{ID: k.callID(), Payer: t.r.Payer()}, n.Tool, k.Attempt
 	t.r.Go(func() {
 		release, refusal := t.w.tools.Admit(ctx, name, call, nil)
-		t.results <- result{task: k.ID, attempt: attempt, admitted: true, release: release, refusal: refusal}
+		t.results <- result{task: k.ID, attempt: attempt, admitted: true, release: release, refusal: refusal, left: t.leftWith(refusal)}
 	})
 }
 

@@ -29,6 +29,7 @@ type rig struct {
 	tools  *tools
 	db     *store.DB
 	kernel *run.Engine
+	hub    *hub.Hub
 	*workflow.Workflows
 	metrics  *metrics.Inventory
 	declared map[string]string
@@ -60,8 +61,9 @@ func (r *rig) start() {
 			r.tb.Fatal(err)
 		}
 	}
+	r.hub = hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})
 	r.kernel = run.New(run.Options{Owner: r.Workflows.Owner, Forms: map[string]journal.Form{store.Workflow: r.Workflows.Form()},
-		Runs: db.Runs(), Sessions: db.Sessions(), Hub: hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})})
+		Runs: db.Runs(), Sessions: db.Sessions(), Hub: r.hub})
 	r.Attach(workflow.Options{Kernel: r.kernel, Threads: db.Threads(), Runs: db.Runs(), Tools: r.tools, Metrics: r.metrics})
 	if err := r.Unblock(context.Background()); err != nil {
 		r.tb.Fatal(err)
