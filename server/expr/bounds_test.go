@@ -55,6 +55,35 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// JSON of many small objects takes far more memory than it has bytes: about 400 bytes each.
+func TestMemoryOfJSON(t *testing.T) {
+	most := expr.MaxValue / 400
+	list := func(n int) []byte { return []byte("[" + strings.Repeat(`{"":0},`, n) + "0]") }
+	if _, err := expr.Decode(list(most / 2)); err != nil {
+		t.Errorf("Decode(%d small objects) = %v", most/2, err)
+	}
+	if _, err := expr.Decode(list(most * 3 / 2)); err == nil || !strings.Contains(err.Error(), "too much memory") {
+		t.Errorf("Decode(%d small objects) = %v, want it refused", most*3/2, err)
+	}
+}
+
+// A zone that an expression has made is not looked for if no zone has such a name.
+func TestLengthOfZones(t *testing.T) {
+	p, err := expr.Compile("timestamp(0).getHours(zone)", expr.Vars{"zone": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length, sound := range map[int]bool{64: true, 65: false} { // hosts with files of zones take any number of slashes
+		name := "Europe" + strings.Repeat("/", length-len("EuropeParis")) + "Paris"
+		if _, err := time.LoadLocation(name); err != nil {
+			t.Skip("this host has no files of zones")
+		}
+		if _, err := p.Eval(expr.Map{"zone": name}); (err == nil) != sound {
+			t.Errorf("a zone of %d bytes = %v", length, err)
+		}
+	}
+}
+
 // A long expression is not deep: it compiles, and its parts are evaluated one after the other.
 func TestLong(t *testing.T) {
 	for _, src := range []string{

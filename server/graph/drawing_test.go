@@ -121,4 +121,11 @@ func TestDrawingsAreBounded(t *testing.T) {
 			t.Errorf("the drawing as %s has %d bytes, want at most 4 MiB", format, n)
 		}
 	}
+	for i := range d.Edges { // between nodes that are drawn
+		d.Edges[i].From, d.Edges[i].To = "n0", "n1"
+	}
+	dot := write(t, d, "dot", nil)
+	if nodes, edges := strings.Count(dot, "tool"), strings.Count(dot, "->"); nodes != graph.MaxNodes+2 || edges != graph.MaxLinks+graph.MaxNodes {
+		t.Errorf("of a large drawing, %d nodes and %d edges are drawn", nodes, edges)
+	}
 }

@@ -115,7 +115,8 @@ func TestParseRefuses(t *testing.T) {
 		`{"start": "a"}`:                                    "missing",
 		`{"start": "a", "nodes": {}}`:                       `start: there is no node "a"`,
 		`{"start": "a", "nodes": {}, 1`:                     "not valid JSON",
-		strings.Repeat("[", 300) + strings.Repeat("]", 300): "nested deeper",
+		strings.Repeat("[", 201) + strings.Repeat("]", 201): "nested deeper",
+		strings.Repeat("[", 200) + strings.Repeat("]", 200): "want an object",
 	} {
 		if g, err := graph.Parse("w", []byte(text)); g != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%.60s) = %v, %v, want an error with %q", text, g, err, want)
