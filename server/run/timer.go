@@ -217,7 +217,7 @@ func (e *Engine) expired(timer store.Timer) error {
 			return e.opts.Runs.SetTimer(tx, row.N, *next.Due)
 		}))
 	}
-	_, _, err = e.Resume(ctx, timer.RunID, over, Expiry, nil)
+	_, _, err = e.resume(ctx, row, over, Expiry, nil) // also of a hosted run
 	return ignore(err)
 }
 

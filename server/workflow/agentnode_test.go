@@ -21,7 +21,7 @@ import (
 )
 
 // A cast is workflows with agents: "echo" returns its input and its session, "say" a text, "hold" waits until it is released or
-// aborted, and "payer" is a model that makes a call of "pay", which needs an approval.
+// aborted, and "payer" is a model that makes a call of "pay", which needs an approval. "soon" is payer, whose approvals expire.
 type cast struct {
 	rig
 	agents  *agent.Engine
@@ -76,10 +76,12 @@ func (c *cast) open() {
 	if err != nil {
 		c.tb.Fatal(err)
 	}
-	llm := &agent.LLM{Models: []agent.Model{{Provider: script, Model: "m"}}, Tools: set}
-	llm.Policy.Tools = map[string]agent.Gate{"pay": {Always: true}}
-	if err := registry.Register(agent.Registration{ID: "payer", LLM: llm}); err != nil {
-		c.tb.Fatal(err)
+	for id, terms := range map[string]journal.Terms{"payer": {}, "soon": {Expires: 200 * time.Millisecond}} {
+		llm := &agent.LLM{Models: []agent.Model{{Provider: script, Model: "m"}}, Tools: set}
+		llm.Policy.Tools = map[string]agent.Gate{"pay": {Always: true, Terms: terms}}
+		if err := registry.Register(agent.Registration{ID: id, LLM: llm}); err != nil {
+			c.tb.Fatal(err)
+		}
 	}
 	c.agents = agent.New(registry, run.Options{Owner: c.Owner, Forms: map[string]journal.Form{store.Workflow: c.Form()}, Runs: c.db.Runs(), Sessions: c.db.Sessions(),
 		Hub: hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})})
@@ -237,29 +239,32 @@ func TestBusySession(t *testing.T) {
 // TestAgentApproval decides on the approval of an agent at the root, over a restart, with one thread above it and with two.
 func TestAgentApproval(t *testing.T) {
 	flows := map[string]string{
-		"one": `{"state":{"a":{}},"start":"n","output":"${ state.a }","nodes":{"n":{"kind":"agent","agent":"payer","input":"go","save":"a","next":"end"}}}`,
-		"two": `{"state":{"a":{}},"start":"n","output":"${ state.a }","nodes":{"n":{"kind":"workflow","workflow":"one","save":"a","next":"end"}}}`,
+		"one":  `{"state":{"a":{}},"start":"n","output":"${ state.a }","nodes":{"n":{"kind":"agent","agent":"payer","input":"go","save":"a","next":"end"}}}`,
+		"two":  `{"state":{"a":{}},"start":"n","output":"${ state.a }","nodes":{"n":{"kind":"workflow","workflow":"one","save":"a","next":"end"}}}`,
+		"soon": `{"state":{"a":{}},"start":"n","output":"${ state.a }","nodes":{"n":{"kind":"agent","agent":"soon","input":"go","save":"a","next":"end"}}}`,
 	}
 	for _, test := range []struct {
 		flow    string
 		granted bool
 		calls   int
-	}{{"one", true, 1}, {"one", false, 0}, {"two", true, 1}, {"two", false, 0}} {
+	}{{"one", true, 1}, {"one", false, 0}, {"two", true, 1}, {"two", false, 0}, {"soon", false, 0}} {
 		c := newCast(t, flows)
 		id := c.begin(test.flow, `{}`)
 		out := c.until(id, store.Awaiting)
-		c.restart()
-		out = c.until(id, store.Awaiting)
-		if len(out.PendingApprovals) != 1 || out.PendingApprovals[0].ToolName != "pay" || out.PendingApprovals[0].SubRunToolCallID == "" {
-			t.Fatalf("%s: approvals at the root: %+v", test.flow, out.PendingApprovals)
-		}
-		a, child := out.PendingApprovals[0], c.hosted(id, store.Awaiting)
-		d := run.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: test.granted}
-		if _, _, err := c.agents.Resume(t.Context(), child.ID, []run.Decision{d}, "token:p", nil); code(err) != "run-is-child" {
-			t.Errorf("%s: the decision under the child = %v, want run-is-child", test.flow, err)
-		}
-		if _, _, err := c.agents.Resume(t.Context(), id, []run.Decision{d}, "token:p", nil); err != nil {
-			t.Fatal(err)
+		if test.flow != "soon" {
+			c.restart()
+			out = c.until(id, store.Awaiting)
+			if len(out.PendingApprovals) != 1 || out.PendingApprovals[0].ToolName != "pay" || out.PendingApprovals[0].SubRunToolCallID == "" {
+				t.Fatalf("%s: approvals at the root: %+v", test.flow, out.PendingApprovals)
+			}
+			a, child := out.PendingApprovals[0], c.hosted(id, store.Awaiting)
+			d := run.Decision{ToolCallID: a.ToolCallID, SubRunToolCallID: a.SubRunToolCallID, Granted: test.granted}
+			if _, _, err := c.agents.Resume(t.Context(), child.ID, []run.Decision{d}, "token:p", nil); code(err) != "run-is-child" {
+				t.Errorf("%s: the decision under the child = %v, want run-is-child", test.flow, err)
+			}
+			if _, _, err := c.agents.Resume(t.Context(), id, []run.Decision{d}, "token:p", nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 		out = c.until(id, store.Completed) // the model is told of a denial
 		if n := c.pay.all; n != test.calls || len(c.hosts(id)) != 1 || len(out.Output) == 0 {
