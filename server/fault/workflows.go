@@ -85,7 +85,7 @@ var (
 	StateNotSerializable = declare("state-not-serializable", 0,
 		"A value of the state is not JSON, such as NaN or infinity.",
 		"Save numbers, texts, lists and objects only.")
-	StateTooLarge = declare("state-too-large", 0,
+	StateTooLarge = declare("state-too-large", 413,
 		"The state is larger than `maxStateBytes`.",
 		"Save less, or raise `maxStateBytes` of the workflow.")
 	PauseNameTaken = declare("pause-name-taken", 0,
