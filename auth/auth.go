@@ -19,6 +19,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,6 +90,23 @@ func Lineages(tokens *store.Tokens) func(ctx context.Context, names []string) ([
 			}
 		}
 		return lineages, nil
+	}
+}
+
+// Permits reports whether the principal that a [Principal.Name] names may do something now. A token that is revoked or has
+// expired may do nothing, nor may whoever else needs a token. open says that nobody does: authentication is off.
+func Permits(tokens *store.Tokens, open bool) func(ctx context.Context, name string, required Scope) (bool, error) {
+	return func(ctx context.Context, name string, required Scope) (bool, error) {
+		id, isToken := strings.CutPrefix(name, "token:")
+		if !isToken {
+			return open && name == string(KindAnonymous) || strings.HasPrefix(name, string(KindOperator)+":"), nil
+		}
+		t, err := tokens.Get(ctx, id)
+		if errors.Is(err, store.ErrNotFound) {
+			return false, nil
+		}
+		over := t.Revoked != 0 || t.Expires != 0 && expired(time.UnixMilli(t.Expires), time.Now())
+		return err == nil && !over && parseGrant(t.Scopes).Covers(required), err
 	}
 }
 

@@ -1,7 +1,9 @@
 package auth_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +83,19 @@ func TestLineage(t *testing.T) {
 	}
 	if a := auth.Anonymous(); a.Lineage() != "anonymous" || a.Name() != "anonymous" || (auth.Principal{}).Lineage() != "" {
 		t.Errorf("Lineage() = %s, Name() = %s of anonymous, and %q of nobody", a.Lineage(), a.Name(), (auth.Principal{}).Lineage())
+	}
+	for open, want := range map[bool]string{false: "false true false true", true: "true true false true"} {
+		permits := auth.Permits(b.db.Tokens(), open)
+		var got []string
+		for _, name := range []string{"anonymous", "cli:root", "token:gone", root.Name()} {
+			may, err := permits(t.Context(), name, root.Grant[0])
+			if got = append(got, fmt.Sprint(may)); err != nil {
+				t.Errorf("Permits(%s) = %v", name, err)
+			}
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("Permits, open %v: %s, want %s", open, got, want)
+		}
 	}
 	names := []string{root.Name(), grandchild.Name(), "cli", "token:gone"}
 	got, err := auth.Lineages(b.db.Tokens())(t.Context(), names)

@@ -113,7 +113,11 @@ func (s *Server) open(ctx context.Context) error {
 				s.log.Warn("a tool has not returned", "kind", store.Workflow)
 			}
 		}})
-	s.workflows.Attach(workflow.Options{Kernel: p.engine.Engine, Threads: p.db.Threads(), Runs: p.db.Runs(), Tools: declared.Tools, Metrics: p.metrics, Logger: s.log,
+	permits := auth.Permits(p.db.Tokens(), cfg.Auth.Kind == "none")
+	mayJoin := func(ctx context.Context, principal, session string) (bool, error) {
+		return permits(ctx, principal, auth.Scope{Resource: "sessions", Action: "write", Target: session})
+	}
+	s.workflows.Attach(workflow.Options{MayJoin: mayJoin, Kernel: p.engine.Engine, Threads: p.db.Threads(), Runs: p.db.Runs(), Tools: declared.Tools, Metrics: p.metrics, Logger: s.log,
 		AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all"})
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {

@@ -3,6 +3,7 @@ package workflow_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -86,7 +87,10 @@ func (c *cast) open() {
 	c.agents = agent.New(registry, run.Options{Owner: c.Owner, Forms: map[string]journal.Form{store.Workflow: c.Form()}, Runs: c.db.Runs(), Sessions: c.db.Sessions(),
 		Hub: hub.New(hub.Options{MaxEvents: 1000, TTL: time.Minute})})
 	c.kernel = c.agents.Engine
-	c.Attach(workflow.Options{Kernel: c.kernel, Threads: c.db.Threads(), Runs: c.db.Runs(), Tools: c.tools})
+	c.Attach(workflow.Options{Kernel: c.kernel, Threads: c.db.Threads(), Runs: c.db.Runs(), Tools: c.tools,
+		MayJoin: func(_ context.Context, principal, session string) (bool, error) {
+			return principal == "token:t" && session == "granted", nil
+		}})
 	if _, err := c.agents.Recover(context.Background()); err != nil {
 		c.tb.Fatal(err)
 	}
@@ -171,19 +175,22 @@ func TestAgentNodes(t *testing.T) {
 		"none":  `{"state":{"a":{}},"start":"n","output":"${ state.a }","nodes":{"n":{"kind":"agent","agent":"echo","input":{"x":"${ input.n }"},"save":"a","next":"end"}}}`,
 		"text":  `{"state":{"a":{}},"start":"n","output":"${ state.a + '!' }","nodes":{"n":{"kind":"agent","agent":"say","input":"n ${ input.n }","save":"a","next":"end"}}}`,
 		"named": `{"state":{"a":{}},"start":"n","output":"${ state.a.session }","nodes":{"n":{"kind":"agent","agent":"echo","session":"s-${ input.n }","save":"a","next":"end"}}}`,
-		"map": `{"state":{"a":{}},"start":"m","output":"${ state.a.map(r, r.ok ? r.value : r.error.code) }","nodes":{"m":{"kind":"map","over":"${ ['own', 'theirs'] }","failures":"collect","save":"a","next":"end",
+		"map": `{"state":{"a":{}},"start":"m","output":"${ state.a.map(r, r.ok ? r.value : r.error.code) }","nodes":{"m":{"kind":"map","over":"${ ['own', 'theirs', 'granted'] }","failures":"collect","save":"a","next":"end",
 			"do":{"kind":"agent","agent":"say","input":"${ item }","session":"${ item }"}}}}`,
 		"maps": `{"state":{"a":{}},"start":"m","output":"${ state.a.map(r, r.ok ? r.value : r.error.code) }","nodes":{"m":{"kind":"map","over":"${ [1, 2] }","failures":"collect","save":"a","next":"end",
 			"do":{"kind":"workflow","workflow":"odd","input":"${ {'n': item} }"}}}}`,
 		"odd": `{"start":"b","output":"${ input.n }","nodes":{"b":{"kind":"branch","cases":[{"if":"input.n % 2 == 1","next":"s"}],"else":"f"},
 			"s":{"kind":"sleep","forMs":20,"next":"end"},"f":{"kind":"fail","code":"even","message":"It is even."}}}`})
 	if err := c.db.Update(t.Context(), func(tx *store.Tx) error {
-		return c.db.Sessions().Insert(tx, store.Session{ID: "theirs", User: "u", Agent: "say", Created: tx.Now(), Maker: "token:other"})
+		theirs := store.Session{ID: "theirs", User: "u", Agent: "say", Created: tx.Now(), Maker: "token:other"}
+		granted := theirs
+		granted.ID = "granted"
+		return errors.Join(c.db.Sessions().Insert(tx, theirs), c.db.Sessions().Insert(tx, granted))
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{
-		"none": `{"in":{"x":7},"session":""}`, "text": `"{n 7}!"`, "named": `"s-7"`, "map": `["{own}","scope-denied"]`, "maps": `[1,"even"]`,
+		"none": `{"in":{"x":7},"session":""}`, "text": `"{n 7}!"`, "named": `"s-7"`, "map": `["{own}","scope-denied","{granted}"]`, "maps": `[1,"even"]`,
 	} {
 		if out := c.ended(id, "", `{"n":7}`); out.Status != store.Completed || string(out.Output) != want {
 			t.Errorf("%s: %s %s, want %s", id, failure(out), out.Output, want)

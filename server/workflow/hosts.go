@@ -126,8 +126,13 @@ func (w *Workflows) startHosted(ctx context.Context, thread *store.Thread, n *gr
 		return nil, err
 	}
 	if n.Kind == graph.KindAgent {
-		session, own := k.Session, int64(0)
-		if n.Session.Mode == "thread" {
+		session, own, mayJoin := k.Session, int64(0), false
+		switch {
+		case session != "" && w.opts.MayJoin != nil:
+			if mayJoin, err = w.opts.MayJoin(ctx, thread.StartedBy, session); err != nil {
+				return nil, err
+			}
+		case n.Session.Mode == "thread":
 			own = thread.N
 			err := w.runs.View(ctx, func(tx *store.Tx) error {
 				first, err := w.runs.Number(tx, thread.N)
@@ -141,7 +146,7 @@ func (w *Workflows) startHosted(ctx context.Context, thread *store.Thread, n *gr
 			}
 		}
 		h, err := w.kernel.Start(ctx, run.StartRequest{Kind: "agent", Owner: n.Agent, Input: k.Args, SessionID: session, UserID: thread.User, By: by, Lineage: lineage,
-			Detached: true, Queue: true, Origin: origin, Host: thread.N, Own: own})
+			MayJoin: mayJoin, Detached: true, Queue: true, Origin: origin, Host: thread.N, Own: own})
 		if err != nil {
 			return nil, err
 		}

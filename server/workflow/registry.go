@@ -40,6 +40,9 @@ type Options struct {
 	Runs    *store.Runs
 	Tools   Tools
 	Metrics *metrics.Inventory // nil: nothing is counted
+	// MayJoin reports whether a principal may join a session that another has made. It is asked when an agent node begins. Nil:
+	// nobody may.
+	MayJoin func(ctx context.Context, principal, session string) (bool, error)
 	// AuditStarts says that the record of a call's start is kept before it is made, also where the call has no effect.
 	AuditStarts bool
 	Logger      *slog.Logger
