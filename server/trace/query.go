@@ -46,7 +46,9 @@ func (s *Service) prepare(ctx context.Context, t Target, o Options) (*query, err
 			return err
 		}
 		run, err := s.runs.Find(tx, t.RunID)
-		q.run = run.N
+		if err == nil {
+			q.run = run.N
+		}
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
