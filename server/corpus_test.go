@@ -13,7 +13,7 @@ import (
 
 // Bounds of what is kept of fuzzing: the ordinary tests try all of it, each time.
 const (
-	corpusFiles = 1500
+	corpusFiles = 1600
 	corpusBytes = 2 << 20
 	corpusInput = 4096 // bytes of one input, as it is written
 )

@@ -48,6 +48,7 @@ var rulesRooms = map[string]string{
 	"server/outbound":   "server/fault",
 	"server/runstate":   "server/canonical server/fault server/message server/shape",
 	"server/secret":     "server/fault",
+	"server/webhook":    "server/fault",
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",

@@ -67,6 +67,22 @@ var (
 		"The token has expired.",
 		"Create another token with `agentd token create`.").closes(4002)
 
+	SignatureMissing = declare("signature-missing", 401,
+		"The request to a hook lacks a header of its signature.",
+		"Check that the sender signs its requests, and that `verify.scheme` of the hook is the sender's scheme.")
+	SignatureMalformed = declare("signature-malformed", 401,
+		"A header of the signature of a request to a hook has another form than the hook's scheme.",
+		"Compare the headers that the sender documents with `verify` of the hook.")
+	SignatureOld = declare("signature-old", 401,
+		"The sender signed the request to a hook more than 300 s ago.",
+		"Let the sender sign each attempt anew, and compare the clocks of both machines.")
+	SignatureEarly = declare("signature-early", 401,
+		"The signed time of the request to a hook is more than 300 s in the future.",
+		"Compare the clocks of both machines.")
+	SignatureWrong = declare("signature-wrong", 401,
+		"No secret of the hook makes the signature of the request.",
+		"Check that `verify.secretRefs` has the sender's secret, and that no proxy changes the body.")
+
 	ScopeDenied = declare("scope-denied", 403,
 		"The token's scopes do not cover this operation.",
 		"Use a token with the scope that the message names: agents:invoke and workflows:execute start and abort runs, workflows:resume answers waits, agents:approve and workflows:approve decide on calls, agents:read and workflows:read show runs.").closes(4004)
