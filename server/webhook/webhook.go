@@ -1,4 +1,4 @@
-// Package webhook verifies and makes the signatures of webhooks.
+// Package webhook verifies the webhooks that arrive, signs those that leave, and decides when each is sent again.
 //
 // Four schemes are verified. Each takes HMAC-SHA256 of the bytes that follow, so the body must be the one that arrived, not one
 // that was decoded and encoded again:
@@ -8,10 +8,11 @@
 //	github              body; X-Hub-Signature-256 is "sha256=" hex
 //	hmac-sha256         body, or time "." body where there is a header for the time; the headers' names are configured
 //
-// Outgoing webhooks are signed by the first of them, see [Signer]. The specification is at https://www.standardwebhooks.com.
+// A [Signer] signs outgoing webhooks by the first of them, whose specification is at https://www.standardwebhooks.com. A [Target]
+// decides which of the deliveries that wait for a receiver is tried now, and what an answer means for them.
 //
-// The package knows nothing of HTTP but headers, and stores nothing: the caller keeps the ids of events, because a signature
-// alone does not stop a request from being sent twice.
+// The package sends nothing, and knows nothing of HTTP but headers and statuses. It stores nothing: the caller keeps the ids of
+// events that arrived, because a signature does not stop a request from arriving twice, and the state of deliveries.
 package webhook
 
 import (
