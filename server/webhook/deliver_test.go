@@ -69,6 +69,22 @@ func TestDeliveryForThreeDays(t *testing.T) {
 	})
 }
 
+// TestDeliveriesComeBackApart has deliveries that fail at the same moment.
+func TestDeliveriesComeBackApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := map[time.Duration]bool{}
+		for range 20 {
+			var target webhook.Target
+			var d webhook.Delivery
+			attempt(t, &target, &d, webhook.Result{Status: 500})
+			waits[time.Until(d.Due)] = true
+		}
+		if len(waits) < 10 {
+			t.Errorf("20 deliveries come back at %d times, want more", len(waits))
+		}
+	})
+}
+
 // TestDeliveryAfterAPause has a delivery that was never tried while the server was down for long: it does not die of that.
 func TestDeliveryAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -193,7 +193,7 @@ func keysOf(standard bool, secrets [][]byte) (keys []key, issues []fault.Issue) 
 			continue
 		}
 		if standard {
-			plain, err := base64.StdEncoding.Strict().DecodeString(strings.TrimPrefix(string(secret), "whsec_"))
+			plain, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(secret), "whsec_"))
 			if err != nil || len(plain) < minStandard {
 				issues = append(issues, fault.At("is a secret that is not base64 of at least 24 bytes, as `openssl rand -base64 32` makes it", "secretRefs", i))
 				continue

@@ -466,6 +466,19 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+func TestSecretsAreCopied(t *testing.T) {
+	secret := []byte(public)
+	v, err := webhook.New(webhook.Scheme{Name: webhook.GitHub}, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(secret)
+	h := headers("X-Hub-Signature-256", "sha256="+hex.EncodeToString(sum(public, "x")))
+	if _, err := v.Verify(h, []byte("x")); err != nil {
+		t.Errorf("Verify after the caller erased its secret = %v, want none", err)
+	}
+}
+
 func TestSecretsAreNotPrinted(t *testing.T) {
 	v, s := verifier(t, webhook.Scheme{Name: webhook.GitHub}, public), signer(t, whsec)
 	text := fmt.Sprintf("%v %+v %#v %v %+v %#v %v", v, v, v, s, s, *s, *v)
