@@ -22,18 +22,19 @@ import (
 // come first, then the store and policy, then the wiring. A new package needs a row, a new arrow a good reason.
 var rulesRooms = map[string]string{
 	// Leaves: they know nothing of each other.
-	"metrics":          "",
-	"server/canonical": "",
-	"server/fault":     "",
-	"server/hub":       "",
-	"server/id":        "",
-	"server/manual":    "",
-	"server/proc":      "",
-	"server/schema":    "server/canonical",
-	"server/expr":      "server/canonical server/fault",
-	"server/sse":       "",
-	"ws":               "",
-	"ws/wstest":        "ws",
+	"metrics":             "",
+	"server/canonical":    "",
+	"server/fault":        "",
+	"server/hub":          "",
+	"server/id":           "",
+	"server/manual":       "",
+	"server/proc":         "",
+	"server/schema":       "server/canonical",
+	"server/expr":         "server/canonical server/fault",
+	"server/sse":          "",
+	"server/tracecontext": "",
+	"ws":                  "",
+	"ws/wstest":           "ws",
 
 	// Vocabulary and documents.
 	"server/shape":      "server/canonical server/fault",
@@ -52,8 +53,8 @@ var rulesRooms = map[string]string{
 
 	// The store knows nothing of agents, and what agents are made of knows nothing of the store.
 	"store":           "server/fault",
-	"server/provider": "server/canonical server/fault server/message server/outbound server/secret server/shape server/sse",
-	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret",
+	"server/provider": "server/canonical server/fault server/message server/outbound server/secret server/shape server/sse server/tracecontext",
+	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret server/tracecontext",
 
 	// Policy. None of it knows HTTP routes.
 	"auth":                "store server/fault server/id",
@@ -62,20 +63,20 @@ var rulesRooms = map[string]string{
 	"server/audit/export": "server/audit",
 	"server/trace":        "store server/fault server/message server/span server/transcript",
 	"server/journal":      "store server/event server/fault server/hub server/message server/transcript",
-	"server/span":         "store server/journal server/message",
+	"server/span":         "store server/journal server/message server/tracecontext",
 	// The kernel knows nothing of what drives runs; drivers know nothing of each other.
-	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/span server/transcript",
+	"server/run": "metrics store server/event server/fault server/hub server/id server/journal server/message server/span server/transcript server/tracecontext",
 	"server/agent": "metrics store server/canonical server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
 		"server/runstate server/schema server/span server/tool",
 	"server/workflow":  "metrics store server/canonical server/event server/expr server/fault server/graph server/id server/journal server/message server/run server/schema server/span server/tool",
-	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse",
+	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse server/tracecontext",
 	"server/recording": "store server/agent server/event server/fault server/hub server/id server/journal server/jsonlines server/message server/provider server/run server/tool server/transcript",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
 	"server/evidence":  "store server/audit server/event server/fault server/hub server/journal server/message",
 	"server/session":   "store server/canonical server/event server/fault server/id server/jsonlines server/message server/tool server/transcript",
 
 	// Transport.
-	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message",
+	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message server/tracecontext",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
 	"server/rest": "auth metrics store server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
 		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/workflow",

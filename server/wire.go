@@ -160,7 +160,7 @@ func (s *Server) open(ctx context.Context) error {
 	runs.Streams = p.streams
 	api.Add(&rest.Agents{Registry: s.agents, Runs: runs}, &rest.Workflows{Workflows: s.workflows, Runs: runs, Keys: p.keys}, runs, &rest.Approvals{Runs: runs},
 		&rest.Sessions{Sessions: sessions, Runs: runs, Keys: p.keys, Events: cfg.Server.SSE.Path, Version: Version},
-		&rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions())})
+		&rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions()), Version: Version})
 	if cfg.Server.WS.Enabled {
 		api.Add(&rest.Realtime{Path: cfg.Server.WS.Path, Streams: p.streams, Tickets: tickets})
 	}

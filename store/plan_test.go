@@ -183,6 +183,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Runs.Tree":       func(tx *store.Tx) error { _, err := runs.Tree(tx, 1, 9); return err },
 		"Runs.Roots":      func(tx *store.Tx) error { _, err := runs.Roots(tx, "s", 0, 9); return err },
 		"Runs.SpansFrom":  func(tx *store.Tx) error { _, err := runs.SpansFrom(tx, 1, 0, 9); return err },
+		"Runs.SpansAfter": func(tx *store.Tx) error { _, err := runs.SpansAfter(tx, store.SpanBatch{}, 9); return err },
 		"Runs.Events":     func(tx *store.Tx) error { _, err := runs.Events(tx, 1, 0, 9); return err },
 		"Runs.FirstEvent": func(tx *store.Tx) error { _, err := runs.FirstEvent(tx, 1); return err },
 		"Runs.Messages":   func(tx *store.Tx) error { _, err := runs.Messages(tx, 1); return err },

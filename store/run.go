@@ -163,12 +163,13 @@ const (
 	OutputSlot     Slot = 1
 	CheckpointSlot Slot = 2
 	PendingSlot    Slot = 3
-	InputSlot      Slot = 4 // of a run that waits for its turn
-	GrantedSlot    Slot = 5 // approvals that were granted to an agent and that it has not acted upon
-	ImportedSlot   Slot = 6 // of a run that began elsewhere: the parts of its state that no row holds
-	EndingSlot     Slot = 7 // the status in which a run ends once a person has decided on its unknown outcomes
-	HoldersSlot    Slot = 8 // the agents below the run's to which the conversation is given: before the run, then after it
-	DormantSlot    Slot = 9 // what a dormant run waits for; see [Run.Dormant]
+	InputSlot      Slot = 4  // of a run that waits for its turn
+	GrantedSlot    Slot = 5  // approvals that were granted to an agent and that it has not acted upon
+	ImportedSlot   Slot = 6  // of a run that began elsewhere: the parts of its state that no row holds
+	EndingSlot     Slot = 7  // the status in which a run ends once a person has decided on its unknown outcomes
+	HoldersSlot    Slot = 8  // the agents below the run's to which the conversation is given: before the run, then after it
+	DormantSlot    Slot = 9  // what a dormant run waits for; see [Run.Dormant]
+	TraceSlot      Slot = 10 // of a root: the trace that it continues, and the id of the request that started it
 )
 
 // Dormant reports whether the run is running only by its status: all that is open of it are calls that wait for other runs. It

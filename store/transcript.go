@@ -154,6 +154,12 @@ func (r *Runs) FirstSince(tx *Tx, session string, since int64) (n int64, err err
 	return n, err
 }
 
+// SpansAfter returns at most limit of the batches of spans that come after one in the order of runs and, within a run, of
+// writing; after the zero batch come all.
+func (r *Runs) SpansAfter(tx *Tx, last SpanBatch, limit int) ([]SpanBatch, error) {
+	return spans.all(tx, "WHERE key > ? ORDER BY key LIMIT ?", key(last.Run, last.First), limit)
+}
+
 // SpansFrom returns at most limit of the batches of spans of run n whose First is from or more, in the order in which they
 // were written.
 func (r *Runs) SpansFrom(tx *Tx, n int64, from, limit int) ([]SpanBatch, error) {

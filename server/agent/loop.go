@@ -20,9 +20,10 @@ import (
 type loop struct {
 	*LLM
 	*run.Run
-	tape Tape       // nil: none yet
-	held *run.Move  // begins the commit of a model's answer
-	span *span.Span // of the latest model call
+	tape       Tape       // nil: none yet
+	held       *run.Move  // begins the commit of a model's answer
+	span       *span.Span // of the latest model call
+	modelCalls int        // number of the span of the latest model call, see [span.OfRun]
 
 	shown []message.Message // what the model was shown last
 	until int               // index of the message of the run with which that ended

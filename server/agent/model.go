@@ -19,6 +19,7 @@ import (
 func (l *loop) answer(step int) (*provider.Response, error) {
 	for i, model := range l.Models {
 		began := time.Now()
+		l.modelCalls = max(l.Row.Spans, l.modelCalls) + 1 // no span of the run has this number: each call ends one
 		res, err := l.stream(model, step)
 		l.noteModel(model, step, began, err)
 		if err == nil {
@@ -71,7 +72,7 @@ func (l *loop) stream(model Model, step int) (*provider.Response, error) {
 	}
 	h := &holder{r: l.Run}
 	begun := time.Now()
-	res, err := model.Provider.Stream(l.Context(), req, h.take)
+	res, err := model.Provider.Stream(l.Within(span.OfRun, l.modelCalls), req, h.take)
 	if l.NewTape != nil {
 		l.record(model, req, begun, res, err)
 	}
@@ -253,7 +254,7 @@ func toolCallEnd(c message.ToolCall) event.Event {
 
 // noteModel adds the span of a model call to the next commit.
 func (l *loop) noteModel(model Model, step int, began time.Time, err error) {
-	s := &span.Span{Type: span.Provider, Name: model.Model, Status: span.OK, Start: began.UnixNano(), End: began.Add(time.Since(began)).UnixNano()}
+	s := &span.Span{Type: span.Provider, ID: span.ID(l.Row.N, span.OfRun, l.modelCalls), Name: model.Model, Status: span.OK, Start: began.UnixNano(), End: began.Add(time.Since(began)).UnixNano()}
 	if err != nil {
 		failure := l.Describe(err)
 		s.Status, s.StatusMessage = span.Error, failure.Message

@@ -13,6 +13,7 @@ import (
 	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
+	"agentd/server/span"
 	"agentd/store"
 )
 
@@ -55,7 +56,7 @@ func (o opaque) Drive(r *run.Run) error {
 	r.Go(func() {
 		var a answer
 		a.err = r.Guard(func() (err error) {
-			a.res, err = o.call(r.Context(), in, out, from)
+			a.res, err = o.call(r.Within(span.OfRun, 0), in, out, from)
 			return err
 		})
 		answered <- a

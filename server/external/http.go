@@ -19,6 +19,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/outbound"
 	"agentd/server/secret"
+	"agentd/server/tracecontext"
 )
 
 // HTTPOptions is what NewHTTP needs. ID, URL, Timeout and MaxOutput are required.
@@ -119,6 +120,7 @@ func (a *HTTP) request(ctx context.Context, in agent.Input) (*http.Request, erro
 		return nil, err
 	}
 	req.Header = a.header.Clone()
+	tracecontext.From(ctx).Inject(req.Header)
 	req.Header.Set("Idempotency-Key", in.RunID)
 	if len(a.o.HMACKey) > 0 {
 		now := strconv.FormatInt(time.Now().Unix(), 10)

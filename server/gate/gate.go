@@ -28,6 +28,7 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/id"
+	"agentd/server/tracecontext"
 )
 
 // Options are what a gate works with.
@@ -130,7 +131,9 @@ func Inside(ctx context.Context, p auth.Principal) context.Context {
 // ServeHTTP takes a request through the stages.
 func (g *Gate) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	q := &Request{ID: requestID(r.Header.Get("X-Request-Id")), IP: g.clientIP(r)}
-	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+	caller := tracecontext.Of(r.Header)
+	caller.Request = q.ID
+	r = r.WithContext(tracecontext.With(context.WithValue(r.Context(), requestKey{}, q), caller))
 	w := &recorder{ResponseWriter: rw, g: g, r: r, q: q, start: time.Now()}
 	bound(rw, r)
 	h := w.Header()
@@ -300,7 +303,7 @@ func (g *Gate) finish(w *recorder, r *http.Request, q *Request) {
 		m.HTTPDuration.Observe(took.Seconds())
 	}
 	if g.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
-		g.opts.Logger.Debug("request", "id", q.ID, "method", r.Method, "path", r.URL.Path, "status", w.status,
+		g.opts.Logger.Debug("request", "request", q.ID, "method", r.Method, "path", r.URL.Path, "status", w.status,
 			"ms", took.Milliseconds(), "token", q.Principal.TokenID)
 	}
 }

@@ -120,7 +120,8 @@ type document struct {
 func (d *document) components(ops []Operation) shape.Object {
 	c := shape.Object{"schemas", d.schemas.All()}
 	if slices.ContainsFunc(ops, func(op Operation) bool { return op.Keyed }) {
-		c = append(c, "parameters", shape.Object{"IdempotencyKey", json.RawMessage(idempotencyKey)})
+		c = append(c, "parameters", shape.Object{"IdempotencyKey", json.RawMessage(idempotencyKey),
+			"Traceparent", json.RawMessage(traceparent), "Tracestate", json.RawMessage(tracestate)})
 	}
 	return append(c, "securitySchemes", json.RawMessage(securitySchemes))
 }
@@ -129,5 +130,10 @@ const (
 	idempotencyKey = `{"name":"Idempotency-Key","in":"header","required":false,
 		"description":"Names this request. The same request with the same key has no second effect and gets the first answer again.",
 		"schema":{"type":"string","pattern":"^[A-Za-z0-9_:-]{8,255}$"}}`
+	traceparent = `{"name":"traceparent","in":"header","required":false,
+		"description":"W3C Trace Context: a run that the request starts continues this trace, and one that it resumes refers to it. What is not valid is ignored.",
+		"schema":{"type":"string"}}`
+	tracestate = `{"name":"tracestate","in":"header","required":false,
+		"description":"W3C Trace Context: passed on with the trace, up to 32 members and 512 bytes.","schema":{"type":"string"}}`
 	securitySchemes = `{"bearer":{"type":"http","scheme":"bearer","description":"A token of this server."}}`
 )

@@ -94,7 +94,9 @@ func (d *document) params(op Operation) (out []shape.Object) {
 		add("query", f)
 	}
 	if op.Keyed {
-		out = append(out, shape.Object{"$ref", "#/components/parameters/IdempotencyKey"})
+		for _, name := range []string{"IdempotencyKey", "Traceparent", "Tracestate"} {
+			out = append(out, shape.Object{"$ref", "#/components/parameters/" + name})
+		}
 	}
 	return out
 }

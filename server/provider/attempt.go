@@ -14,6 +14,7 @@ import (
 	"agentd/server/message"
 	"agentd/server/outbound"
 	"agentd/server/sse"
+	"agentd/server/tracecontext"
 )
 
 // maxErrorBody bounds what is read of a refusal, in bytes.
@@ -38,6 +39,7 @@ func (p *OpenAI) attempt(parent context.Context, req *Request, omit omission, si
 		return nil, 0, fault.New(fault.InvalidRequest, "the request to %s cannot be made", p.o.Name).Because(err)
 	}
 	hr.Header = p.headers.Clone()
+	tracecontext.From(ctx).Inject(hr.Header)
 	resp, err := p.o.Transport.RoundTrip(hr) // which follows no redirect: that would carry the transcript and the key elsewhere
 	silence.Stop()
 	if err != nil {

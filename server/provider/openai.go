@@ -15,6 +15,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/outbound"
 	"agentd/server/secret"
+	"agentd/server/tracecontext"
 )
 
 // OpenAIOptions describe a server that speaks the chat completions protocol. Name, BaseURL, Timeout and IdleTimeout are required.
@@ -127,7 +128,8 @@ func (p *OpenAI) Close() {
 func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
 	spoke := false
 	emit := func(d Delta) { spoke = true; sink(d) }
-	log := p.o.Logger.With("provider", p.o.Name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber)
+	log := p.o.Logger.With("provider", p.o.Name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber).
+		With(tracecontext.From(ctx).Attrs()...)
 
 	p.mu.Lock()
 	known := p.refused[req.Model]

@@ -141,11 +141,24 @@ const csvType = "text/csv; charset=utf-8"
 
 func (in *AuditQuery) query() (audit.Query, error) {
 	q := audit.Query{From: in.FromSeq, To: in.ToSeq, Action: in.Action, ActorID: in.ActorID, Newest: in.Order == "desc", Limit: in.Limit}
-	var issues []fault.Issue
-	for _, t := range []struct {
-		name, text string
-		to         *int64
-	}{{"from", in.From, &q.Since}, {"to", in.To, &q.Until}} {
+	issues := times(bound{"from", in.From, &q.Since}, bound{"to", in.To, &q.Until})
+	if in.To != "" && q.Until == 0 {
+		q.Until = -1 // nothing is as old as that, and 0 is no bound
+	}
+	if issues != nil {
+		return q, fault.Invalid("The request is not valid.", issues...)
+	}
+	return q, nil
+}
+
+// A bound is a time in a query, which may be empty.
+type bound struct {
+	name, text string
+	to         *int64
+}
+
+func times(bounds ...bound) (issues []fault.Issue) {
+	for _, t := range bounds {
 		if t.text == "" {
 			continue
 		}
@@ -154,13 +167,7 @@ func (in *AuditQuery) query() (audit.Query, error) {
 			issues = append(issues, fault.At("is neither milliseconds since 1970 nor a date such as 2026-01-31T12:00:00Z", t.name))
 		}
 	}
-	if in.To != "" && q.Until == 0 {
-		q.Until = -1 // nothing is as old as that, and 0 is no bound
-	}
-	if issues != nil {
-		return q, fault.Invalid("The request is not valid.", issues...)
-	}
-	return q, nil
+	return issues
 }
 
 // moment reads a time in milliseconds, or one of the forms that programs write dates in.

@@ -6,6 +6,7 @@ import (
 
 	"agentd/server/audit"
 	"agentd/server/fault"
+	"agentd/server/openapi"
 	"agentd/server/trace"
 )
 
@@ -19,7 +20,10 @@ type ReplayBody struct {
 }
 
 // Spans is the routes of recorded spans.
-type Spans struct{ Traces *trace.Service }
+type Spans struct {
+	Traces  *trace.Service
+	Version string // of the program
+}
 
 // Routes are the rows of the table.
 func (a *Spans) Routes() []Route {
@@ -28,7 +32,40 @@ func (a *Spans) Routes() []Route {
 			func(in replayRun) (trace.Target, ReplayBody) { return trace.Target{RunID: in.RunID}, in.Body }),
 		replays(a, "/sessions/{id}", "session:{id}", fault.SessionNotFound, "all runs of a session",
 			func(in replaySession) (trace.Target, ReplayBody) { return trace.Target{SessionID: in.ID}, in.Body }),
+		{Method: "GET", Path: "/spans/export", Access: sanitised, Action: audit.ReplayGranted, Refused: audit.ReplayDenied, Target: "spans",
+			Summary:  "Export recorded spans for OpenTelemetry: of all runs, of a run and its descendants, or of a session. Only public attributes.",
+			Errors:   []*fault.Kind{fault.RunNotFound, fault.SessionNotFound},
+			Answers:  []openapi.Response{{Status: 200, ContentType: ndjson, Description: "OTLP in JSON: each line is an ExportTraceServiceRequest."}},
+			Endpoint: streamed(a.export)},
 	}
+}
+
+// SpanQuery is the query of GET /spans/export.
+type SpanQuery struct {
+	RunID     string `query:"runId" check:"1.." doc:"Only the spans of this run and its descendants."`
+	SessionID string `query:"sessionId" check:"1.." doc:"Only the spans of this session's runs. Not together with runId."`
+	Since     string `query:"since" doc:"Spans that ended since then: milliseconds since 1970, or a date such as 2026-01-31 or 2026-01-31T12:00:00Z."`
+	Until     string `query:"until" doc:"Spans that ended before this time, in the same form."`
+}
+
+func (a *Spans) export(w http.ResponseWriter, r *http.Request, _ Call, in SpanQuery) error {
+	sel := trace.Selection{Target: trace.Target{RunID: in.RunID, SessionID: in.SessionID}}
+	issues := times(bound{"since", in.Since, &sel.Since}, bound{"until", in.Until, &sel.Until})
+	if in.RunID != "" && in.SessionID != "" {
+		issues = append(issues, fault.At("cannot be combined with runId", "sessionId"))
+	}
+	if issues != nil {
+		return fault.Invalid("The request is not valid.", issues...)
+	}
+	if in.Until != "" && sel.Until == 0 {
+		sel.Until = -1 // nothing is as old as that, and 0 is no bound
+	}
+	out := newDownload(w, ndjson)
+	err := a.Traces.Export(r.Context(), out, sel, a.Version)
+	if err == nil && !out.begun {
+		_, err = out.Write(nil)
+	}
+	return err
 }
 
 type replayRun struct {

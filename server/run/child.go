@@ -136,7 +136,7 @@ func (r *Run) newChild(row store.Run, rec *journal.Record, callID string) *Run {
 	kid := r.e.newRun(row, rec)
 	kid.cancel(nil)
 	kid.ctx, kid.cancel = context.WithCancelCause(r.ctx)
-	kid.parent, kid.callID = r, callID
+	kid.parent, kid.callID, kid.trace = r, callID, r.trace
 	return kid
 }
 

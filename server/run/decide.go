@@ -131,7 +131,7 @@ func (r *Run) decide(decisions []Decision, by Decider) *ruling {
 		m.Run.Step = d.step
 		m.Steps = append(m.Steps, store.Step{Number: d.step, Agent: m.Run.Owner, Started: m.At, Resumed: true})
 	}
-	m.Done.Resumed(r.Record.Pending, "decided")
+	m.Done.Resumed(r.Record.Pending, "decided", r.by)
 	own, below := d.sort(decisions)
 	for _, a := range r.Record.Pending {
 		if a.SubRunToolCallID != "" {

@@ -10,6 +10,7 @@ import (
 
 	"agentd/server/journal"
 	"agentd/server/message"
+	"agentd/server/span"
 	"agentd/store"
 )
 
@@ -180,7 +181,7 @@ func (r *Run) make(w *work, results chan<- work) {
 		}
 	}
 	w.began = time.Now()
-	w.res = w.Do(r.ctx)
+	w.res = w.Do(r.Within(span.OfCall, w.call.Index))
 }
 
 // turn makes durable that a call waits for its tool's limit, or begins.

@@ -175,7 +175,7 @@ func (r *Run) dismiss(c *store.Call) {
 		_, err = r.e.abort(ctx, row.ID, AbortOptions{Reason: "the run that called it no longer waits"})
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) && !fault.Is(err, fault.RunNotFound) {
-		r.e.log.Warn("a run that a call of a tool started could not be aborted", "run", r.id, "call", c.ID, "error", err)
+		r.Log().Warn("a run that a call of a tool started could not be aborted", "run", r.id, "call", c.ID, "error", err)
 	}
 }
 

@@ -104,7 +104,7 @@ func (r *Run) leave(m *Move) error {
 	m.Run.Attempt = 0
 	err := r.Commit(m)
 	if err == nil {
-		r.e.log.Info("run left for the next start", "run", r.Row.ID, "step", r.Row.Step)
+		r.Log().Info("run left for the next start", "run", r.Row.ID, "step", r.Row.Step)
 	}
 	return err
 }

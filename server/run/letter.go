@@ -8,6 +8,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/journal"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -115,6 +116,7 @@ func (e *Engine) takeUpFor(ctx context.Context, row *store.Run, l Letter) (bool,
 		e.letGo(r)
 		return false, nil
 	}
+	r.by = tracecontext.From(ctx)
 	r.mail = []Letter{l} // nobody delivers while the mailbox is sealed
 	e.launch(r, func() error { return r.owner.Driver.Drive(r) })
 	return true, nil
@@ -228,7 +230,7 @@ func (r *Run) heard() {
 func (r *Run) Reopen(m *Move, why string) {
 	m.Run.Status, m.Due = store.Running, new(int64)
 	m.Progress()
-	m.Done.Resumed(r.Record.Pending, why)
+	m.Done.Resumed(r.Record.Pending, why, r.by)
 }
 
 // Rest commits a move after which the run is parked: it awaits approval where approvals are pending, else it is suspended. It

@@ -265,7 +265,7 @@ func (r *Run) verdict(times int) error {
 func (r *Run) reenter() error {
 	m := r.Move()
 	m.Run.Attempt++
-	m.Done.Resumed(r.Record.Pending, "restarted")
+	m.Done.Resumed(r.Record.Pending, "restarted", r.by)
 	return r.reopen(m)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"agentd/server/fault"
 	"agentd/server/journal"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -58,6 +59,7 @@ func (e *Engine) resume(ctx context.Context, row *store.Run, decisions []Decisio
 			e.letGo(r)
 		}
 	}()
+	r.by = tracecontext.From(ctx)
 	if r.Row.Version != row.Version {
 		return nil, nil, conflict(runID)
 	}

@@ -18,6 +18,8 @@ import (
 	"agentd/server/hub"
 	"agentd/server/journal"
 	"agentd/server/message"
+	"agentd/server/span"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -35,6 +37,9 @@ type Run struct {
 	id    string // as in Row, for any goroutine
 	owner *Owner
 	used  *usage
+
+	trace span.Trace           // of its tree
+	by    tracecontext.Context // of the request that resumed it; zero: none has
 
 	ctx    context.Context // ends with a hard abort or the server's end
 	cancel context.CancelCauseFunc
@@ -89,12 +94,23 @@ func (e *Engine) newRun(row store.Run, rec *journal.Record) *Run {
 		bell: make(chan struct{}, 1), sealed: true}
 	r.used, _ = decodeUsage(&row) // a damaged one fails at the first read that shows it
 	r.used = cmp.Or(r.used, &usage{models: map[string]message.ModelUsage{}})
+	if row.Parent == 0 {
+		r.trace = span.TraceOf(row.ID, rec.Slots[store.TraceSlot])
+	}
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	return r
 }
 
 // Context ends with the run's abort or the server's stop; its cause says why.
 func (r *Run) Context() context.Context { return r.ctx }
+
+// Within is [Run.Context] for what happens within a span of the run: it carries the span's place in the trace.
+func (r *Run) Within(part span.Part, number int) context.Context {
+	r.order.Lock()
+	n := r.Row.N
+	r.order.Unlock()
+	return tracecontext.With(r.ctx, r.trace.At(span.ID(n, part, number)))
+}
 
 // Cancel ends the context of the run, which then fails with the cause.
 func (r *Run) Cancel(cause error) { r.cancel(cause) }
@@ -203,7 +219,7 @@ func (r *Run) insist(do func() error) error {
 		if err == nil {
 			return nil
 		}
-		r.e.log.Error("run could not be recorded", "run", r.Row.ID, "error", err)
+		r.Log().Error("run could not be recorded", "run", r.Row.ID, "error", err)
 		if !fault.Is(err, fault.StorageFailed) && !fault.Is(err, fault.StorageCorrupt) && !fault.Is(err, fault.AuditUnavailable) {
 			return err
 		}
@@ -330,14 +346,14 @@ func (r *Run) advance(drive func() error) {
 		return
 	}
 	if errors.Is(err, ErrLeft) && !r.stopped() {
-		r.e.log.Warn("run left as it is on disk", "run", r.Row.ID, "error", err)
+		r.Log().Warn("run left as it is on disk", "run", r.Row.ID, "error", err)
 		return
 	}
 	if err != nil {
 		err = r.fail(r.Move(), err)
 	}
 	if err != nil {
-		r.e.log.Error("run could not be ended", "run", r.Row.ID, "error", err)
+		r.Log().Error("run could not be ended", "run", r.Row.ID, "error", err)
 	}
 	if r.Row.Status.Terminal() {
 		r.count()
@@ -351,7 +367,7 @@ func (r *Run) advance(drive func() error) {
 func (r *Run) Guard(fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.e.log.Error("agent panicked", "run", r.Row.ID, "agent", r.Row.Owner, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r.Log().Error("agent panicked", "run", r.Row.ID, "agent", r.Row.Owner, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fault.New(fault.AgentPanic, "The %s panicked.", r.Row.Kind)
 		}
 	}()
@@ -422,8 +438,14 @@ func now() int64 { return time.Now().UnixMilli() }
 // Metrics is the engine's inventory.
 func (r *Run) Metrics() *metrics.Inventory { return r.e.opts.Metrics }
 
-// Log is the engine's log.
-func (r *Run) Log() *slog.Logger { return r.e.log }
+// Log is the engine's log, with the ids of the request and the trace that the run belongs to. Any goroutine may use it.
+func (r *Run) Log() *slog.Logger {
+	c := tracecontext.Context{Request: cmp.Or(r.by.Request, r.trace.Request)}
+	if r.trace.SpanID != "" { // else the id of the run says as much
+		c.TraceID = r.trace.TraceID
+	}
+	return r.e.log.With(c.Attrs()...)
+}
 
 // Sessions is the engine's repository of sessions.
 func (r *Run) Sessions() *store.Sessions { return r.e.opts.Sessions }

@@ -13,6 +13,8 @@ import (
 	"agentd/server/hub"
 	"agentd/server/id"
 	"agentd/server/journal"
+	"agentd/server/span"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -41,7 +43,8 @@ type StartRequest struct {
 	// while the run waits for its session's turn.
 	Also func(tx *store.Tx, runID string, status store.Status) error
 
-	links bool // the session is only linked: the run takes no turn in it
+	trace json.RawMessage // what the run keeps of the request that it is started by, see [span.Keep]
+	links bool            // the session is only linked: the run takes no turn in it
 }
 
 // Anonymous is the principal, and the user of a session, where none is known.
@@ -56,7 +59,8 @@ var (
 )
 
 // Start makes a run durable and sets it going. When it returns a handle, the run will end even if the process is
-// killed; ctx ends the wait for the store only. Errors: route-handler-missing, config-invalid, scope-denied, session-busy,
+// killed; ctx ends the wait for the store only, and says which
+// trace the run continues. Errors: route-handler-missing, config-invalid, scope-denied, session-busy,
 // server-draining, overloaded, storage-failed.
 func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	req.Kind = cmp.Or(req.Kind, "agent")
@@ -82,6 +86,9 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	}
 	r.detached, r.Carry = req.Detached, req.Carry
 	_, req.links = owner.Driver.(Recipient)
+	if req.trace = span.Keep(tracecontext.From(ctx)); req.trace != nil {
+		r.trace = span.TraceOf(r.id, req.trace)
+	}
 	if err := e.admit(r, false); err != nil {
 		return nil, err
 	}
@@ -145,6 +152,9 @@ func (e *Engine) insert(ctx context.Context, r *Run, req StartRequest) (m *Move,
 			default:
 				m.follow(r, sess)
 			}
+		}
+		if req.trace != nil {
+			m.Slot(store.TraceSlot, req.trace)
 		}
 		if req.Also != nil {
 			if err := req.Also(tx, r.Row.ID, m.Run.Status); err != nil {

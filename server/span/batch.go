@@ -7,6 +7,7 @@ import (
 
 	"agentd/server/journal"
 	"agentd/server/message"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -114,6 +115,12 @@ func (b *Batch) Call(typ string, c *store.Call, o *message.Outcome, callee strin
 	b.Add(ID(b.run.N, OfStep, c.Step), s)
 }
 
+// Names of the public attributes that refer to a span of another trace.
+const (
+	LinkedTrace = "link.traceId"
+	LinkedSpan  = "link.spanId"
+)
+
 // Decided adds the span of an approval; step is 0 when a program asked for it.
 func (b *Batch) Decided(a journal.Approval, step int, d journal.Decided) {
 	s := Span{Type: Approval, Name: a.ToolName, Status: OK, Start: nanos(journal.Millis(a.RequestedAt)), End: b.at}
@@ -131,7 +138,8 @@ func (b *Batch) Decided(a journal.Approval, step int, d journal.Decided) {
 }
 
 // Resumed adds the span of the pause in which the run waited for the approvals, if there are any, and that of its end.
-func (b *Batch) Resumed(pending []journal.Approval, why string) {
+// The latter refers to the span of the request that resumed the run, where by names one: the run stays in its own trace.
+func (b *Batch) Resumed(pending []journal.Approval, why string, by tracecontext.Context) {
 	since := int64(0)
 	for _, a := range pending {
 		if at := journal.Millis(a.RequestedAt); at != 0 && (since == 0 || at < since) {
@@ -146,5 +154,7 @@ func (b *Batch) Resumed(pending []journal.Approval, why string) {
 	}
 	s := Span{Type: Resume, Name: "resume", Status: OK, Start: b.at, End: b.at}
 	s.Public("resume.reason", why)
+	s.Public(LinkedTrace, by.TraceID)
+	s.Public(LinkedSpan, by.SpanID)
 	b.Add(b.root(), s)
 }

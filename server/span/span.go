@@ -4,7 +4,6 @@ package span
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"agentd/server/message"
 )
@@ -32,7 +31,7 @@ const (
 type Span struct {
 	Type          string         `json:"type"`
 	ID            string         `json:"id"`                // 16 hex digits; unique in the store
-	TraceID       string         `json:"traceId,omitempty"` // 32 hex digits: the id of the root run without its dashes; not stored
+	TraceID       string         `json:"traceId,omitempty"` // 32 hex digits, see [Trace]; not stored
 	ParentID      string         `json:"parentId,omitempty"`
 	Name          string         `json:"name"`
 	Start         int64          `json:"startUnixNano"`
@@ -81,15 +80,12 @@ func (s *Span) Used(u message.Usage) {
 	}
 }
 
-// TraceID is the trace id of a root run.
-func TraceID(runID string) string { return strings.ReplaceAll(runID, "-", "") }
-
 // Part is what a span of a run stands for. A span that can be a parent has an id that follows from its place, because
 // its children are written before it.
 type Part int
 
 const (
-	OfRun  Part = iota // number: 0
+	OfRun  Part = iota // number: 0; of the spans of its model calls, from 1
 	OfStep             // number: the step's
 	OfCall             // number: the call's index in the journal
 	Other              // number: any that is not used twice

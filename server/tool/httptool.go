@@ -22,6 +22,7 @@ import (
 	"agentd/server/message"
 	"agentd/server/outbound"
 	"agentd/server/secret"
+	"agentd/server/tracecontext"
 )
 
 // HTTPOptions is what NewHTTP needs. Spec, Method and URL are required.
@@ -183,6 +184,7 @@ func (t *httpTool) request(ctx context.Context, call Call) (*http.Request, error
 		return nil, invalidInput("The arguments do not make a valid request.", "")
 	}
 	req.Header = t.headers.Clone()
+	tracecontext.From(ctx).Inject(req.Header)
 	if t.sends && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}

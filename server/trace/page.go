@@ -56,7 +56,9 @@ func (s *Service) tree(ctx context.Context, root int64, w *window) (omitted int,
 			top, err = s.runs.Number(tx, top.Parent)
 		}
 		if err == nil {
-			w.trace = span.TraceID(top.ID)
+			var t span.Trace
+			t, err = span.TraceOfRow(tx, s.runs, top)
+			w.trace = t.TraceID
 		}
 		return err
 	})

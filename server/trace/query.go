@@ -203,6 +203,41 @@ func (s *Service) batches(ctx context.Context, run int64) iter.Seq2[store.SpanBa
 	})
 }
 
+// selected yields the batches that may have spans of a selection.
+func (s *Service) selected(ctx context.Context, sel Selection) (iter.Seq2[store.SpanBatch, error], error) {
+	if sel.Target == (Target{}) {
+		return rows(ctx, s, func(tx *store.Tx, last store.SpanBatch) ([]store.SpanBatch, error) {
+			return s.runs.SpansAfter(tx, last, rowsAtOnce)
+		}), nil
+	}
+	q, err := s.prepare(ctx, sel.Target, Options{})
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(store.SpanBatch, error) bool) {
+		for root, err := range s.roots(ctx, q) {
+			var branches []store.Branch
+			if err == nil {
+				err = s.view(ctx, func(tx *store.Tx) (err error) {
+					branches, err = s.runs.Tree(tx, root, MaxTree)
+					return err
+				})
+			}
+			if err != nil {
+				yield(store.SpanBatch{}, err)
+				return
+			}
+			for _, b := range branches {
+				for batch, err := range s.batches(ctx, b.N) {
+					if !yield(batch, err) || err != nil {
+						return
+					}
+				}
+			}
+		}
+	}, nil
+}
+
 // view is a View that a caller who has left does not begin.
 func (s *Service) view(ctx context.Context, fn func(*store.Tx) error) error {
 	if ctx.Err() != nil {

@@ -293,7 +293,7 @@ func TestReplaySanitized(t *testing.T) {
 	}
 	want := `{"mode":"sanitized","events":[` +
 		`{"type":"replay.start","target":{"runId":"a"},"mode":"sanitized"},` +
-		`{"type":"replay.event","span":{"type":"agent.step","id":"0000000130000000","traceId":"a","parentId":"parent","name":"step 0",` +
+		`{"type":"replay.event","span":{"type":"agent.step","id":"0000000130000000","traceId":"ca978112ca1bbdcafac231b39a23dc4d","parentId":"parent","name":"step 0",` +
 		`"startUnixNano":0,"endUnixNano":5,"startIso":"1970-01-01T00:00:00.000Z","endIso":"1970-01-01T00:00:00.000Z","status":"error","attributes":{"tokens":12345678901234567},"events":[],` +
 		`"sensitivityByAttribute":{"tokens":"public"}},"sanitized":true},` +
 		`{"type":"replay.skipped","reason":"redaction-violation","spanId":"0000000130000001"},` +

@@ -11,6 +11,7 @@ import (
 	"agentd/server/graph"
 	"agentd/server/journal"
 	"agentd/server/run"
+	"agentd/server/span"
 	"agentd/store"
 )
 
@@ -61,7 +62,7 @@ func (t *thread) host(k *task, n *graph.Node) error {
 
 // launchHosts starts the runs of tasks, and aborts those that are not wanted any more.
 func (t *thread) launchHosts() {
-	ctx := t.r.Context()
+	ctx := t.r.Within(span.OfRun, 0)
 	for _, k := range t.hosts {
 		n, start := t.node(k), *k
 		if n == nil || k.Phase != hosting {

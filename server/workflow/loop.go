@@ -12,6 +12,7 @@ import (
 	"agentd/server/journal"
 	"agentd/server/message"
 	"agentd/server/run"
+	"agentd/server/span"
 	"agentd/server/tool"
 	"agentd/store"
 )
@@ -151,7 +152,7 @@ func (t *thread) leftWith(o *message.Outcome) bool {
 
 // depart notes that something of a task is in flight, and returns the context for it. Its time is over after a limit; 0: never.
 func (t *thread) depart(k *task, limit time.Duration) context.Context {
-	ctx, cancel := context.WithCancelCause(t.r.Context())
+	ctx, cancel := context.WithCancelCause(t.r.Within(span.OfRun, 0))
 	t.inFlight[k.ID] = cancel
 	if limit > 0 {
 		var stop context.CancelFunc
