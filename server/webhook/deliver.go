@@ -21,7 +21,7 @@ const (
 // State is what has become of a delivery.
 type State string
 
-// The states of a delivery. What dies may be tried again: the zero Delivery starts afresh.
+// The states of a delivery. To try a dead one again, store the zero Delivery, which starts afresh.
 //
 //	waiting --2xx--> delivered
 //	waiting --failed within 3 days--> waiting, for a backoff or as long as Retry-After asks
@@ -32,39 +32,39 @@ const (
 	Dead      State = "dead"
 )
 
-// A Delivery is how far an event is on its way to a target. The zero value has not been tried. The caller stores it.
+// A Delivery is the progress of one event towards one target. The zero value is one that nobody has tried. The caller stores it.
 type Delivery struct {
 	State    State
-	Attempts int       // that have ended
+	Attempts int       // attempts that have ended
 	Began    time.Time // when the first of them ended
 	Due      time.Time // the next attempt comes no earlier
 }
 
-// A Target decides which attempts to reach a receiver begin. The zero value is a receiver of which nothing is known. The caller
-// stores the fields; attempts in progress are in memory only, because those that a crash interrupts are made again. It is not safe
-// for concurrent use.
+// A Target decides which attempts to reach a receiver begin. The zero value has made none. The caller stores the exported fields.
+// Only memory holds the attempts in progress, because a crash interrupts them and the next start makes them again. A Target is not
+// safe for concurrent use.
 //
-// First attempts go one after the other, so that events arrive in their order unless an attempt fails. Up to [MaxRetries] retries
-// go beside them, so that an event that fails holds up no other. After 10 failures in a row, any attempt is a probe: there is one
-// at a time, and a wait of up to a minute before the next, or of up to an hour if the receiver asks for it. A success ends that.
+// First attempts run one after the other, so that events arrive in their order unless an attempt fails. Up to [MaxRetries] retries
+// run beside them, so that a failed delivery holds up no other. After 10 failures in a row, each attempt is a probe: only one runs
+// at a time, and the next begins up to a minute later, or up to an hour if the receiver asks for that. A success ends the probing.
 type Target struct {
 	Disabled bool      // the receiver answered 410; only Enable ends that
 	Failures int       // in a row
 	Probe    time.Time // the next probe comes no earlier
 
 	first   bool // a first attempt is in progress
-	retries int  // that are in progress
+	retries int  // retries in progress
 }
 
-// A Result is what came of an attempt.
+// A Result is what came of an attempt. The caller follows no redirects.
 type Result struct {
-	Status     int           // of the answer; 0 if there was none within [Timeout]
-	RetryAfter time.Duration // that the answer asks for
+	Status     int           // of the answer; 0 if none came within [Timeout]
+	RetryAfter time.Duration // the wait that the answer asks for
 }
 
-// Begin begins an attempt at a delivery that waits, if it may begin now: End must follow then. Otherwise, wait is how long it
-// cannot begin for sure; 0 means until an attempt ends or the target is enabled. The caller asks for deliveries that have not been
-// tried in their order.
+// Begin reports whether an attempt at a delivery begins now. If it does, the caller makes the attempt and calls End. If not, the
+// caller asks again after wait; where wait is 0, after another attempt has ended or somebody has enabled the target. The caller
+// asks for untried deliveries in the order of their events.
 func (t *Target) Begin(d Delivery) (wait time.Duration, begun bool) {
 	probing := t.Failures >= probingAfter
 	wait = until(d.Due, Lifetime)
@@ -87,7 +87,8 @@ func (t *Target) Begin(d Delivery) (wait time.Duration, begun bool) {
 	return 0, true
 }
 
-// until is how long it takes to a time, which is at most this far away: if it is farther, the clock was set back, and it is now.
+// until is the time left until at, and 0 if that is past. A time farther away than most shows that somebody set the clock back, and
+// counts as past.
 func until(at time.Time, most time.Duration) time.Duration {
 	if d := time.Until(at); d > 0 && d <= most {
 		return d
@@ -95,8 +96,8 @@ func until(at time.Time, most time.Duration) time.Duration {
 	return 0
 }
 
-// End ends an attempt that Begin began, and returns what has become of the delivery. The caller stores it and the target in one
-// transaction.
+// End records the result of an attempt that Begin reported as begun, and returns the delivery after it. The caller stores both the
+// delivery and the target in one transaction.
 func (t *Target) End(d Delivery, r Result) Delivery {
 	now := time.Now()
 	if d.Attempts == 0 {
@@ -131,11 +132,11 @@ func (t *Target) End(d Delivery, r Result) Delivery {
 	return d
 }
 
-// Enable has the target take attempts again, as if it had never failed.
+// Enable lets attempts begin again, as if none had failed.
 func (t *Target) Enable() { t.Disabled, t.Failures, t.Probe = false, 0, time.Time{} }
 
-// backoff is the wait after failure n, counted from 0. A random half at most is taken off, for the deliveries that failed together
-// to come back apart.
+// backoff is the wait after failure n, counted from 0. It is shortened at random, to half at most, so that deliveries that failed
+// together are not retried together.
 func backoff(n int, most time.Duration) time.Duration {
 	wait := min(firstWait<<min(n, 20), most)
 	return wait - rand.N(wait/2)

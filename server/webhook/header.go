@@ -23,7 +23,7 @@ type claim struct {
 // headers are the headers of a request, with names in the form of net/http.
 type headers map[string][]string
 
-// one returns the value of a header that must be there once: of several values, the sender may have signed another than we read.
+// one returns the value of a header that must occur once: of several values, the sender may have signed another than the one read.
 func (h headers) one(name string) (string, error) {
 	values := textproto.MIMEHeader(h).Values(name)
 	switch {
@@ -46,7 +46,7 @@ const (
 	base64Size = 44
 )
 
-// seconds has one form for each time, because the text is signed, not the number: 1 to 11 digits, to the year 5138.
+// seconds permits one form of each time, because the sender signs the text, not the number: 1 to 11 digits, to the year 5138.
 var seconds = regexp.MustCompile(`^[1-9][0-9]{0,10}$`)
 
 // at adds a signed time, as it is written in a header.
@@ -60,7 +60,7 @@ func (c *claim) at(name, text string) error {
 	return nil
 }
 
-// sign adds a signature. Its text has one form but for the case of hex.
+// sign adds a signature of 32 bytes.
 func (c *claim) sign(name, encoding, text string) (err error) {
 	var signature []byte
 	size := hexSize
@@ -87,7 +87,8 @@ const (
 	signatureHeader = "Webhook-Signature"
 )
 
-// readStandard ignores signatures of other versions than v1. An id with a point could take the place of the time.
+// readStandard ignores signatures of other versions than v1. It refuses a point in the id: with one, somebody could move the borders
+// between id, time and body without changing the signed text.
 func readStandard(_ Scheme, h headers) (c claim, err error) {
 	if c.id, err = h.one(idHeader); err != nil {
 		return c, err
@@ -119,7 +120,7 @@ func readStandard(_ Scheme, h headers) (c claim, err error) {
 	return c, c.signed(signatureHeader)
 }
 
-// readStripe ignores what it does not know, as v0, which Stripe sends beside v1 in tests.
+// readStripe ignores members other than t and v1, such as v0, which Stripe sends in tests.
 func readStripe(_ Scheme, h headers) (c claim, err error) {
 	const name = "Stripe-Signature"
 	text, err := h.one(name)
@@ -145,7 +146,7 @@ func readStripe(_ Scheme, h headers) (c claim, err error) {
 	return c, c.signed(name)
 }
 
-// signed checks that a header with several signatures has one that we know.
+// signed checks that a header that may have signatures of several versions has one of v1.
 func (c *claim) signed(name string) error {
 	if len(c.signatures) == 0 {
 		return malformed("The header %s has no signature of version v1.", name)

@@ -10,11 +10,11 @@ import (
 	"agentd/server/fault"
 )
 
-// A Signer signs outgoing requests as Standard Webhooks does. It is safe for concurrent use, and printing it shows no secret.
+// A Signer signs outgoing requests by the scheme standard-webhooks. It is safe for concurrent use, and printing it shows no secret.
 type Signer struct{ keys []key }
 
-// NewSigner returns a Signer whose requests have a signature by each of the secrets, so that a receiver may change its secret
-// while both are configured. What secrets may be, and the errors, are as in [New] for standard-webhooks.
+// NewSigner returns a Signer that adds a signature by each of the secrets: while two are configured, a receiver can change from one
+// to the other. Secrets have the form, and errors the issues, that [New] documents for standard-webhooks.
 func NewSigner(secrets ...[]byte) (*Signer, error) {
 	keys, issues := keysOf(true, secrets)
 	if len(issues) > 0 {
@@ -23,9 +23,9 @@ func NewSigner(secrets ...[]byte) (*Signer, error) {
 	return &Signer{keys}, nil
 }
 
-// Sign sets the headers of a request that are Standard Webhooks': webhook-id, webhook-timestamp with the time now, and
-// webhook-signature. Each attempt to deliver an event needs a call of its own, with the same id: by the id the receiver recognises
-// the event, and an older time it would refuse. It is an error if the id is not 1 to [MaxID] visible ASCII characters without a point.
+// Sign sets the headers webhook-id, webhook-timestamp (the current time) and webhook-signature of a request. Call it for each
+// attempt to deliver an event, with the same id: the receiver recognises the event by its id, and refuses an old time. Sign returns
+// an error, and sets nothing, if the id is not 1 to [MaxID] visible ASCII characters without a point.
 func (s *Signer) Sign(h map[string][]string, id string, body []byte) error {
 	if !validID(id) || strings.Contains(id, ".") {
 		return fmt.Errorf("signing a webhook: %.50q cannot be the id of an event", id)

@@ -23,6 +23,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,7 +58,7 @@ type Scheme struct {
 	TimestampHeader string // has the signed time in seconds since 1970; empty if none is signed
 }
 
-// row is what a scheme does: read gets the claim from the headers, and event the id of an event whose claim is true.
+// row is what a scheme does: read parses the headers, and event returns the id of the event once the signature is verified.
 type row struct {
 	read  func(Scheme, headers) (claim, error)
 	event func(claim, []byte) (string, error)
@@ -71,7 +72,7 @@ var rows = map[string]row{
 }
 
 // Schemes returns the names of the schemes, sorted.
-func Schemes() []string { return []string{GitHub, HMAC, Standard, Stripe} }
+func Schemes() []string { return slices.Sorted(maps.Keys(rows)) }
 
 // Check reports what is wrong with a scheme, with paths that are the names of the configuration.
 func (s Scheme) Check() (issues []fault.Issue) {
@@ -131,7 +132,7 @@ func New(s Scheme, secrets ...[]byte) (*Verifier, error) {
 }
 
 // Verify checks the signature of a request with these headers, whose names are in the form of net/http, and this body. It returns
-// the id of the event, which is the same when a sender repeats a request:
+// the id of the event, which stays the same when the sender repeats a request:
 //
 //	standard-webhooks   webhook-id
 //	stripe              "id" of the body
@@ -154,7 +155,7 @@ func (v *Verifier) Verify(h map[string][]string, body []byte) (id string, err er
 			return "", fault.New(fault.SignatureEarly, "The signed time is %d s in the future, more than %d s.", -past, Tolerance/time.Second)
 		}
 	}
-	// Every secret is tried with every signature, so that the time it takes says nothing about the one that matches.
+	// Every secret is compared with every signature, so that the time this takes does not show which of them match.
 	found := 0
 	for _, key := range v.keys {
 		mac := key(c.before, body)
@@ -168,7 +169,7 @@ func (v *Verifier) Verify(h map[string][]string, body []byte) (id string, err er
 	return row.event(c, body)
 }
 
-// key makes signatures of a text and the body after it. It is a function for no print of it to show the secret.
+// key signs a text followed by a body. It is a function, because printing a function does not show the secret that it holds.
 type key func(before string, body []byte) []byte
 
 func keyOf(secret []byte) key {
