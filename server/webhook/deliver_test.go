@@ -271,3 +271,85 @@ func TestClockSetBack(t *testing.T) {
 		}
 	})
 }
+
+// TestOutage has a caller of a Target: 300 events for a receiver that is down for 8 h, and never accepts one of them. That one dies, the
+// others arrive, and their first attempts are in order.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const refused = 7
+		type end struct{ i, status int }
+		var (
+			target  webhook.Target
+			all     [300]webhook.Delivery
+			running = map[int]bool{} // the deliveries with an attempt in progress, and whether that is the first
+			firsts  []int
+			ends    = make(chan end)
+			start   = time.Now()
+		)
+		for open := len(all); open > 0; {
+			wake := time.Duration(0)
+			for i := range all {
+				if _, inProgress := running[i]; inProgress || all[i].State != webhook.Waiting {
+					continue
+				}
+				wait, begun := target.Begin(all[i])
+				if wait > 0 && (wake == 0 || wait < wake) {
+					wake = wait
+				}
+				if !begun {
+					continue
+				}
+				if target.Failures >= 10 && len(running) > 0 {
+					t.Errorf("an attempt begins beside %v after %d failures", running, target.Failures)
+				}
+				running[i] = all[i].Attempts == 0
+				if running[i] {
+					firsts = append(firsts, i)
+				}
+				go func() {
+					time.Sleep(100 * time.Millisecond)
+					status := 200
+					if down := time.Since(start); i == refused || down > 10*time.Second && down < 8*time.Hour {
+						status = 500
+					}
+					ends <- end{i, status}
+				}()
+			}
+			first := 0
+			for _, is := range running {
+				if is {
+					first++
+				}
+			}
+			if retries := len(running) - first; first > 1 || retries > webhook.MaxRetries {
+				t.Fatalf("%d first attempts and %d retries are in progress", first, retries)
+			}
+			timer := make(<-chan time.Time)
+			if wake > 0 {
+				timer = time.After(wake)
+			} else if len(running) == 0 {
+				t.Fatalf("nothing is in progress, and %d deliveries wait for nothing: %+v", open, target)
+			}
+			select {
+			case e := <-ends:
+				all[e.i] = target.End(all[e.i], webhook.Result{Status: e.status})
+				delete(running, e.i)
+				if all[e.i].State != webhook.Waiting {
+					open--
+				}
+				if up := time.Since(start) - 8*time.Hour; e.i != refused && up > 6*time.Hour+time.Minute {
+					t.Errorf("delivery %d ends %v after the outage", e.i, up)
+				}
+			case <-timer:
+			}
+		}
+		if len(firsts) != len(all) || !slices.IsSorted(firsts) {
+			t.Errorf("the first attempts are of %v, want all deliveries in order", firsts)
+		}
+		for i, d := range all {
+			if want := map[bool]webhook.State{true: webhook.Dead, false: webhook.Delivered}[i == refused]; d.State != want {
+				t.Errorf("delivery %d is %q after %d attempts, want %q", i, d.State, d.Attempts, want)
+			}
+		}
+	})
+}
