@@ -77,7 +77,7 @@ var rulesRooms = map[string]string{
 
 	// Transport.
 	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message server/tracecontext",
-	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape",
+	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape server/tracecontext",
 	"server/rest": "auth metrics store server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
 		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/workflow",
 

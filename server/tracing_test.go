@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -91,7 +92,10 @@ func TestTracing(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			Model    string
-			Messages []struct{ Role string }
+			Messages []struct {
+				Role    string
+				Content any
+			}
 		}
 		json.NewDecoder(r.Body).Decode(&body) //nolint:errcheck // the tool's is another
 		mu.Lock()
@@ -102,6 +106,10 @@ func TestTracing(t *testing.T) {
 		}
 		if r.URL.Path == "/pay" {
 			http.Redirect(w, r, beyond.URL, http.StatusTemporaryRedirect)
+			return
+		}
+		if body.Messages[len(body.Messages)-1].Content == "fail" {
+			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		calls := ""
@@ -133,7 +141,7 @@ func TestTracing(t *testing.T) {
 		base = "http://" + addr.String() + "/v1"
 		return srv
 	}
-	send := func(method, path, body string, headers ...string) string {
+	ask := func(method, path, body string, headers ...string) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
 		if err != nil {
@@ -148,10 +156,18 @@ func TestTracing(t *testing.T) {
 		}
 		defer res.Body.Close()
 		text, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != 200 {
-			t.Fatalf("%s %s = %d %s, %v", method, path, res.StatusCode, text, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return string(text)
+		return res.StatusCode, string(text)
+	}
+	send := func(method, path, body string, headers ...string) string {
+		t.Helper()
+		status, text := ask(method, path, body, headers...)
+		if status != http.StatusOK {
+			t.Fatalf("%s %s = %d %s, want 200", method, path, status, text)
+		}
+		return text
 	}
 	srv := start()
 	var run struct {
@@ -177,10 +193,16 @@ func TestTracing(t *testing.T) {
 	}
 
 	export := send("GET", "/spans/export", "")
-	if dir := os.Getenv("TRACING_EXPORT"); dir != "" { // for the check against the protocol's own reader
-		if err := os.WriteFile(filepath.Clean(dir), []byte(export), 0o600); err != nil {
+	if dir := os.Getenv("AGENTD_OTLP"); dir != "" { // where OpenTelemetry's own code is
+		file := filepath.Join(t.TempDir(), "spans.jsonl")
+		if err := os.WriteFile(file, []byte(export), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		said, err := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "check.cjs"), file).CombinedOutput()
+		if err != nil {
+			t.Errorf("check.cjs: %v: %s", err, said)
+		}
+		t.Logf("%s", said)
 	}
 	all := otlpOf(t, export)
 	types := map[string]int{}
@@ -241,7 +263,12 @@ func TestTracing(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &run); err != nil || run.Status != "completed" || len(got["/modleaf"]) != 3 || strings.Contains(got["/modleaf"][2], tracingID) {
 		t.Errorf("a run with a traceparent that is not valid answers %s", text)
 	}
-	for _, line := range []string{`msg=request request=first `, `msg=request request=second `} {
+	if status, text := ask("POST", "/agents/leaf/run", `{"input":"fail"}`, "traceparent", "00-"+tracingID+"-"+tracingParent+"-01", "tracestate", "rojo=1",
+		"X-Request-Id", "third"); status == http.StatusOK {
+		t.Errorf("a run whose model fails answers %s", text)
+	}
+	for _, line := range []string{`msg=request request=first trace=` + tracingID + " ", `msg=request request=second trace=aaaa`,
+		`msg="model call failed" request=third trace=` + tracingID + " run="} {
 		if !strings.Contains(log.String(), line) {
 			t.Errorf("the log lacks %s", line)
 		}

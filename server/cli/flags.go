@@ -20,6 +20,7 @@ type options struct {
 	config, url, tokenEnv, secretsSource                         string
 	host, port, readyFile                                        string
 	agent, session, user, status, since, reason, args, onPending string
+	until, run                                                   string
 	thread, name                                                 string
 	output, as, label, env, value, newValue                      string
 	file, checkpoints, publicKey, passphrase                     string
@@ -80,6 +81,10 @@ func (o *options) table() []flagRow {
 		{"url", &o.url, "the `URL` of a server's API, such as https://host/v1; the command then reads a configuration only if --config names one"},
 		{"token-env", &o.tokenEnv, "the `NAME` of the environment variable with the token; default: AGENTD_TOKEN"},
 		{"since", &o.since, "begin after the event with this `ID`; default: with the first kept event"},
+		{"since.spans", &o.since, "only spans that ended at or after this `TIME`: a date such as 2026-01-31 or 2026-01-31T12:00:00Z, or milliseconds since 1970"},
+		{"until", &o.until, "only spans that ended before this `TIME`, in the same form"},
+		{"run", &o.run, "only spans of the run with this `ID` and of its descendants"},
+		{"session.spans", &o.session, "only spans of the runs of the session with this `ID`"},
 		{"user.sessions", &o.user, "only sessions of the user with this `ID`"},
 		{"agent.sessions", &o.agent, "only sessions of the agent with this `ID`"},
 		{"limit.messages", &o.messages, "at most this `NUMBER`, up to 1000"},

@@ -187,6 +187,19 @@ func (c *call) warn(texts []string) {
 	}
 }
 
+// exportSpans writes spans to a file, or to stdout for -.
+func (c *call) exportSpans(ctx context.Context) error {
+	name := c.args[0]
+	if name != "-" {
+		c.flags.output = name
+	}
+	size, err := c.download(ctx, "GET", "/spans/export"+query("since", c.flags.since, "until", c.flags.until, "runId", c.flags.run, "sessionId", c.flags.session))
+	if err != nil || name == "-" {
+		return err
+	}
+	return c.report(map[string]any{"file": name, "bytes": size}, "Wrote spans to %s (%d bytes).", name, size)
+}
+
 func (c *call) cassette(ctx context.Context) error {
 	_, err := c.download(ctx, "GET", at("/runs", c.args[0], "/cassette"))
 	return err

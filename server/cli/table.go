@@ -71,6 +71,7 @@ func commands() []command {
 		{name: "sessions export", flags: "config url token-env o dev json", lines: true, run: (*call).exportSession},
 		{name: "sessions import", flags: "config url token-env as dev json", run: (*call).importSession},
 		{name: "sessions delete", flags: "config url token-env yes dev json", run: (*call).deleteSession},
+		{name: "spans export", flags: "config url token-env since.spans until run session.spans dev json", lines: true, run: (*call).exportSpans},
 		{name: "token create", flags: "config url token-env env expires label scope json", needs: "scope", beside: true, run: (*call).createToken},
 		{name: "token list", flags: "config url token-env all json", beside: true, run: (*call).listTokens},
 		{name: "token revoke", flags: "config url token-env json", beside: true, run: (*call).revokeToken},

@@ -303,7 +303,7 @@ func (g *Gate) finish(w *recorder, r *http.Request, q *Request) {
 		m.HTTPDuration.Observe(took.Seconds())
 	}
 	if g.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
-		g.opts.Logger.Debug("request", "request", q.ID, "method", r.Method, "path", r.URL.Path, "status", w.status,
+		g.opts.Logger.With(tracecontext.From(r.Context()).Attrs()...).Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status,
 			"ms", took.Milliseconds(), "token", q.Principal.TokenID)
 	}
 }

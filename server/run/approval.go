@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"encoding/json"
+	"log/slog"
 
 	"agentd/server/journal"
 	"agentd/server/message"
@@ -21,9 +22,9 @@ func (r *Run) asks(c *store.Call, args json.RawMessage, at int64) journal.Approv
 
 // alarm notes that a stored call is not what was asked for. Health reports it until the next start, which looks at all
 // calls that wait.
-func (e *Engine) alarm(runID string, err error) {
+func (e *Engine) alarm(log *slog.Logger, runID string, err error) {
 	e.altered.Add(1)
-	e.log.Error("a stored tool call was changed; it is not made", "run", runID, "error", err)
+	log.Error("a stored tool call was changed; it is not made", "run", runID, "error", err)
 }
 
 // Altered is how often a stored call was found that is not what was asked for.

@@ -96,7 +96,7 @@ func (r *Run) openChild(t *task) (kid *Run, drive func() error, err error) {
 // makeChild writes the first move of a child.
 func (r *Run) makeChild(t *task) (*Run, func() error, error) {
 	if t.altered != nil {
-		r.e.alarm(r.Row.ID, t.altered)
+		r.e.alarm(r.Log(), r.Row.ID, t.altered)
 		return nil, nil, t.altered
 	}
 	spec := t.Child
@@ -136,7 +136,7 @@ func (r *Run) newChild(row store.Run, rec *journal.Record, callID string) *Run {
 	kid := r.e.newRun(row, rec)
 	kid.cancel(nil)
 	kid.ctx, kid.cancel = context.WithCancelCause(r.ctx)
-	kid.parent, kid.callID, kid.trace = r, callID, r.trace
+	kid.parent, kid.callID, kid.trace, kid.by.Request = r, callID, r.trace, r.by.Request
 	return kid
 }
 

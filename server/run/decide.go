@@ -68,7 +68,7 @@ func (r *Run) fits(decisions []Decision) error {
 			continue
 		}
 		if _, err := r.Record.Shown(a); err != nil {
-			r.e.alarm(r.Row.ID, err)
+			r.e.alarm(r.Log(), r.Row.ID, err)
 			return err
 		}
 		if !word.Again && a.MayHaveHappened() {

@@ -46,7 +46,7 @@ func (r *Run) Dispatch(calls []store.Call, parallel int) error {
 		delete(r.decided, c.Index)
 		args, err := r.Record.Bound(&c)
 		if t.altered = err; err != nil && c.Child == "" {
-			r.e.alarm(r.Row.ID, err)
+			r.e.alarm(r.Log(), r.Row.ID, err)
 		}
 		if t.altered == nil || c.Child != "" {
 			if t.Job, err = r.caller().Job(r, c, args); err != nil {

@@ -13,6 +13,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/message"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -327,7 +328,7 @@ func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (st
 func (e *Engine) abort(ctx context.Context, runID string, opts AbortOptions) (store.Status, error) {
 	opts.OnPending = cmp.Or(opts.OnPending, "deny")
 	if r := e.moved(runID); r != nil {
-		e.log.Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)
+		e.log.With(tracecontext.From(ctx).Attrs()...).Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)
 		r.askAbort(opts)
 		if opts.NoWait && !r.rests() {
 			return store.Running, nil

@@ -71,7 +71,7 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for id, mismatch := range alarms {
-		e.alarm(id, mismatch)
+		e.alarm(e.log, id, mismatch)
 	}
 	sessions := map[string]bool{}
 	recovered, errs := make([]*Run, len(open)), make([]error, len(open))
@@ -211,7 +211,7 @@ func (e *Engine) recoverRun(ctx context.Context, row *store.Run) (*Run, error) {
 	})
 	verdict := r.verdict(least)
 	if err == nil && verdict == nil && r.Record.Ending == "" {
-		e.log.Info("run continues after a restart", "run", row.ID, "agent", row.Owner, "attempt", row.Attempt+1)
+		r.Log().Info("run continues after a restart", "run", row.ID, "agent", row.Owner, "attempt", row.Attempt+1)
 		return r, nil
 	}
 	defer e.letGo(r)

@@ -440,10 +440,8 @@ func (r *Run) Metrics() *metrics.Inventory { return r.e.opts.Metrics }
 
 // Log is the engine's log, with the ids of the request and the trace that the run belongs to. Any goroutine may use it.
 func (r *Run) Log() *slog.Logger {
-	c := tracecontext.Context{Request: cmp.Or(r.by.Request, r.trace.Request)}
-	if r.trace.SpanID != "" { // else the id of the run says as much
-		c.TraceID = r.trace.TraceID
-	}
+	c := r.trace.Context
+	c.Request = cmp.Or(r.by.Request, c.Request)
 	return r.e.log.With(c.Attrs()...)
 }
 

@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/hub"
+	"agentd/server/tracecontext"
 )
 
 const (
@@ -93,12 +95,18 @@ type client struct {
 	gone      bool   // bye has been said, or the client is lost
 }
 
-func (s *Service) newClient(p auth.Principal, w wire, transport string) *client {
+// newClient makes the client of a connection that a request with a context has begun.
+func (s *Service) newClient(ctx context.Context, p auth.Principal, w wire, transport string) *client {
 	c := &client{s: s, principal: p, wire: w, transport: transport, subs: map[string]*follower{}, writing: true}
 	c.changed = sync.NewCond(&c.mu)
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.ctx, c.cancel = context.WithCancel(tracecontext.With(context.Background(), tracecontext.From(ctx)))
 	c.queue = hub.NewQueue(s.opts.Queue, s.opts.Queue*1024, c.wake)
 	return c
+}
+
+// log is the service's log, with the ids of the request that began the connection.
+func (c *client) log() *slog.Logger {
+	return c.s.opts.Logger.With(tracecontext.From(c.ctx).Attrs()...)
 }
 
 // start lets the writer use the wire. What publishers have for the client already, the writer takes now.

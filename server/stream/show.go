@@ -83,7 +83,7 @@ func (c *client) replay(f *follower) (done bool) {
 			c.endOf(f, hub.ErrErased)
 		case err != nil:
 			if c.ctx.Err() == nil {
-				c.s.opts.Logger.Error("replay failed", "subject", f.feed.Subject, "error", err)
+				c.log().Error("replay failed", "subject", f.feed.Subject, "error", err)
 				c.note(f, frame{Kind: "error", Code: "replay.failed", Message: "The stored events could not be read; subscribe again."})
 			}
 			c.over(f)

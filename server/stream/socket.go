@@ -2,6 +2,7 @@ package stream
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -35,11 +36,11 @@ type socket struct {
 	ended  []string // the latest subscriptions that the server has ended and the client may not know of yet; guarded by c.mu
 }
 
-func (s *Service) newSocket(p auth.Principal, conn *ws.Conn) *socket {
+func (s *Service) newSocket(ctx context.Context, p auth.Principal, conn *ws.Conn) *socket {
 	var unique [8]byte
 	rand.Read(unique[:]) //nolint:errcheck // it never fails
 	k := &socket{conn: conn, prefix: fmt.Sprintf("sub-conn-%x-", unique)}
-	k.c = s.newClient(p, k, "ws")
+	k.c = s.newClient(ctx, p, k, "ws")
 	return k
 }
 
@@ -140,7 +141,7 @@ func (k *socket) refuse(r *request, e *rpcError) {
 func (k *socket) fail(r *request, err error) {
 	e := failed(err)
 	if e.Code == codeInternal && k.c.ctx.Err() == nil {
-		k.c.s.opts.Logger.Error("request failed", "method", r.method, "error", err)
+		k.c.log().Error("request failed", "method", r.method, "error", err)
 	}
 	k.refuse(r, e)
 }

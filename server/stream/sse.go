@@ -25,7 +25,7 @@ func (s *Service) ServeSSE(w http.ResponseWriter, r *http.Request, p auth.Princi
 		return err
 	}
 	f, o := &follower{feed: &feed, id: "sse"}, &sseWire{}
-	o.c = s.newClient(p, o, "sse")
+	o.c = s.newClient(r.Context(), p, o, "sse")
 	o.c.tail, o.c.subs[f.id] = "\n\n", f
 	_, _, err := f.begin(r.Context(), s.opts.Hub, o.c.queue, r.Header.Get("Last-Event-ID"))
 	whole := false

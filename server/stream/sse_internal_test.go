@@ -34,7 +34,7 @@ func FuzzSSE(f *testing.F) {
 	f.Fuzz(func(t *testing.T, typ, id, subject string, payload []byte, reason string) {
 		out := &sink{}
 		o := &sseWire{conn: out}
-		o.c = New(Options{}).newClient(auth.Anonymous(), o, "sse")
+		o.c = New(Options{}).newClient(t.Context(), auth.Anonymous(), o, "sse")
 		o.c.tail = "\n\n"
 		sub := &follower{feed: &Feed{Subject: subject}, id: "sse", unknown: true}
 		o.idle()

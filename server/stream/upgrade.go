@@ -66,7 +66,7 @@ func (s *Service) ServeWS(w http.ResponseWriter, r *http.Request, ip netip.Addr,
 		}
 		return nil // the client has gone
 	}
-	k := s.newSocket(principal, conn)
+	k := s.newSocket(r.Context(), principal, conn)
 	if s.start(k.c, pingEvery) != nil { // the server began to stop a moment ago
 		conn.CloseNow()
 		return nil

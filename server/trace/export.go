@@ -92,6 +92,9 @@ func (e *exporter) originOf(ctx context.Context, n int64) (o origin, err error) 
 			return err
 		}
 		o.Trace, err = span.TraceOfRow(tx, e.s.runs, root)
+		if HoldsSecret(o.State) { // whatever programs put there
+			o.State = ""
+		}
 		o.root, o.remote = span.ID(root.N, span.OfRun, 0), o.SpanID != "" && root.Host == 0 && root.Caller() == ""
 		return err
 	})

@@ -73,6 +73,19 @@ func (r *rig) spans(id string, spans ...span.Span) {
 	r.batches(id, spans)
 }
 
+// batchAt writes a batch whose commit was made at a time.
+func (r *rig) batchAt(id string, at int64, spans ...span.Span) {
+	r.Helper()
+	body, err := message.Encode(spans)
+	if err != nil {
+		r.Fatal(err)
+	}
+	run := r.runs[id]
+	first := run.Spans
+	run.Spans += len(spans)
+	r.apply(id, store.Change{Spans: []store.SpanBatch{{First: first, At: at, Body: body}}})
+}
+
 // batches writes several at once.
 func (r *rig) batches(id string, batches ...[]span.Span) {
 	r.Helper()

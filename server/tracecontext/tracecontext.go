@@ -82,7 +82,7 @@ func (c Context) Inject(header map[string][]string) {
 	}
 }
 
-// Attrs are the attributes of log lines: the ids of the request and of a trace that it continues.
+// Attrs are the attributes of log lines: the ids of the request and of the trace.
 func (c Context) Attrs() (attrs []any) {
 	if c.Request != "" {
 		attrs = append(attrs, "request", c.Request)
