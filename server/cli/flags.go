@@ -25,6 +25,7 @@ type options struct {
 	output, as, label, env, value, newValue                      string
 	file, checkpoints, publicKey, passphrase                     string
 	action, actor, before, format, drawing                       string
+	templates, checksums                                         string
 	limit, messages                                              count
 	fromSeq, toSeq, retain                                       int64
 	scopes                                                       list
@@ -33,7 +34,7 @@ type options struct {
 	dev, json, verbose, again, drain, raw, yes, all     bool
 	blocked, mismatch                                   bool
 	fromStdin, reveal, strictSecrets, offline, fixPerms bool
-	names, complete                                     bool
+	names, complete, sbom                               bool
 }
 
 // defaults are the values of flags that are not given.
@@ -121,6 +122,9 @@ func (o *options) table() []flagRow {
 		{"reveal", &o.reveal, "write the value to stdout"},
 		{"offline", &o.offline, "only list what the server may contact, and fail if that includes another machine"},
 		{"fix-perms", &o.fixPerms, "remove group and other permissions from the server's files and folder"},
+		{"templates", &o.templates, "make the templates of deployment in the folder `DIR` instead of a configuration"},
+		{"sbom", &o.sbom, "print the bill of materials: CycloneDX 1.6 in JSON"},
+		{"verify", &o.checksums, "check that the `FILE` of SHA-256 checksums, as sha256sum writes it, lists this binary"},
 		{"names", &o.names, "only the names of the commands, one on each line"},
 		{"complete", &o.complete, "the completions of the last word after --, one on each line, for a shell"},
 	}

@@ -38,7 +38,7 @@ const (
 // commands is the table.
 func commands() []command {
 	all := []command{
-		{name: "init", flags: "json", run: (*call).init},
+		{name: "init", flags: "templates json", run: (*call).init},
 		{name: "start", flags: "config host port ready-file secrets-source strict-secrets dev json", lines: true, run: (*call).start},
 		{name: "run", flags: "config url token-env session user verbose dev json", lines: true, run: (*call).run},
 		{name: "migrate", flags: "config dev json", run: (*call).migrate},
@@ -95,7 +95,7 @@ func commands() []command {
 		{name: "config check", flags: "config json", run: (*call).checkConfig},
 		{name: "config print", flags: "config json", run: (*call).printConfig},
 		{name: "config schema", flags: "json", run: (*call).printSchema},
-		{name: "version", flags: "json", run: (*call).version},
+		{name: "version", flags: "sbom verify json", run: (*call).version},
 		{name: "completion", run: (*call).completion},
 		{name: "help", flags: "complete names", run: (*call).help},
 	}
