@@ -33,6 +33,7 @@ var rulesRooms = map[string]string{
 	"server/expr":         "server/canonical server/fault",
 	"server/sse":          "",
 	"server/tracecontext": "",
+	"triggers":            "",
 	"ws":                  "",
 	"ws/wstest":           "ws",
 
