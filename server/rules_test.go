@@ -59,6 +59,7 @@ var rulesRooms = map[string]string{
 
 	// Policy. None of it knows HTTP routes.
 	"auth":                "store server/fault server/id",
+	"server/backup":       "store server/fault",
 	"server/audit":        "metrics store server/canonical server/fault",
 	"server/transcript":   "store server/message",
 	"server/audit/export": "server/audit",
@@ -90,7 +91,7 @@ var rulesRooms = map[string]string{
 		"server/shape server/tool",
 	"server": "auth metrics store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
 		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace server/workflow",
-	"server/cli": "auth store server server/agent server/audit server/audit/export server/client server/config server/event server/evidence server/fault server/graph server/journal " +
+	"server/cli": "auth store server server/agent server/audit server/audit/export server/backup server/client server/config server/event server/evidence server/fault server/graph server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow",
 	"main": "server/cli",
 

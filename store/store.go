@@ -62,7 +62,8 @@ type DB struct {
 }
 
 // Open opens the file, takes its lock and brings it to this version's schema. Errors are start-up faults:
-// store-locked, store-unusable, storage-corrupt, schema-newer, schema-behind, schema-changed, migration-failed.
+// store-locked, store-unusable, storage-corrupt, schema-newer, schema-behind, schema-changed, migration-failed,
+// restore-incomplete.
 func Open(ctx context.Context, opts Options) (*DB, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -83,7 +84,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 
 func (db *DB) open(ctx context.Context) error {
 	guest := db.opts.ReadOnly || db.opts.Beside // the file is somebody else's
-	if err := abandoned(db.opts.Path); err != nil {
+	if err := cmp.Or(restoring(db.opts.Path), abandoned(db.opts.Path)); err != nil {
 		return err
 	}
 	if !guest {

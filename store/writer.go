@@ -403,21 +403,33 @@ const truncate = "PRAGMA wal_checkpoint(TRUNCATE)"
 // Checkpoint folds the write-ahead log into the database and empties it, so that nothing erased is left in it. ok is
 // false when a reader kept it from doing so; a later checkpoint will.
 func (db *DB) Checkpoint(ctx context.Context) (ok bool, err error) {
-	w := &db.writer
+	err = db.writer.between(ctx, func(tx *Tx) (err error) {
+		ok, err = checkpoint(tx)
+		return err
+	})
+	return ok, err
+}
+
+func checkpoint(tx *Tx) (ok bool, err error) {
+	var busy, frames, done int
+	err = tx.row(truncate).Scan(&busy, &frames, &done)
+	return busy == 0, err
+}
+
+// between runs fn on the write connection, outside of transactions.
+func (w *writer) between(ctx context.Context, fn func(*Tx) error) error {
 	select {
 	case w.lead <- struct{}{}:
 		defer func() { <-w.lead; w.kick() }()
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if w.c == nil {
 		if err := w.reopen(); err != nil {
-			return false, err
+			return err
 		}
 	}
-	var busy, frames, done int
-	err = (&Tx{c: w.c}).row(truncate).Scan(&busy, &frames, &done)
-	return busy == 0, translate(err)
+	return translate(fn(&Tx{c: w.c}))
 }
 
 // broken is the error of the last commit, nil when it succeeded.

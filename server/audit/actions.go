@@ -50,6 +50,9 @@ const (
 	AuditPrune   Action = "audit:prune"
 	AuditAccept  Action = "audit:accept"
 	AuditDamaged Action = "audit:damaged"
+
+	StorageBackup  Action = "storage:backup"
+	StorageRestore Action = "storage:restore"
 )
 
 // Declared is a row of the table of actions.
@@ -107,5 +110,7 @@ var Actions = []Declared{
 	{AuditExport, "A principal measured an export of the chain through the API.", "`audit`", ""},
 	{AuditPrune, "A command deleted old entries.", "`audit`", "`fromSeq`, `throughSeq`, `before`"},
 	{AuditAccept, "A command accepted a break of the chain.", "`audit`", "`reason`, `brokenAt`, `broken`, `places`"},
+	{StorageBackup, "A command makes a backup. Where it fails, a second entry follows.", "`storage`", "`file`; `error` where it failed"},
+	{StorageRestore, "A command restored a backup. This is in the chain of the backup; the one that was replaced knows nothing of it.", "`storage`", "`file`, `createdAt` of the backup, `ended`: how many runs were ended"},
 	{AuditDamaged, "Entries that waited in the database were changed or are gone before they were chained. Also shown in place of an entry whose contents are lost, after the break was accepted.", "`audit`", "`fromRow`, `toRow`"},
 }

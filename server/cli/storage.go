@@ -121,3 +121,91 @@ func (c *call) migrate(ctx context.Context) error {
 	since := map[bool]string{true: "now", false: "already"}[behind]
 	return c.report(map[string]any{"schema": store.SchemaVersion(), "migrated": behind}, "The database has schema %d %s.", store.SchemaVersion(), since)
 }
+
+// A fileStatus is one file of `agentd storage status`.
+type fileStatus struct {
+	File      string `json:"file"`
+	SizeBytes int64  `json:"sizeBytes"`
+	WALBytes  int64  `json:"walBytes"`
+	store.Space
+}
+
+// ofFiles calls fn for the database and then, if it is there, for the file of the audit chain.
+func (c *call) ofFiles(ctx context.Context, o store.Options, fn func(path string, f storeFile) error) error {
+	db, err := store.Open(ctx, c.storeOptions(o))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fn(db.Path(), db), db.Close()); err != nil {
+		return err
+	}
+	o.Path, o.Logger, o.Holder = server.AuditFiles(c.cfg).Path, c.log(), store.Holder{Command: c.cmd.name}
+	if !exists(o.Path) {
+		return nil
+	}
+	chain, err := store.OpenAudit(ctx, o, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(chain.Path(), chain), chain.Close())
+}
+
+// A storeFile is a [store.DB] or a [store.Audit].
+type storeFile interface {
+	Space(context.Context) (store.Space, error)
+	Compact(context.Context) (before, after store.Space, err error)
+	WALSize() int64
+}
+
+func (c *call) storageStatus(ctx context.Context) error {
+	var all []fileStatus
+	err := c.ofFiles(ctx, store.Options{ReadOnly: true}, func(path string, f storeFile) error {
+		s, err := f.Space(ctx)
+		all = append(all, fileStatus{path, s.Pages * s.PageSize, f.WALSize(), s})
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return advised(err, "Check `storage.path`; `agentd start` creates a database.")
+	}
+	if err != nil {
+		return err
+	}
+	return c.show(true, map[string]any{"schema": store.SchemaVersion(), "files": all}, func(w sheet) {
+		w.row("FILE", "BYTES", "FREE", "LOG")
+		for _, f := range all {
+			w.row(f.File, fmt.Sprint(f.SizeBytes), fmt.Sprint(f.FreePages*f.PageSize), fmt.Sprint(f.WALBytes))
+		}
+	})
+}
+
+func (c *call) compactStorage(ctx context.Context) error {
+	if !exists(c.cfg.Resolve(c.cfg.Storage.Path)) {
+		return fault.Invalid("There is no database.").Advise("Check `storage.path`; `agentd start` creates a database.")
+	}
+	type compaction struct {
+		File      string `json:"file"`
+		Freed     int64  `json:"freedBytes"`
+		Free      int64  `json:"freePages"`
+		Supported bool   `json:"supported"`
+	}
+	var all []compaction
+	err := c.ofFiles(ctx, store.Options{}, func(path string, f storeFile) error {
+		before, after, err := f.Compact(ctx)
+		all = append(all, compaction{path, before.Pages*before.PageSize - after.Pages*after.PageSize, after.FreePages, before.Returnable})
+		return err
+	})
+	if fault.Is(err, fault.StoreLocked) {
+		return advised(err, "Stop the server or the command that holds it.")
+	}
+	if err != nil {
+		return err
+	}
+	return c.show(true, map[string]any{"files": all}, func(w sheet) {
+		for _, f := range all {
+			w.say("%s is %d bytes shorter.\n", printable(f.File), f.Freed)
+			if !f.Supported {
+				w.say("It was made without support for this, and keeps %d free pages.\n", f.Free)
+			}
+		}
+	})
+}

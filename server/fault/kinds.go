@@ -282,6 +282,15 @@ var (
 	StoreUnusable = declare("store-unusable", 0,
 		"The database file cannot be opened or is damaged.",
 		"Check the path and its permissions. If the file is damaged, restore the backup.")
+	BackupInvalid = declare("backup-invalid", 0,
+		"The file is not a backup, or it was cut or changed. Nothing was changed.",
+		"Use another backup. `sha256sum` shows whether a copy of this one is the same.")
+	BackupPepper = declare("backup-other-pepper", 0,
+		"The backup was made with another pepper, so none of its tokens would be valid. Nothing was changed.",
+		"Set `auth.pepperRef` to the pepper of that time, or add --accept-new-pepper and create new tokens.")
+	RestoreIncomplete = declare("restore-incomplete", 0,
+		"A restore was interrupted while it exchanged the files of the storage.",
+		"Run `agentd storage restore FILE` again: it finishes the restore.")
 	BindFailed = declare("bind-failed", 0,
 		"The server could not listen on the address.",
 		"Choose another `server.port`, or stop the program that listens there.")
@@ -381,6 +390,9 @@ var (
 	ServerRestarted = declare("server-restarted", 0,
 		"The server stopped during the run, and the agent cannot continue it.",
 		"Read `GET /runs/{runId}/events` to see what the run did before you start another.")
+	Restored = declare("restored", 0,
+		"The storage was restored from a backup that was made during the run. The run may have done more after the backup.",
+		"Find out what the run has done since the backup before you start another.")
 	CallTooDeep = declare("call-too-deep", 0,
 		"Agents and workflows call each other more levels deep than agentd allows.",
 		"Look for agents and workflows that call each other without end, or let the caller do part of the work itself.")

@@ -288,7 +288,7 @@ func (d *dubbing) cut() bool {
 	var failure journal.Error
 	json.Unmarshal(d.row.Error, &failure) //nolint:errcheck // ours
 	switch failure.Code {
-	case fault.RunAborted.Code, fault.ServerRestarted.Code, fault.CrashLoop.Code, fault.ShutdownTimeout.Code:
+	case fault.RunAborted.Code, fault.ServerRestarted.Code, fault.CrashLoop.Code, fault.ShutdownTimeout.Code, fault.Restored.Code:
 		return true
 	}
 	last := d.exchanges[len(d.exchanges)-1]

@@ -408,11 +408,8 @@ func (e *Engine) abortParked(ctx context.Context, row *store.Run, opts AbortOpti
 
 // abort adds the end that the run's abort asks for to a move, and commits it.
 func (r *Run) abort(m *Move, opts *AbortOptions) error {
-	if r.Row.Started == 0 { // it waited for its session's turn
-		if err := r.tellInput(m); err != nil {
-			return err
-		}
-		m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
+	if err := r.tellQueued(m); err != nil {
+		return err
 	}
 	m.Emit(r.e.Form(&m.Run).Cancelling(&m.Run, r.Record, opts.Drain, opts.OnPending), -1, nil)
 	pending := r.Record.Pending
@@ -436,8 +433,12 @@ func (r *Run) abort(m *Move, opts *AbortOptions) error {
 	return r.rest(m, pending)
 }
 
-// tellInput makes messages of the input of a run that never had its turn: its session's transcript shows them.
-func (r *Run) tellInput(m *Move) error {
+// tellQueued shows the start of a run that never had its session's turn, and makes messages of its input: the session's
+// transcript shows them.
+func (r *Run) tellQueued(m *Move) error {
+	if r.Row.Started != 0 {
+		return nil
+	}
 	var input json.RawMessage
 	err := r.e.opts.Runs.View(context.WithoutCancel(r.ctx), func(tx *store.Tx) (err error) {
 		input, err = r.e.opts.Runs.Slot(tx, r.Row.N, store.InputSlot)
@@ -447,7 +448,11 @@ func (r *Run) tellInput(m *Move) error {
 		return err
 	}
 	m.Slot(store.InputSlot, []byte("null"))
-	return r.tell(m, input)
+	if err := r.tell(m, input); err != nil {
+		return err
+	}
+	m.Say(event.AgentStart, startFields{r.Row.ID, r.Row.Owner})
+	return nil
 }
 
 // doubts reports whether the outcome of a call is unknown, here or below.

@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"agentd/server"
+	"agentd/server/audit"
+	"agentd/server/backup"
+	"agentd/server/config"
+	"agentd/server/fault"
+	"agentd/server/message"
+	"agentd/server/secret"
+	"agentd/store"
+)
+
+// site is where the files of a configuration are, without symbolic links.
+func site(cfg *config.Config) backup.Site {
+	files := server.AuditFiles(cfg)
+	s := backup.Site{backup.Database: cfg.Resolve(cfg.Storage.Path), backup.Chain: files.Path, backup.Checkpoints: files.Checkpoints.Path, backup.Secrets: cfg.SecretsPath()}
+	for name, path := range s {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			s[name] = real
+		}
+	}
+	return s
+}
+
+// pepperPrint is the fingerprint of the pepper of a configuration; empty when it has none.
+func (c *call) pepperPrint(cfg *config.Config) (string, error) {
+	if cfg.Auth.Kind != "token" || cfg.Auth.PepperRef == "" {
+		return "", nil
+	}
+	secrets, err := server.SecretsFor(cfg, c.log(), string(cfg.Auth.PepperRef))
+	if err != nil {
+		return "", err
+	}
+	pepper, err := secrets.Resolve(string(cfg.Auth.PepperRef))
+	if err != nil {
+		return "", secret.Unresolvable("auth.pepperRef", cfg.Auth.PepperRef.String(), err)
+	}
+	return backup.PepperPrint(pepper), nil
+}
+
+func (c *call) backupStorage(ctx context.Context) error {
+	name, err := filepath.Abs(c.args[0])
+	if err != nil {
+		return notReplaced(c.args[0], err)
+	}
+	from, m := site(c.cfg), backup.Manifest{CreatedAt: time.Now().UnixMilli(), Version: server.Version}
+	if m.Pepper, err = c.pepperPrint(c.cfg); err != nil {
+		return err
+	}
+	var size int64
+	write := func() error {
+		if exists(from[backup.Chain]) { // to record this may have made it
+			if err := readChain(ctx, c.chainFiles(), func(l *audit.Log) error {
+				m.AuditKey = audit.KeyOf(l.PublicKey()).Fingerprint
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		return interruptible(ctx, func(ctx context.Context) error {
+			return create(name, func(f *os.File) (err error) {
+				if err = from.Create(ctx, f, &m); err == nil {
+					size, err = f.Seek(0, io.SeekCurrent)
+				}
+				return err
+			})
+		})
+	}
+	record := audit.Record{Action: audit.StorageBackup, Target: "storage", Metadata: map[string]any{"file": name}}
+	if err := c.recorded(ctx, record, nil, write); err != nil {
+		return err
+	}
+	return c.report(map[string]any{"file": name, "sizeBytes": size, "manifest": m}, "Wrote %d bytes to %s. Keep the configuration, the passphrases and the pepper elsewhere.", size, printable(name))
+}
+
+// create makes a file that is not there, with all that fill writes or not at all. It is durable, and only its owner may read it.
+func create(name string, fill func(*os.File) error) error {
+	if exists(name) {
+		return fault.Invalid(fmt.Sprintf("The file %s exists.", name)).Advise("Name a file that does not exist; no backup replaces another.")
+	}
+	folder := filepath.Dir(name)
+	f, err := os.CreateTemp(folder, ".agentd-backup-*")
+	if err != nil {
+		return notReplaced(name, err)
+	}
+	defer os.Remove(f.Name()) // its other name stays
+	if err := fill(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return notReplaced(name, err)
+	}
+	if err := os.Link(f.Name(), name); err != nil { // unlike a rename, it replaces nothing
+		return notReplaced(name, err)
+	}
+	return store.Sync(folder)
+}
+
+func (c *call) restoreStorage(ctx context.Context) (err error) {
+	name, err := filepath.Abs(c.args[0])
+	if err != nil {
+		return err
+	}
+	if err := shut(c.cfg.Hardening); err != nil {
+		return err
+	}
+	to := site(c.cfg)
+	for _, member := range []string{backup.Database, backup.Chain} {
+		claim, err := store.Claim(to[member], store.Holder{Command: c.cmd.name})
+		if err != nil {
+			return advised(err, "Stop the server or the command that holds it. Nothing was changed.")
+		}
+		defer claim.Close()
+	}
+	if j, err := to.Finish(); j != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		return c.restored(j, "Finished the restore of %s that was interrupted.", printable(j.File))
+	}
+	ended := 0
+	err = interruptible(ctx, func(ctx context.Context) (err error) {
+		f, err := os.Open(name)
+		if err != nil {
+			return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, fault.Innermost(err))).Because(err).Advise("Check its name and its permissions.")
+		}
+		defer f.Close()
+		m, err := to.Unpack(f)
+		if err == nil {
+			ended, err = c.prepare(ctx, to.Staged(), m, name)
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return errors.Join(err, to.Discard())
+		}
+		return to.Exchange(name, time.Now()) // the next restore removes what it leaves, or finishes what it began
+	})
+	if err != nil {
+		return err
+	}
+	j, err := to.Finish()
+	if err != nil {
+		return err
+	}
+	return c.restored(j, "Restored %s. %d run(s) that it shows as moving have ended as failed (restored).", printable(name), ended)
+}
+
+func (c *call) restored(j *backup.Journal, format string, args ...any) error {
+	return c.report(j, format+" What was replaced has names that end in .bak.%d. Sessions that were deleted after the backup are back: delete them again.", append(args, j.At)...)
+}
+
+// prepare checks the unpacked files of a backup, brings them to this version, and ends the runs that must not continue.
+func (c *call) prepare(ctx context.Context, at backup.Site, m *backup.Manifest, file string) (ended int, err error) {
+	cfg := *c.cfg
+	cfg.Storage.Path, cfg.Audit.Path, cfg.Audit.Checkpoint.Path = at[backup.Database], at[backup.Chain], at[backup.Checkpoints]
+	cfg.Secrets.Path = site(c.cfg)[backup.Secrets]
+	if exists(at[backup.Secrets]) {
+		cfg.Secrets.Path = at[backup.Secrets]
+	}
+	mark, err := c.pepperPrint(&cfg)
+	if err != nil {
+		return 0, err
+	}
+	if mark != m.Pepper && mark != "" && m.Pepper != "" && !c.flags.newPepper {
+		return 0, fault.New(fault.BackupPepper, "The backup was made with another pepper.")
+	}
+	db, err := store.Open(ctx, store.Options{Path: cfg.Storage.Path, Holder: store.Holder{Command: c.cmd.name}, Logger: c.log()})
+	switch {
+	case fault.Is(err, fault.StorageCorrupt), fault.Is(err, fault.StoreUnusable), fault.Is(err, fault.SchemaChanged):
+		return 0, fault.New(fault.BackupInvalid, "The database in the backup cannot be used: %v.", fault.Innermost(err)).Because(err)
+	case err != nil:
+		return 0, err
+	}
+	damage, err := db.Verify(ctx)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return 0, err
+	}
+	if len(damage) > 0 {
+		return 0, fault.New(fault.BackupInvalid, "The database in the backup is damaged: %s: %s.", damage[0].Place, damage[0].Message)
+	}
+	var chain audit.Options
+	if exists(at[backup.Chain]) {
+		if chain, err = c.checkChain(ctx, &cfg, m); err != nil {
+			return 0, err
+		}
+	}
+	if !c.flags.resumeRuns {
+		if !exists(at[backup.Chain]) {
+			cfg.Audit.Enabled = false // the next start makes a chain
+		}
+		l, err := server.Open(ctx, server.Options{Config: &cfg, Logger: c.log(), Command: c.cmd.name}, server.Hold, false)
+		if err != nil {
+			return 0, err
+		}
+		ended, err = l.EndLost(ctx)
+		if err = errors.Join(err, l.Close()); err != nil {
+			return 0, err
+		}
+	}
+	if len(chain.Passphrase) == 0 {
+		return ended, nil
+	}
+	l, err := audit.Open(ctx, chain)
+	if err != nil {
+		return 0, err
+	}
+	return ended, errors.Join(l.Append(ctx, entryOf(audit.Record{Action: audit.StorageRestore, Target: "storage",
+		Metadata: map[string]any{"file": file, "createdAt": message.Millis(m.CreatedAt), "ended": ended}}, nil)), l.Close())
+}
+
+// checkChain verifies the unpacked chain, and returns what opens it.
+func (c *call) checkChain(ctx context.Context, cfg *config.Config, m *backup.Manifest) (o audit.Options, err error) {
+	if o = server.AuditFiles(cfg); cfg.Audit.Enabled {
+		secrets, err := server.SecretsFor(cfg, c.log(), cmp.Or(string(cfg.Audit.PassphraseRef), string(cfg.Storage.Encryption.PassphraseRef)))
+		if err != nil {
+			return o, err
+		}
+		if o, err = server.AuditOptions(cfg, secrets); err != nil {
+			return o, err
+		}
+	}
+	o.Logger, o.Holder = c.log(), store.Holder{Command: c.cmd.name}
+	return o, readChain(ctx, o, func(l *audit.Log) error {
+		if key := audit.KeyOf(l.PublicKey()).Fingerprint; key != m.AuditKey {
+			return fault.New(fault.BackupInvalid, "The audit chain in the backup has the key %s, and its manifest names %.80q.", key, m.AuditKey)
+		}
+		v, err := l.Verify(ctx, audit.Verification{Checkpoints: o.Checkpoints.Path})
+		if err == nil && !v.OK {
+			return fault.New(fault.BackupInvalid, "The audit chain in the backup is broken at entry %d (%s).", v.BrokenAt, v.Reason)
+		}
+		return err
+	})
+}
