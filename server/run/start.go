@@ -59,9 +59,8 @@ var (
 )
 
 // Start makes a run durable and sets it going. When it returns a handle, the run will end even if the process is
-// killed; ctx ends the wait for the store only, and says which
-// trace the run continues. Errors: route-handler-missing, config-invalid, scope-denied, session-busy,
-// server-draining, overloaded, storage-failed.
+// killed; ctx ends the wait for the store only, and says which trace the run continues. Errors: route-handler-missing,
+// config-invalid, scope-denied, session-busy, server-draining, overloaded, storage-failed.
 func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	req.Kind = cmp.Or(req.Kind, "agent")
 	owner := e.opts.Owner(req.Kind, req.Owner)
@@ -86,9 +85,11 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (*Handle, error) {
 	}
 	r.detached, r.Carry = req.Detached, req.Carry
 	_, req.links = owner.Driver.(Recipient)
-	if req.trace = span.Keep(tracecontext.From(ctx)); req.trace != nil {
+	caller := tracecontext.From(ctx)
+	if req.trace = span.Keep(caller); req.trace != nil {
 		r.trace = span.TraceOf(r.id, req.trace)
 	}
+	r.trace.Request = caller.Request
 	if err := e.admit(r, false); err != nil {
 		return nil, err
 	}

@@ -22,18 +22,18 @@ type Trace struct {
 
 // kept is what a root run keeps of the request that started it, in [store.TraceSlot].
 type kept struct {
-	Parent  string `json:"traceparent,omitempty"`
+	Parent  string `json:"traceparent"`
 	State   string `json:"tracestate,omitempty"`
 	Request string `json:"request,omitempty"`
 }
 
-// Keep returns what the root run that c starts has to keep for [TraceOf]; nil: nothing.
+// Keep returns what the root run that c starts has to keep for [TraceOf]. It is nil without a trace: the id of a request alone is
+// not worth a row of each run.
 func Keep(c tracecontext.Context) json.RawMessage {
-	k := kept{c.String(), c.State, c.Request}
-	if k == (kept{}) {
+	if c.String() == "" {
 		return nil
 	}
-	body, err := message.Encode(k)
+	body, err := message.Encode(kept{c.String(), c.State, c.Request})
 	if err != nil { // texts only
 		return nil
 	}
