@@ -54,9 +54,9 @@ func (e *Engine) Erase(ctx context.Context, erase func(*store.Tx) ([]*store.Run,
 	return nil
 }
 
-// Erased returns what is to be called once the transaction is committed in which runs were erased. It takes them out of memory:
-// subscribers of what is gone are cut off, and those of subjects that other runs share keep what is theirs. Hosts of erased runs
-// look at what they wait for, and the next runs of sessions that stay begin.
+// Erased returns the function that removes erased runs from memory. The caller calls it once the transaction that erased them is
+// committed. Subscribers of erased subjects are disconnected; a subject that other runs share keeps their events. Hosts of erased
+// runs check what they wait for, and the next runs of sessions that remain begin.
 func (e *Engine) Erased(tx *store.Tx, erased []*store.Run) (forget func(), err error) {
 	stay := map[string]bool{} // whether a session of an erased run is still there
 	for _, run := range erased {

@@ -323,7 +323,7 @@ func TestTimeIsOver(t *testing.T) {
 	}
 }
 
-// TestUndeclared: a thread goes on, and is seen and erased, when the configuration has dropped its workflow.
+// TestUndeclared answers, shows, aborts and erases a thread whose workflow the configuration has dropped.
 func TestUndeclared(t *testing.T) {
 	r := newRig(t, map[string]string{"w": waits})
 	out := r.run("w", "t1", `{}`)
