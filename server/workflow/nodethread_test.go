@@ -146,41 +146,43 @@ func TestGoEvents(t *testing.T) {
 
 // TestGoBlocked leaves a sleeping thread parked whose time comes under another version, until somebody resumes it.
 func TestGoBlocked(t *testing.T) {
-	d := workflow.Definition{ID: "w", Version: "1", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
-		c.SleepFor(50 * time.Millisecond)
-		return wrote("x", 1), nil
-	})}}
-	r := newGoRig(t, nil, d)
-	out := r.run("w", "t", "{}")
-	r.want(out, store.Suspended, "")
-	dropped := r.run("w", "u", "{}")
-	d.Version = "2"
-	r.written = []workflow.Definition{d}
-	r.restart()
-	for _, thread := range []string{"t", "u"} {
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			st, err := r.State(context.Background(), "w", thread)
-			if err != nil || st.Status != store.Suspended || time.Now().After(end) {
-				t.Fatalf("%+v, %v", st, err)
-			}
-			if st.Blocked == "workflow-version-mismatch" {
-				break
+	synctest.Test(t, func(t *testing.T) {
+		d := workflow.Definition{ID: "w", Version: "1", Channels: channels("x"), Edges: line("n"), Nodes: map[string]workflow.Node{"n": does(func(c *workflow.Context, _ workflow.State) (workflow.Result, error) {
+			c.SleepFor(time.Minute)
+			return wrote("x", 1), nil
+		})}}
+		r := newGoRig(t, nil, d)
+		out := r.run("w", "t", "{}")
+		r.want(out, store.Suspended, "")
+		dropped := r.run("w", "u", "{}")
+		d.Version = "2"
+		r.written = []workflow.Definition{d}
+		r.restart()
+		for _, thread := range []string{"t", "u"} {
+			for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
+				st, err := r.State(context.Background(), "w", thread)
+				if err != nil || st.Status != store.Suspended || time.Now().After(end) {
+					t.Fatalf("%+v, %v", st, err)
+				}
+				if st.Blocked == "workflow-version-mismatch" {
+					break
+				}
 			}
 		}
-	}
-	if _, err := r.kernel.Abort(context.Background(), dropped.RunID, run.AbortOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if st, err := r.State(context.Background(), "w", "u"); err != nil || st.Status != store.Aborted || st.Blocked != "" {
-		t.Errorf("aborted, the thread is %+v, %v", st, err)
-	}
-	if err := r.resume("w", "t", "", "null"); code(err) != "workflow-version-mismatch" {
-		t.Errorf("Resume = %v", err)
-	}
-	if _, err := r.Resume(context.Background(), workflow.ResumeRequest{WorkflowID: "w", ThreadID: "t", AllowVersionMismatch: true, By: "token:t"}); err != nil {
-		t.Fatal(err)
-	}
-	r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":1}`)
+		if _, err := r.kernel.Abort(context.Background(), dropped.RunID, run.AbortOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := r.State(context.Background(), "w", "u"); err != nil || st.Status != store.Aborted || st.Blocked != "" {
+			t.Errorf("aborted, the thread is %+v, %v", st, err)
+		}
+		if err := r.resume("w", "t", "", "null"); code(err) != "workflow-version-mismatch" {
+			t.Errorf("Resume = %v", err)
+		}
+		if _, err := r.Resume(context.Background(), workflow.ResumeRequest{WorkflowID: "w", ThreadID: "t", AllowVersionMismatch: true, By: "token:t"}); err != nil {
+			t.Fatal(err)
+		}
+		r.want(r.until(out.RunID, store.Completed), store.Completed, `{"x":1}`)
+	})
 }
 
 // TestGoBeginnings are runs that end before a node has run.
