@@ -36,6 +36,7 @@ const (
 	KindToken     Kind = "token"
 	KindAnonymous Kind = "anonymous" // auth.kind=none
 	KindOperator  Kind = "cli"       // a command that has the files of the server, and so needs no token
+	KindHook      Kind = "hook"      // the sender of a request whose signature a hook has verified
 )
 
 // A Principal is who is calling. The zero value is nobody, with a grant that covers nothing.
@@ -43,18 +44,18 @@ type Principal struct {
 	Kind    Kind
 	TokenID string    // empty unless Kind is KindToken
 	Root    string    // id of the token that its lineage begins with, which may be its own; empty as TokenID is
-	Label   string    // of the token, may be empty; of an operator, the user's name
+	Label   string    // of the token, may be empty; of an operator, the user's name; of a hook, its name
 	Grant   Grant     // shared among the requests of a token: not to be changed
 	Expires time.Time // zero: never
 }
 
-// Name is what records call the principal that acts: token:<id>, cli:<user>, or its kind.
+// Name is what records call the principal that acts: token:<id>, cli:<user>, hook:<name>, or its kind.
 func (p Principal) Name() string {
 	switch {
 	case p.TokenID != "":
 		return "token:" + p.TokenID
-	case p.Kind == KindOperator:
-		return string(KindOperator) + ":" + p.Label
+	case p.Kind == KindOperator, p.Kind == KindHook:
+		return string(p.Kind) + ":" + p.Label
 	}
 	return string(p.Kind)
 }
@@ -63,8 +64,11 @@ func (p Principal) Name() string {
 // the one that its lineage begins with, because whoever holds a token holds what it has minted. All operators count as
 // one: whoever has the files can act under any user's name. Records keep Name.
 func (p Principal) Lineage() string {
-	if p.TokenID != "" {
+	switch {
+	case p.TokenID != "":
 		return "token:" + cmp.Or(p.Root, p.TokenID)
+	case p.Kind == KindHook:
+		return p.Name()
 	}
 	return string(p.Kind)
 }
@@ -118,4 +122,9 @@ func Anonymous() Principal {
 // Operator is the principal of a command that acts on the server's files itself. Its grant is admin:*.
 func Operator(user string) Principal {
 	return Principal{Kind: KindOperator, Label: user, Grant: Grant{{Resource: "admin", Action: wildcard}}}
+}
+
+// Hook is the principal of the requests that a hook has verified. It may emit the event of the hook and nothing else.
+func Hook(name, event string) Principal {
+	return Principal{Kind: KindHook, Label: name, Grant: Grant{{Resource: "triggers", Action: "emit", Target: event}}}
 }

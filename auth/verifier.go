@@ -100,21 +100,36 @@ func (v *Verifier) Verify(ctx context.Context, ip netip.Addr, raw Raw) (Principa
 	if v.inFlight.Add(1) > maxInFlight {
 		return Principal{}, fault.New(fault.Overloaded, "Too many tokens are being verified.").After(retryAfter)
 	}
-	client, begun := Network(ip), time.Now()
-	left, locked := v.lockedIPs.check(client, begun)
-	p, err := v.verify(ctx, raw, begun)
-	switch {
-	case err == nil || !ip.IsValid() || !isFailure(err) && !fault.Is(err, fault.AuthLockedOut):
-	case locked:
-		return Principal{}, fault.New(fault.AuthLockedOut, "Too many failed authentications from this address.").After(left)
-	case isFailure(err) && v.lockedIPs.fail(client):
-		v.log.Warn("address locked out", "ip", ip)
-	}
+	var p Principal
+	err := v.Attempt(ip, func() (err error) {
+		p, err = v.verify(ctx, raw, time.Now())
+		return err
+	})
 	return p, err
 }
 
+// Attempt makes an authentication of the client at ip, by other means than a token, count for the lockout of addresses as
+// [Verifier.Verify] describes it. It returns the error of try, or auth-locked-out in its place.
+func (v *Verifier) Attempt(ip netip.Addr, try func() error) error {
+	client := Network(ip)
+	left, locked := v.lockedIPs.check(client, time.Now())
+	err := try()
+	switch {
+	case err == nil || !ip.IsValid() || !isFailure(err) && !fault.Is(err, fault.AuthLockedOut):
+	case locked:
+		return fault.New(fault.AuthLockedOut, "Too many failed authentications from this address.").After(left)
+	case isFailure(err) && v.lockedIPs.fail(client):
+		v.log.Warn("address locked out", "ip", ip)
+	}
+	return err
+}
+
+// failures are the faults that count for the lockout of an address.
+var failures = []*fault.Kind{fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired,
+	fault.SignatureMissing, fault.SignatureMalformed, fault.SignatureOld, fault.SignatureEarly, fault.SignatureWrong}
+
 func isFailure(err error) bool {
-	return fault.Is(err, fault.AuthInvalid) || fault.Is(err, fault.AuthRevoked) || fault.Is(err, fault.AuthExpired)
+	return slices.ContainsFunc(failures, func(k *fault.Kind) bool { return fault.Is(err, k) })
 }
 
 func (v *Verifier) verify(ctx context.Context, raw Raw, now time.Time) (Principal, error) {

@@ -32,6 +32,7 @@ import (
 const (
 	ActorToken  = "token"
 	ActorCLI    = "cli"
+	ActorHook   = "hook"
 	ActorAgent  = "agent"
 	ActorTool   = "tool"
 	ActorSystem = "system"

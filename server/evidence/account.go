@@ -122,10 +122,8 @@ func (a *account) request(e *audit.Entry, runID string, about bool) {
 // nameOf is an actor's name as the journal writes who decided, and as a run writes who started it.
 func nameOf(a audit.Actor) string {
 	switch a.Kind {
-	case audit.ActorToken:
-		return "token:" + a.ID
-	case audit.ActorCLI:
-		return "cli:" + a.ID
+	case audit.ActorToken, audit.ActorCLI, audit.ActorHook:
+		return a.Kind + ":" + a.ID
 	}
 	return a.ID
 }

@@ -173,6 +173,8 @@ func Actor(p auth.Principal) audit.Actor {
 		return audit.Actor{Kind: audit.ActorToken, ID: p.TokenID, Label: p.Label}
 	case auth.KindOperator:
 		return audit.Actor{Kind: audit.ActorCLI, ID: p.Label}
+	case auth.KindHook:
+		return audit.Actor{Kind: audit.ActorHook, ID: p.Label}
 	}
 	return audit.Actor{Kind: audit.ActorSystem, ID: "anonymous"}
 }

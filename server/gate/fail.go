@@ -20,7 +20,11 @@ import (
 // the request id, and the answer says internal, without its cause. If the answer has begun, Fail cuts it off instead, so that the
 // client does not take it for whole.
 func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	challenge := true
 	if rec, ok := w.(*recorder); ok {
+		if rec.row != nil && rec.row.Signed {
+			challenge = false
+		}
 		if rec.status != 0 && rec.room == 0 {
 			if r.Context().Err() == nil {
 				g.opts.Logger.Warn("answer cut off", "request", rec.q.ID, "path", r.URL.Path, "error", err)
@@ -74,7 +78,7 @@ func (g *Gate) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64((f.RetryAfter+999_999_999)/1_000_000_000), 10))
 	}
-	if status == http.StatusUnauthorized {
+	if status == http.StatusUnauthorized && challenge {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	JSON(w, status, body)

@@ -60,6 +60,7 @@ type Row struct {
 	Public   bool   // the route needs no token
 	Probe    bool   // requests are not counted, and may name the server by its address; see [Origins.Check]
 	Upgrade  bool   // the endpoint authenticates, after the handshake
+	Signed   bool   // the endpoint authenticates with [Gate.Signed], once it has the body
 	Ticketed bool   // a ticket in the query stands for the token, since a browser's EventSource can send none
 
 	Action  audit.Action // that the route takes, for the audit chain; empty: it takes none
@@ -191,7 +192,7 @@ func (g *Gate) admit(w *recorder, r *http.Request, row *Row) error {
 	case err != nil:
 		g.denied(r, w.q, err)
 		return err
-	case w.q.Principal.Kind != "" || row.Upgrade:
+	case w.q.Principal.Kind != "" || row.Upgrade || row.Signed:
 		g.granted(r, w.q, by)
 		w.record()
 	}
@@ -257,7 +258,7 @@ func (g *Gate) protect(w http.ResponseWriter, r *http.Request, row *Row) error {
 			return err
 		}
 	}
-	if g.open(r, row) {
+	if g.open(r, row) || row.Signed { // no page makes a signature
 		return nil
 	}
 	if err := g.opts.CSRF.Check(r); err != nil {
@@ -380,7 +381,7 @@ const TicketParameter = "ticket"
 
 // authenticate finds the principal, and what proves it: bearer or ticket. A bad ticket is refused even beside a good token.
 func (g *Gate) authenticate(r *http.Request, q *Request, row *Row) (by string, err error) {
-	if g.open(r, row) {
+	if g.open(r, row) || row.Signed {
 		return "", nil
 	}
 	if g.opts.Verifier == nil {
@@ -402,6 +403,32 @@ func (g *Gate) authenticate(r *http.Request, q *Request, row *Row) (by string, e
 	}
 	q.Principal, err = g.opts.Verifier.Verify(r.Context(), q.IP, auth.Raw(raw))
 	return "bearer", err
+}
+
+// Signed authenticates a request of a row that is Signed by a signature over its body. check returns whose it is; an error that
+// is not of status 401 is about a request whose signature is good. What check refuses counts for the lockout of the address as
+// a bad token does, and is recorded; a good signature passes also from an address that is locked out.
+func (g *Gate) Signed(r *http.Request, check func() (auth.Principal, error)) error {
+	q := Of(r)
+	var p auth.Principal
+	try := func() (err error) {
+		p, err = check()
+		return err
+	}
+	var err error
+	if v := g.opts.Verifier; v != nil {
+		err = v.Attempt(q.IP, try)
+	} else {
+		err = try()
+	}
+	if err != nil {
+		if kind := fault.Of(err).Kind; kind.Status == http.StatusUnauthorized || kind == fault.AuthLockedOut {
+			g.denied(r, q, err)
+			return err
+		}
+	}
+	q.Principal = p
+	return err
 }
 
 // Bearer is the token in a request's Authorization header.
