@@ -19,6 +19,8 @@ type Inventory struct {
 	WorkflowTasks                                          *Counters
 	WorkflowTaskDuration, WorkflowLateness                 *Summary
 	WorkflowBlocked                                        *Gauge
+	RetentionDeleted, RetentionErrors                      *Counters
+	RetentionLast                                          *Gauge
 	AuditEntries, AuditFailures                            *Counter
 	AuditDenials, AuditVerifications                       *Counters
 	AuditDuration                                          *Summary
@@ -82,6 +84,13 @@ func New(version string) *Inventory {
 			"Seconds from the time at which a thread was due to the moment at which it continued."),
 		WorkflowBlocked: r.Gauge("svc_workflow_threads_blocked",
 			"Threads that are due and cannot continue before somebody resumes them, at most 1000."),
+
+		RetentionDeleted: r.Counters("svc_retention_deleted_total",
+			"What sweeps of retention have deleted, by rule: batches of spans, records, threads, sessions, runs or entries.", "rule"),
+		RetentionErrors: r.Counters("svc_retention_errors_total",
+			"Rules of retention that failed in a sweep, by rule.", "rule"),
+		RetentionLast: r.Gauge("svc_retention_last_sweep_timestamp_seconds",
+			"When the latest sweep of retention ended, in seconds since 1970; 0 before the first."),
 
 		AuditEntries: r.Counter("svc_audit_entries_total",
 			"Entries that this process has appended to the audit chain. Divided by the count of svc_audit_append_duration_seconds, it gives the entries per append."),

@@ -41,6 +41,8 @@ var keyedRecipes = map[string]func(s *sweep) (path, body string){
 	"POST /sessions/import":      keyedSessionImport,
 	"POST /audit/verify":         func(*sweep) (string, string) { return "/audit/verify", "" },
 	"POST /audit/export":         func(*sweep) (string, string) { return "/audit/export", `{"toSeq": 3}` },
+	"POST /sessions/{id}/close":  func(*sweep) (string, string) { return "/sessions/s1/close", "" },
+	"POST /retention/run":        func(*sweep) (string, string) { return "/retention/run", `{"dryRun": true}` },
 	"DELETE /sessions/{id}":      keyedErase,
 	"DELETE /tokens/{id}":        func(s *sweep) (string, string) { id, _ := s.mint(0, "agents:read"); return "/tokens/" + id, "" },
 

@@ -2,7 +2,7 @@
 //
 //	New: the configuration is valid, agents can be registered
 //	Start: hooks.BeforeStart -> secrets -> store and migrations -> audit chain -> agents -> bind -> recovery -> serve -> hooks.OnReady
-//	Shutdown: hooks.BeforeShutdown -> new work is refused -> runs drain -> streams end -> listener -> audit chain -> store
+//	Shutdown: hooks.BeforeShutdown -> new work is refused -> daemons end -> runs drain -> streams end -> listener -> audit chain -> store
 //
 // All that can fail is done before the listener is bound.
 package server
@@ -22,6 +22,7 @@ import (
 
 	"agentd/auth"
 	"agentd/metrics"
+	"agentd/retention"
 	"agentd/server/agent"
 	"agentd/server/audit"
 	"agentd/server/config"
@@ -92,6 +93,10 @@ type parts struct {
 	closers  []func() error // in the order of what they close
 
 	connections *connections
+
+	retention *retention.Daemon
+	daemons   sync.WaitGroup     // what does things by itself; it ends before the runs drain
+	retire    context.CancelFunc // ends the daemons
 
 	background sync.WaitGroup
 	stop       context.CancelFunc // ends the background goroutines
@@ -180,9 +185,6 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	if p.verifier != nil {
 		p.run(s.log, "verifier", func() error { return p.verifier.Run(background) })
 	}
-	if sweep := s.cfg.Retention; p.keys != nil && sweep.Enabled && sweep.Idempotency {
-		p.run(s.log, "idempotency", func() error { return p.keys.Run(background) })
-	}
 	if p.audit != nil {
 		p.run(s.log, "audit", func() error { return p.audit.Run(background) })
 	}
@@ -200,6 +202,9 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	if going > 0 {
 		s.log.Info("runs resumed", "runs", going, "ms", time.Since(begun).Milliseconds())
 	}
+	daemons, retire := context.WithCancel(background)
+	p.retire = retire
+	p.daemon(daemons, s.log, "retention", p.retention.Run)
 	p.run(s.log, "http", p.serve)
 	for _, text := range Warnings(s.cfg) {
 		s.log.Warn("configuration", "warning", text)
@@ -234,6 +239,21 @@ func (p *parts) run(log *slog.Logger, name string, fn func() error) {
 	})
 }
 
+// daemon is run for what ends before the runs drain.
+func (p *parts) daemon(ctx context.Context, log *slog.Logger, name string, fn func(context.Context) error) {
+	p.daemons.Add(1)
+	p.run(log, name, func() error {
+		defer p.daemons.Done()
+		return fn(ctx)
+	})
+}
+
+// endDaemons ends the daemons and waits for them.
+func (p *parts) endDaemons() {
+	p.retire()
+	p.daemons.Wait()
+}
+
 // Failed yields the error of a background task that ended before its time, after which the server should be stopped.
 func (s *Server) Failed() <-chan error {
 	s.mu.Lock()
@@ -261,6 +281,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	p.gate.Drain()
+	p.endDaemons()
 	drain, cancel := context.WithTimeout(ctx, s.cfg.Server.Shutdown.DrainTimeout.Duration())
 	defer cancel()
 	err := p.engine.Drain(drain)
@@ -281,6 +302,7 @@ func (p *parts) onStop(stop func() error) { p.closers = append(p.closers, stop) 
 
 // halt ends runs, streams and requests, and waits for the goroutines.
 func (p *parts) halt() error {
+	p.endDaemons()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := p.engine.Drain(ended)

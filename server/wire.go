@@ -59,7 +59,7 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
-	p := &parts{failed: make(chan error, 1), stop: func() {}}
+	p := &parts{failed: make(chan error, 1), stop: func() {}, retire: func() {}}
 	s.parts = p
 	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
 		Holder: store.Holder{Command: s.opts.Command}, ReadOnly: s.access == Read, Beside: s.access == Beside})
@@ -170,6 +170,8 @@ func (s *Server) open(ctx context.Context) error {
 	if p.audit != nil {
 		api.Add(&rest.Audit{Log: p.audit, Checkpoints: chain.Checkpoints.Path})
 	}
+	p.retention = s.openRetention(p)
+	api.Add(&rest.Retention{Daemon: p.retention})
 	system := &rest.System{Health: rollup, Secrets: kept, MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth, Document: api.Document}
 	if cfg.Metrics.Enabled {
 		system.Metrics = p.metrics

@@ -77,16 +77,6 @@ func (k *Keys) PutAbout(tx *Tx, r *KeyRecord) error {
 	return k.Put(tx, r)
 }
 
-// DeleteExpired deletes up to limit records that had expired at a time in milliseconds since 1970, and returns how many.
-func (k *Keys) DeleteExpired(ctx context.Context, at int64, limit int) (n int64, err error) {
-	err = k.db.Update(ctx, func(tx *Tx) error {
-		n, err = tx.exec(`DELETE FROM idempotency_records WHERE rowid IN (SELECT rowid FROM idempotency_records
-			WHERE bound = 0 AND expires_at <= ? ORDER BY expires_at LIMIT ?)`, at, limit)
-		return err
-	})
-	return n, err
-}
-
 // eraseKeys empties the records about sessions and runs, but for their keys. They stay until they expire, so that their
 // requests are not made again.
 func eraseKeys(tx *Tx, sessions []string, runs []*Run) error {

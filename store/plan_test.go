@@ -21,7 +21,7 @@ import (
 // called is every method of the repositories that has statements of its own, with all forms of each: as a closure for
 // Update, or as a function of a context. TestPlans fails for a method that is neither here nor in without.
 func called(db *store.DB, a *store.Audit) map[string]any {
-	runs, sessions, threads, tokens, keys, outbox := db.Runs(), db.Sessions(), db.Threads(), db.Tokens(), db.Keys(), db.Outbox()
+	runs, sessions, threads, tokens, keys, outbox, expiry := db.Runs(), db.Sessions(), db.Threads(), db.Tokens(), db.Keys(), db.Outbox(), db.Expiry()
 	did := func(fns ...func() error) error {
 		for _, fn := range fns {
 			if err := fn(); err != nil {
@@ -256,8 +256,26 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Keys.PutAbout": func(tx *store.Tx) error {
 			return keys.PutAbout(tx, &store.KeyRecord{Key: "about", Fingerprint: []byte{1}, Run: "done"})
 		},
-		"Keys.Get":           func(ctx context.Context) error { _, err := keys.Get(ctx, "k"); return err },
-		"Keys.DeleteExpired": func(ctx context.Context) error { _, err := keys.DeleteExpired(ctx, 1, 9); return err },
+		"Keys.Get":       func(ctx context.Context) error { _, err := keys.Get(ctx, "k"); return err },
+		"Sessions.Close": func(tx *store.Tx) error { _, err := sessions.Close(tx, "copy"); return err },
+		"Expiry.Spans": func(tx *store.Tx) error {
+			_, err := expiry.Spans(tx, store.Place{}, store.Before(1), 9, false)
+			return err
+		},
+		"Expiry.SpansOver": func(tx *store.Tx) error { _, err := expiry.SpansOver(tx, 9); return err },
+		"Expiry.Keys": func(tx *store.Tx) error {
+			_, err := expiry.Keys(tx, store.Place{}, store.Before(1<<60), 9, false)
+			return err
+		},
+		"Expiry.Sessions": func(tx *store.Tx) error { _, err := expiry.Sessions(tx, store.Place{}, 9, 9); return err },
+		"Expiry.Session": func(tx *store.Tx) error {
+			_, err := expiry.Session(tx, store.Place{ID: "copy"}, 1<<60, false)
+			return err
+		},
+		"Expiry.Threads": func(tx *store.Tx) error { _, err := expiry.Threads(tx, store.Place{}, 9, 9); return err },
+		"Expiry.Thread":  func(tx *store.Tx) error { _, err := expiry.Thread(tx, store.Place{Key: 1}, 9); return err },
+		"Expiry.Runs":    func(tx *store.Tx) error { _, err := expiry.Runs(tx, store.Place{}, 9, 9); return err },
+		"Expiry.Run":     func(tx *store.Tx) error { _, err := expiry.Run(tx, store.Place{Key: 1}, 9); return err },
 		"Audit.Append": func(tx *store.Tx) error {
 			var rows []store.AuditRow
 			for i := range 17 {
@@ -318,7 +336,7 @@ func TestPlans(t *testing.T) {
 	}
 	defer a.Close()
 	calls := called(db, a)
-	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Threads": db.Threads(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Outbox": db.Outbox(), "Audit": a} {
+	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Threads": db.Threads(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Outbox": db.Outbox(), "Expiry": db.Expiry(), "Audit": a} {
 		for method := range reflect.TypeOf(repository).Methods() {
 			if calls[name+"."+method.Name] == nil && !slices.Contains(without, method.Name) {
 				t.Errorf("%s.%s is not called here: its statements are not explained", name, method.Name)

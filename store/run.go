@@ -337,7 +337,7 @@ func putMessages(tx *Tx, n int64, session string, all []Message) error {
 	shared := slices.DeleteFunc(slices.Clone(all), Message.private)
 	var sequence int64
 	if session != "" && len(shared) > 0 {
-		err := tx.row("UPDATE sessions SET sequence = sequence + ?, updated_at = ? WHERE id = ? RETURNING sequence",
+		err := tx.row("UPDATE sessions SET sequence = sequence + ?, updated_at = ?, closed_at = NULL WHERE id = ? RETURNING sequence",
 			len(shared), tx.Now(), session).Scan(&sequence)
 		if err != nil {
 			return err

@@ -50,6 +50,32 @@ func (s *Sessions) Find(tx *Tx, id string) (Session, error) {
 	return sessions.one(tx, "WHERE id = ?", id)
 }
 
+// Close marks a session as closed, and returns it. A later message opens it again. The error is ErrNotFound, or ErrConflict when
+// a run of the session or a thread that is linked to it has not ended.
+func (s *Sessions) Close(tx *Tx, id string) (v Session, err error) {
+	if v, err = s.Find(tx, id); err != nil {
+		return v, err
+	}
+	open, err := s.db.Runs().Open(tx, id)
+	if err != nil {
+		return v, err
+	}
+	n := len(open)
+	if n == 0 {
+		err = tx.row("SELECT count(*) FROM threads INDEXED BY threads_by_session WHERE session_id = ? AND status NOT IN ('completed', 'failed', 'aborted')", id).Scan(&n)
+	}
+	switch {
+	case err != nil:
+		return v, err
+	case n > 0:
+		return v, ErrConflict
+	case v.Closed == 0:
+		v.Closed = tx.Now()
+		err = tx.put(1, "UPDATE sessions SET closed_at = ? WHERE id = ?", v.Closed, id)
+	}
+	return v, err
+}
+
 // Holders are the agents to which the conversation of an agent is given away, see [Sessions.Hold]; nil: it is not.
 func (v *Session) Holders(agent string) []string {
 	var all map[string][]string

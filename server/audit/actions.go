@@ -23,9 +23,11 @@ const (
 	WorkflowResume  Action = "workflow:resume"
 	WorkflowRetry   Action = "workflow:retry"
 	WorkflowTick    Action = "workflow:tick"
+	RunDelete       Action = "run:delete"
 	ThreadDelete    Action = "workflow:delete"
 	SessionCreate   Action = "session:create"
 	SessionDelete   Action = "session:delete"
+	SessionClose    Action = "session:close"
 	SessionExport   Action = "session:export"
 	SessionImport   Action = "session:import"
 	Subscribe       Action = "subscription:subscribe"
@@ -50,6 +52,9 @@ const (
 	AuditPrune   Action = "audit:prune"
 	AuditAccept  Action = "audit:accept"
 	AuditDamaged Action = "audit:damaged"
+
+	RetentionRun   Action = "retention:run"
+	RetentionSweep Action = "retention:sweep"
 
 	StorageBackup  Action = "storage:backup"
 	StorageRestore Action = "storage:restore"
@@ -84,9 +89,11 @@ var Actions = []Declared{
 	{WorkflowResume, "A principal answered a wait of a thread, or took up a blocked one.", "`run:ID`", "`workflowId`, `threadId`"},
 	{WorkflowRetry, "A principal began another run of a thread that failed or was aborted.", "`run:ID`", "`workflowId`, `threadId`"},
 	{WorkflowTick, "A principal fired the due timers of a thread.", "`workflow:ID`", "`threadId`, `fired`"},
-	{ThreadDelete, "A principal erased a thread and its runs.", "`thread:WORKFLOW/THREAD`", ""},
+	{RunDelete, "Retention erased a run without a session, with all runs that it called.", "`run:ID`", ""},
+	{ThreadDelete, "A principal, or retention, erased a thread and its runs.", "`thread:WORKFLOW/THREAD`", ""},
 	{SessionCreate, "A principal created a session.", "`session:ID`", ""},
-	{SessionDelete, "A principal erased a session and its runs.", "`session:ID`", ""},
+	{SessionDelete, "A principal, or retention, erased a session and its runs.", "`session:ID`", ""},
+	{SessionClose, "A principal closed a session.", "`session:ID`", ""},
 	{SessionExport, "A principal exported a session.", "`session:ID`", ""},
 	{SessionImport, "A principal imported a session.", "`session:ID`", ""},
 	{Subscribe, "A client subscribed to a subject over WebSocket, or was refused. Over SSE, the request is the record.", "subject", "`transport`, `reason`"},
@@ -108,8 +115,10 @@ var Actions = []Declared{
 	{ConfigReload, "The server took another TLS certificate.", "`server.tls`", "`certificateSha256`"},
 	{AuditVerify, "A principal verified the chain through the API.", "`audit`", ""},
 	{AuditExport, "A principal measured an export of the chain through the API.", "`audit`", ""},
-	{AuditPrune, "A command deleted old entries.", "`audit`", "`fromSeq`, `throughSeq`, `before`"},
+	{AuditPrune, "A command, or retention, deleted old entries.", "`audit`", "`fromSeq`, `throughSeq`, `before`"},
 	{AuditAccept, "A command accepted a break of the chain.", "`audit`", "`reason`, `brokenAt`, `broken`, `places`"},
+	{RetentionRun, "A principal asked for a sweep of retention.", "`retention`", "`dryRun`"},
+	{RetentionSweep, "A sweep of retention deleted something, or a rule of it failed.", "`retention`", "by rule, how much it deleted; `failed`: the rules that failed"},
 	{StorageBackup, "A command makes a backup. Where it fails, a second entry follows.", "`storage`", "`file`; `error` where it failed"},
 	{StorageRestore, "A command restored a backup. This is in the chain of the backup; the one that was replaced knows nothing of it.", "`storage`", "`file`, `createdAt` of the backup, `ended`: how many runs were ended"},
 	{AuditDamaged, "Entries that waited in the database were changed or are gone before they were chained. Also shown in place of an entry whose contents are lost, after the break was accepted.", "`audit`", "`fromRow`, `toRow`"},

@@ -55,46 +55,66 @@ type Pruned struct {
 }
 
 // pruneBatch is how many entries one transaction deletes: appends wait that long.
-const pruneBatch = 5000
+const pruneBatch = 1000
+
+// A prunable is what of a chain may be pruned.
+type prunable struct {
+	st             *stub
+	first, through int64 // none, if through is below first
+	gaps           bool
+	tail           int64
+}
+
+// prunable finds the oldest entries, up to the first that is not older than a time, and leaves at least retain entries.
+func (l *Log) prunable(ctx context.Context, before time.Time, retain int64) (p prunable, err error) {
+	if retain < 1 {
+		return p, fault.Invalid("At least one entry must stay.", fault.At("is at least 1", "retain"))
+	}
+	if l.keys == nil || l.opts.ReadOnly {
+		return p, unavailable(errors.New("it is open for reading only"))
+	}
+	if err := l.settle(ctx); err != nil {
+		return p, err
+	}
+	k, err := l.read(ctx, l.public)
+	if err != nil {
+		return p, err
+	}
+	if k.broken != nil {
+		return p, unusable("it is broken at entry %d (%s), and nobody has accepted that", k.broken.Seq, k.broken.Reason)
+	}
+	p.st, p.gaps = cmp.Or(k.stub, &stub{}), len(k.accepted) > 0
+	p.first, p.through = p.st.Through+1, p.st.Through
+	if k.Tail != nil {
+		p.tail = k.Tail.Seq
+		p.through, err = l.olderThan(ctx, p.first, p.tail-retain, before.UnixMilli(), p.gaps)
+	}
+	return p, err
+}
+
+// Prunable returns how many entries [Log.Prune] would delete.
+func (l *Log) Prunable(ctx context.Context, before time.Time, retain int64) (int64, error) {
+	p, err := l.prunable(ctx, before, retain)
+	return max(0, p.through-p.first+1), err
+}
 
 // Prune deletes the oldest entries, up to the first that is not older than a time, and leaves at least retain entries. It first
 // appends an entry that names the actor. Each batch replaces the deleted entries by a signed stub, so that a crash leaves a
 // chain that verifies.
 func (l *Log) Prune(ctx context.Context, before time.Time, retain int64, by Actor) (Pruned, error) {
-	if retain < 1 {
-		return Pruned{}, fault.Invalid("At least one entry must stay.", fault.At("is at least 1", "retain"))
-	}
-	if l.keys == nil || l.opts.ReadOnly {
-		return Pruned{}, unavailable(errors.New("it is open for reading only"))
-	}
-	if err := l.settle(ctx); err != nil {
-		return Pruned{}, err
-	}
-	k, err := l.read(ctx, l.public)
-	if err != nil {
-		return Pruned{}, err
-	}
-	if k.broken != nil {
-		return Pruned{}, unusable("it is broken at entry %d (%s), and nobody has accepted that", k.broken.Seq, k.broken.Reason)
-	}
-	if k.Tail == nil {
-		return Pruned{}, nil
-	}
-	st, gaps := cmp.Or(k.stub, &stub{}), len(k.accepted) > 0
-	first := st.Through + 1
-	through, err := l.olderThan(ctx, first, k.Tail.Seq-retain, before.UnixMilli(), gaps)
-	if err != nil || through < first {
-		return Pruned{FirstSurvivingSeq: min(first, k.Tail.Seq)}, err
+	p, err := l.prunable(ctx, before, retain)
+	if err != nil || p.through < p.first {
+		return Pruned{FirstSurvivingSeq: min(p.first, p.tail)}, err
 	}
 	err = l.Append(ctx, Record{Actor: by, Action: AuditPrune, Target: "audit", Decision: Success,
-		Metadata: map[string]any{"fromSeq": first, "throughSeq": through, "before": before.UnixMilli()}})
-	for done := st.Through; err == nil && done < through; {
-		if done = min(done+pruneBatch, through); gaps {
-			done = through // a batch must not end where an entry is missing
+		Metadata: map[string]any{"fromSeq": p.first, "throughSeq": p.through, "before": before.UnixMilli()}})
+	for done := p.st.Through; err == nil && done < p.through; {
+		if done = min(done+pruneBatch, p.through); p.gaps {
+			done = p.through // a batch must not end where an entry is missing
 		}
-		err = l.pruneTo(ctx, st, done, by, gaps)
+		err = l.pruneTo(ctx, p.st, done, by, p.gaps)
 	}
-	return Pruned{Deleted: st.Through - first + 1, FirstSurvivingSeq: st.Through + 1}, err
+	return Pruned{Deleted: p.st.Through - p.first + 1, FirstSurvivingSeq: p.st.Through + 1}, err
 }
 
 // olderThan returns the last entry, at most the given one, up to which all entries from first on are older than a time. With

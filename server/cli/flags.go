@@ -35,7 +35,7 @@ type options struct {
 	blocked, mismatch                                   bool
 	fromStdin, reveal, strictSecrets, offline, fixPerms bool
 	names, complete, sbom                               bool
-	newPepper, resumeRuns                               bool
+	newPepper, resumeRuns, dryRun                       bool
 }
 
 // defaults are the values of flags that are not given.
@@ -128,6 +128,7 @@ func (o *options) table() []flagRow {
 		{"verify", &o.checksums, "check that the `FILE` of SHA-256 checksums, as sha256sum writes it, lists this binary"},
 		{"accept-new-pepper", &o.newPepper, "restore although the backup was made with another pepper; its tokens are not valid any more"},
 		{"resume-runs", &o.resumeRuns, "let runs continue that were moving when the backup was made; they may do things twice"},
+		{"dry-run", &o.dryRun, "only count what would be deleted"},
 		{"names", &o.names, "only the names of the commands, one on each line"},
 		{"complete", &o.complete, "the completions of the last word after --, one on each line, for a shell"},
 	}

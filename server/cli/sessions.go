@@ -60,6 +60,15 @@ func (c *call) showMessages(ctx context.Context) error {
 	})
 }
 
+func (c *call) closeSession(ctx context.Context) error {
+	var answer rest.SessionAnswer
+	err := c.through(ctx, server.Hold, func(d *door) error { return d.Call(ctx, "POST", at("/sessions", c.args[0], "/close"), nil, &answer) })
+	if err != nil {
+		return err
+	}
+	return c.report(answer, "Closed session %s.", c.args[0])
+}
+
 func (c *call) deleteSession(ctx context.Context) error {
 	id := c.args[0]
 	if err := c.sure(ctx, fmt.Sprintf("Erase session %s with all that was said in it, for good?", printable(id))); err != nil {

@@ -120,10 +120,10 @@ func TestProblems(t *testing.T) {
 		{"beyond int64", `{"server": {"port": 99999999999999999999}}`, nil, []string{`server/port | c:1:21: want a smaller number, got 99999999999999999999`}},
 		{"beyond time.Duration", `{"server": {"shutdown": {"drainTimeoutMs": 9223372036855}}}`, nil, []string{`server/shutdown/drainTimeoutMs | c:1:44: want a number from 1 to 9223372036854, got 9223372036855`}},
 		{"beyond float", agents("\n" + `"temperature": 1e999`), nil, []string{`agents/a/temperature | c:4:16: want a smaller number`}},
-		{"settings without effect", `{"retention": {"sessionsDays": 30}, "storage": {"mode": "server"}}`, []string{"AGENTD_RETENTION_AUDITDAYS=3"}, []string{
-			"retention/sessionsDays | c:1:16: is not supported: delete sessions with `agentd sessions delete` or DELETE /sessions/{id}; leave it out",
-			`storage/mode | c:1:49: is not supported: one server owns the database file; leave it out`,
-			"AGENTD_RETENTION_AUDITDAYS | AGENTD_RETENTION_AUDITDAYS: retention.auditDays is not supported: remove old entries of the audit chain with `agentd audit prune`; leave it out"}},
+		{"settings without effect", `{"retention": {"dlqExhaustedDays": 30}, "storage": {"mode": "server"}}`, []string{"AGENTD_RETENTION_MEMORYHISTORYDAYS=3"}, []string{
+			"retention/dlqExhaustedDays | c:1:16: is not supported: this version has no consolidator; leave it out",
+			`storage/mode | c:1:53: is not supported: one server owns the database file; leave it out`,
+			"AGENTD_RETENTION_MEMORYHISTORYDAYS | AGENTD_RETENTION_MEMORYHISTORYDAYS: retention.memoryHistoryDays is not supported: this version has no memory; leave it out"}},
 		{"base path", `{"server": {"basePath": "/v1/"}}`, nil, []string{`server/basePath | c:1:25: want a path such as /v1, without a slash at its end, or nothing`}},
 		{"host with port", `{"server": {"host": "localhost:80"}}`, nil, []string{`server/host | c:1:21: want a host name or an IP address, without a port`}},
 		{"origin with path", `{"server": {"cors": {"allowOrigins": ["https://a/"]}}}`, nil, []string{`server/cors/allowOrigins/0 | c:1:39: want * or an origin such as https://app.example.com, without a path`}},

@@ -123,8 +123,15 @@ type StorageEncryption struct {
 
 // Retention is what the sweep deletes.
 type Retention struct {
-	Enabled     bool `json:"enabled" default:"true" doc:"Sweep at start and then once an hour."`
-	Idempotency bool `json:"idempotency" default:"true" doc:"Delete expired idempotency records."`
+	Enabled             bool   `json:"enabled" default:"true" doc:"Sweep at start and then in each interval. false: only a request sweeps."`
+	Interval            Millis `json:"intervalMs" default:"21600000" check:"1000.." doc:"Time from one sweep to the next."`
+	SpansDays           int    `json:"spansDays" default:"30" check:"1..36500" doc:"Delete spans that are older than this many days, if their run has ended."`
+	Idempotency         bool   `json:"idempotency" default:"true" doc:"Delete expired idempotency records."`
+	SessionsDays        int    `json:"sessionsDays" check:"1..36500" doc:"Delete sessions without a message for this many days, with their runs. Absent: keep them."`
+	SessionsClosedOnly  bool   `json:"sessionsClosedOnly" default:"true" doc:"With sessionsDays: only closed sessions."`
+	WorkflowThreadsDays int    `json:"workflowThreadsDays" check:"1..36500" doc:"Delete threads of workflows that ended this many days ago. Absent: keep them."`
+	RunsDays            int    `json:"runsDays" check:"1..36500" doc:"Delete runs without a session that ended this many days ago. Absent: keep them."`
+	AuditDays           int    `json:"auditDays" check:"1..36500" doc:"Prune entries of the audit chain that are older than this many days. Absent: keep them."`
 }
 
 // Audit is the tamper-evident chain.

@@ -182,6 +182,10 @@ var (
 		"The first request with this `Idempotency-Key` is in progress.",
 		"Repeat the request after `Retry-After`. It then receives the answer of the first.")
 
+	RetentionRunning = declare("retention-running", 409,
+		"A sweep of retention is in progress.",
+		"Wait until `GET /retention` shows that no sweep is running.")
+
 	BodyTooLarge = declare("body-too-large", 413,
 		"The body is larger than `server.maxBodyBytes`.",
 		"Send less, or raise `server.maxBodyBytes`.").closes(1009)

@@ -74,9 +74,6 @@ const (
 	MaxAnswer = 1 << 20
 	// maxCachedBody is the largest answer that is kept in memory too.
 	maxCachedBody = 16 << 10
-
-	sweepInterval = time.Hour
-	sweepBatch    = 500
 )
 
 // Read takes the key out of the values of the header. An absent key is empty; with missing, the answer has to show that.
@@ -220,28 +217,6 @@ func (k *Keys) Forget() {
 func (k *Keys) HitRatio() float64 {
 	hits, firsts := float64(k.replays.Load()), float64(k.firsts.Load())
 	return hits / max(hits+firsts, 1)
-}
-
-// Run deletes expired records, at once and then every hour, until ctx ends.
-func (k *Keys) Run(ctx context.Context) error {
-	tick := time.NewTicker(sweepInterval)
-	defer tick.Stop()
-	for {
-		now, deleted, n, err := k.now(), int64(0), int64(sweepBatch), error(nil)
-		for ; err == nil && n == sweepBatch; deleted += n {
-			n, err = k.opts.Records.DeleteExpired(ctx, now, sweepBatch)
-		}
-		if err != nil && ctx.Err() == nil {
-			k.opts.Logger.Warn("expired idempotency records could not be deleted", "error", err)
-		} else if deleted > 0 {
-			k.opts.Logger.Info("expired idempotency records deleted", "records", deleted)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // A Claim is a key that a request under way has to itself. Nobody else's request with it is made before Done. One

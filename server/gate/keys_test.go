@@ -314,53 +314,6 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// Run deletes what has expired at once and every hour, in batches, and nothing else.
-func TestSweep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newKeyRig(t, gate.KeyOptions{TTL: 90 * time.Minute})
-		defer r.db.Close()
-		keep := func(name string, n int) {
-			r.update(func(tx *store.Tx) error {
-				for i := range n {
-					c := r.claim(keyed(fmt.Sprint("key-", name, i), "token:a", "POST /v1/x", ""))
-					defer c.Done()
-					if err := c.Keep(tx, store.KeyRecord{Status: 200}, nil); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-		stored := func(old, young bool) {
-			t.Helper()
-			synctest.Wait()
-			for name, want := range map[string]bool{"old0": old, "old499": old, "old500": old, "old599": old, "young0": young, "young2": young} {
-				if _, err := r.db.Keys().Get(t.Context(), "key-"+name); (err == nil) != want {
-					t.Errorf("at %s, %s: %v, want it there: %v", time.Now().Format(time.TimeOnly), name, err, want)
-				}
-			}
-		}
-		keep("old", 600)
-		c := r.claim(usual)
-		r.run("run-1", "", func(tx *store.Tx) error { return c.Keep(tx, store.KeyRecord{Bound: true, Run: "run-1"}, nil) })
-		c.Done()
-		<-time.After(2 * time.Hour)
-		keep("young", 3)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- r.keys.Run(ctx) }()
-		stored(false, true)
-		<-time.After(time.Hour + time.Second)
-		stored(false, true)
-		<-time.After(time.Hour)
-		stored(false, false)
-		r.want(usual, "0  run-1")
-		if cancel(); <-ended != nil {
-			t.Error("Run ended with an error")
-		}
-	})
-}
-
 // What a record tells of an erased session is gone from the store and from memory, but its request is not made again.
 func TestErasure(t *testing.T) {
 	r := newKeyRig(t, gate.KeyOptions{CheckBody: true})

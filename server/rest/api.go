@@ -112,6 +112,7 @@ var tags = map[string]string{
 	"tokens":    "Bearer tokens.",
 	"audit":     "The audit chain.",
 	"events":    "Events of any subject.",
+	"retention": "What sweeps delete, and when.",
 	"health":    "How the server is.",
 	"openapi":   "This document.",
 	"metrics":   "Figures in the text exposition format.",

@@ -102,6 +102,15 @@ func (a *Sessions) Routes() []Route {
 			Summary:  "Erase a session with its runs and messages.",
 			Errors:   []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
 			Endpoint: call(http.StatusNoContent, a.eraseSession)},
+		{Method: "POST", Path: "/sessions/{id}/close", Access: "sessions:write:{id}", Action: audit.SessionClose, Target: "session:{id}",
+			Summary: "Close a session, so that retention may delete it. A later message opens it again.",
+			Errors:  []*fault.Kind{fault.SessionNotFound, fault.SessionBusy},
+			Endpoint: call(http.StatusOK, func(ctx context.Context, c Call, in sessionInput) (SessionAnswer, error) {
+				v, err := a.Sessions.Close(ctx, in.ID, func(tx *store.Tx, v store.Session) error {
+					return c.Keep(tx, store.KeyRecord{Session: v.ID, Status: http.StatusOK}, SessionAnswer{sessionOf(v)})
+				})
+				return SessionAnswer{sessionOf(v)}, err
+			})},
 		{Method: "GET", Path: "/sessions/{id}/messages", Access: "sessions:read:{id}",
 			Summary: "List the newest messages of a session, oldest first. The list is empty for an unknown session.",
 			Endpoint: call(http.StatusOK, func(ctx context.Context, _ Call, in struct {

@@ -36,10 +36,26 @@ func (e *Engine) EraseSession(ctx context.Context, sessionID string, also func(*
 // Erase runs a function that erases, in a transaction, and returns the runs that it has erased. Afterwards nothing in memory
 // shows them, see [Engine.Erased], and the freed space is overwritten. It returns the function's errors.
 func (e *Engine) Erase(ctx context.Context, erase func(*store.Tx) ([]*store.Run, error)) error {
+	err := e.EraseOld(ctx, func(tx *store.Tx) ([]*store.Run, []string, error) {
+		runs, err := erase(tx)
+		return runs, nil, err
+	})
+	if err != nil {
+		return err
+	}
+	e.Overwrite(ctx)
+	return nil
+}
+
+// EraseOld is [Engine.Erase] for many erasures: the caller calls [Engine.Overwrite] once after
+// all of them. The function also returns the ids of the sessions that it has erased.
+func (e *Engine) EraseOld(ctx context.Context, erase func(*store.Tx) ([]*store.Run, []string, error)) error {
 	var forget func()
+	var sessions []string
 	err := e.opts.Sessions.Update(ctx, func(tx *store.Tx) error {
-		erased, err := erase(tx)
-		if err == nil {
+		var erased []*store.Run
+		var err error
+		if erased, sessions, err = erase(tx); err == nil {
 			forget, err = e.Erased(tx, erased)
 		}
 		return err
@@ -48,10 +64,17 @@ func (e *Engine) Erase(ctx context.Context, erase func(*store.Tx) ([]*store.Run,
 		return err
 	}
 	forget()
+	for _, id := range sessions { // also if they had no runs
+		e.opts.Hub.Drop(event.OfSession(id).String())
+	}
+	return nil
+}
+
+// Overwrite empties the write-ahead log, which may hold copies of erased rows.
+func (e *Engine) Overwrite(ctx context.Context) {
 	if ok, err := e.opts.Sessions.Checkpoint(ctx); err != nil || !ok {
 		e.log.Warn("erased data remains in the write-ahead log until its next checkpoint", "error", err)
 	}
-	return nil
 }
 
 // Erased returns the function that removes erased runs from memory. The caller calls it once the transaction that erased them is

@@ -77,6 +77,21 @@ func (s *Service) Get(ctx context.Context, sessionID string) (store.Session, err
 	return v, notFound(err, "There is no session %q.", sessionID)
 }
 
+// Close closes a session, so that retention may delete it; a later message opens it again. It calls also, unless nil, in the same
+// transaction. Errors: session-not-found, session-busy.
+func (s *Service) Close(ctx context.Context, sessionID string, also func(*store.Tx, store.Session) error) (v store.Session, err error) {
+	err = s.sessions.Update(ctx, func(tx *store.Tx) error {
+		if v, err = s.sessions.Close(tx, sessionID); err != nil || also == nil {
+			return err
+		}
+		return also(tx, v)
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return v, fault.New(fault.SessionBusy, "A run of the session %q has not ended.", sessionID).Advise("Wait for that run, or abort it first.")
+	}
+	return v, notFound(err, "There is no session %q.", sessionID)
+}
+
 // List returns sessions, newest first; an empty user or agent selects all.
 func (s *Service) List(ctx context.Context, user, agentID string) ([]store.Session, error) {
 	return view(ctx, s, func(tx *store.Tx) ([]store.Session, error) { return s.sessions.List(tx, user, agentID) })
