@@ -20,6 +20,7 @@ type Frozen struct {
 	path   string
 	folder string // of its migrations
 	c      *conn  // in a read transaction
+	watch  *conn  // outside of transactions
 
 	Schema int   // how many migrations were applied
 	Size   int64 // of the file's image, in bytes
@@ -27,14 +28,12 @@ type Frozen struct {
 
 const (
 	freezePoll = 200 * time.Microsecond
-	freezeMost = 50 * time.Millisecond  // how long it keeps the database from being written while it waits for the chain
-	freezeRest = 300 * time.Millisecond // before it does that again: SQLite looks for a lock that was given back each 100 ms
-	freezeWait = 30 * time.Second       // how long Freeze tries
+	freezeWait = 30 * time.Second // how long Freeze tries
 )
 
 // Freeze opens the database and, if chain is not empty, the file of the audit chain as of one moment, also beside the
-// processes that hold them. Their writers pause between two commits, for at most 100 ms, while Freeze opens both and calls
-// meanwhile. The caller closes each file.
+// processes that hold them. It takes no lock: it opens both, calls meanwhile, and does so again if somebody has committed to one
+// of them in that time. All that was read is of the moment before the look at the first one. The caller closes each file.
 func Freeze(ctx context.Context, main, chain string, meanwhile func() error) (files []*Frozen, err error) {
 	defer func() {
 		if err != nil {
@@ -44,38 +43,22 @@ func Freeze(ctx context.Context, main, chain string, meanwhile func() error) (fi
 			files = nil
 		}
 	}()
-	var locks []*conn
-	defer func() {
-		for _, c := range locks {
-			err = errors.Join(err, c.close())
-		}
-	}()
 	for _, f := range []*Frozen{{path: main, folder: mainSchema}, {path: chain, folder: chainSchema}} {
 		if f.path == "" {
 			continue
 		}
-		lock, err := f.open(ctx)
-		if lock != nil {
-			locks = append(locks, lock)
-		}
-		if f.c != nil {
-			files = append(files, f)
-		}
-		if err != nil {
+		files = append(files, f)
+		if err := f.open(ctx); err != nil {
 			return files, unusable(f.path, err)
 		}
 	}
 	for end := time.Now().Add(freezeWait); ; {
-		held, err := pause(locks, func() error {
-			for _, f := range files {
-				if err := f.freeze(); err != nil {
-					return err
-				}
-			}
-			return meanwhile()
-		})
-		if !busy(err) {
+		still, err := together(files, meanwhile)
+		if err != nil && !busy(err) {
 			return files, translate(err)
+		}
+		if still {
+			break
 		}
 		for _, f := range files {
 			f.c.run("ROLLBACK") //nolint:errcheck // those that have not begun have nothing to roll back
@@ -83,56 +66,71 @@ func Freeze(ctx context.Context, main, chain string, meanwhile func() error) (fi
 		if time.Now().After(end) {
 			return files, fault.New(fault.StorageFailed, "The database was written without a pause for %v.", freezeWait).Because(err)
 		}
-		rest := freezePoll
-		if held {
-			rest = freezeRest
-		}
 		select {
-		case <-time.After(rest):
+		case <-time.After(freezePoll):
 		case <-ctx.Done():
 			return files, context.Cause(ctx)
 		}
 	}
+	for _, f := range files {
+		if err := f.measure(); err != nil {
+			return files, translate(err)
+		}
+	}
+	return files, nil
 }
 
-// open makes the two connections of a file: one for its lock, and one for its image.
-func (f *Frozen) open(ctx context.Context) (lock *conn, err error) {
-	if f.path, err = place(f.path); err != nil {
-		return nil, err
+// together begins the read transactions and calls fn. It reports whether nobody has committed to any of the files in the meantime.
+func together(files []*Frozen, fn func() error) (still bool, err error) {
+	before := make([]int64, len(files))
+	for i, f := range files {
+		if before[i], err = f.version(); err != nil {
+			return false, err
+		}
 	}
-	if err := cmp.Or(restoring(f.path), abandoned(f.path), alone(f.path)); err != nil {
-		return nil, err
+	for _, f := range files {
+		if err := f.c.run("BEGIN"); err != nil {
+			return false, err
+		}
+		// The transaction sees what was committed when its first statement begins.
+		if f.Schema, err = compare(&Tx{c: f.c}, f.folder); err != nil {
+			return false, err
+		}
 	}
-	v := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(0)", "trusted_schema(0)", "mmap_size(0)", "cache_size(-1000)"}}
-	from, err := sqlite.NewConnector((&url.URL{Scheme: "file", OmitHost: true, Path: f.path, RawQuery: v.Encode()}).String())
-	if err != nil {
-		return nil, err
-	}
-	if lock, err = newConn(ctx, from); err == nil {
-		f.c, err = newConn(ctx, from)
-	}
-	return lock, err
-}
-
-// pause calls fn while it has the write locks of all files. It gives up if it cannot have the first one at once, or a later
-// one soon; held reports whether it had the first.
-func pause(locks []*conn, fn func() error) (held bool, err error) {
-	if err := locks[0].run("BEGIN IMMEDIATE"); err != nil {
+	if err := fn(); err != nil {
 		return false, err
 	}
-	defer locks[0].run("ROLLBACK") //nolint:errcheck // nothing was written
-	end := time.Now().Add(freezeMost)
-	for _, c := range locks[1:] {
-		err := c.run("BEGIN IMMEDIATE")
-		for ; busy(err) && time.Now().Before(end); err = c.run("BEGIN IMMEDIATE") {
-			time.Sleep(freezePoll)
+	for i, f := range files {
+		if now, err := f.version(); now != before[i] || err != nil {
+			return false, err
 		}
-		if err != nil {
-			return true, err
-		}
-		defer c.run("ROLLBACK") //nolint:errcheck // nothing was written
 	}
-	return true, fn()
+	return true, nil
+}
+
+// open makes the two connections of a file: one for its image, and one that sees what others commit.
+func (f *Frozen) open(ctx context.Context) (err error) {
+	if f.path, err = place(f.path); err != nil {
+		return err
+	}
+	if err := cmp.Or(restoring(f.path), abandoned(f.path), alone(f.path)); err != nil {
+		return err
+	}
+	v := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(0)", "trusted_schema(0)", "mmap_size(0)", "cache_size(-1000)", "query_only(1)"}}
+	from, err := sqlite.NewConnector((&url.URL{Scheme: "file", OmitHost: true, Path: f.path, RawQuery: v.Encode()}).String())
+	if err != nil {
+		return err
+	}
+	if f.c, err = newConn(ctx, from); err == nil {
+		f.watch, err = newConn(ctx, from)
+	}
+	return err
+}
+
+// version is a number that is another one when another connection has committed.
+func (f *Frozen) version() (n int64, err error) {
+	err = (&Tx{c: f.watch}).row("PRAGMA data_version").Scan(&n)
+	return n, err
 }
 
 func busy(err error) bool {
@@ -140,22 +138,12 @@ func busy(err error) bool {
 	return ok && se.Code()&0xff == sqlite3.SQLITE_BUSY
 }
 
-// freeze begins the read transaction, and looks what there is.
-func (f *Frozen) freeze() (err error) {
-	if err := f.c.run("BEGIN"); err != nil {
-		return err
-	}
-	tx := &Tx{c: f.c}
-	if f.Schema, err = compare(tx, f.folder); err != nil {
-		return errors.Join(err, f.c.run("ROLLBACK"))
-	}
+// measure finds how long the image is.
+func (f *Frozen) measure() error {
 	var pages, size int64
-	err = tx.row("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size").Scan(&pages, &size)
+	err := (&Tx{c: f.c}).row("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size").Scan(&pages, &size)
 	f.Size = pages * size
-	if err != nil {
-		return errors.Join(err, f.c.run("ROLLBACK"))
-	}
-	return nil
+	return err
 }
 
 // Write writes the image of the file, page by page.
@@ -179,4 +167,11 @@ func (f *Frozen) Write(ctx context.Context, w io.Writer) error {
 }
 
 // Close ends the use of the file.
-func (f *Frozen) Close() error { return f.c.close() }
+func (f *Frozen) Close() (err error) {
+	for _, c := range []*conn{f.c, f.watch} {
+		if c != nil {
+			err = errors.Join(err, c.close())
+		}
+	}
+	return err
+}

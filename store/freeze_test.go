@@ -114,34 +114,27 @@ func TestFreezeIsOnePoint(t *testing.T) {
 	counter.Wait()
 }
 
-// TestFreezeWaits has another process write the chain for a while. The database is written meanwhile, and Freeze
-// succeeds afterwards.
-func TestFreezeWaits(t *testing.T) {
+// TestFreezeHoldsUpNobody freezes both files while another process writes them, and has that one commit in the meantime: Freeze
+// takes no lock, and begins again until both are of one moment.
+func TestFreezeHoldsUpNobody(t *testing.T) {
 	db, a, count := pair(t)
-	other := storetest.Another(t, a.Path())
-	other("BEGIN IMMEDIATE")
-	type result struct {
-		files []*store.Frozen
-		err   error
+	others := []func(string){storetest.Another(t, db.Path()), storetest.Another(t, a.Path())}
+	for _, other := range others {
+		other("BEGIN IMMEDIATE")
 	}
-	got := make(chan result)
-	go func() {
-		files, err := store.Freeze(t.Context(), db.Path(), a.Path(), func() error { return nil })
-		got <- result{files, err}
-	}()
-	for n := range 20 {
-		if err := db.Update(t.Context(), func(tx *store.Tx) error {
-			return db.Sessions().Insert(tx, store.Session{ID: fmt.Sprint("w", n)})
-		}); err != nil {
-			t.Error(err)
+	looks := 0
+	files, err := store.Freeze(t.Context(), db.Path(), a.Path(), func() error {
+		if looks++; looks <= len(others) {
+			other := others[looks-1]
+			other([]string{"INSERT INTO sessions (id, user_id, agent_id, created_at) VALUES ('during', 'u', 'a', 1)", "INSERT INTO audit_meta (key, value) VALUES ('during', x'00')"}[looks-1])
+			other("COMMIT")
 		}
+		return nil
+	})
+	if err != nil || looks != 3 {
+		t.Fatalf("Freeze beside 2 commits = %v after %d looks, want 3", err, looks)
 	}
-	other("COMMIT")
-	r := <-got
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	image(t, r.files)
+	image(t, files)
 	if err := count(1); err != nil {
 		t.Errorf("a change after Freeze: %v", err)
 	}

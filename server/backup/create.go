@@ -13,9 +13,9 @@ import (
 // A Site is where the files of an instance are: absolute paths, by the names of members.
 type Site map[string]string
 
-// Create writes a backup of a site, also beside the processes that hold its files. All its members are as of one moment, for
-// which those pause between two commits: the database and the chain do not contradict each other, and no checkpoint is ahead
-// of its chain. Create completes the manifest.
+// Create writes a backup of a site, also beside the processes that hold its files, which do not wait for it. All its members
+// are as of one moment: the database and the chain do not contradict each other, and no checkpoint is ahead of its chain.
+// Create completes the manifest.
 func (s Site) Create(ctx context.Context, w io.Writer, m *Manifest) (err error) {
 	chain := s[Chain]
 	if !exists(chain) {
