@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/server/health"
+	"agentd/server/provider"
 	"agentd/server/secret"
+	"agentd/server/shape"
 	"agentd/store"
 )
 
@@ -27,29 +30,32 @@ func (s *Server) blocked(ctx context.Context, p *parts) (n int, err error) {
 	return n, err
 }
 
-// health makes the checks of the parts that exist.
-func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
-	r := health.New(Version, time.Now())
-	found := func(status health.Status, message string, fields ...any) health.Result {
-		return health.Result{Status: status, Message: message, Fields: fields}
-	}
-	r.Register("storage", func(ctx context.Context) health.Result {
-		size, limit := p.db.WALSize(), int64(s.cfg.Health.WALWarnThresholdBytes)
-		status, message := health.OK, ""
-		soon, cancel := context.WithTimeout(ctx, health.Timeout/2) // so that the result comes before the check's own timeout
-		defer cancel()
-		switch err := p.db.Ping(soon); {
-		case err != nil:
-			s.log.Error("storage check failed", "error", err)
-			status, message = health.Fail, fault.Of(err).Message
-		case p.engine.Altered() > 0:
-			status, message = health.Fail, "What is stored of tool calls was changed, and they were not made; the log names them."
-		case size > limit:
-			status, message = health.Warn, "The write-ahead log is large: a reader may hold an old snapshot."
+// What the checks tolerate.
+const (
+	slowFor      = 10 * time.Second // a database that takes no write
+	failedInARow = 3                // calls of a provider
+)
+
+func found(status health.Status, message string, fields ...any) health.Result {
+	return health.Result{Status: status, Message: message, Fields: fields}
+}
+
+// lastWritten is when a database was last written; zero: there is none.
+func lastWritten(path string) (latest time.Time) {
+	for _, name := range []string{path, path + "-wal"} {
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(latest) {
+			latest = info.ModTime()
 		}
-		return found(status, message, "walSizeBytes", size, "warnThresholdBytes", limit)
-	})
-	r.Register("secrets", func(context.Context) health.Result { return found(health.OK, "", "activeStore", secrets.Active) })
+	}
+	return latest
+}
+
+// health makes the checks of the parts that exist. The database was last written at a time before this start.
+func (s *Server) health(p *parts, secrets secret.Report, providers []*provider.Watched, written time.Time) *health.Rollup {
+	start := time.Now()
+	r := health.New(Version, start)
+	r.Register("storage", s.storageCheck(p))
+	r.Register("secrets", s.secretsCheck(secrets))
 	r.Register("encryption", func(context.Context) health.Result {
 		return found(health.OK, "", "enabled", false, "peerDepInstalled", false)
 	})
@@ -83,6 +89,11 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 		}
 		return found(status, message, "open", open, "max", limit)
 	})
+	clock := health.NewClock(start, written)
+	r.Register("clock", func(context.Context) health.Result { return clock.Look(time.Now(), time.Since(start)) })
+	if len(providers) > 0 {
+		r.Register("providers", providersCheck(providers))
+	}
 	if p.audit == nil {
 		return r
 	}
@@ -108,4 +119,72 @@ func (s *Server) health(p *parts, secrets secret.Report) *health.Rollup {
 		return found(status, message, "entries", entries)
 	})
 	return r
+}
+
+// storageCheck commits to the database and reads that back, and looks at the log and the room on the disk.
+func (s *Server) storageCheck(p *parts) health.Check {
+	var slow time.Time // since when no write has ended in time; zero: the last one has
+	return func(ctx context.Context) health.Result {
+		size, limit := p.db.WALSize(), int64(s.cfg.Health.WALWarnThresholdBytes)
+		free, unknown := p.db.Free()
+		fields := []any{"walSizeBytes", size, "warnThresholdBytes", limit}
+		if unknown == nil {
+			fields = append(fields, "diskFreeBytes", free)
+		}
+		soon, cancel := context.WithTimeout(ctx, health.Timeout/2) // so that the result comes before the check's own timeout
+		defer cancel()
+		err := p.db.Ping(soon)
+		if !errors.Is(err, store.ErrSlow) {
+			slow = time.Time{}
+		} else if slow.IsZero() {
+			slow = time.Now()
+		}
+		status, message := health.OK, ""
+		switch {
+		case err != nil:
+			s.log.Error("storage check failed", "error", err)
+			if status, message = health.Fail, fault.Of(err).Message; !slow.IsZero() && time.Since(slow) < slowFor {
+				status = health.Warn
+			}
+		case p.engine.Altered() > 0:
+			status, message = health.Fail, "What is stored of tool calls was changed, and they were not made; the log names them."
+		case unknown == nil && free < int64(s.cfg.Health.DiskWarnThresholdBytes):
+			status, message = health.Warn, "The file system of the database is nearly full: make room, or lower what retention keeps."
+		case size > limit:
+			status, message = health.Warn, "The write-ahead log is large: a reader may hold an old snapshot."
+		}
+		return found(status, message, fields...)
+	}
+}
+
+// secretsCheck looks whether the file of secrets can still be read, if the server has read it.
+func (s *Server) secretsCheck(secrets secret.Report) health.Check {
+	readable := func() bool {
+		f, err := os.Open(s.cfg.SecretsPath())
+		if err == nil {
+			f.Close()
+		}
+		return err == nil
+	}
+	used := secrets.Active == "encrypted-file" && readable()
+	return func(context.Context) health.Result {
+		if used && !readable() {
+			return found(health.Warn, "The file of secrets cannot be read any more: the next start fails.", "activeStore", secrets.Active)
+		}
+		return found(health.OK, "", "activeStore", secrets.Active)
+	}
+}
+
+// providersCheck looks at how the last calls of each provider ended. It makes none.
+func providersCheck(providers []*provider.Watched) health.Check {
+	return func(context.Context) health.Result {
+		status, message, failing := health.OK, "", shape.Object{}
+		for _, p := range providers {
+			if failures, code := p.Failures(); failures >= failedInARow {
+				status, message = health.Warn, "The latest calls of the providers in failing have failed; the log and the runs show why."
+				failing = append(failing, p.Name(), code)
+			}
+		}
+		return found(status, message, "declared", len(providers), "failing", failing)
+	}
 }

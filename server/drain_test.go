@@ -75,6 +75,12 @@ func TestDrainingRefusesNewWork(t *testing.T) {
 			t.Errorf("GET %s = %d %s, want 200", path, ans.StatusCode, ans.body)
 		}
 	}
+	if ans := r.do("GET", "/v1/health/ready", "", ""); ans.StatusCode != 503 || !strings.Contains(ans.body, `{"status":"draining"}`) {
+		t.Errorf("GET /v1/health/ready = %d %s, want 503 and draining", ans.StatusCode, ans.body)
+	}
+	if ans := r.do("GET", "/v1/health/live", "", ""); ans.StatusCode != 200 {
+		t.Errorf("GET /v1/health/live = %d %s, want 200", ans.StatusCode, ans.body)
+	}
 	r.release()
 	if ans := waiting.whole(t); ans.StatusCode != http.StatusOK || !strings.Contains(ans.body, "released") {
 		t.Errorf("POST run = %d %s, want its answer", ans.StatusCode, ans.body)

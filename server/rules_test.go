@@ -91,7 +91,7 @@ var rulesRooms = map[string]string{
 	"server/manifest": "server/agent server/config server/external server/fault server/journal server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
 	"server": "auth metrics retention store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
-		"server/manifest server/message server/outbound server/proc server/rest server/run server/secret server/session server/stream server/trace server/workflow",
+		"server/manifest server/message server/outbound server/proc server/provider server/rest server/run server/secret server/session server/shape server/stream server/trace server/workflow",
 	"server/cli": "auth store server server/agent server/audit server/audit/export server/backup server/client server/config server/event server/evidence server/fault server/graph server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow",
 	"main": "server/cli",

@@ -18,6 +18,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentd/auth"
@@ -98,6 +99,7 @@ type parts struct {
 	daemons   sync.WaitGroup     // what does things by itself; it ends before the runs drain
 	retire    context.CancelFunc // ends the daemons
 
+	starting   atomic.Bool // the start has not ended
 	background sync.WaitGroup
 	stop       context.CancelFunc // ends the background goroutines
 	failed     chan error         // of a background goroutine; holds one
@@ -169,6 +171,7 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 		return Address{}, err
 	}
 	p := s.parts
+	p.starting.Store(true)
 	listener, addr, err := s.listen()
 	if err != nil {
 		return Address{}, err
@@ -215,7 +218,19 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 			return Address{}, err
 		}
 	}
+	p.starting.Store(false)
 	return addr, nil
+}
+
+// unready is why the server takes no new work, whatever the checks find; empty if it does.
+func (p *parts) unready() string {
+	switch {
+	case p.starting.Load():
+		return "starting"
+	case p.gate.Draining() != nil:
+		return "draining"
+	}
+	return ""
 }
 
 // serve answers requests until the listener is closed.

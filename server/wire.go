@@ -59,6 +59,7 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
+	written := lastWritten(cfg.Resolve(cfg.Storage.Path))
 	p := &parts{failed: make(chan error, 1), stop: func() {}, retire: func() {}}
 	s.parts = p
 	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
@@ -136,7 +137,7 @@ func (s *Server) open(ctx context.Context) error {
 		Limiter: limiter, PerToken: perToken, Audit: gate.Audit{Log: p.audit, Trailing: cfg.Audit.Wait == "writes"},
 		CORS: gate.CORS(cfg.Server.CORS), CSRF: gate.CSRF(cfg.Server.CSRF),
 		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
-	rollup := s.health(p, kept)
+	rollup := s.health(p, kept, declared.Providers, written)
 	p.onStop(func() error { rollup.Wait(); return nil })
 	feeds := &rest.Feeds{Engine: p.engine, Audit: p.audit, Keep: ttl}
 	runs := &rest.Runs{Engine: p.engine, Feeds: feeds, SSE: cfg.Server.SSE.Enabled, Base: cfg.Server.BasePath, Record: p.gate.Record, Workflows: s.workflows}
@@ -172,7 +173,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	p.retention = s.openRetention(p)
 	api.Add(&rest.Retention{Daemon: p.retention})
-	system := &rest.System{Health: rollup, Secrets: kept, MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth, Document: api.Document}
+	system := &rest.System{Health: rollup, Unready: p.unready, Secrets: kept, MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth, Document: api.Document}
 	if cfg.Metrics.Enabled {
 		system.Metrics = p.metrics
 	}

@@ -252,24 +252,32 @@ func (db *DB) WALSize() int64 {
 	return 0
 }
 
-// Ping reports whether the database answers and takes writes, and whether its schema is the program's. When the last
-// commit failed, it also tries another, so that it finds out when the disk has recovered. Where that takes until ctx ends,
-// as it does while another process holds SQLite's lock, the error is still that of the last commit. Once a read or a write
-// has met damage, Ping reports that until the process ends: what was not read again may be damaged, too.
+// Free is how many bytes the file system of the database still has for this process.
+func (db *DB) Free() (int64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Dir(db.opts.Path), &fs); err != nil {
+		return 0, err
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
+
+// Ping reports whether the database takes writes and shows them to readers, and whether its schema is the program's. It commits a
+// number and reads it back; a process that does not hold the database only reads while its last commit has succeeded. Where
+// that takes until ctx ends, as it does while another process holds SQLite's lock or the disk hangs, the error is that of the
+// last commit, or [ErrSlow]. Once a read or a write has met damage, Ping reports that until the process ends: what was not
+// read again may be damaged, too.
 func (db *DB) Ping(ctx context.Context) error {
 	if met := db.damage.Load(); met != nil {
 		return met
 	}
 	last := db.writer.broken()
-	if last == nil {
+	guest := db.opts.ReadOnly || db.opts.Beside
+	if guest && last == nil {
 		return db.View(ctx, db.checkObjects)
 	}
 	tried := make(chan error, 1)
 	go func() { // its owner is the writer: Close waits for who leads it
-		tried <- db.Update(ctx, func(tx *Tx) error {
-			_, err := tx.exec("UPDATE schema_migrations SET name = name WHERE version = 1")
-			return err
-		})
+		tried <- db.tryOut(ctx, guest)
 	}()
 	select {
 	case err := <-tried:
@@ -278,7 +286,39 @@ func (db *DB) Ping(ctx context.Context) error {
 		}
 	case <-ctx.Done():
 	}
-	return last
+	return cmp.Or(last, ErrSlow)
+}
+
+// ErrSlow is what [DB.Ping] returns if nothing fails but a write takes longer than its caller waits.
+var ErrSlow error = fault.New(fault.StorageFailed, "The database does not take a write in time: the disk is slow, or another process holds the database.")
+
+// tryOut writes another number than the last one into the header of the file, which is the program's to use. The holder of
+// the file also reads it back.
+func (db *DB) tryOut(ctx context.Context, guest bool) error {
+	const version = "PRAGMA user_version"
+	other := map[bool]int64{true: 1, false: 0}
+	var wrote int64
+	err := db.Update(ctx, func(tx *Tx) error {
+		err := tx.row(version).Scan(&wrote)
+		if err == nil {
+			wrote = other[wrote == 0]
+			_, err = tx.exec(map[int64]string{0: version + " = 0", 1: version + " = 1"}[wrote])
+		}
+		return err
+	})
+	if err != nil || guest {
+		return err
+	}
+	return db.View(ctx, func(tx *Tx) error {
+		var read int64
+		if err := tx.row(version).Scan(&read); err != nil {
+			return err
+		}
+		if read != wrote {
+			return fault.New(fault.StorageFailed, "The database does not show what was committed to it.")
+		}
+		return db.checkObjects(tx)
+	})
 }
 
 // access is what a repository passes on to its callers of the database.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"agentd/server/fault"
 	"agentd/store"
@@ -321,5 +323,46 @@ func TestSumsOfSchemas(t *testing.T) {
 		if s[0] != s[1] {
 			t.Errorf("madeSums has %q, want %q: a migration was added", s[0], s[1])
 		}
+	}
+}
+
+// Ping writes: it reports a database that another process keeps from being written, and nothing else of it.
+func TestPing(t *testing.T) {
+	db := storetest.Open(t)
+	ping := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return db.Ping(ctx)
+	}
+	raw, err := sql.Open("sqlite", db.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	raw.SetMaxOpenConns(1)
+	number := func() (n int) {
+		t.Helper()
+		if err := raw.QueryRow("PRAGMA user_version").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for range 3 {
+		before := number()
+		if err := db.Ping(t.Context()); err != nil || number() == before {
+			t.Fatalf("Ping() = %v, and the file has %d after %d; want another number", err, number(), before)
+		}
+	}
+	if _, err := raw.Exec("BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(); err != store.ErrSlow {
+		t.Errorf("Ping() beside a transaction of another process = %v, want ErrSlow", err)
+	}
+	if _, err := raw.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Ping(t.Context()); err != nil {
+		t.Errorf("Ping() after it = %v", err)
 	}
 }

@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"agentd/server/health"
 )
 
 // diskConfig keeps the data on a disk of its own. The tool of the agent holds waits for a file.
@@ -77,6 +80,7 @@ func (s *listener) acknowledge(size, most int) (ids []string, status int, refusa
 // storageHealth is the status of the server, and what its check of the storage says.
 func (s *listener) storageHealth() (status int, says string) {
 	s.t.Helper()
+	time.Sleep(health.Interval) // what was found before is not what counts
 	var report struct {
 		Checks struct {
 			Storage struct{ Status, Message string }
@@ -96,6 +100,16 @@ func (s *listener) wantsDisk(status int, refusal []byte, why string, taken []str
 	}
 	if status, says := s.storageHealth(); status != 503 || !strings.HasPrefix(says, "fail: ") || !strings.Contains(says, why) {
 		s.t.Errorf("GET /health = %d, storage %s; want 503 and %q", status, says, why)
+	}
+	var ready struct {
+		Status  string
+		Failing []string
+	}
+	if status := s.call("GET", "/health/ready", "", &ready); status != 503 || ready.Status != "failing" || !slices.Contains(ready.Failing, "storage") {
+		s.t.Errorf("GET /health/ready = %d %+v, want 503, because the storage fails", status, ready)
+	}
+	if status := s.call("GET", "/health/live", "", nil); status != 200 {
+		s.t.Errorf("GET /health/live = %d, want 200", status)
 	}
 	for _, id := range taken {
 		if got := s.status(id); got != "running" && got != "completed" {

@@ -76,6 +76,7 @@ func TestDefaults(t *testing.T) {
 		"metrics.enabled":                    `true`,
 		"metrics.requireAuth":                `false`,
 		"health.walWarnThresholdBytes":       `52428800`,
+		"health.diskWarnThresholdBytes":      `536870912`,
 		"retention.enabled":                  `true`,
 		"hardening.umask":                    `63`,
 		"tools.<id>.input":                   `{"type":"object","properties":{}}`,

@@ -196,5 +196,6 @@ type Metrics struct {
 
 // Health is when the health report warns.
 type Health struct {
-	WALWarnThresholdBytes int `json:"walWarnThresholdBytes" default:"52428800" check:"1.." doc:"Size of the write-ahead log above which health warns."`
+	WALWarnThresholdBytes  int `json:"walWarnThresholdBytes" default:"52428800" check:"1.." doc:"Size of the write-ahead log above which health warns."`
+	DiskWarnThresholdBytes int `json:"diskWarnThresholdBytes" default:"536870912" check:"0.." doc:"Free space of the file system of storage.path below which health warns. 0: never."`
 }

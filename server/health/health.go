@@ -1,7 +1,7 @@
 // Package health combines named checks into one answer: ok, degraded or failing.
 //
-// Probes may ask often and without a token. A [Rollup] therefore runs each check at most once at a time, shares its result
-// with all concurrent callers, and answers within [Timeout] whatever the checks do.
+// Probes may ask often and without a token. A [Rollup] therefore runs each check at most once in an [Interval], shares its
+// result with all callers in that time, and answers within [Timeout] whatever the checks do.
 package health
 
 import (
@@ -18,6 +18,9 @@ import (
 
 // Timeout is how long a check may take. One that takes longer fails.
 const Timeout = 2 * time.Second
+
+// Interval is how long the result of a check is used.
+const Interval = time.Second
 
 // A Status is what a check found. Any other value, the zero value too, counts as [Fail].
 type Status string
@@ -52,13 +55,15 @@ type Rollup struct {
 type check struct {
 	name string
 	run  Check
-	call *call // under way; nil: none
+	call *call // the latest; nil: none
 }
 
-// A call of a check is shared by the probes that come before it has returned.
+// A call of a check is shared by the probes that come before it has returned, or less than an Interval after it began.
 type call struct {
 	ctx    context.Context // ends after Timeout, or when the check has returned
-	result Result          // late until the check has returned in time
+	begun  time.Time
+	over   bool   // the check has returned
+	result Result // late until the check has returned in time
 }
 
 var late = Result{Status: Fail, Message: "The check did not answer in time."}
@@ -79,6 +84,8 @@ type Report struct {
 	Version       string `json:"version"`
 	UptimeSeconds int64  `json:"uptimeSeconds"`
 	Checks        Checks `json:"checks"`
+
+	Failing []string `json:"-"` // the names of the checks that fail
 }
 
 // Checks are what the checks found, by their names.
@@ -118,6 +125,7 @@ func (r *Rollup) Report(ctx context.Context) (Report, int) {
 			}
 		default:
 			found.Status, report.Status, code = Fail, "failing", http.StatusServiceUnavailable
+			report.Failing = append(report.Failing, r.checks[i].name)
 		}
 		members := shape.Object{"status", found.Status}
 		if found.Message != "" {
@@ -132,23 +140,23 @@ func (r *Rollup) Report(ctx context.Context) (Report, int) {
 // Wait returns when no check runs any more. The owner of the rollup calls it after the last Report returned.
 func (r *Rollup) Wait() { r.running.Wait() }
 
-// join returns the call of c that is under way, or starts one.
+// join returns the latest call of c if it is under way or recent, and starts one otherwise.
 func (r *Rollup) join(ctx context.Context, c *check) *call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.call != nil {
+	if c.call != nil && (!c.call.over || time.Since(c.call.begun) < Interval) {
 		return c.call
 	}
 	// Others may share this call, so it does not end with the request that happened to start it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
-	made := &call{ctx: ctx, result: late}
+	made := &call{ctx: ctx, begun: time.Now(), result: late}
 	c.call = made
 	r.running.Go(func() {
 		defer cancel()
 		result := ask(ctx, c)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if c.call = nil; ctx.Err() == nil {
+		if made.over = true; ctx.Err() == nil {
 			made.result = result
 		}
 	})

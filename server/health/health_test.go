@@ -178,3 +178,25 @@ func TestProbesShareOneCall(t *testing.T) {
 		}
 	})
 }
+
+// Probes that come often cost one call in a second, and see a change after that.
+func TestResultsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := health.New("1", time.Now())
+		calls := 0
+		r.Register("a", func(context.Context) health.Result {
+			calls++
+			return health.Result{Status: map[bool]health.Status{true: health.OK, false: health.Fail}[calls == 1]}
+		})
+		for range 100 {
+			if got, code := r.Report(t.Context()); code != 200 || calls != 1 {
+				t.Fatalf("Report() within an interval = %s, %d after %d calls, want the first result", encode(t, got), code, calls)
+			}
+			<-time.After(health.Interval / 101)
+		}
+		<-time.After(health.Interval / 100)
+		if got, code := r.Report(t.Context()); code != 503 || calls != 2 || len(got.Failing) != 1 || got.Failing[0] != "a" {
+			t.Errorf("Report() after an interval = %s, %d, failing %v after %d calls; want another call", encode(t, got), code, got.Failing, calls)
+		}
+	})
+}

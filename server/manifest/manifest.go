@@ -45,9 +45,10 @@ type Options struct {
 
 // A Manifest is what the configuration declares.
 type Manifest struct {
-	Agents []agent.Registration // in the order of their ids
-	Tools  agent.Calls          // all tools, for those that name them without an agent; see [tool.Set.Whole]
-	Close  func()               // releases what the providers hold; called when all runs have stopped
+	Agents    []agent.Registration // in the order of their ids
+	Tools     agent.Calls          // all tools, for those that name them without an agent; see [tool.Set.Whole]
+	Providers []*provider.Watched  // in the order of their ids
+	Close     func()               // releases what the providers hold; called when all runs have stopped
 }
 
 // Build makes what the configuration declares. It dials nothing. Errors are config-invalid with every problem, or
@@ -59,7 +60,7 @@ func Build(o Options) (*Manifest, error) {
 	}
 	b.providers()
 	b.tools()
-	built := &Manifest{Close: b.close}
+	built := &Manifest{Providers: b.watched, Close: b.close}
 	for _, id := range slices.Sorted(maps.Keys(o.Config.Agents)) {
 		c := o.Config.Agents[id]
 		reg := agent.Registration{ID: id, Description: c.Description.Text, FailOnRestart: c.Recovery == "fail"}
@@ -89,15 +90,16 @@ func Build(o Options) (*Manifest, error) {
 
 type builder struct {
 	Options
-	refs   map[config.Ref]string
-	models map[string]provider.Provider
-	byName map[string]tool.Tool
-	issues []fault.Issue
+	refs    map[config.Ref]string
+	models  map[string]*provider.Watched
+	watched []*provider.Watched
+	byName  map[string]tool.Tool
+	issues  []fault.Issue
 }
 
 func (b *builder) close() {
-	for _, p := range b.models {
-		if c, ok := p.(interface{ Close() }); ok {
+	for _, w := range b.watched {
+		if c, ok := w.Provider.(interface{ Close() }); ok {
 			c.Close()
 		}
 	}
@@ -153,7 +155,7 @@ func (b *builder) program(argv []string, cwd string, env map[string]config.Value
 }
 
 func (b *builder) providers() {
-	b.models = map[string]provider.Provider{}
+	b.models = map[string]*provider.Watched{}
 	for _, id := range slices.Sorted(maps.Keys(b.Config.Providers)) {
 		c := b.Config.Providers[id]
 		prices := provider.Prices{}
@@ -173,7 +175,9 @@ func (b *builder) providers() {
 		}
 		b.note(err, "providers", id)
 		if err == nil {
-			b.models[id] = p
+			w := &provider.Watched{Provider: p}
+			b.models[id] = w
+			b.watched = append(b.watched, w)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 // System is the routes of the server itself.
 type System struct {
 	Health        *health.Rollup
+	Unready       func() string // starting, draining, or empty: the checks decide
 	Secrets       secret.Report
 	Metrics       *metrics.Inventory // nil: no metrics route
 	MetricsPath   string
@@ -32,6 +33,16 @@ func (a *System) Routes() []Route {
 			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
 				report, status := a.Health.Report(r.Context())
 				gate.JSON(w, status, report)
+				return nil
+			})},
+		{Method: "GET", Path: "/health/live", Access: Public, Probe: true, Summary: "Answer as long as the process serves requests. It runs no check.",
+			Endpoint: call(http.StatusOK, func(context.Context, Call, struct{}) (Liveness, error) { return Liveness{"live"}, nil })},
+		{Method: "GET", Path: "/health/ready", Access: Public, Probe: true, Summary: "Show whether the server takes new work; 503 if it starts or drains, or if a part fails.",
+			Answers: []openapi.Response{{Status: 200, Type: reflect.TypeFor[Readiness](), Description: "The server is ready."},
+				{Status: 503, Type: reflect.TypeFor[Readiness](), Description: "It is not."}},
+			Endpoint: streamed(func(w http.ResponseWriter, r *http.Request, _ Call, _ struct{}) error {
+				found, status := a.ready(r.Context())
+				gate.JSON(w, status, found)
 				return nil
 			})},
 		{Method: "GET", Path: "/health/secrets", Access: "secrets:read", Summary: "Show which store of secrets is active, and why.",
@@ -58,4 +69,26 @@ func (a *System) Routes() []Route {
 			gate.Write(w, http.StatusOK, a.Metrics.Text())
 			return nil
 		})})
+}
+
+// Liveness is the answer of a process that serves requests.
+type Liveness struct {
+	Status string `json:"status" enum:"live"`
+}
+
+// Readiness says whether a server takes new work.
+type Readiness struct {
+	Status  string   `json:"status" enum:"ready|starting|draining|failing"`
+	Failing []string `json:"failing,omitempty" doc:"The checks that fail: see GET /health."`
+}
+
+func (a *System) ready(ctx context.Context) (Readiness, int) {
+	if why := a.Unready(); why != "" {
+		return Readiness{Status: why}, http.StatusServiceUnavailable
+	}
+	report, status := a.Health.Report(ctx)
+	if status != http.StatusOK {
+		return Readiness{Status: "failing", Failing: report.Failing}, status
+	}
+	return Readiness{Status: "ready"}, status
 }

@@ -1,0 +1,124 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"agentd/server"
+	"agentd/server/health"
+)
+
+// says asks for the health until it has a text.
+func (r *rig) says(want string) {
+	r.t.Helper()
+	r.eventually("GET", "/v1/health", "", func(a answer) bool {
+		if !strings.Contains(a.body, want) {
+			time.Sleep(health.Interval / 10)
+			return false
+		}
+		return true
+	})
+}
+
+// Three calls in a row that fail make a provider a warning, and one that succeeds ends it. The check makes no call.
+func TestProviderHealth(t *testing.T) {
+	t.Parallel()
+	answers := []int{500, 401, 429, 200}
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status := answers[0]
+		answers = answers[1:]
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		io.WriteString(w, `{"id":"1","model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Well."}}]}`) //nolint:errcheck // the client may leave
+	}))
+	defer model.Close()
+	r := newRig(t, `{"providers": {"far": {"kind": "openai-compatible", "baseUrl": "`+model.URL+`/v1", "stream": false, "retries": 0}},
+		"agents": {"asker": {"kind": "llm", "provider": "far", "model": "m"}}}`, nil)
+	ask := func() { r.do("POST", "/v1/agents/asker/run", r.admin, `{"input":"hello"}`) }
+	ask()
+	ask()
+	r.says(`"providers":{"status":"ok","declared":1,"failing":{}}`)
+	ask()
+	r.says(`"failing":{"far":"rate-limit"}`)
+	if len(answers) != 1 {
+		t.Errorf("the checks have called the model")
+	}
+	ask()
+	r.says(`"providers":{"status":"ok","declared":1,"failing":{}}`)
+}
+
+// Little room on the disk is a warning. So is a database that was written at a time to come.
+func TestHealthWarns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, `{"health": {"diskWarnThresholdBytes": 4503599627370496}}`, nil)
+	r.says(`"storage":{"status":"warn","message":"The file system of the database is nearly full`)
+	r.stop()
+	r.srv = nil
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(r.cfg.Resolve(r.cfg.Storage.Path), later, later); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.says(`"clock":{"status":"warn","message":"The database was last written at a time that has not come yet`)
+}
+
+// A file of secrets that has gone is found before the next start needs it.
+func TestSecretsHealth(t *testing.T) {
+	t.Setenv("AGENTD_MASTER_PASSPHRASE", "correct horse battery staple")
+	r := newRig(t, `{}`, nil)
+	r.says(`"secrets":{"status":"ok","activeStore":"encrypted-file"}`) // there is no file yet
+	r.stop()
+	kept, _, err := server.Secrets(r.cfg, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.Store.Set("key", []byte("hunter2hunter2")); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.says(`"secrets":{"status":"ok","activeStore":"encrypted-file"}`)
+	if err := os.Remove(r.cfg.SecretsPath()); err != nil {
+		t.Fatal(err)
+	}
+	r.says(`"secrets":{"status":"warn","message":"The file of secrets cannot be read any more`)
+}
+
+// A server that is starting serves, and is not ready.
+func TestStartingIsNotReady(t *testing.T) {
+	t.Parallel()
+	cfg := rigSettings(t, `{}`, nil)
+	ask := func(url, path string) (int, string) {
+		req, err := http.NewRequest("GET", url+"/v1/health/"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answered(t, &http.Client{Timeout: patience}, req)
+	}
+	srv, err := server.New(server.Options{Config: cfg, Hooks: server.Hooks{OnReady: func(_ context.Context, at server.Address) error {
+		if status, body := ask("http://"+at.String(), "ready"); status != 503 || !strings.Contains(body, "starting") {
+			t.Errorf("GET /health/ready before the start has ended = %d %s, want 503 and starting", status, body)
+		}
+		if status, body := ask("http://"+at.String(), "live"); status != 200 {
+			t.Errorf("GET /health/live before the start has ended = %d %s, want 200", status, body)
+		}
+		return nil
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := srv.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Shutdown(context.Background()) //nolint:errcheck // other tests look at it
+	if status, body := ask("http://"+at.String(), "ready"); status != 200 || !strings.Contains(body, `"ready"`) {
+		t.Errorf("GET /health/ready = %d %s, want 200", status, body)
+	}
+}
