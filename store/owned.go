@@ -45,6 +45,8 @@ var ownedTables = []owned{
 	{"workflow_definitions", "", ofNobody, ""},
 	{"idempotency_records", "", ofRequest, ""},
 	{"sessions", "id", ofSession, ""},
+	{"triggers", "", ofNobody, ""},
+	{"firings", "", ofNobody, ""},
 	{"auth_tokens", "", ofNobody, ""},
 	{"audit_outbox", "", ofNobody, ""},
 	{"schema_migrations", "", ofNobody, ""},

@@ -21,7 +21,10 @@ import (
 // called is every method of the repositories that has statements of its own, with all forms of each: as a closure for
 // Update, or as a function of a context. TestPlans fails for a method that is neither here nor in without.
 func called(db *store.DB, a *store.Audit) map[string]any {
-	runs, sessions, threads, tokens, keys, outbox, expiry := db.Runs(), db.Sessions(), db.Threads(), db.Tokens(), db.Keys(), db.Outbox(), db.Expiry()
+	runs, sessions, threads, tokens, keys, outbox, expiry, triggers := db.Runs(), db.Sessions(), db.Threads(), db.Tokens(), db.Keys(), db.Outbox(), db.Expiry(), db.Triggers()
+	firing := func(slot string) *store.Firing {
+		return &store.Firing{Trigger: 1, ID: slot, Slot: slot, Dues: 1, Outcome: "fired", Run: "done", Open: true}
+	}
 	did := func(fns ...func() error) error {
 		for _, fn := range fns {
 			if err := fn(); err != nil {
@@ -304,6 +307,30 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Outbox.After":  func(ctx context.Context) error { _, _, err := outbox.After(ctx, 0, 9); return err },
 		"Outbox.Delete": func(tx *store.Tx) error { return outbox.Delete(tx, 1) },
 		"Audit.Set":     func(tx *store.Tx) error { return a.Set(tx, map[string][]byte{"v": {1}}) },
+
+		"Triggers.Insert": func(tx *store.Tx) error { return triggers.Insert(tx, &store.Trigger{ID: "t"}) },
+		"Triggers.Set":    func(tx *store.Tx) error { return triggers.Set(tx, &store.Trigger{N: 1}) },
+		"Triggers.All":    func(ctx context.Context) error { _, err := triggers.All(ctx); return err },
+		"Triggers.Delete": func(tx *store.Tx) error { return triggers.Delete(tx, 9) },
+		"Triggers.Add":    func(tx *store.Tx) error { return triggers.Add(tx, firing("t:1")) },
+		"Triggers.Change": func(tx *store.Tx) error { f := firing("t:1"); f.N = 1; return triggers.Change(tx, f) },
+		"Triggers.At":     func(tx *store.Tx) error { _, err := triggers.At(tx, 1, "t:1", ""); return err },
+		"Triggers.Ledger": func(tx *store.Tx) error { _, err := triggers.Ledger(tx, 1, 0, 9); return err },
+		"Triggers.Queued": func(tx *store.Tx) error { _, err := triggers.Queued(tx, 1, 9); return err },
+		"Triggers.Waiting": func(tx *store.Tx) error {
+			_, _, err := triggers.Waiting(tx, 1)
+			return err
+		},
+		"Triggers.Opened": func(ctx context.Context) error { _, err := triggers.Opened(ctx, 0, 9); return err },
+		"Triggers.OfRun":  func(tx *store.Tx) error { _, err := triggers.OfRun(tx, "done"); return err },
+		"Triggers.Activity": func(tx *store.Tx) error {
+			for _, of := range [][2]string{{}, {"s"}, {"", "a"}} {
+				if _, _, err := triggers.Activity(tx, of[0], of[1], nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	}
 }
 
@@ -314,7 +341,7 @@ var without = []string{"Space", "Compact", "WALSize", "Update", "UpdateSoon", "V
 var walk = regexp.MustCompile(`^SCAN (\w+)`)
 
 // small are the tables that do not grow with use: what a statement makes itself, and what an operator makes one by one.
-var small = []string{"tree", "line", "CONSTANT", "auth_tokens", "workflow_definitions", "audit_meta", "schema_migrations", "sqlite_schema"}
+var small = []string{"tree", "line", "CONSTANT", "auth_tokens", "workflow_definitions", "triggers", "audit_meta", "schema_migrations", "sqlite_schema"}
 
 // sorted matches the statements that may sort what they have found: the newest of a list that stops at its limit, a tree that
 // does, what one session has, what is open, and the tokens.
@@ -336,14 +363,15 @@ func TestPlans(t *testing.T) {
 	}
 	defer a.Close()
 	calls := called(db, a)
-	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Threads": db.Threads(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Outbox": db.Outbox(), "Expiry": db.Expiry(), "Audit": a} {
+	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Threads": db.Threads(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Outbox": db.Outbox(),
+		"Expiry": db.Expiry(), "Triggers": db.Triggers(), "Audit": a} {
 		for method := range reflect.TypeOf(repository).Methods() {
 			if calls[name+"."+method.Name] == nil && !slices.Contains(without, method.Name) {
 				t.Errorf("%s.%s is not called here: its statements are not explained", name, method.Name)
 			}
 		}
 	}
-	first := []string{"Sessions.Insert", "Runs.Apply", "Sessions.Restore", "Threads.Apply"}
+	first := []string{"Sessions.Insert", "Runs.Apply", "Sessions.Restore", "Threads.Apply", "Triggers.Insert", "Triggers.Add"}
 	names := append(first, slices.DeleteFunc(slices.Sorted(maps.Keys(calls)), func(n string) bool { return slices.Contains(first, n) })...)
 	for _, name := range names {
 		update := db.Update
