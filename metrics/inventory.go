@@ -14,6 +14,7 @@ type Inventory struct {
 	InflightRuns, Uptime, Connections                      *Gauge
 	HTTPConnections, Programs, ProgramsWaiting             *Gauge
 	HTTPRequests                                           *Counters
+	TriggerFires                                           *Counters
 	RunDuration, HTTPDuration                              *Summary
 	WorkflowSteps                                          *Counter
 	WorkflowTasks                                          *Counters
@@ -73,6 +74,9 @@ func New(version string) *Inventory {
 			"Answered requests, by route pattern, method and status.", "route", "method", "status"),
 		HTTPDuration: r.Summary("svc_http_request_duration_seconds",
 			"Seconds from a request's arrival to the end of its answer."),
+
+		TriggerFires: r.Counters("svc_triggers_fires_total",
+			"Firings of triggers whose run has completed (success), or that failed or whose run did not complete (error); beyond 1000 triggers, all count as other.", "trigger_id", "status"),
 
 		WorkflowSteps: r.Counter("svc_workflow_steps_total",
 			"Durable steps of threads of workflows."),

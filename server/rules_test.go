@@ -33,7 +33,6 @@ var rulesRooms = map[string]string{
 	"server/expr":         "server/canonical server/fault",
 	"server/sse":          "",
 	"server/tracecontext": "",
-	"triggers":            "",
 	"ws":                  "",
 	"ws/wstest":           "ws",
 
@@ -61,6 +60,7 @@ var rulesRooms = map[string]string{
 	"auth":                "store server/fault server/id",
 	"retention":           "metrics store server/fault",
 	"server/backup":       "store server/fault",
+	"triggers":            "auth metrics store server/expr server/fault server/id server/message server/tracecontext",
 	"server/audit":        "metrics store server/canonical server/fault",
 	"server/transcript":   "store server/message",
 	"server/audit/export": "server/audit",
@@ -81,7 +81,7 @@ var rulesRooms = map[string]string{
 	// Transport.
 	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message server/tracecontext",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape server/tracecontext",
-	"server/rest": "auth metrics retention store server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
+	"server/rest": "auth metrics retention store triggers server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
 		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/workflow",
 
 	// The other end of server/rest.
@@ -90,7 +90,7 @@ var rulesRooms = map[string]string{
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/journal server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
-	"server": "auth metrics retention store server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
+	"server": "auth metrics retention store triggers server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
 		"server/manifest server/message server/outbound server/proc server/provider server/rest server/run server/secret server/session server/shape server/stream server/trace server/workflow",
 	"server/cli": "auth store server server/agent server/audit server/audit/export server/backup server/client server/config server/event server/evidence server/fault server/graph server/journal " +
 		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow",

@@ -1,7 +1,7 @@
 // Package server builds, starts and stops everything: [New], [Server.Agents], [Server.Start], [Server.Shutdown].
 //
 //	New: the configuration is valid, agents can be registered
-//	Start: hooks.BeforeStart -> secrets -> store and migrations -> audit chain -> agents -> bind -> recovery -> serve -> hooks.OnReady
+//	Start: hooks.BeforeStart -> secrets -> store and migrations -> audit chain -> agents, triggers -> bind -> recovery -> serve -> daemons -> hooks.OnReady
 //	Shutdown: hooks.BeforeShutdown -> new work is refused -> daemons end -> runs drain -> streams end -> listener -> audit chain -> store
 //
 // All that can fail is done before the listener is bound.
@@ -34,6 +34,7 @@ import (
 	"agentd/server/stream"
 	"agentd/server/workflow"
 	"agentd/store"
+	"agentd/triggers"
 )
 
 // Version is this program's version. A build may set it with -ldflags "-X agentd/server.Version=...".
@@ -69,6 +70,7 @@ type Server struct {
 	agents *agent.Registry
 
 	workflows *workflow.Workflows
+	triggers  *triggers.Engine
 	known     *secret.Redactor // takes secrets out of the log and of messages
 	access    Access
 
@@ -120,7 +122,7 @@ func New(o Options) (*Server, error) {
 	}
 	known := &secret.Redactor{}
 	log := slog.New(known.Handler(o.Logger.Handler()))
-	return &Server{cfg: o.Config, log: log, hooks: o.Hooks, opts: o, agents: &agent.Registry{}, workflows: workflow.New(), known: known}, nil
+	return &Server{cfg: o.Config, log: log, hooks: o.Hooks, opts: o, agents: &agent.Registry{}, workflows: workflow.New(), triggers: triggers.New(triggers.Options{}), known: known}, nil
 }
 
 // Agents is the registry of agents. Those that the configuration declares are added by Start.
@@ -129,6 +131,10 @@ func (s *Server) Agents() *agent.Registry { return s.agents }
 // Workflows is the registry of workflows, and what can be done with their threads while the server is started. Those that the
 // configuration declares are added by Start.
 func (s *Server) Workflows() *workflow.Workflows { return s.workflows }
+
+// Triggers is the registry of triggers, and fires them while the server is started. Those that the configuration declares are added
+// by Start.
+func (s *Server) Triggers() *triggers.Engine { return s.triggers }
 
 // Engine runs agents; nil while the server is not started.
 func (s *Server) Engine() *agent.Engine {
@@ -209,6 +215,7 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	p.retire = retire
 	p.daemon(daemons, s.log, "retention", p.retention.Run)
 	p.run(s.log, "http", p.serve)
+	p.daemon(daemons, s.log, "triggers", s.triggers.Run)
 	for _, text := range Warnings(s.cfg) {
 		s.log.Warn("configuration", "warning", text)
 	}

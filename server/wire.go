@@ -27,6 +27,7 @@ import (
 	"agentd/server/trace"
 	"agentd/server/workflow"
 	"agentd/store"
+	"agentd/triggers"
 )
 
 // Limits of the HTTP server. Bodies and event streams have other deadlines.
@@ -109,17 +110,25 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	p.engine = agent.New(s.agents, run.Options{Owner: s.workflows.Owner, Forms: map[string]journal.Form{store.Workflow: s.workflows.Form()}, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
 		Redact: s.known.Piece, Audit: s.auditTools(p), AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all",
-		Lineages: auth.Lineages(p.db.Tokens()), Wait: func(ctx context.Context) {
+		Lineages: auth.Lineages(p.db.Tokens()), Ended: s.triggers.Ended, Wait: func(ctx context.Context) {
 			if err := declared.Tools.Wait(ctx); err != nil {
 				s.log.Warn("a tool has not returned", "kind", store.Workflow)
 			}
 		}})
 	permits := auth.Permits(p.db.Tokens(), cfg.Auth.Kind == "none")
 	mayJoin := func(ctx context.Context, principal, session string) (bool, error) {
-		return permits(ctx, principal, auth.Scope{Resource: "sessions", Action: "write", Target: session})
+		write := auth.Scope{Resource: "sessions", Action: "write", Target: session}
+		if permitted, known := s.triggers.Permits(principal, write); known {
+			return permitted, nil
+		}
+		return permits(ctx, principal, write)
 	}
 	s.workflows.Attach(workflow.Options{MayJoin: mayJoin, Kernel: p.engine.Engine, Threads: p.db.Threads(), Runs: p.db.Runs(), Tools: declared.Tools, Metrics: p.metrics, Logger: s.log,
 		AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all"})
+	s.triggers.Attach(triggers.Options{Store: p.db.Triggers(), Metrics: p.metrics, Logger: s.log, Start: s.fire(p)})
+	if err := s.triggers.Load(ctx, s.access == Read || s.access == Beside); err != nil {
+		return err
+	}
 	if key != nil {
 		if err := s.openAuth(p, key); err != nil {
 			return err
@@ -190,4 +199,25 @@ func (s *Server) openAuth(p *parts, key []byte) (err error) {
 	p.verifier, err = auth.NewVerifier(auth.Options{Tokens: p.db.Tokens(), Pepper: key, Prefix: c.TokenPrefix, Envs: c.TokenEnvironments,
 		PerIPFailureThreshold: c.PerIPFailureThreshold, PerIPLockout: c.PerIPLockout.Duration(), Logger: s.log})
 	return err
+}
+
+// fire starts what triggers start.
+func (s *Server) fire(p *parts) func(context.Context, triggers.Start) (string, error) {
+	return func(ctx context.Context, f triggers.Start) (string, error) {
+		if f.Workflow != "" {
+			h, err := s.workflows.Execute(ctx, workflow.ExecuteRequest{WorkflowID: f.Workflow, Input: f.Input, SessionID: f.Session, UserID: f.User, By: f.By,
+				MayJoin: f.MayJoin, Detached: true, Origin: f.Origin,
+				Also: func(tx *store.Tx, st workflow.Started) error { return f.Also(tx, st.RunID, st.Status) }})
+			if err != nil {
+				return "", err
+			}
+			return h.RunID, nil
+		}
+		h, err := p.engine.Start(ctx, run.StartRequest{Owner: f.Agent, Input: f.Input, SessionID: f.Session, UserID: f.User, By: f.By, MayJoin: f.MayJoin,
+			Queue: true, Detached: true, Origin: f.Origin, Also: f.Also})
+		if err != nil {
+			return "", err
+		}
+		return h.ID, nil
+	}
 }

@@ -149,7 +149,9 @@ type OpenFiring struct {
 // Opened returns open firings after a number, in order.
 func (r *Triggers) Opened(ctx context.Context, after int64, limit int) ([]OpenFiring, error) {
 	return view(ctx, r.db, func(tx *Tx) ([]OpenFiring, error) {
-		return all(tx, func(o *OpenFiring, to []any) []any { return append(to, &o.N, &o.Trigger, opt(&o.Run), opt((*string)(&o.Status))) },
+		return all(tx, func(o *OpenFiring, to []any) []any {
+			return append(to, &o.N, &o.Trigger, opt(&o.Run), opt((*string)(&o.Status)))
+		},
 			`SELECT f.n, f.trigger_n, f.run_id, r.status FROM firings f LEFT JOIN runs r INDEXED BY sqlite_autoindex_runs_1 ON r.id = f.run_id
 			WHERE f.open = 1 AND f.n > ? ORDER BY f.n LIMIT ?`, after, limit)
 	})

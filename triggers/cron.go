@@ -1,4 +1,14 @@
-// Package triggers computes when schedules are due.
+// Package triggers starts runs when their time has come, when something has happened outside, or when nothing happens any more.
+//
+// An [Engine] fires triggers. Each firing is a row of a ledger, unique by trigger and slot. The row, the run that it starts and the
+// cursor of the trigger, up to which dues are accounted for, are written in one transaction, so that a crash neither loses a due nor
+// fires it twice:
+//
+//	due, event or request --> fired    its run exists
+//	                      --> queued   waits for the end of an earlier run, or for the next attempt; then fired or failed
+//	                      --> skipped  an earlier run has not ended, or the queue is full
+//	                      --> failed   it could not start
+//	                      --> missed   nobody ran at its time, and the policy does not catch it up
 //
 // A [Cron] is a parsed cron text, a [Schedule] a cron text in a time zone or an interval. Both are small values that know no clock, no
 // store and no goroutine: whoever asks names the time after which, or the interval in which, dues are sought.

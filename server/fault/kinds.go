@@ -127,6 +127,13 @@ var (
 		"The run was aborted before it finished.",
 		"Read `GET /runs/{runId}/events` to see what the run did before you start another.")
 
+	TriggerNotFound = declare("trigger-not-found", 404,
+		"There is no trigger with this id.",
+		"List the triggers with `GET /triggers`.")
+	TriggerNotFirable = declare("trigger-not-firable", 409,
+		"The trigger is disabled, has expired, or is not declared any more.",
+		"Enable it with `POST /triggers/{id}/enable`, or declare it in the configuration.")
+
 	SessionBusy = declare("session-busy", 409,
 		"Another run of this session has not ended.",
 		"Wait for that run, or send `onBusy: \"queue\"` to queue this one.")

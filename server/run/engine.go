@@ -35,6 +35,8 @@ type Options struct {
 	// Lineages names whom each of the principals counts as where it matters that two of them are different. Nil: each
 	// counts as itself.
 	Lineages func(ctx context.Context, principals []string) ([]string, error)
+	// Ended is told of the end of each run that has an origin, once that is durable. It must return at once. Nil: nobody is.
+	Ended func(*store.Run)
 	// Wait waits for what runs have started, given up, and not got back; nil: there is nothing like that.
 	Wait func(context.Context)
 }

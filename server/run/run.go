@@ -282,6 +282,9 @@ func (r *Run) committed(m *Move, n int64) {
 	}
 	r.kept = nil
 	r.freeLocked()
+	if r.e.opts.Ended != nil && r.Row.Origin != "" && r.Row.Status.Terminal() {
+		r.e.opts.Ended(&r.Row)
+	}
 }
 
 // publishLocked puts an event on the run's subject and on its session's. before is the entry's.

@@ -30,11 +30,11 @@ type ExecuteRequest struct {
 	Lineage    string // whom the principal counts as; By when empty
 	MayJoin    bool   // it may link the thread to a session that another has made
 	Detached   bool   // nobody waits for its end but who subscribes to its events
+	Origin     string // as of [run.StartRequest]
 	// Also is written in the transaction that begins the run; its error prevents the run.
 	Also func(tx *store.Tx, s Started) error
 
-	host   int64  // of a hosted run: see store.Run
-	origin string // that starts it once
+	host int64 // of a hosted run: see store.Run
 }
 
 // ResumeRequest answers a wait of a thread, or moves on a thread that is blocked.

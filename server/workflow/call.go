@@ -24,7 +24,7 @@ func (w *Workflows) Call(ctx context.Context, id string, c tool.Call) (json.RawM
 			return nil, unanswered(id, err)
 		}
 		req := ExecuteRequest{WorkflowID: id, Input: c.Args, SessionID: c.SessionID, UserID: caller.User, By: caller.StartedBy, MayJoin: true, Detached: true,
-			origin: store.CalledOrigin(c.Key)}
+			Origin: store.CalledOrigin(c.Key)}
 		if req.By != "" && req.By != run.Anonymous {
 			req.Lineage = c.Payer
 		}

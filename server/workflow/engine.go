@@ -65,7 +65,7 @@ func (w *Workflows) Execute(ctx context.Context, req ExecuteRequest) (*Handle, e
 	t.stored = row.Tasks
 	t.fresh = row.Version != 0
 	return w.start(ctx, t, run.StartRequest{Owner: req.WorkflowID, Input: req.Input, SessionID: row.Session, UserID: req.UserID, By: req.By, Lineage: req.Lineage,
-		MayJoin: req.MayJoin || req.SessionID == "", Detached: req.Detached, Host: req.host, Origin: req.origin}, req.Also)
+		MayJoin: req.MayJoin || req.SessionID == "", Detached: req.Detached, Host: req.host, Origin: req.Origin}, req.Also)
 }
 
 // standing returns a thread and the run of it that has not ended; a zero row where there is none.

@@ -155,7 +155,7 @@ func (w *Workflows) startHosted(ctx context.Context, thread *store.Thread, n *gr
 	}
 	var h *Handle
 	if last == nil {
-		h, err = w.Execute(ctx, ExecuteRequest{WorkflowID: n.Workflow, Input: k.Args, UserID: thread.User, By: by, Lineage: lineage, Detached: true, host: thread.N, origin: origin})
+		h, err = w.Execute(ctx, ExecuteRequest{WorkflowID: n.Workflow, Input: k.Args, UserID: thread.User, By: by, Lineage: lineage, Detached: true, host: thread.N, Origin: origin})
 	} else { // the attempt before has a thread already: retry that
 		var child store.Thread
 		err = w.runs.View(ctx, func(tx *store.Tx) (err error) {

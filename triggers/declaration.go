@@ -1,0 +1,295 @@
+package triggers
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"agentd/auth"
+	"agentd/server/expr"
+	"agentd/server/fault"
+)
+
+// Kinds of triggers.
+const (
+	CronKind     = "cron"
+	IntervalKind = "interval"
+	IdleKind     = "idle"
+	EventKind    = "event"
+)
+
+// Catch-up policies: what happens to dues that were missed.
+const (
+	CatchUpNone = "none" // none of them fires
+	CatchUpLast = "last" // the newest one fires
+	CatchUpAll  = "all"  // the newest ones fire, up to a number, one after the other
+)
+
+// What becomes of a firing while an earlier run of the trigger has not ended.
+const (
+	OverlapSkip  = "skip"
+	OverlapQueue = "queue" // it starts when that run has ended
+	OverlapAllow = "allow" // it starts beside that run
+)
+
+// Bounds of a declaration.
+const (
+	Floor       = time.Second // the shortest interval
+	maxQueue    = 10_000
+	maxCatchUp  = 1000
+	maxAttempts = 100
+	maxJitter   = 24 * time.Hour
+	maxMillis   = int64(maxEvery / time.Millisecond)
+
+	eventQueue  = 1000 // default of an event's queue
+	dayMs       = int64(24 * time.Hour / time.Millisecond)
+	maxTextSize = 64 << 10 // bytes of the session or the condition
+)
+
+// Retry says how often a start that fails is tried. No start is tried again once a run exists.
+type Retry struct {
+	MaxAttempts int   // in all; 0 and 1: no retries
+	BackoffMs   int64 // before the second attempt; it doubles with each further one
+}
+
+// A Declaration says when a trigger fires and what it starts. A zero field has the default that its comment names.
+type Declaration struct {
+	Kind            string
+	Spec            string // of cron: the text; of event: the name
+	Timezone        string // of cron; UTC
+	EveryMs         int64  // of interval
+	AfterMs         int64  // of idle: the quiet time
+	Agent, Workflow string // what it starts: one of them; of idle without a session: also the agent that must be quiet
+
+	Input   json.RawMessage // with ${ expressions }; an empty text for an agent, {} for a workflow
+	Session string          // of the run, with ${ expressions }; for idle: what must be quiet
+	If      string          // of event: a condition; every event fires
+	User    string          // of the run; none
+
+	CatchUpPolicy   string // none
+	MaxCatchUpRuns  int    // of all; 1
+	CatchUpWindowMs int64  // the greater of a day and two periods
+	JitterMs        int64  // moves the start of each due by a fixed part of this; 0
+	ExpiresAt       int64  // milliseconds since 1970; never
+	Overlap         string // skip; of event: allow
+	QueueMax        int    // 1; of event: 1000
+	Retry           Retry
+	DisableAfter    int      // failed starts and runs in a row; never
+	Scopes          []string // of the runs' principal; its target only
+	Tags            []string
+	Disabled        bool // when it is declared for the first time
+}
+
+// vars are the variables of the expressions: event is what an event carries, headers those of the webhook that brought it.
+var vars = expr.Vars{"event": nil, "headers": nil, "due": {}, "trigger": {}, "now": {}}
+
+// A compiled declaration is checked, and has its defaults.
+type compiled struct {
+	Declaration
+	cron      Cron
+	zone      *time.Location
+	input     *expr.Template // nil: the target's default
+	session   *expr.Template // nil: none
+	condition *expr.Program  // nil: always true
+	grant     auth.Grant     // what the trigger's runs may do, beyond starting
+	delay     int64          // milliseconds from a due to its start
+}
+
+// Check returns what is wrong with a declaration, with paths of the configuration's names.
+func Check(d Declaration) []fault.Issue {
+	_, issues := compile("", d, Zones{})
+	return issues
+}
+
+// compile checks a declaration and completes it.
+func compile(id string, d Declaration, zones Zones) (c *compiled, issues []fault.Issue) {
+	c = &compiled{Declaration: d, delay: Jitter(id, time.Duration(d.JitterMs)*time.Millisecond).Milliseconds()}
+	bad := func(name, format string, args ...any) {
+		issues = append(issues, fault.At(fmt.Sprintf(format, args...), name))
+	}
+	within := func(name string, n, least, most int64) {
+		if n < least || n > most {
+			bad(name, "want a number from %d to %d", least, most)
+		}
+	}
+	c.schedule(zones, bad, within)
+	switch {
+	case d.Agent == "" && d.Workflow == "":
+		bad("agent", "name an agent or a workflow to start")
+	case d.Agent != "" && d.Workflow != "":
+		bad("workflow", "a trigger starts an agent or a workflow, not both")
+	}
+	scheduled := d.Kind == CronKind || d.Kind == IntervalKind
+	for _, only := range []struct {
+		name string
+		set  bool
+		of   bool
+	}{
+		{"catchupPolicy", d.CatchUpPolicy != "", scheduled}, {"maxCatchupRuns", d.MaxCatchUpRuns != 0, scheduled},
+		{"catchupWindowMs", d.CatchUpWindowMs != 0, scheduled}, {"jitterMs", d.JitterMs != 0, scheduled},
+		{"if", d.If != "", d.Kind == EventKind},
+	} {
+		if only.set && !only.of {
+			bad(only.name, "has no meaning for this trigger")
+		}
+	}
+	c.CatchUpPolicy = cmp.Or(d.CatchUpPolicy, CatchUpNone)
+	if !slices.Contains([]string{CatchUpNone, CatchUpLast, CatchUpAll}, c.CatchUpPolicy) {
+		bad("catchupPolicy", "want none, last or all")
+	}
+	overlap, queue := OverlapSkip, 1
+	if d.Kind == EventKind {
+		overlap, queue = OverlapAllow, eventQueue
+	}
+	c.Overlap, c.QueueMax, c.MaxCatchUpRuns = cmp.Or(d.Overlap, overlap), cmp.Or(d.QueueMax, queue), cmp.Or(d.MaxCatchUpRuns, 1)
+	if !slices.Contains([]string{OverlapSkip, OverlapQueue, OverlapAllow}, c.Overlap) {
+		bad("overlap", "want skip, queue or allow")
+	}
+	within("queueMax", int64(c.QueueMax), 1, maxQueue)
+	within("maxCatchupRuns", int64(c.MaxCatchUpRuns), 1, maxCatchUp)
+	within("catchupWindowMs", d.CatchUpWindowMs, 0, maxMillis)
+	within("jitterMs", d.JitterMs, 0, int64(maxJitter/time.Millisecond))
+	within("disableAfterFailures", int64(d.DisableAfter), 0, 1_000_000)
+	within("retry.maxAttempts", int64(d.Retry.MaxAttempts), 0, maxAttempts)
+	within("retry.backoffMs", d.Retry.BackoffMs, 0, maxMillis)
+	if d.ExpiresAt < 0 {
+		bad("expiresAt", "want a time after 1970")
+	}
+	for i, text := range d.Scopes {
+		scope, err := auth.ParseScope(text)
+		if err != nil {
+			bad("scopes", "number %d: %v", i+1, err)
+		}
+		c.grant = append(c.grant, scope)
+	}
+	if target := c.target(); len(d.Scopes) == 0 {
+		c.grant = auth.Grant{target}
+	} else if !c.grant.Covers(target) && (d.Agent == "") != (d.Workflow == "") {
+		bad("scopes", "do not allow the trigger to start its target: add %v", target)
+	}
+	c.expressions(bad)
+	return c, issues
+}
+
+// target is the scope that starts the target.
+func (c *compiled) target() auth.Scope {
+	if c.Agent != "" {
+		return auth.Scope{Resource: "agents", Action: "invoke", Target: c.Agent}
+	}
+	return auth.Scope{Resource: "workflows", Action: "execute", Target: c.Workflow}
+}
+
+// schedule reads what the dues follow from.
+func (c *compiled) schedule(zones Zones, bad func(string, string, ...any), within func(string, int64, int64, int64)) {
+	var err error
+	switch c.Kind {
+	case CronKind:
+		if c.cron, err = Parse(c.Spec); err != nil {
+			bad("spec", "%v", err)
+		} else if c.cron.never() {
+			bad("spec", "no day of these months has such a date, so it is never due")
+		}
+		if c.zone, err = zones.Load(cmp.Or(c.Timezone, "UTC")); err != nil {
+			bad("timezone", "%q is no time zone: %v", c.Timezone, err)
+		}
+	case IntervalKind:
+		within("everyMs", c.EveryMs, Floor.Milliseconds(), maxMillis)
+		c.Spec = strconv.FormatInt(c.EveryMs, 10)
+	case IdleKind:
+		within("afterMs", c.AfterMs, Floor.Milliseconds(), maxMillis)
+		c.Spec = strconv.FormatInt(c.AfterMs, 10)
+	case EventKind:
+		if !validName(c.Spec) {
+			bad("event", "want 1 to 128 characters of A-Z a-z 0-9 . _ -")
+		}
+	default:
+		bad("kind", "want cron, interval, idle or event")
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+		kind string
+	}{{"timezone", c.Timezone != "", CronKind}, {"everyMs", c.EveryMs != 0, IntervalKind}, {"afterMs", c.AfterMs != 0, IdleKind}} {
+		if f.set && f.kind != c.Kind {
+			bad(f.name, "is only for triggers of the kind %s", f.kind)
+		}
+	}
+}
+
+// expressions compiles the texts with expressions.
+func (c *compiled) expressions(bad func(string, string, ...any)) {
+	var err error
+	if c.Input != nil {
+		var v any
+		if v, err = expr.Decode(c.Input); err == nil {
+			c.input, err = expr.CompileTemplate(v, vars)
+		}
+		if err != nil {
+			bad("input", "%v", err)
+		}
+	}
+	switch {
+	case len(c.Session) > maxTextSize || len(c.If) > maxTextSize:
+		bad("session", "this text or that of if is longer than %d bytes", maxTextSize)
+	case c.Session != "":
+		if c.session, err = expr.CompileTemplate(c.Session, vars); err != nil {
+			bad("session", "%v", err)
+		} else if c.Kind == IdleKind && !c.session.Constant() {
+			bad("session", "an idle trigger watches one session: want an id without expressions")
+		}
+	}
+	if c.If != "" {
+		if c.condition, err = expr.Condition(c.If, vars); err != nil {
+			bad("if", "%v", err)
+		}
+	}
+}
+
+// validName reports whether a name is that of an event.
+func validName(name string) bool {
+	return name != "" && len(name) <= 128 && !slices.ContainsFunc([]byte(name), func(b byte) bool {
+		return (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && (b < '0' || b > '9') && b != '.' && b != '_' && b != '-'
+	})
+}
+
+// dues is the schedule of a trigger whose cursor is at a time; false for one without.
+func (c *compiled) dues(cursor int64) (Schedule, bool) {
+	switch c.Kind {
+	case CronKind:
+		return c.cron.In(c.zone), true
+	case IntervalKind:
+		return Schedule{every: c.EveryMs, from: cursor}, true
+	}
+	return Schedule{}, false
+}
+
+// key is all that the dues follow from, as the store keeps it.
+func (c *compiled) key() string {
+	if c.Kind == CronKind {
+		return c.Kind + " " + c.Spec + " " + cmp.Or(c.Timezone, "UTC")
+	}
+	return c.Kind + " " + c.Spec
+}
+
+// window is how old a missed due may be that is caught up: by default the greater of a day and two periods from a time on.
+func (c *compiled) window(s Schedule, at int64) int64 {
+	if c.CatchUpWindowMs != 0 {
+		return c.CatchUpWindowMs
+	}
+	next := s.Upcoming(time.UnixMilli(at), 2)
+	if len(next) < 2 {
+		return dayMs
+	}
+	return max(dayMs, 2*next[1].Sub(next[0]).Milliseconds())
+}
+
+// queueBound is how many firings may wait. Dues that are caught up run one after the other, so those always have room.
+func (c *compiled) queueBound() int {
+	if c.CatchUpPolicy == CatchUpAll {
+		return max(c.QueueMax, c.MaxCatchUpRuns)
+	}
+	return c.QueueMax
+}

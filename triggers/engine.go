@@ -1,0 +1,282 @@
+package triggers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"agentd/metrics"
+	"agentd/server/fault"
+	"agentd/server/tracecontext"
+	"agentd/store"
+)
+
+// Options are what an engine works with.
+type Options struct {
+	Store   *store.Triggers
+	Metrics *metrics.Inventory
+	Logger  *slog.Logger
+	// Start starts a run. What Also writes is in the transaction that makes the run.
+	Start func(ctx context.Context, s Start) (runID string, err error)
+}
+
+// A Start is what a firing starts.
+type Start struct {
+	Agent, Workflow string
+	Input           json.RawMessage
+	Session, User   string
+	By              string // the principal: trigger: and the id
+	FiredBy         string // who fired the trigger or emitted the event; empty: nobody
+	MayJoin         bool   // the trigger's scopes allow it to join a session of another principal
+	Origin          string // unique
+	Also            func(tx *store.Tx, runID string, status store.Status) error
+}
+
+// Prefix is what the principal of a trigger's runs begins with; its id follows.
+const Prefix = "trigger:"
+
+// originPrefix is what the origin of a run begins with that a firing has started.
+const originPrefix = "firing:"
+
+// Engine fires triggers. It is safe for concurrent use.
+type Engine struct {
+	opts    Options
+	zones   Zones
+	mu      sync.Mutex        // guards the fields below
+	entries map[string]*entry // by id
+	order   []*entry          // by id; made by index, as are the next three
+	numbers map[int64]*entry
+	events  map[string][]*entry // by the event's name, those that are declared
+	idle    []string            // the principals of idle triggers
+	turns   turns
+	loaded  bool
+	running bool
+	ended   []ending
+	last    time.Time     // when the clock was last read
+	stepped time.Duration // by the latest step of the clock
+	lag     int64         // of the latest ordinary firing, in milliseconds
+	fired   int64         // when the latest firing was, milliseconds since 1970
+
+	wake chan struct{}
+}
+
+// An entry is a trigger: its row, and its declaration if it has one.
+type entry struct {
+	mu   sync.Mutex // guards the fields below; held while the trigger fires, so that its rows come one after the other
+	row  store.Trigger
+	decl *compiled // nil: an orphan
+	gone bool      // it was deleted
+	// queue says that firings may wait to be started.
+	queue bool
+
+	planned int64 // when it is looked at next; guarded by the engine's mu
+}
+
+// An ending is a run that has ended.
+type ending struct {
+	run    string
+	status store.Status
+}
+
+// New makes an engine without triggers.
+func New(o Options) *Engine {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New("")
+	}
+	return &Engine{opts: o, zones: Zones{}, entries: map[string]*entry{}, wake: make(chan struct{}, 1)}
+}
+
+// Attach gives an engine that was made early what it works with. It is called once, before Load.
+func (e *Engine) Attach(o Options) {
+	o.Logger, o.Metrics = cmp.Or(o.Logger, e.opts.Logger), cmp.Or(o.Metrics, e.opts.Metrics)
+	e.opts = o
+}
+
+// Declare adds a trigger. The error is config-invalid; with paths below the trigger's id.
+func (e *Engine) Declare(id string, d Declaration) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c, issues := compile(id, d, e.zones)
+	for i := range issues {
+		issues[i].Path = append([]any{"triggers", id}, issues[i].Path...)
+	}
+	switch {
+	case len(issues) > 0:
+		return fault.Invalid("The trigger is not valid.", issues...)
+	case e.loaded:
+		return fault.Invalid("Triggers are declared before the server starts.", fault.At("was declared too late", "triggers", id))
+	case !validID(id):
+		return fault.Invalid("The trigger is not valid.", fault.At("an id has 1 to 128 characters of A-Z a-z 0-9 _ -", "triggers", id))
+	case e.entries[id] != nil:
+		return fault.Invalid("The trigger is not valid.", fault.At("is declared twice", "triggers", id))
+	}
+	e.entries[id] = &entry{decl: c, planned: never, row: store.Trigger{ID: id, Kind: c.Kind, Spec: c.Spec, Schedule: c.key(), Disabled: c.Disabled}}
+	return nil
+}
+
+func validID(id string) bool {
+	return validName(id) && !strings.Contains(id, ".")
+}
+
+// rowsAtOnce is how many rows a transaction writes when the declarations have changed.
+const rowsAtOnce = 1000
+
+// Load reads the triggers of the store and, unless readOnly, writes those whose declaration is new or has another schedule. It is
+// called once, before all that follows.
+func (e *Engine) Load(ctx context.Context, readOnly bool) error {
+	rows, err := e.opts.Store.All(ctx)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now().UnixMilli()
+	var changed []*entry
+	for _, row := range rows {
+		en := e.entries[row.ID]
+		if en == nil {
+			e.entries[row.ID] = &entry{row: row, planned: never}
+			e.opts.Logger.Warn("a trigger has no declaration and does not fire; delete it, or declare it again", "trigger", row.ID)
+			continue
+		}
+		declared := en.row
+		en.row = row
+		switch {
+		case row.Schedule != declared.Schedule:
+			en.row.Kind, en.row.Spec, en.row.Schedule, en.row.Cursor, en.row.Missed, en.row.Updated = declared.Kind, declared.Spec, declared.Schedule, now, 0, now
+		case row.Cursor > now+dayMs: // the clock was set back by more than a day
+			en.row.Cursor, en.row.Updated = now, now
+		default:
+			continue
+		}
+		changed = append(changed, en)
+	}
+	for _, en := range e.entries {
+		if en.row.N == 0 {
+			en.row.Cursor, en.row.Created, en.row.Updated = now, now, now
+			changed = append(changed, en)
+		}
+	}
+	slices.SortFunc(changed, func(a, b *entry) int { return strings.Compare(a.row.ID, b.row.ID) })
+	for some := range slices.Chunk(changed, rowsAtOnce) {
+		if readOnly {
+			break
+		}
+		if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
+			for _, en := range some {
+				row := en.row
+				write := e.opts.Store.Set
+				if row.N == 0 {
+					write = e.opts.Store.Insert
+				}
+				if err := write(tx, &row); err != nil {
+					return err
+				}
+				en.row = row
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	e.loaded = true
+	e.indexLocked()
+	return nil
+}
+
+// find returns a trigger, or trigger-not-found.
+func (e *Engine) find(id string) (*entry, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if en := e.entries[id]; en != nil {
+		return en, nil
+	}
+	return nil, fault.New(fault.TriggerNotFound, "There is no trigger %q.", id)
+}
+
+// indexLocked makes what finds triggers. The caller holds e.mu. Slices that others have are not changed.
+func (e *Engine) indexLocked() {
+	e.order, e.numbers, e.events, e.idle = make([]*entry, 0, len(e.entries)), make(map[int64]*entry, len(e.entries)), map[string][]*entry{}, nil
+	for _, en := range e.entries {
+		e.order = append(e.order, en)
+	}
+	slices.SortFunc(e.order, func(a, b *entry) int { return strings.Compare(a.row.ID, b.row.ID) })
+	for _, en := range e.order {
+		e.numbers[en.row.N] = en
+		switch {
+		case en.decl == nil:
+		case en.decl.Kind == EventKind:
+			e.events[en.decl.Spec] = append(e.events[en.decl.Spec], en)
+		case en.decl.Kind == IdleKind:
+			e.idle = append(e.idle, en.principal())
+		}
+	}
+}
+
+// all returns the triggers in the order of their ids. Their ids, numbers and declarations do not change.
+func (e *Engine) all() []*entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.order
+}
+
+// numbered returns the trigger with a number; nil: there is none.
+func (e *Engine) numbered(n int64) *entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.numbers[n]
+}
+
+// Ended tells the engine that a run has ended, after that is durable. It does not wait.
+func (e *Engine) Ended(run *store.Run) {
+	if !strings.HasPrefix(run.Origin, originPrefix) {
+		return
+	}
+	e.mu.Lock()
+	e.ended = append(e.ended, ending{run.ID, run.Status})
+	e.mu.Unlock()
+	e.nudge()
+}
+
+// nudge has Run look again.
+func (e *Engine) nudge() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// firable reports why a trigger does not fire now; nil: it does.
+func (en *entry) firable(now int64) error {
+	because := ""
+	switch {
+	case en.gone:
+		return fault.New(fault.TriggerNotFound, "There is no trigger %q any more.", en.row.ID)
+	case en.decl == nil:
+		because = "the configuration does not declare it"
+	case en.row.Disabled:
+		because = "it is disabled"
+	case en.expired(now):
+		because = "it has expired"
+	default:
+		return nil
+	}
+	return fault.New(fault.TriggerNotFirable, "The trigger %q does not fire: %s.", en.row.ID, because).With("triggerId", en.row.ID)
+}
+
+func (en *entry) expired(now int64) bool {
+	return en.decl != nil && en.decl.ExpiresAt != 0 && now >= en.decl.ExpiresAt
+}
+
+// log is the engine's log, with the ids of the request that a context belongs to.
+func (e *Engine) log(ctx context.Context) *slog.Logger {
+	return e.opts.Logger.With(tracecontext.From(ctx).Attrs()...)
+}

@@ -1,0 +1,434 @@
+package triggers
+
+import (
+	"container/heap"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentd/server/fault"
+	"agentd/store"
+)
+
+const (
+	tick      = 10 * time.Second // the clock is read at least that often
+	sweep     = time.Minute      // between two looks at firings whose run may have ended unnoticed
+	again     = time.Second      // after what prevents a start but says nothing of the trigger
+	starters  = 64               // triggers that fire at once
+	openBatch = 1000             // open firings read at once
+	stepLimit = 24 * time.Hour   // a clock set back by more moves the cursors to the present
+	minTurns  = 1000             // turns that are kept in any case
+	idleTurn  = 10 * time.Second // between two looks at an idle trigger while something is in progress
+)
+
+// never is when a trigger is looked at that has nothing to do.
+const never = int64(1) << 62
+
+// A turn is when a trigger is looked at. It counts while it is the trigger's latest plan.
+type turn struct {
+	at int64 // milliseconds since 1970
+	en *entry
+}
+
+// turns is a heap: the turn that comes first is at its root.
+type turns []turn
+
+func (t turns) Len() int           { return len(t) }
+func (t turns) Less(i, j int) bool { return t[i].at < t[j].at }
+func (t turns) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *turns) Push(v any)        { *t = append(*t, v.(turn)) }
+func (t *turns) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
+}
+
+// plan has a trigger looked at at a time, instead of at the one that was planned before.
+func (e *Engine) plan(en *entry, at int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if at == en.planned {
+		return
+	}
+	if en.planned = at; at == never {
+		return
+	}
+	if heap.Push(&e.turns, turn{at, en}); len(e.turns) > 2*len(e.entries)+minTurns { // many of them do not count any more
+		e.turns = slices.DeleteFunc(e.turns, func(t turn) bool { return t.en.planned != t.at })
+		heap.Init(&e.turns)
+	}
+}
+
+// due takes the triggers whose turn has come, those that were due first before the others, and returns the turn after them.
+func (e *Engine) due(now int64) (list []*entry, next int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.turns) > 0 {
+		first := e.turns[0]
+		if first.at > now && first.en.planned == first.at {
+			return list, first.at
+		}
+		heap.Pop(&e.turns)
+		if first.en.planned == first.at {
+			first.en.planned = never
+			list = append(list, first.en)
+		}
+	}
+	return list, never
+}
+
+// Run fires triggers until ctx ends, and returns when none is being fired. At its begin it catches up on the dues that were missed
+// before, and starts what is queued.
+func (e *Engine) Run(ctx context.Context) error {
+	e.setRunning(true)
+	defer e.setRunning(false)
+	for _, en := range e.all() {
+		en.mu.Lock()
+		at := en.nextLocked(0)
+		if en.decl != nil && en.decl.Kind == IdleKind {
+			at = 0
+		}
+		en.mu.Unlock()
+		e.plan(en, at)
+	}
+	e.settleOpen(ctx)
+	swept := time.Now()
+	for starting := true; ctx.Err() == nil; starting = false {
+		e.readClock(ctx)
+		e.settle(ctx, e.takeEnded())
+		if time.Since(swept) >= sweep {
+			swept = time.Now()
+			e.settleOpen(ctx)
+		}
+		now := time.Now().UnixMilli()
+		list, next := e.due(now)
+		e.round(ctx, list, starting)
+		if len(list) > 0 {
+			continue // they have new turns
+		}
+		select {
+		case <-e.wake:
+		case <-time.After(time.Duration(min(tick.Milliseconds(), next-now)) * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (e *Engine) setRunning(running bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running, e.last = running, time.Now()
+}
+
+// readClock notices that the clock was set back by more than a day: then cursors that are ahead go to the present, or nothing would
+// be due until the old time is reached again. A smaller step needs nothing, because no due fires twice.
+func (e *Engine) readClock(ctx context.Context) {
+	now := time.Now()
+	e.mu.Lock()
+	step := now.Round(0).Sub(e.last.Round(0)) - now.Sub(e.last)
+	e.last = now
+	if step.Abs() > time.Second {
+		e.stepped = step
+	}
+	e.mu.Unlock()
+	if step > -stepLimit {
+		return
+	}
+	e.opts.Logger.Warn("the clock was set back; schedules continue from the present", "step", step)
+	for _, en := range e.all() {
+		en.mu.Lock()
+		if row := en.row; en.decl != nil && row.Cursor > now.UnixMilli() {
+			row.Cursor, row.Updated = now.UnixMilli(), now.UnixMilli()
+			if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error { return e.opts.Store.Set(tx, &row) }); err == nil {
+				en.row = row
+			}
+		}
+		en.mu.Unlock()
+	}
+}
+
+// round looks at triggers, in their order, some at once.
+func (e *Engine) round(ctx context.Context, list []*entry, starting bool) {
+	var taken atomic.Int64
+	var workers sync.WaitGroup
+	for range min(starters, len(list)) {
+		workers.Go(func() {
+			for i := taken.Add(1) - 1; i < int64(len(list)); i = taken.Add(1) - 1 {
+				if ctx.Err() != nil {
+					return
+				}
+				e.plan(list[i], e.look(ctx, list[i], starting))
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// nextLocked is when a trigger is looked at again; retry is when a queued firing may start, 0: there is none.
+func (en *entry) nextLocked(retry int64) int64 {
+	if en.decl == nil || en.gone || en.row.Disabled {
+		return never
+	}
+	at := never
+	if due := en.decl.next(en.row.Cursor); due != 0 {
+		at = due
+	}
+	if retry != 0 {
+		at = min(at, retry)
+	}
+	return at
+}
+
+// look does what is due for a trigger, and returns when it is to be looked at again.
+func (e *Engine) look(ctx context.Context, en *entry, starting bool) int64 {
+	en.mu.Lock()
+	defer en.mu.Unlock()
+	if en.decl == nil || en.gone || en.row.Disabled {
+		return never
+	}
+	soon := func(err error) int64 {
+		e.opts.Logger.Warn("a trigger is tried again", "trigger", en.row.ID, "error", fault.Of(err).Message)
+		return time.Now().Add(again).UnixMilli()
+	}
+	if en.decl.Kind == IdleKind {
+		at, err := e.lookIdle(ctx, en)
+		if err != nil {
+			return soon(err)
+		}
+		return at
+	}
+	now := time.Now().UnixMilli()
+	a := en.decl.accountFor(en.row.Cursor, now, starting, en.row.LastFired == 0 || en.expired(now))
+	if a.missed > 0 {
+		if err := e.miss(ctx, en, a); err != nil {
+			return soon(err)
+		}
+	}
+	for i, due := range slices.Concat(a.caughtUp, a.onTime) {
+		origin := OfSchedule
+		if i < len(a.caughtUp) {
+			origin = OfCatchUp
+		}
+		if err := e.fireDue(ctx, en, due, origin); err != nil {
+			return soon(err)
+		}
+		if en.row.Disabled || en.gone {
+			return never
+		}
+	}
+	var retry int64
+	if en.queue {
+		var err error
+		if retry, err = e.startQueued(ctx, en); err != nil {
+			return soon(err)
+		}
+	}
+	return en.nextLocked(retry)
+}
+
+// fireDue fires a due of a schedule.
+func (e *Engine) fireDue(ctx context.Context, en *entry, due int64, origin string) error {
+	f := &store.Firing{Slot: "t:" + strconv.FormatInt(due, 10), Due: due, Origin: origin}
+	move := func(row *store.Trigger) { row.Cursor = due }
+	err := e.fire(ctx, en, f, scopeOf(en.row.ID, due, time.Now().UnixMilli(), nil, nil), move, nil)
+	if errors.Is(err, errDone) { // it fired before the clock was set back
+		row := en.row
+		move(&row)
+		if err = e.opts.Store.Update(ctx, func(tx *store.Tx) error { return e.opts.Store.Set(tx, &row) }); err == nil {
+			en.row = row
+		}
+	}
+	return err
+}
+
+// miss records the dues that do not fire.
+func (e *Engine) miss(ctx context.Context, en *entry, a account) error {
+	row := en.row
+	row.Cursor, row.Missed = a.lastMissed, a.missed
+	f := &store.Firing{Trigger: row.N, ID: newID(), Slot: "t:" + strconv.FormatInt(a.firstMissed, 10), Due: a.firstMissed, LastDue: a.lastMissed, Dues: a.missed,
+		At: time.Now().UnixMilli(), Origin: OfCatchUp, Outcome: Missed}
+	e.opts.Logger.Info("a trigger has missed dues", "trigger", row.ID, "missed", a.missed)
+	err := e.record(ctx, en, row, f, nil)
+	if errors.Is(err, store.ErrConflict) { // the first of them fired before the clock was set back
+		row.Updated = f.At
+		if err = e.opts.Store.Update(ctx, func(tx *store.Tx) error { return e.opts.Store.Set(tx, &row) }); err == nil {
+			en.row = row
+		}
+	}
+	return err
+}
+
+// lookIdle fires an idle trigger when its quiet time is over, once for each quiet period.
+func (e *Engine) lookIdle(ctx context.Context, en *entry) (int64, error) {
+	e.mu.Lock()
+	idle := e.idle // what they start is no activity
+	e.mu.Unlock()
+	now := time.Now().UnixMilli()
+	if en.expired(now) {
+		return never, nil
+	}
+	d := en.decl
+	agent := d.Agent
+	if d.Session != "" {
+		agent = ""
+	}
+	var last int64
+	var going bool
+	err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
+		last, going, err = e.opts.Store.Activity(tx, d.Session, agent, idle)
+		return err
+	})
+	last = max(last, en.row.Created)
+	switch {
+	case err != nil:
+		return 0, err
+	case going:
+		return now + min(d.AfterMs, idleTurn.Milliseconds()), nil
+	case now < last+d.AfterMs:
+		return last + d.AfterMs, nil
+	}
+	if last > en.row.Cursor || en.row.LastFired == 0 { // else this quiet period had its firing
+		f := &store.Firing{Slot: "i:" + strconv.FormatInt(last, 10), Due: last + d.AfterMs, Origin: OfIdle}
+		err = e.fire(ctx, en, f, scopeOf(en.row.ID, f.Due, now, nil, nil), func(row *store.Trigger) { row.Cursor = max(row.Cursor, last) }, nil)
+		if err != nil && !errors.Is(err, errDone) {
+			return 0, err
+		}
+	}
+	return now + d.AfterMs, nil
+}
+
+// startQueued starts the firings of a trigger that wait, the oldest first, as far as earlier runs allow it. It returns when the next
+// one may start; 0: when a run has ended, or none waits.
+func (e *Engine) startQueued(ctx context.Context, en *entry) (retry int64, err error) {
+	for {
+		var queued []store.Firing
+		var running int
+		if err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
+			if queued, err = e.opts.Store.Queued(tx, en.row.N, 1); err == nil && len(queued) > 0 {
+				_, running, err = e.opts.Store.Waiting(tx, en.row.N)
+			}
+			return err
+		}); err != nil {
+			return 0, err
+		}
+		now := time.Now().UnixMilli()
+		en.queue = len(queued) > 0
+		if !en.queue || en.row.Disabled || running > 0 && en.decl.Overlap != OverlapAllow {
+			return 0, nil
+		}
+		f := &queued[0]
+		if f.Next > now {
+			return f.Next, nil
+		}
+		var with carry
+		if err := json.Unmarshal(f.Carry, &with); err != nil {
+			return 0, store.Damaged(err)
+		}
+		if en.expired(now) {
+			f.Outcome, f.Reason, f.Open, f.Carry = Skipped, "expired", false, nil
+			err = e.record(ctx, en, en.row, f, nil)
+		} else {
+			err = e.start(ctx, en, en.row, f, with, nil)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// takeEnded returns the runs whose end is not accounted for yet.
+func (e *Engine) takeEnded() []ending {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ended := e.ended
+	e.ended = nil
+	return ended
+}
+
+// settle accounts for runs that have ended, and has their triggers looked at.
+func (e *Engine) settle(ctx context.Context, ended []ending) {
+	for _, run := range ended {
+		var f store.Firing
+		err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
+			f, err = e.opts.Store.OfRun(tx, run.run)
+			return err
+		})
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		en := e.numbered(f.Trigger)
+		if err == nil && en != nil {
+			err = e.close(ctx, en, &f, run.status)
+		}
+		if err != nil {
+			e.opts.Logger.Warn("the end of a trigger's run is accounted for later", "run", run.run, "error", fault.Of(err).Message)
+		} else if en != nil {
+			en.mu.Lock()
+			en.queue = true
+			en.mu.Unlock()
+			e.plan(en, 0)
+		}
+	}
+}
+
+// close accounts for the end of a firing's run. An empty status says that the run is gone.
+func (e *Engine) close(ctx context.Context, en *entry, f *store.Firing, status store.Status) error {
+	en.mu.Lock()
+	defer en.mu.Unlock()
+	row := en.row
+	switch status {
+	case store.Completed:
+		row.Failures = 0
+	case store.Failed:
+		e.failed(&row, en.decl)
+	}
+	f.Open = false
+	err := e.record(ctx, en, row, f, nil)
+	if errors.Is(err, store.ErrNotFound) { // it was deleted
+		return nil
+	}
+	if err == nil && status != "" {
+		e.count(row.ID, status == store.Completed)
+	}
+	return err
+}
+
+// settleOpen accounts for all runs that have ended unnoticed, before a crash or because they were erased, and starts what is queued.
+func (e *Engine) settleOpen(ctx context.Context) {
+	for after := int64(0); ctx.Err() == nil; {
+		open, err := e.opts.Store.Opened(ctx, after, openBatch)
+		if err != nil {
+			e.opts.Logger.Warn("open firings cannot be read", "error", fault.Of(err).Message)
+			return
+		}
+		var ended []ending
+		queues := map[*entry]bool{}
+		for _, o := range open {
+			after = o.N
+			switch {
+			case o.Run == "":
+				if en := e.numbered(o.Trigger); en != nil {
+					queues[en] = true
+				}
+			case o.Status == "", o.Status.Terminal():
+				ended = append(ended, ending{o.Run, o.Status})
+			}
+		}
+		for en := range queues {
+			en.mu.Lock()
+			en.queue = true
+			en.mu.Unlock()
+			e.plan(en, 0)
+		}
+		e.settle(ctx, ended)
+		if len(open) < openBatch {
+			return
+		}
+	}
+}
