@@ -22,6 +22,11 @@ type Inventory struct {
 	WorkflowBlocked                                        *Gauge
 	RetentionDeleted, RetentionErrors                      *Counters
 	RetentionLast                                          *Gauge
+	RunsByAgent                                            *Counters
+	HTTPLatency, RunLatency, ToolLatency, CommitLatency    *Histogram
+	ProviderLatency                                        *Histograms
+	Changes, CommitFailures                                *Counter
+	ApprovalsPending, DiskFree                             *Gauge
 	AuditEntries, AuditFailures                            *Counter
 	AuditDenials, AuditVerifications                       *Counters
 	AuditDuration                                          *Summary
@@ -95,6 +100,27 @@ func New(version string) *Inventory {
 			"Rules of retention that failed in a sweep, by rule.", "rule"),
 		RetentionLast: r.Gauge("svc_retention_last_sweep_timestamp_seconds",
 			"When the latest sweep of retention ended, in seconds since 1970; 0 before the first."),
+
+		RunsByAgent: r.Counters("svc_agent_runs_by_agent_total",
+			"Finished runs of agents, by agent and status; past 1000 agents the label is other.", "agent", "status"),
+		RunLatency: r.Histogram("svc_agent_run_latency_seconds",
+			"Wall-clock seconds from the start of a run to its end, as in svc_agent_run_duration_seconds."),
+		HTTPLatency: r.Histogram("svc_http_request_latency_seconds",
+			"Seconds from a request's arrival to the end of its answer, as in svc_http_request_duration_seconds."),
+		ToolLatency: r.Histogram("svc_tool_call_latency_seconds",
+			"Seconds that tool calls took."),
+		ProviderLatency: r.Histograms("svc_provider_call_latency_seconds",
+			"Seconds that model calls took, by model, including failed calls.", "model"),
+		ApprovalsPending: r.Gauge("svc_approvals_pending",
+			"Runs that have stopped for a decision, at most 10000."),
+		DiskFree: r.Gauge("svc_storage_free_bytes",
+			"Free space of the file system of the store."),
+		CommitLatency: r.Histogram("svc_storage_commit_latency_seconds",
+			"Seconds that transactions of the store took, including their writes."),
+		Changes: r.Counter("svc_storage_changes_total",
+			"Changes in committed transactions of the store. Divided by the count of svc_storage_commit_latency_seconds, it gives the changes per transaction."),
+		CommitFailures: r.Counter("svc_storage_commit_failures_total",
+			"Failed transactions of the store."),
 
 		AuditEntries: r.Counter("svc_audit_entries_total",
 			"Entries that this process has appended to the audit chain. Divided by the count of svc_audit_append_duration_seconds, it gives the entries per append."),

@@ -30,6 +30,8 @@ func TestInventory(t *testing.T) {
 		in.ProviderCost.With("m-1").Add(0.0123)
 		in.HTTPRequests.With("/agents/{id}/run", "POST", "200").Inc()
 		in.HTTPDuration.Observe(0.5)
+		in.HTTPLatency.Observe(0.5)
+		in.ProviderLatency.With("m-1").Observe(2)
 		<-time.After(90*time.Second + 900*time.Millisecond)
 		golden.Check(t, "testdata/used.txt", string(in.Text()))
 	})
@@ -49,7 +51,7 @@ func TestInventoryNames(t *testing.T) {
 		}
 		seen[m[1]] = true
 	}
-	row := regexp.MustCompile("^\\| `[a-z0-9_]+` \\| (counter|gauge|summary) \\| (-|(`[a-z][a-z_]*`(, )?)+) \\| .+ \\|\n$")
+	row := regexp.MustCompile("^\\| `[a-z0-9_]+` \\| (counter|gauge|summary|histogram) \\| (-|(`[a-z][a-z_]*`(, )?)+) \\| .+ \\|\n$")
 	for line := range strings.Lines(strings.SplitN(metrics.New("1").Markdown(), "\n", 3)[2]) {
 		if !row.MatchString(line) {
 			t.Errorf("row %q has a label that the format does not allow", line)

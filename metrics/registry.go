@@ -4,7 +4,8 @@
 // and its labels, in the order in which they are printed. [New] declares the families of this program.
 //
 // Everything but declaring is safe for concurrent use, and everything is bounded: a family has at most [MaxSeries] series, a
-// label value at most [MaxLabelValue] bytes, a summary remembers its last 1024 observations.
+// label value at most [MaxLabelValue] bytes, a summary remembers its last 1024 observations, a histogram has fixed
+// buckets.
 package metrics
 
 import (
@@ -50,6 +51,27 @@ func (r *Registry) Gauges(name, help string, labels ...string) *Gauges {
 // Summary declares a summary without labels.
 func (r *Registry) Summary(name, help string) *Summary {
 	return declare(r, "summary", name, help, nil, func() *Summary { return new(Summary) }).With()
+}
+
+// Histogram declares a histogram without labels.
+func (r *Registry) Histogram(name, help string) *Histogram {
+	return r.Histograms(name, help).With()
+}
+
+// Histograms declares a histogram with labels.
+func (r *Registry) Histograms(name, help string, labels ...string) *Histograms {
+	return declare(r, "histogram", name, help, labels, func() *Histogram { return new(Histogram) })
+}
+
+// Sampled declares a counter or gauge that each exposition asks f for, as in [Gauge.Sample].
+func (r *Registry) Sampled(kind, name, help string, f func() (float64, error)) {
+	r.families = append(r.families, family{name, kind, help, nil, func(b []byte) []byte {
+		v, err := f()
+		if err != nil {
+			return b
+		}
+		return appendSample(b, name, "", v)
+	}})
 }
 
 func declare[M metric](r *Registry, kind, name, help string, labels []string, fresh func() M) *Vec[M] {

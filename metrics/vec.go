@@ -11,7 +11,8 @@ import (
 
 // Bounds of what a family keeps, whatever its callers send.
 const (
-	MaxSeries     = 1000 // of one family; further label values share one series whose values are all "other"
+	MaxValues     = 1000 // of the first label of a family; further ones are "other"
+	MaxSeries     = 4000 // of one family; further label values share one series whose values are all "other"
 	MaxLabelValue = 200  // bytes; a longer value is cut
 )
 
@@ -33,12 +34,13 @@ type Vec[M metric] struct {
 	order  []int // indices of labels, sorted by name
 	fresh  func() M
 
-	mu     sync.RWMutex // guards series; a series is never removed, so With may hand it out
-	series map[string]M // by what stands between the braces: no two lists of values have the same there
+	mu     sync.RWMutex    // guards the fields below; a series is never removed, so With may hand it out
+	series map[string]M    // by what stands between the braces: no two lists of values have the same there
+	firsts map[string]bool // values of the first label
 }
 
 func newVec[M metric](name string, labels []string, fresh func() M) *Vec[M] {
-	v := &Vec[M]{name: name, labels: slices.Clone(labels), fresh: fresh, series: map[string]M{}}
+	v := &Vec[M]{name: name, labels: slices.Clone(labels), fresh: fresh, series: map[string]M{}, firsts: map[string]bool{}}
 	for i := range labels {
 		v.order = append(v.order, i)
 	}
@@ -63,7 +65,16 @@ func (v *Vec[M]) With(values ...string) M {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if m, ok = v.series[string(key)]; !ok && len(v.series) >= MaxSeries {
+	m, ok = v.series[string(key)]
+	if !ok && len(values) > 0 {
+		if first := clean(values[0]); len(v.firsts) < MaxValues || v.firsts[first] {
+			v.firsts[first] = true
+		} else {
+			key = v.appendLabels(nil, append([]string{"other"}, values[1:]...))
+			m, ok = v.series[string(key)]
+		}
+	}
+	if !ok && len(v.series) >= MaxSeries {
 		key = v.appendLabels(nil, slices.Repeat([]string{"other"}, len(v.labels)))
 		m, ok = v.series[string(key)]
 	}

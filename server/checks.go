@@ -30,6 +30,27 @@ func (s *Server) blocked(ctx context.Context, p *parts) (n int, err error) {
 	return n, err
 }
 
+// awaiting counts the runs that wait for a decision.
+func (s *Server) awaiting(p *parts) (n int, err error) {
+	soon, cancel := context.WithTimeout(context.Background(), health.Timeout/2)
+	defer cancel()
+	err = p.db.Runs().View(soon, func(tx *store.Tx) (err error) {
+		n, err = p.db.Runs().CountAwaiting(tx)
+		return err
+	})
+	return n, err
+}
+
+// committed counts a transaction of the store.
+func (p *parts) committed(closures int, took time.Duration, err error) {
+	if err != nil {
+		p.metrics.CommitFailures.Inc()
+		return
+	}
+	p.metrics.CommitLatency.Observe(took.Seconds())
+	p.metrics.Changes.Add(float64(closures))
+}
+
 // What the checks tolerate.
 const (
 	slowFor      = 10 * time.Second // a database that takes no write

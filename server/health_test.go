@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"agentd/server"
@@ -121,4 +122,29 @@ func TestStartingIsNotReady(t *testing.T) {
 	if status, body := ask("http://"+at.String(), "ready"); status != 200 || !strings.Contains(body, `"ready"`) {
 		t.Errorf("GET /health/ready = %d %s, want 200", status, body)
 	}
+}
+
+// What has a histogram, a series of its agent or a count in the store is in the metrics once it has happened.
+func TestProducers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, `{"providers": {"p": {"kind": "scripted", "script": "s.json"}},
+		"tools": {"look": {"kind": "exec", "description": "looks", "command": ["true"], "sideEffect": "read-only"}, "pay": {"kind": "exec", "description": "pays", "command": ["true"], "approval": "always"}},
+		"agents": {"payer": {"kind": "llm", "provider": "p", "model": "m", "tools": ["look", "pay"]}}}`, fstest.MapFS{"s.json": {Data: []byte(
+		`{"turns": [{"when": {"step": 0}, "toolCalls": [{"name": "look", "args": {}}]}, {"when": {"step": 1}, "toolCalls": [{"name": "pay", "args": {}}]}, {"text": "Done."}]}`)}})
+	r.do("POST", "/v1/agents/echo/run", r.admin, `{"input":"hello"}`)
+	r.do("POST", "/v1/agents/payer/run", r.admin, `{"input":"pay"}`)
+	r.eventually("GET", "/v1/metrics", "", func(a answer) bool {
+		for _, want := range []string{"svc_approvals_pending 1", `svc_agent_runs_by_agent_total{agent="echo",status="completed"} 1`, "svc_agent_run_latency_seconds_count 1",
+			"svc_tool_call_latency_seconds_count 1", `svc_provider_call_latency_seconds_count{model="m"} 2`, "svc_storage_commit_failures_total 0"} {
+			if !strings.Contains(a.body, "\n"+want+"\n") {
+				return false
+			}
+		}
+		for _, some := range []string{"svc_storage_commit_latency_seconds_count", "svc_storage_changes_total", "svc_http_request_latency_seconds_count", "svc_storage_free_bytes", "process_open_fds", "go_goroutines"} {
+			if !strings.Contains(a.body, "\n"+some+" ") || strings.Contains(a.body, "\n"+some+" 0\n") {
+				return false
+			}
+		}
+		return true
+	})
 }

@@ -42,6 +42,8 @@ func TestReference(t *testing.T) {
 		fmt.Sprintf("| A regular expression | %d bytes and about %d states |\n", expr.MaxPattern, expr.MaxProgram) +
 		fmt.Sprintf("| JSON that is read, such as a key of the state or the text of `json`, and that a result is written as | %d MiB and %d levels |\n", expr.MaxJSON>>20, expr.MaxDepth) +
 		fmt.Sprintf("| Memory of a value that is read from JSON, such as a key of the state; a small object takes about 400 bytes | %d MiB |\n", expr.MaxValue>>20)
+	inventory := metrics.New("")
+	inventory.Process()
 	for page, table := range map[string]string{
 		"routes":        api.Markdown(),
 		"errors":        openapi.ErrorsMarkdown(fault.Kinds()),
@@ -49,7 +51,7 @@ func TestReference(t *testing.T) {
 		"events":        events,
 		"expressions":   expressions,
 		"actions":       actions,
-		"metrics":       metrics.New("").Markdown(),
+		"metrics":       inventory.Markdown(),
 	} {
 		path := "manual/" + page + ".md"
 		text, err := os.ReadFile(path)

@@ -63,7 +63,9 @@ func (s *Server) open(ctx context.Context) error {
 	written := lastWritten(cfg.Resolve(cfg.Storage.Path))
 	p := &parts{failed: make(chan error, 1), stop: func() {}, retire: func() {}}
 	s.parts = p
-	p.db, err = store.Open(ctx, store.Options{Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
+	p.metrics = metrics.New(Version)
+	p.metrics.Process()
+	p.db, err = store.Open(ctx, store.Options{Committed: p.committed, Path: cfg.Resolve(cfg.Storage.Path), Durability: cfg.Storage.Durability, Logger: s.log,
 		Holder: store.Holder{Command: s.opts.Command}, ReadOnly: s.access == Read, Beside: s.access == Beside})
 	if err != nil {
 		return err
@@ -94,12 +96,13 @@ func (s *Server) open(ctx context.Context) error {
 	buffer := cfg.Server.Stream.ReplayBuffer
 	ttl := time.Duration(buffer.TTLSeconds) * time.Second
 	p.hub = hub.New(hub.Options{MaxEvents: buffer.MaxEvents, TTL: ttl})
-	p.metrics = metrics.New(Version)
 	p.connections = newConnections(connectionLimit(cfg.Server.MaxConnections), cfg.Server.TrustProxy, p.metrics.HTTPRefused, s.log)
 	p.metrics.HTTPConnections.Sample(func() (float64, error) { return float64(p.connections.count()), nil })
 	p.metrics.Programs.Sample(func() (float64, error) { running, _ := programs.Load(); return float64(running), nil })
 	p.metrics.ProgramsWaiting.Sample(func() (float64, error) { _, waiting := programs.Load(); return float64(waiting), nil })
 	p.metrics.WorkflowBlocked.Sample(func() (float64, error) { n, err := s.blocked(context.Background(), p); return float64(n), err })
+	p.metrics.ApprovalsPending.Sample(func() (float64, error) { n, err := s.awaiting(p); return float64(n), err })
+	p.metrics.DiskFree.Sample(func() (float64, error) { n, err := p.db.Free(); return float64(n), err })
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
 	if err := s.openAudit(ctx, p, chain); err != nil {

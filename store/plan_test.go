@@ -124,6 +124,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		},
 		"Threads.Definition": func(tx *store.Tx) error { _, err := threads.Definition(tx, []byte{2}); return err },
 		"Threads.Unblock":    func(tx *store.Tx) error { return threads.Unblock(tx, "w", "x") },
+		"Runs.CountAwaiting": func(tx *store.Tx) error { _, err := runs.CountAwaiting(tx); return err },
 		"Threads.Blocked":    func(tx *store.Tx) error { _, err := threads.Blocked(tx); return err },
 		"Threads.Erase": func(tx *store.Tx) error {
 			c := newRun("hosted")

@@ -372,3 +372,8 @@ func leaveOut(tx *Tx, n int64, session string, r *Run) error {
 	_, err := tx.exec("UPDATE run_messages SET left_out = ? WHERE key BETWEEN ? AND ?", mark, key(n, 0), key(n, maxIndex))
 	return err
 }
+
+// CountAwaiting returns how many runs that no run has called wait for a decision, of at most 10000.
+func (r *Runs) CountAwaiting(tx *Tx) (n int, err error) {
+	return n, tx.row("SELECT count(*) FROM (SELECT n FROM runs INDEXED BY runs_open WHERE status = 'awaiting_approval' AND parent IS NULL LIMIT 10000)").Scan(&n)
+}

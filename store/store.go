@@ -38,6 +38,9 @@ type Options struct {
 	ReadOnly   bool   // no lock, no migration: a schema that is behind is refused, Update fails
 	Holder     Holder // what a second process reads about this one in the lock file
 	Logger     *slog.Logger
+	// Committed is told of each transaction that has written, or failed: how many closures shared it, and how long it took. It
+	// must return soon. nil: nobody is.
+	Committed func(closures int, took time.Duration, err error)
 
 	// Beside is for a short-lived process that writes next to the one that holds the lock: it takes none itself,
 	// migrates nothing, refuses a schema that is behind, and leaves the log to the holder. Its transactions and the

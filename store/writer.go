@@ -28,7 +28,8 @@ type writer struct {
 	places chan struct{} // one token per closure that waits or runs
 	lead   chan struct{} // holds a token while somebody leads; guards c and batch
 
-	c *conn // owned by the leader
+	c         *conn // owned by the leader
+	committed bool  // what the leader has begun; the leader's, too
 
 	mu     sync.Mutex // guards the fields below
 	queue  []*command // a leader takes commands from its front
@@ -250,7 +251,8 @@ func (w *writer) commit(batch []*command) error {
 		}
 	}()
 	var err error
-	savepoints := false
+	savepoints, began := false, time.Now()
+	w.committed = false
 	for range 4 {
 		if err = w.attempt(batch, savepoints); err == errMixed {
 			savepoints = true
@@ -264,6 +266,9 @@ func (w *writer) commit(batch []*command) error {
 			cmd.err, cmd.panic = translate(err), nil
 		}
 		w.recover(err)
+	}
+	if tell := w.db.opts.Committed; tell != nil && (w.committed || err != nil) {
+		tell(len(batch), time.Since(began), err)
 	}
 	if w.batch != nil {
 		w.batch.End(err)
@@ -303,9 +308,8 @@ func (w *writer) attempt(batch []*command, savepoints bool) (err error) {
 	if err := w.c.run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	committed := false
 	defer func() {
-		if committed {
+		if w.committed {
 			return
 		}
 		if undone := w.c.run("ROLLBACK"); undone != nil {
@@ -358,7 +362,7 @@ func (w *writer) attempt(batch []*command, savepoints bool) (err error) {
 	if err := w.c.run("COMMIT"); err != nil {
 		return err
 	}
-	committed = true
+	w.committed = true
 	return nil
 }
 

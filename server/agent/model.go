@@ -73,6 +73,7 @@ func (l *loop) stream(model Model, step int) (*provider.Response, error) {
 	h := &holder{r: l.Run}
 	begun := time.Now()
 	res, err := model.Provider.Stream(l.Within(span.OfRun, l.modelCalls), req, h.take)
+	l.Metrics().ProviderLatency.With(model.Model).Observe(time.Since(begun).Seconds())
 	if l.NewTape != nil {
 		l.record(model, req, begun, res, err)
 	}

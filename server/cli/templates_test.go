@@ -42,11 +42,19 @@ func TestInitTemplates(t *testing.T) {
 // The dashboard and the rules name only metrics and labels of the inventory, and a scraper's own.
 func TestTemplatesNameMetricsOfTheInventory(t *testing.T) {
 	labels := map[string][]string{} // of the families, by the names of their samples
-	for line := range strings.Lines(metrics.New("1").Markdown()) {
+	inventory := metrics.New("1")
+	inventory.Process()
+	for line := range strings.Lines(inventory.Markdown()) {
 		cells := strings.Split(line, "|")
 		name := strings.Trim(cells[1], " `")
 		own := regexp.MustCompile("`([a-z_]+)`").FindAllString(cells[3], -1)
-		if labels[name] = append(own, "`instance`", "`job`"); strings.TrimSpace(cells[2]) == "summary" {
+		labels[name] = append(own, "`instance`", "`job`")
+		switch strings.TrimSpace(cells[2]) {
+		case "histogram":
+			labels[name+"_bucket"] = append(slices.Clip(labels[name]), "`le`")
+			labels[name+"_sum"], labels[name+"_count"] = labels[name], labels[name]
+			delete(labels, name)
+		case "summary":
 			labels[name+"_sum"], labels[name+"_count"] = labels[name], labels[name]
 			labels[name] = append(labels[name], "`quantile`")
 		}
@@ -68,7 +76,7 @@ func TestTemplatesNameMetricsOfTheInventory(t *testing.T) {
 	if len(exprs) < 30 {
 		t.Fatalf("the templates have %d expressions, want at least 30", len(exprs))
 	}
-	sample := regexp.MustCompile(`\bsvc_[a-z0-9_]+`)
+	sample := regexp.MustCompile(`\b(svc|process|go)_[a-z0-9_]+`)
 	label := regexp.MustCompile(`([a-z_]+)=~?"|(?:by|without|ignoring) \(([a-z_, ]+)\)|\{\{(?:\s*\$labels\.)?([a-z_]+)`)
 	for _, expr := range exprs {
 		allowed := []string{"`instance`", "`job`"}

@@ -302,6 +302,7 @@ func (g *Gate) finish(w *recorder, r *http.Request, q *Request) {
 	if m := g.opts.Metrics; m != nil {
 		m.HTTPRequests.With(route, method(r.Method), strconv.Itoa(w.status)).Inc()
 		m.HTTPDuration.Observe(took.Seconds())
+		m.HTTPLatency.Observe(took.Seconds())
 	}
 	if g.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		g.opts.Logger.With(tracecontext.From(r.Context()).Attrs()...).Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status,

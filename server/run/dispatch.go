@@ -216,6 +216,7 @@ func (r *Run) take(w *work, only bool) error {
 			status = "error"
 		}
 		r.e.opts.Metrics.ToolCalls.With(c.Name, status).Inc()
+		r.e.opts.Metrics.ToolLatency.Observe(w.took.Seconds())
 		if o.Kind == message.AbortedCall && r.stopped() {
 			return errShutdown // the call stays claimed: what it did is unknown
 		}

@@ -419,9 +419,15 @@ func (r *Run) Payer() string {
 
 // count counts a run that has ended.
 func (r *Run) count() {
-	r.e.opts.Metrics.RunsTotal.With(string(r.Row.Status)).Inc()
+	in := r.e.opts.Metrics
+	in.RunsTotal.With(string(r.Row.Status)).Inc()
+	if r.Row.Kind == "agent" {
+		in.RunsByAgent.With(r.Row.Owner, string(r.Row.Status)).Inc()
+	}
 	if r.Row.Started != 0 {
-		r.e.opts.Metrics.RunDuration.Observe(float64(r.Row.Finished-r.Row.Started) / 1000)
+		took := float64(r.Row.Finished-r.Row.Started) / 1000
+		in.RunDuration.Observe(took)
+		in.RunLatency.Observe(took)
 	}
 }
 
