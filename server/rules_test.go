@@ -41,7 +41,7 @@ var rulesRooms = map[string]string{
 	"server/commentary": "server/message",
 	"server/message":    "server/canonical",
 	"server/jsonlines":  "server/message",
-	"server/config":     "server/fault server/graph server/secret server/shape",
+	"server/config":     "server/fault server/graph server/secret server/shape server/webhook triggers",
 	"server/event":      "server/fault server/message",
 	"server/graph":      "server/canonical server/expr server/fault server/schema server/shape",
 	"server/health":     "server/shape",
@@ -82,7 +82,7 @@ var rulesRooms = map[string]string{
 	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message server/tracecontext",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape server/tracecontext",
 	"server/rest": "auth metrics retention store triggers server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
-		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/workflow",
+		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/webhook server/workflow triggers",
 
 	// The other end of server/rest.
 	"server/client": "server/fault server/id server/message server/sse",
@@ -91,9 +91,9 @@ var rulesRooms = map[string]string{
 	"server/manifest": "server/agent server/config server/external server/fault server/journal server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
 	"server": "auth metrics retention store triggers server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
-		"server/manifest server/message server/outbound server/proc server/provider server/rest server/run server/secret server/session server/shape server/stream server/trace server/workflow",
+		"server/manifest server/message server/outbound server/proc server/provider server/rest server/run server/secret server/session server/shape server/stream server/trace server/webhook server/workflow",
 	"server/cli": "auth store server server/agent server/audit server/audit/export server/backup server/client server/config server/event server/evidence server/fault server/graph server/journal " +
-		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow",
+		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow triggers",
 	"main": "server/cli",
 
 	// Help for tests.

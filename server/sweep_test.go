@@ -22,7 +22,9 @@ import (
 // sweepConfig has every route there is, with every kind of access. Nobody is locked out, since most attempts are to
 // fail.
 const sweepConfig = `{"metrics": {"requireAuth": true}, "auth": {"perIpFailureThreshold": 1000000}, "audit": {"enabled": true, "passphraseRef": "file:pepper"},
-	"workflows": {"flow": {"start": "wait", "nodes": {"wait": {"kind": "await", "name": "go", "next": "end"}}}}}`
+	"workflows": {"flow": {"start": "wait", "nodes": {"wait": {"kind": "await", "name": "go", "next": "end"}}}},
+	"triggers": {"t1": {"kind": "event", "event": "done", "workflow": "flow"}},
+	"hooks": {"push": {"event": "push", "verify": {"scheme": "github", "secretRefs": ["file:pepper"]}}}}`
 
 // table is the route table of a server with that configuration.
 func table() []rest.Route { return api(true).Routes }
@@ -31,7 +33,7 @@ func table() []rest.Route { return api(true).Routes }
 func api(metricsScoped bool) *rest.API {
 	runs := &rest.Runs{SSE: true, Base: "/v1"}
 	api := &rest.API{Base: "/v1", Keys: new(gate.Keys)}
-	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, &rest.Workflows{Workflows: workflow.New(), Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{},
+	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, &rest.Workflows{Workflows: workflow.New(), Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{}, &rest.Triggers{}, &rest.Hooks{},
 		&rest.Realtime{Path: "/ws"}, &rest.Tokens{}, &rest.Audit{}, &rest.Retention{}, &rest.System{Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: metricsScoped})
 	return api
 }
@@ -40,6 +42,7 @@ func api(metricsScoped bool) *rest.API {
 type need struct {
 	public, any bool
 	upgrade     bool   // who calls is found out after a handshake
+	signed      bool   // a signature says who calls
 	scope       string // resource:action, or with the target that every request needs
 	ofID        bool   // the scope needs the id of what the request is about
 	some        bool   // the scope may have any target
@@ -53,6 +56,8 @@ func needOf(rt rest.Route) need {
 		return need{public: true}
 	case text == "a token or a ticket, in the handshake":
 		return need{upgrade: true}
+	case text == "a signature over the body":
+		return need{signed: true}
 	case text == "any token":
 		return need{any: true}
 	case strings.Contains(text, " with "):
@@ -108,8 +113,8 @@ func (s *sweep) token(scope string) string {
 // path is the row's path with ids of what there is, and the id that its scope needs.
 func (s *sweep) path(rt rest.Route) (path, id string) {
 	resource := strings.Split(rt.Path, "/")[1]
-	id = map[string]string{"agents": "echo", "runs": "echo", "sessions": "s1", "tokens": "none", "workflows": "flow"}[resource]
-	path = strings.NewReplacer("{threadId}", "t1", "{id}", id, "{runId}", s.run).Replace("/v1" + rt.Path)
+	id = map[string]string{"agents": "echo", "runs": "echo", "sessions": "s1", "tokens": "none", "workflows": "flow", "triggers": "t1", "events": "push", "hooks": "push"}[resource]
+	path = strings.NewReplacer("{threadId}", "t1", "{id}", id, "{name}", id, "{runId}", s.run).Replace("/v1" + rt.Path)
 	if strings.Contains(path, "{") {
 		s.t.Fatalf("%s: no id is known for this path", rt.Path)
 	}
@@ -156,7 +161,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		want := func(what, token string, status int, code string) {
 			t.Helper()
 			ans := s.ask(rt.Method, path, token)
-			if challenge := ans.Header.Get("WWW-Authenticate"); ans.StatusCode != status || ans.code() != code || (challenge == "Bearer") != (status == 401) {
+			if challenge := ans.Header.Get("WWW-Authenticate"); ans.StatusCode != status || ans.code() != code || (challenge == "Bearer") != (status == 401 && !n.signed) {
 				t.Errorf("%s %s with %s = %d %s, challenge %q; want %d %s", rt.Method, path, what, ans.StatusCode, ans.body, challenge, status, code)
 			}
 		}
@@ -168,6 +173,11 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		}
 		if n.upgrade { // see TestUpgradeIsGuarded
 			want("no handshake", "", 426, "upgrade-required")
+			continue
+		}
+		if n.signed {
+			want("no signature", "", 401, "signature-missing")
+			want("a token", s.admin, 401, "signature-missing")
 			continue
 		}
 		if n.public {
@@ -289,8 +299,11 @@ func TestOddIDsAreNoFailures(t *testing.T) {
 			continue
 		}
 		n := needOf(rt)
+		if n.signed {
+			continue
+		}
 		for _, id := range odd {
-			path := strings.NewReplacer("{id}", id, "{runId}", id, "{threadId}", id).Replace("/v1" + rt.Path)
+			path := strings.NewReplacer("{id}", id, "{name}", id, "{runId}", id, "{threadId}", id).Replace("/v1" + rt.Path)
 			for _, token := range []string{"", s.admin, s.token(n.scope), s.token("skills:install")} {
 				ans := s.ask(rt.Method, path, token)
 				if asked++; ans.StatusCode >= 500 || (ans.StatusCode == 401) != (token == "") {
@@ -330,6 +343,9 @@ func TestMalformedBodiesHaveNoEffect(t *testing.T) {
 	before := s.inventory()
 	asked := 0
 	for _, rt := range table() {
+		if needOf(rt).signed { // who calls comes before what is sent
+			continue
+		}
 		body := s.bodySchema(rt)
 		if body == nil {
 			continue

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -42,6 +43,15 @@ func Warnings(cfg *config.Config) []string {
 	}
 	if cfg.Auth.Kind == "none" && slices.Contains(cfg.Server.CORS.AllowOrigins, "*") {
 		warn("auth.kind is none and server.cors.allowOrigins has \"*\": every web page on a machine that reaches this server is an administrator")
+	}
+	fires := map[string]bool{}
+	for _, t := range cfg.Triggers {
+		fires[t.Event] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Hooks)) {
+		if h := cfg.Hooks[name]; !fires[h.Event] {
+			warn("hooks.%s emits the event %s, on which no trigger fires", name, h.Event)
+		}
 	}
 	named := map[string]bool{}
 	for _, t := range cfg.Targets() {

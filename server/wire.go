@@ -93,6 +93,15 @@ func (s *Server) open(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(cfg.Triggers)) {
+		if err := s.triggers.Declare(id, cfg.Triggers[id].Declaration()); err != nil {
+			return err
+		}
+	}
+	hooks, err := s.webhooks(secrets)
+	if err != nil {
+		return err
+	}
 	buffer := cfg.Server.Stream.ReplayBuffer
 	ttl := time.Duration(buffer.TTLSeconds) * time.Second
 	p.hub = hub.New(hub.Options{MaxEvents: buffer.MaxEvents, TTL: ttl})
@@ -173,7 +182,10 @@ func (s *Server) open(ctx context.Context) error {
 	runs.Streams = p.streams
 	api.Add(&rest.Agents{Registry: s.agents, Runs: runs}, &rest.Workflows{Workflows: s.workflows, Runs: runs, Keys: p.keys}, runs, &rest.Approvals{Runs: runs},
 		&rest.Sessions{Sessions: sessions, Runs: runs, Keys: p.keys, Events: cfg.Server.SSE.Path, Version: Version},
-		&rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions()), Version: Version})
+		&rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions()), Version: Version}, &rest.Triggers{Engine: s.triggers})
+	if len(hooks) > 0 {
+		api.Add(&rest.Hooks{Hooks: hooks, Engine: s.triggers, Signed: p.gate.Signed})
+	}
 	if cfg.Server.WS.Enabled {
 		api.Add(&rest.Realtime{Path: cfg.Server.WS.Path, Streams: p.streams, Tickets: tickets})
 	}

@@ -83,8 +83,15 @@ type Declaration struct {
 	Disabled        bool // when it is declared for the first time
 }
 
-// vars are the variables of the expressions: event is what an event carries, headers those of the webhook that brought it.
-var vars = expr.Vars{"event": nil, "headers": nil, "due": {}, "trigger": {}, "now": {}}
+// Vars are the variables of the expressions of a kind of triggers. Those of an event have event, what it carries, and headers, those
+// of the webhook that brought it.
+func Vars(kind string) expr.Vars {
+	vars := expr.Vars{"due": {}, "trigger": {}, "now": {}}
+	if kind == EventKind {
+		vars["event"], vars["headers"] = nil, nil
+	}
+	return vars
+}
 
 // A compiled declaration is checked, and has its defaults.
 type compiled struct {
@@ -98,9 +105,9 @@ type compiled struct {
 	delay     int64          // milliseconds from a due to its start
 }
 
-// Check returns what is wrong with a declaration, with paths of the configuration's names.
-func Check(d Declaration) []fault.Issue {
-	_, issues := compile("", d, Zones{})
+// Check returns what is wrong with a declaration, with paths of the configuration's names. zones keeps what it reads.
+func Check(d Declaration, zones Zones) []fault.Issue {
+	_, issues := compile("", d, zones)
 	return issues
 }
 
@@ -222,6 +229,7 @@ func (c *compiled) schedule(zones Zones, bad func(string, string, ...any), withi
 // expressions compiles the texts with expressions.
 func (c *compiled) expressions(bad func(string, string, ...any)) {
 	var err error
+	vars := Vars(c.Kind)
 	if c.Input != nil {
 		var v any
 		if v, err = expr.Decode(c.Input); err == nil {

@@ -25,6 +25,12 @@ const (
 	WorkflowTick    Action = "workflow:tick"
 	RunDelete       Action = "run:delete"
 	ThreadDelete    Action = "workflow:delete"
+	TriggerFire     Action = "trigger:fire"
+	TriggerEnable   Action = "trigger:enable"
+	TriggerDisable  Action = "trigger:disable"
+	TriggerDelete   Action = "trigger:delete"
+	TriggerPrune    Action = "trigger:prune"
+	EventEmit       Action = "event:emit"
 	SessionCreate   Action = "session:create"
 	SessionDelete   Action = "session:delete"
 	SessionClose    Action = "session:close"
@@ -91,6 +97,12 @@ var Actions = []Declared{
 	{WorkflowTick, "A principal fired the due timers of a thread.", "`workflow:ID`", "`threadId`, `fired`"},
 	{RunDelete, "Retention erased a run without a session, with all runs that it called.", "`run:ID`", ""},
 	{ThreadDelete, "A principal, or retention, erased a thread and its runs.", "`thread:WORKFLOW/THREAD`", ""},
+	{TriggerFire, "A principal fired a trigger.", "`trigger:ID`", "`outcome`, `firingId`"},
+	{TriggerEnable, "A principal enabled a trigger.", "`trigger:ID`", ""},
+	{TriggerDisable, "A principal disabled a trigger.", "`trigger:ID`", ""},
+	{TriggerDelete, "A principal deleted a trigger and its firings.", "`trigger:ID`", ""},
+	{TriggerPrune, "A principal deleted all triggers that are disabled, or not declared any more.", "`triggers`", "`disabled`, `orphaned`, `count`"},
+	{EventEmit, "A principal emitted an event, or a hook did.", "`event:NAME`", "`eventId`, `fired`: how many triggers"},
 	{SessionCreate, "A principal created a session.", "`session:ID`", ""},
 	{SessionDelete, "A principal, or retention, erased a session and its runs.", "`session:ID`", ""},
 	{SessionClose, "A principal closed a session.", "`session:ID`", ""},

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os/exec"
+	"slices"
+	"strings"
+	"time"
 
 	"agentd/server"
 	"agentd/server/config"
@@ -24,16 +28,17 @@ func (c *call) checkConfig(context.Context) error {
 	if err := built(c.cfg); err != nil {
 		return advised(err, "Correct that, and check again.")
 	}
-	outbound, warnings := c.cfg.Targets(), warnings(c.cfg)
+	outbound, warnings, dues := c.cfg.Targets(), warnings(c.cfg), dues(c.cfg)
 	if outbound == nil {
 		outbound = []config.Target{}
 	}
 	return c.show(true, struct {
-		OK       bool            `json:"ok"`
-		File     string          `json:"file,omitempty"`
-		Outbound []config.Target `json:"outbound"`
-		Warnings []string        `json:"warnings"`
-	}{true, c.file(), outbound, warnings}, func(w sheet) {
+		OK       bool                `json:"ok"`
+		File     string              `json:"file,omitempty"`
+		Outbound []config.Target     `json:"outbound"`
+		Dues     map[string][]string `json:"dues,omitempty"` // of triggers, by id
+		Warnings []string            `json:"warnings"`
+	}{true, c.file(), outbound, dues, warnings}, func(w sheet) {
 		w.say("OK: %s is valid.\n\n", cmp.Or(c.file(), "the configuration without a file"))
 		if len(outbound) == 0 {
 			w.say("The server reaches no host and starts no program.\n")
@@ -43,6 +48,12 @@ func (c *call) checkConfig(context.Context) error {
 		for _, t := range outbound {
 			w.say("  %s %s\t%s\n", t.Kind, t.ID, destination(t))
 		}
+		if len(dues) > 0 {
+			w.say("\nTriggers are due, in UTC:\n")
+		}
+		for _, id := range slices.Sorted(maps.Keys(dues)) {
+			w.say("  %s\t%s\n", id, strings.Join(dues[id], "  "))
+		}
 		if len(warnings) > 0 {
 			w.say("\nWarnings:\n")
 		}
@@ -50,6 +61,17 @@ func (c *call) checkConfig(context.Context) error {
 			w.say("  - %s\n", text)
 		}
 	})
+}
+
+// dues are the next three of each cron text, by trigger.
+func dues(cfg *config.Config) map[string][]string {
+	all := map[string][]string{}
+	for id, t := range cfg.Triggers {
+		for _, due := range t.Dues(time.Now(), 3) {
+			all[id] = append(all[id], due.Format(time.RFC3339))
+		}
+	}
+	return all
 }
 
 // warnings are what is allowed, and is dangerous or will not work here.

@@ -54,6 +54,8 @@ var hints = map[*fault.Kind]string{
 	fault.ThreadOpen:              "See what it waits for with `agentd workflows state WORKFLOW THREAD`, abort it, or name another with --thread.",
 	fault.ThreadRunning:           "Abort it with `agentd workflows abort WORKFLOW THREAD`, then delete it.",
 	fault.NotRetryable:            threadState,
+	fault.TriggerNotFound:         "List the triggers with `agentd triggers list`.",
+	fault.TriggerNotFirable:       "Enable it with `agentd triggers enable TRIGGER`, or declare it in the configuration.",
 	fault.TokenNotFound:           "List the tokens with `agentd token list`.",
 }
 

@@ -21,7 +21,7 @@ type options struct {
 	host, port, readyFile                                        string
 	agent, session, user, status, since, reason, args, onPending string
 	until, run                                                   string
-	thread, name                                                 string
+	thread, name, id                                             string
 	output, as, label, env, value, newValue                      string
 	file, checkpoints, publicKey, passphrase                     string
 	action, actor, before, format, drawing                       string
@@ -35,6 +35,7 @@ type options struct {
 	blocked, mismatch                                   bool
 	fromStdin, reveal, strictSecrets, offline, fixPerms bool
 	names, complete, sbom                               bool
+	disabled, orphaned                                  bool
 	newPepper, resumeRuns, dryRun                       bool
 }
 
@@ -72,6 +73,9 @@ func (o *options) table() []flagRow {
 		{"session.thread", &o.session, "link the thread to the session with this `ID`, which is created if necessary"},
 		{"blocked", &o.blocked, "only threads that are due and cannot continue before somebody resumes them"},
 		{"name", &o.name, "answer the wait with this `NAME`; default: the only one"},
+		{"id", &o.id, "the `ID` of the event, so that it fires nothing if it comes again; default: a new one"},
+		{"disabled", &o.disabled, "delete the triggers that are disabled"},
+		{"orphaned", &o.orphaned, "delete the triggers that the configuration does not declare any more"},
 		{"allow-version-mismatch", &o.mismatch, "continue under the present definition of the workflow, although its version has changed"},
 		{"agent", &o.agent, "only runs of the agent with this `ID`"},
 		{"limit", &o.limit, "at most this `NUMBER`, up to 1000"},

@@ -167,15 +167,18 @@ func (c *call) candidates(words []string) []string {
 	case strings.HasPrefix(last, "-"):
 		found = append(found, "--help")
 		cmd.flagSet(&options{}).VisitAll(func(f *flag.Flag) { found = append(found, "--"[:min(len(f.Name), 2)]+f.Name) })
-	case strings.HasPrefix(cmd.args, "AGENT"), strings.HasPrefix(cmd.args, "WORKFLOW"):
+	case strings.HasPrefix(cmd.args, "AGENT"), strings.HasPrefix(cmd.args, "WORKFLOW"), strings.HasPrefix(cmd.args, "TRIGGER"):
 		asked := &call{cmd: cmd, env: c.env}
 		if args, err := cmd.parse(append(rest, ""), &asked.flags); err != nil || len(args) > 1 { // the empty word stands for the agent
 			break
 		}
 		if cfg, err := asked.load(); err == nil {
-			if strings.HasPrefix(cmd.args, "WORKFLOW") {
+			switch {
+			case strings.HasPrefix(cmd.args, "WORKFLOW"):
 				found = slices.AppendSeq(found, maps.Keys(cfg.Workflows))
-			} else {
+			case strings.HasPrefix(cmd.args, "TRIGGER"):
+				found = slices.AppendSeq(found, maps.Keys(cfg.Triggers))
+			default:
 				found = slices.AppendSeq(found, maps.Keys(cfg.Agents))
 			}
 		}

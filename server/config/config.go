@@ -3,7 +3,7 @@
 //
 // A value comes from, strongest first: an override (a command-line flag), the environment, the file, the default.
 // The variable of a setting is AGENTD_ and its path in upper case with dots as underscores: AGENTD_SERVER_PORT.
-// Variables reach the settings, not the map sections (providers, tools, agents, workflows).
+// Variables reach the settings, not the map sections (providers, tools, agents, workflows, triggers, hooks).
 //
 //	file -> read over the defaults -> environment, overrides (load.go) -> cross checks (semantic.go)
 package config
@@ -39,6 +39,9 @@ type Config struct {
 	Agents    map[string]Agent    `json:"agents" check:"keys=id" doc:"Agents by id."`
 
 	Workflows map[string]graph.Workflow `json:"workflows" check:"keys=id" doc:"Workflows by id."`
+
+	Triggers map[string]Trigger `json:"triggers" check:"keys=id" doc:"Triggers by id: what starts runs at a time or upon an event."`
+	Hooks    map[string]Hook    `json:"hooks" check:"keys=id" doc:"Webhooks that other systems send to POST /hooks/<name>, by name."`
 
 	// Dir is the folder that relative paths of the configuration mean; see [Config.Resolve].
 	Dir string `json:"-"`

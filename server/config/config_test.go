@@ -302,6 +302,9 @@ func TestRefs(t *testing.T) {
 		{Path: []any{"tools", "weather", "headers", "Authorization"}, Ref: "env:WX_TOKEN"},
 		{Path: []any{"agents", "bot", "env", "KEY"}, Ref: "env:BOT_KEY"},
 		{Path: []any{"agents", "remote", "hmacRef"}, Ref: "env:HOOK_KEY"},
+		{Path: []any{"hooks", "github", "verify", "secretRefs", 0}, Ref: "env:HOOK"},
+		{Path: []any{"hooks", "github", "verify", "secretRefs", 1}, Ref: "env:HOOK_NEXT"},
+		{Path: []any{"hooks", "meter", "verify", "secretRefs", 0}, Ref: "env:METER"},
 	}
 	if got := load(t, "testdata/full.jsonc").Refs(); !reflect.DeepEqual(got, want) {
 		t.Errorf("Refs() = %v, want %v", got, want)

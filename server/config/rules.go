@@ -30,6 +30,8 @@ var textRules = map[string]*shape.Rule{
 	"urltemplate": rule(`^https?://[^\s/?#{}]+([/?][^\s#]*)?$`, "an http or https address with {name} in its path or query only", checkTemplate),
 	"stores": rule(`^(auto|`+storeName+`(, ?`+storeName+`)*)$`,
 		"auto, or one or several of keyring, encrypted-file and env with commas between them", checkStores),
+	"event":      rule(`^[A-Za-z0-9_.-]{1,128}$`, "1 to 128 letters, digits, _, . and -", nil),
+	"scope":      rule(`^[a-z][a-z0-9-]{0,31}:(\*|[a-z][a-z0-9-]*)(:(\*|[A-Za-z0-9_.-]{1,128}))?$`, "a scope: resource:action or resource:action:target", nil),
 	"permission": rule(`^[A-Za-z0-9_-]{1,64}(:[^=]+=[\s\S]*)?$`, "tool or tool:argument=glob", nil),
 	"ref":        {Pattern: regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:.+`), More: checkRef, Label: "reference"},
 }

@@ -37,6 +37,8 @@ func (c *Config) checkMeaning(r *shape.Reader) {
 		}
 	}
 	k.workflows()
+	k.triggers()
+	k.hooks()
 }
 
 // under returns a path with more parts, in a new slice.

@@ -222,17 +222,19 @@ func TestWorkflowsAreSound(t *testing.T) {
 
 // The examples of the manual are configurations without problems.
 func TestManualExamples(t *testing.T) {
-	page, err := os.ReadFile("../manual/workflows.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := regexp.MustCompile("(?s)```\n(\\{.*?\n\\})\n```").FindAllStringSubmatch(string(page), -1)
-	for _, example := range examples {
-		if c, err := parse(example[1]); err != nil || len(c.Workflows) != 1 {
-			t.Errorf("Parse(%s) = %q, want one workflow and no problems", example[1], problems(t, err))
+	for name, want := range map[string]int{"workflows": 2, "triggers": 1} {
+		page, err := os.ReadFile("../manual/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(examples) < 2 {
-		t.Errorf("the manual has %d examples, want all of them", len(examples))
+		examples := regexp.MustCompile("(?s)```\n(\\{\n.*?\n\\})\n```").FindAllStringSubmatch(string(page), -1)
+		for _, example := range examples {
+			if c, err := parse(example[1]); err != nil || len(c.Workflows) == 0 {
+				t.Errorf("Parse(%s) = %q, want a workflow and no problems", example[1], problems(t, err))
+			}
+		}
+		if len(examples) < want {
+			t.Errorf("the page on %s has %d examples, want all of them", name, len(examples))
+		}
 	}
 }

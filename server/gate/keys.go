@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -226,6 +227,15 @@ type Claim struct {
 	asked *store.KeyRecord
 	kept  bool
 	done  bool
+}
+
+// ID returns an id that only repetitions of the request have; empty without a key.
+func (c *Claim) ID() string {
+	if c == nil {
+		return ""
+	}
+	sum := sha256.Sum256(append([]byte(c.asked.Key+"\n"), c.asked.Fingerprint...))
+	return "key-" + hex.EncodeToString(sum[:])
 }
 
 // Keep writes the answer in the transaction that makes it true: what a has of the run, the session and the status. Out is

@@ -23,6 +23,8 @@ type API struct {
 	Keys    *gate.Keys    // nil: an Idempotency-Key is not looked at
 
 	bodies *bodies // of the requests under way; made by Mount
+	// unsigned is for bodies whose signature is not checked yet. Anybody can send them, so they take nothing from the others.
+	unsigned *bodies
 }
 
 // Add appends the rows of resources to the table.
@@ -46,7 +48,7 @@ func (a *API) operations() []openapi.Operation {
 	var ops []openapi.Operation
 	for _, rt := range a.Routes {
 		op := openapi.Operation{Method: rt.Method, Path: rt.Path, Summary: rt.Summary, Tag: tag(rt.Path), Effects: rt.Effects(), Keyed: a.takesKey(rt),
-			Public: rt.Access == Public, Access: rt.Access.shown(), Responses: rt.Answers}
+			Public: rt.Access == Public || rt.Access == Signed, Access: rt.Access.shown(), Responses: rt.Answers}
 		if rt.Endpoint.out != nil {
 			out := rt.Endpoint.out
 			res := openapi.Response{Status: rt.Endpoint.status, Type: out, Description: "Success."}
@@ -68,7 +70,12 @@ func (a *API) operations() []openapi.Operation {
 // errorsOf adds to a row's own errors those that follow from its access.
 func errorsOf(rt Route) []*fault.Kind {
 	kinds := []*fault.Kind{fault.OriginDenied, fault.ConfigInvalid}
-	if rt.Access != Public && rt.Access != Upgrade {
+	switch rt.Access {
+	case Public, Upgrade:
+	case Signed:
+		kinds = append(kinds, fault.SignatureMissing, fault.SignatureMalformed, fault.SignatureOld, fault.SignatureEarly, fault.SignatureWrong, fault.AuthLockedOut,
+			fault.Overloaded, fault.AuditUnavailable)
+	default:
 		kinds = append(kinds, fault.AuthRequired, fault.AuthInvalid, fault.AuthRevoked, fault.AuthExpired, fault.AuthLockedOut, fault.Overloaded,
 			fault.AuditUnavailable)
 		if rt.Access != Anyone {
@@ -78,7 +85,7 @@ func errorsOf(rt Route) []*fault.Kind {
 	if !rt.Probe {
 		kinds = append(kinds, fault.RateLimited)
 	}
-	if rt.Access != Public && rt.Effects() {
+	if rt.Access != Public && rt.Access != Signed && rt.Effects() {
 		kinds = append(kinds, fault.CSRFDenied)
 	}
 	if strings.HasSuffix(string(rt.Access), ofOwner) {
@@ -111,8 +118,10 @@ var tags = map[string]string{
 	"session":   "Tickets for connections that cannot carry a token.",
 	"tokens":    "Bearer tokens.",
 	"audit":     "The audit chain.",
-	"events":    "Events of any subject.",
 	"retention": "What sweeps delete, and when.",
+	"triggers":  "What starts runs at a time or upon an event, and the ledger of its firings.",
+	"hooks":     "Webhooks of other systems.",
+	"events":    "Events of any subject, and events for triggers.",
 	"health":    "How the server is.",
 	"openapi":   "This document.",
 	"metrics":   "Figures in the text exposition format.",

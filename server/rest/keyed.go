@@ -29,7 +29,9 @@ func (c Call) Keep(tx *store.Tx, answer store.KeyRecord, out any) error {
 }
 
 // takesKey reports whether a row honours Idempotency-Key.
-func (a *API) takesKey(rt Route) bool { return a.Keys != nil && rt.Effects() && !rt.Secret }
+func (a *API) takesKey(rt Route) bool {
+	return a.Keys != nil && rt.Effects() && !rt.Secret && rt.Access != Signed
+}
 
 // readKey is the key of a request for a row, empty when there is none.
 func (a *API) readKey(w http.ResponseWriter, r *http.Request, rt Route) (string, error) {

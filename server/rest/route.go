@@ -36,6 +36,7 @@ const (
 	Public  Access = "none"
 	Anyone  Access = "any token"
 	Upgrade Access = "a token or a ticket, in the handshake" // which the endpoint checks
+	Signed  Access = "a signature over the body"             // likewise, with [gate.Gate.Signed]
 
 	ofOwner = "{agentId of the run}"
 	orSome  = " or "
@@ -168,12 +169,12 @@ func streamed[In any](fn func(w http.ResponseWriter, r *http.Request, c Call, in
 // Mount puts the table's routes behind a gate, each with its checks. It panics on a row that is not sound, since that is
 // a programmer's mistake.
 func (a *API) Mount(g *gate.Gate) {
-	a.bodies = newBodies()
+	a.bodies, a.unsigned = newBodies(), newBodies()
 	for _, rt := range a.Routes {
 		if err := rt.check(); err != nil {
 			panic(fmt.Sprintf("rest: %s %s: %v", rt.Method, rt.Path, err))
 		}
-		g.Handle(gate.Row{Pattern: rt.Pattern(a.Base), Public: rt.Access == Public, Probe: rt.Probe, Upgrade: rt.Access == Upgrade,
+		g.Handle(gate.Row{Pattern: rt.Pattern(a.Base), Public: rt.Access == Public, Probe: rt.Probe, Upgrade: rt.Access == Upgrade, Signed: rt.Access == Signed,
 			Ticketed: slices.Contains(queryNames(rt.Endpoint.in), gate.TicketParameter),
 			Action:   rt.Action, Refused: rt.Refused, Target: rt.Target,
 			Serve: func(w http.ResponseWriter, r *http.Request) error { return a.serve(w, r, g, rt) }})
@@ -182,7 +183,7 @@ func (a *API) Mount(g *gate.Gate) {
 
 func (rt Route) check() error {
 	switch {
-	case rt.Access != Public && rt.Access != Anyone && rt.Access != Upgrade && !form.MatchString(string(rt.Access)):
+	case rt.Access != Public && rt.Access != Anyone && rt.Access != Upgrade && rt.Access != Signed && !form.MatchString(string(rt.Access)):
 		return fmt.Errorf("it does not say who may use it")
 	case rt.Endpoint.answer == nil:
 		return fmt.Errorf("it has no endpoint")
@@ -221,6 +222,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, g *gate.Gate, rt Rou
 		}
 	}
 	c.weight = &weight{all: a.bodies}
+	if rt.Access == Signed {
+		c.weight.all = a.unsigned
+	}
 	defer c.weight.done()
 	body, err := a.read(w, r, a.MaxBody, in.Interface(), c.weight)
 	if err != nil {
@@ -266,7 +270,7 @@ func (a *API) concerns(ctx context.Context, c Call, runID, sessionID string) {
 func (a *API) admit(r *http.Request, access Access, c *Call) error {
 	text, other, some := strings.Cut(string(access), orSome)
 	switch {
-	case access == Public || access == Anyone || access == Upgrade || strings.Contains(text, byBody):
+	case access == Public || access == Anyone || access == Upgrade || access == Signed || strings.Contains(text, byBody):
 		return nil
 	case some:
 		for _, one := range []string{text, other} {
