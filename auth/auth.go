@@ -74,7 +74,7 @@ func (p Principal) Lineage() string {
 }
 
 // Lineages finds the [Principal.Lineage] of each name that [Principal.Name] has given, also of tokens that are revoked
-// since. Any other name is its own.
+// since. A trigger counts as itself, whoever fired it. Any other name is its own.
 func Lineages(tokens *store.Tokens) func(ctx context.Context, names []string) ([]string, error) {
 	return func(ctx context.Context, names []string) ([]string, error) {
 		ids := make([]string, len(names))
@@ -91,6 +91,8 @@ func Lineages(tokens *store.Tokens) func(ctx context.Context, names []string) ([
 				lineages[i] = "token:" + root
 			} else if strings.HasPrefix(name, string(KindOperator)+":") {
 				lineages[i] = string(KindOperator)
+			} else {
+				lineages[i], _, _ = strings.Cut(name, store.For)
 			}
 		}
 		return lineages, nil

@@ -219,8 +219,12 @@ func (s *Server) openAuth(p *parts, key []byte) (err error) {
 // fire starts what triggers start.
 func (s *Server) fire(p *parts) func(context.Context, triggers.Start) (string, error) {
 	return func(ctx context.Context, f triggers.Start) (string, error) {
+		by := f.By
+		if f.FiredBy != "" {
+			by += store.For + f.FiredBy
+		}
 		if f.Workflow != "" {
-			h, err := s.workflows.Execute(ctx, workflow.ExecuteRequest{WorkflowID: f.Workflow, Input: f.Input, SessionID: f.Session, UserID: f.User, By: f.By,
+			h, err := s.workflows.Execute(ctx, workflow.ExecuteRequest{WorkflowID: f.Workflow, Input: f.Input, SessionID: f.Session, UserID: f.User, By: by, Lineage: f.By,
 				MayJoin: f.MayJoin, Detached: true, Origin: f.Origin,
 				Also: func(tx *store.Tx, st workflow.Started) error { return f.Also(tx, st.RunID, st.Status) }})
 			if err != nil {
@@ -228,7 +232,7 @@ func (s *Server) fire(p *parts) func(context.Context, triggers.Start) (string, e
 			}
 			return h.RunID, nil
 		}
-		h, err := p.engine.Start(ctx, run.StartRequest{Owner: f.Agent, Input: f.Input, SessionID: f.Session, UserID: f.User, By: f.By, MayJoin: f.MayJoin,
+		h, err := p.engine.Start(ctx, run.StartRequest{Owner: f.Agent, Input: f.Input, SessionID: f.Session, UserID: f.User, By: by, Lineage: f.By, MayJoin: f.MayJoin,
 			Queue: true, Detached: true, Origin: f.Origin, Also: f.Also})
 		if err != nil {
 			return "", err

@@ -47,7 +47,7 @@ type Run struct {
 
 	Parent     int64  // number of the run that called this one as a tool; 0: none
 	ParentCall int    // index of that call in the parent's journal
-	StartedBy  string // the principal that started it; of a child: its root's
+	StartedBy  string // the principal that started it, see For; of a child: its root's
 	Origin     string // what it is started for, at most once; empty: nothing that must be unique
 
 	Thread int64 // number of its thread, which is that of the thread's first run: 0 when that is inserted. 0: it is no workflow's
@@ -63,6 +63,10 @@ type Run struct {
 	Started   int64 // 0: not yet
 	Finished  int64 // 0: not yet
 }
+
+// For separates the two principals of a run that a trigger started because somebody fired it or emitted an event: the trigger's, and
+// that one's. The run acts as the first, and the second counts as one that started it, too.
+const For = " for "
 
 // Event is a durable event. Payload is the JSON object that subscribers see, without what the message at index
 // Message holds already (-1: it lacks nothing).

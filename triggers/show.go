@@ -332,6 +332,7 @@ func (e *Engine) Permits(principal string, required auth.Scope) (permitted, know
 	if !known {
 		return false, false
 	}
+	id, _, _ = strings.Cut(id, store.For)
 	en, err := e.find(id)
 	return err == nil && en.decl != nil && en.decl.grant.Covers(required), true
 }

@@ -10,14 +10,14 @@ type Approval struct {
 	ArgsDigest       string          `json:"argsDigest,omitempty" doc:"SHA-256 of the canonical form (RFC 8785) of the arguments, in hex."`
 	Reason           string          `json:"reason,omitempty"`
 	RequestedAt      string          `json:"requestedAt" check:"given"`
-	RequestedBy      string          `json:"requestedBy,omitempty" doc:"The principal that started the run: token:<id>, anonymous or cli."`
+	RequestedBy      string          `json:"requestedBy,omitempty" doc:"The principal that started the run: token:<id>, anonymous, cli or trigger:<id>. Of a trigger that somebody fired: trigger:<id> for <principal>."`
 	RequestedByAgent string          `json:"requestedByAgent,omitempty" doc:"The agent whose call it is; that of a child run, where the call belongs to one."`
 	Previous         *Previous       `json:"previous,omitempty" doc:"What happened before, where the call may have had its effect already."`
 	SubRunToolCallID string          `json:"subRunToolCallId,omitempty" doc:"The calls that lead to the child run, outermost first, joined by '/'; absent for a call of the run itself."`
 	ExpiresAt        string          `json:"expiresAt,omitempty"`
 	GrantedBy        []string        `json:"grantedBy,omitempty" doc:"Who has granted it so far."`
 	ApproversNeeded  int             `json:"approversNeeded,omitempty" check:"0.." doc:"How many grants it takes; one where absent."`
-	NotBy            string          `json:"notBy,omitempty" doc:"The principal that started the run and must not grant it."`
+	NotBy            string          `json:"notBy,omitempty" doc:"The principal that started the run and must not grant it. Of a trigger that somebody fired: trigger:<id> for <principal>, and neither must."`
 	Imported         bool            `json:"imported,omitempty" doc:"No model asked for the call here: it came with a run state that was imported."`
 }
 

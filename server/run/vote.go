@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"agentd/server/fault"
 	"agentd/server/journal"
+	"agentd/store"
 )
 
 // A Decider is the principal that decides, and whom it and the others that count for a run count as.
@@ -23,7 +25,7 @@ func (e *Engine) Decider(ctx context.Context, name string, pending []journal.App
 	}
 	names := []string{d.name}
 	for _, a := range pending {
-		names = append(append(names, a.GrantedBy...), a.NotBy)
+		names = slices.Concat(names, a.GrantedBy, strings.Split(a.NotBy, store.For))
 	}
 	lineages, err := e.opts.Lineages(ctx, names)
 	for i, lineage := range lineages {
@@ -47,7 +49,7 @@ func (d Decider) Vote(a *journal.Approval) (more bool, err error) {
 		return false, fault.New(fault.ApproverRefused, format, args...).With("toolCallId", a.ToolCallID)
 	}
 	switch {
-	case d.is(a.NotBy):
+	case slices.ContainsFunc(strings.Split(a.NotBy, store.For), d.is):
 		return refuse("The call %s must be granted by somebody else than %s, who started the run; %s counts as the same.", a.ToolCallID, a.NotBy, d.name)
 	case slices.ContainsFunc(a.GrantedBy, d.is):
 		return refuse("The principal %s, or one that counts as the same, has granted the call %s already; %d are needed.", d.name, a.ToolCallID, a.ApproversNeeded)
