@@ -84,6 +84,9 @@ func TestHooks(t *testing.T) {
 		t.Errorf("the ledger is %s, want four firings by hooks", ledger.body)
 	}
 	log := r.do("GET", "/v1/audit?action=event:emit", r.admin, "")
+	if n := strings.Count(log.body, `"eventId":"msg_1"`); n != 2 { // it came, and came again
+		t.Errorf("the audit chain has %d entries of an event, want 2: %s", n, log.body)
+	}
 	if !strings.Contains(log.body, `"kind":"hook"`) || !strings.Contains(log.body, `"event:came"`) || strings.Contains(ledger.body+log.body, rigSecret) {
 		t.Errorf("the audit chain has %s, want the events of hooks, and no secret", log.body)
 	}

@@ -26,6 +26,8 @@ type Event struct {
 	Headers map[string]string // of the webhook that brought it
 	By      string            // the principal that emits it
 	Emitter string            // whom ids are unique for; By when empty
+	// Also is written in each transaction that records a firing; its error prevents that one. Nil: nothing is.
+	Also func(tx *store.Tx, fired Firing) error
 }
 
 // TriggerFired is what became of an event for one trigger.
@@ -79,7 +81,7 @@ func (e *Engine) Emit(ctx context.Context, ev Event) (Emitted, error) {
 	e.mu.Unlock()
 	for _, en := range concerned {
 		f := &store.Firing{Slot: "e:" + ev.ID, Emitter: ev.Emitter, Due: now, Origin: OfEvent, By: ev.By}
-		fires, err := e.emit(ctx, en, f, scopeOf(en.row.ID, now, now, data, ev.Headers))
+		fires, err := e.emit(ctx, en, f, scopeOf(en.row.ID, now, now, data, ev.Headers), also(en, ev.Also))
 		if errors.Is(err, errDone) {
 			err = nil
 			done++
@@ -96,7 +98,7 @@ func (e *Engine) Emit(ctx context.Context, ev Event) (Emitted, error) {
 }
 
 // emit fires one trigger of an event, unless its condition is false.
-func (e *Engine) emit(ctx context.Context, en *entry, f *store.Firing, scope expr.Map) (concerned bool, err error) {
+func (e *Engine) emit(ctx context.Context, en *entry, f *store.Firing, scope expr.Map, also func(*store.Tx, *store.Firing) error) (concerned bool, err error) {
 	en.mu.Lock()
 	defer en.mu.Unlock()
 	if en.firable(time.Now().UnixMilli()) != nil {
@@ -109,13 +111,21 @@ func (e *Engine) emit(ctx context.Context, en *entry, f *store.Firing, scope exp
 		}
 		if err != nil {
 			f.Trigger, f.ID, f.Dues, f.At = en.row.N, newID(), 1, time.Now().UnixMilli()
-			if err = e.fail(ctx, en, en.row, f, err, nil, nil); errors.Is(err, store.ErrConflict) {
+			if err = e.fail(ctx, en, en.row, f, err, nil, also); errors.Is(err, store.ErrConflict) {
 				err = errDone
 			}
 			return true, err
 		}
 	}
-	return true, e.fire(ctx, en, f, scope, nil, nil)
+	return true, e.fire(ctx, en, f, scope, nil, also)
+}
+
+// also passes a firing, as it is shown, to what a caller writes in its transaction; nil for nothing.
+func also(en *entry, fn func(*store.Tx, Firing) error) func(*store.Tx, *store.Firing) error {
+	if fn == nil {
+		return nil
+	}
+	return func(tx *store.Tx, f *store.Firing) error { return fn(tx, shown(en.row.ID, f)) }
 }
 
 // FireRequest asks to fire a trigger now.
@@ -141,11 +151,7 @@ func (e *Engine) Fire(ctx context.Context, req FireRequest) (Firing, error) {
 	}
 	f := &store.Firing{ID: newID(), Due: now, Origin: OfManual, By: req.By}
 	f.Slot = "m:" + f.ID
-	var also func(*store.Tx, *store.Firing) error
-	if req.Also != nil {
-		also = func(tx *store.Tx, f *store.Firing) error { return req.Also(tx, shown(en.row.ID, f)) }
-	}
-	if err := e.fire(ctx, en, f, scopeOf(en.row.ID, now, now, nil, nil), nil, also); err != nil {
+	if err := e.fire(ctx, en, f, scopeOf(en.row.ID, now, now, nil, nil), nil, also(en, req.Also)); err != nil {
 		return Firing{}, err
 	}
 	return shown(en.row.ID, f), nil

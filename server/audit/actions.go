@@ -102,7 +102,7 @@ var Actions = []Declared{
 	{TriggerDisable, "A principal disabled a trigger.", "`trigger:ID`", ""},
 	{TriggerDelete, "A principal deleted a trigger and its firings.", "`trigger:ID`", ""},
 	{TriggerPrune, "A principal deleted all triggers that are disabled, or not declared any more.", "`triggers`", "`disabled`, `orphaned`, `count`"},
-	{EventEmit, "A principal emitted an event, or a hook did.", "`event:NAME`", "`eventId`, `fired`: how many triggers"},
+	{EventEmit, "A principal emitted an event, or a hook did.", "`event:NAME`", "`eventId`"},
 	{SessionCreate, "A principal created a session.", "`session:ID`", ""},
 	{SessionDelete, "A principal, or retention, erased a session and its runs.", "`session:ID`", ""},
 	{SessionClose, "A principal closed a session.", "`session:ID`", ""},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 
 	"agentd/server/audit"
 	"agentd/server/fault"
@@ -194,10 +195,23 @@ func (a *Triggers) emit(ctx context.Context, c Call, in struct {
 	return emit(ctx, a.Engine, c, triggers.Event{Name: in.Name, ID: cmp.Or(in.Body.ID, c.Key.ID()), Data: in.Body.Data})
 }
 
-// emit emits an event for the principal of a call. The event's id, not a transaction, keeps it from firing twice.
+// emit emits an event for the principal of a call. The event's id, not a transaction, keeps it from firing twice. It is in the audit
+// chain with its first firing. A client that leaves does not keep the rest of the triggers from firing.
 func emit(ctx context.Context, engine *triggers.Engine, c Call, ev triggers.Event) (triggers.Emitted, error) {
+	did := func(id string) { c.Request.Did("event:"+ev.Name, map[string]any{"eventId": id}) }
+	recorded := false
 	ev.By, ev.Emitter = c.Principal.Name(), c.Principal.Lineage()
-	e, err := engine.Emit(ctx, ev)
-	c.Request.On("event:"+ev.Name, map[string]any{"eventId": e.ID, "fired": len(e.Fired)})
+	ev.Also = func(tx *store.Tx, f triggers.Firing) error {
+		if recorded {
+			return nil
+		}
+		recorded = true
+		did(strings.TrimPrefix(f.Slot, "e:"))
+		return c.Request.Commit(tx, 0)
+	}
+	e, err := engine.Emit(context.WithoutCancel(ctx), ev)
+	if err == nil {
+		did(e.ID)
+	}
 	return e, err
 }
