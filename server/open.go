@@ -7,7 +7,6 @@ import (
 	"os/user"
 	"strconv"
 	"sync"
-	"time"
 
 	"agentd/auth"
 	"agentd/server/gate"
@@ -73,11 +72,6 @@ func Operator() string {
 		return u.Username
 	}
 	return id
-}
-
-// EndLost ends what a restored database shows as moving: see [run.Engine.EndLost].
-func (l *Local) EndLost(ctx context.Context) (int, error) {
-	return l.parts.engine.EndLost(ctx, time.Now().UnixMilli())
 }
 
 // Dial connects to the API. It suits [http.Transport]; the address does not matter.

@@ -76,6 +76,14 @@ type Journal struct {
 	File  string `json:"file"` // the backup
 	At    int64  `json:"at"`   // in milliseconds since 1970
 	Moves []Move `json:"moves"`
+	Changes
+}
+
+// Changes is what was changed in the database of a backup before it takes its place.
+type Changes struct {
+	Ended     int    `json:"ended"`               // runs that ended as restored
+	Erased    int    `json:"erased"`              // sessions and threads that were erased after the backup, and are again
+	NotErased string `json:"notErased,omitempty"` // why some that were erased after the backup may be back
 }
 
 // A Move puts a file in the place of another, which is kept.
@@ -89,8 +97,8 @@ const journalLabel = "agentd-restore/1"
 
 // Exchange writes the journal of a restore, after which Finish must be called until it succeeds. The staged files are closed
 // and durable.
-func (s Site) Exchange(file string, at time.Time) error {
-	j := Journal{V: journalLabel, File: file, At: at.UnixMilli()}
+func (s Site) Exchange(file string, at time.Time, made Changes) error {
+	j := Journal{V: journalLabel, File: file, At: at.UnixMilli(), Changes: made}
 	add := func(from, to string) {
 		j.Moves = append(j.Moves, Move{from, to, fmt.Sprintf("%s.bak.%d", to, j.At)})
 	}

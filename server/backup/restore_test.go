@@ -49,7 +49,7 @@ func TestRestoreAfterEachStep(t *testing.T) {
 		if _, err := s.Unpack(bytes.NewReader(written(t, fresh))); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Exchange("a.tar", time.UnixMilli(77)); err != nil {
+		if err := s.Exchange("a.tar", time.UnixMilli(77), backup.Changes{}); err != nil {
 			t.Fatal(err)
 		}
 		if last = carry(t, s, steps); text(s[backup.Database]+store.RestoreJournal) == "" {
@@ -126,7 +126,7 @@ func TestRestoreBeforeExchange(t *testing.T) {
 		t.Errorf("Unpack over what another has left = %v", err)
 	}
 	put(t, s.Staged()[backup.Database]+"-wal", "what was not folded in")
-	if err := s.Exchange("a.tar", time.UnixMilli(77)); err == nil || !strings.Contains(err.Error(), "not folded") {
+	if err := s.Exchange("a.tar", time.UnixMilli(77), backup.Changes{}); err == nil || !strings.Contains(err.Error(), "not folded") {
 		t.Errorf("Exchange beside a log = %v, want an error", err)
 	}
 	if err := s.Discard(); err != nil {

@@ -128,16 +128,16 @@ func (c *call) restoreStorage(ctx context.Context) (err error) {
 		}
 		return c.restored(j, "Finished the restore of %s that was interrupted.", printable(j.File))
 	}
-	ended := 0
 	err = interruptible(ctx, func(ctx context.Context) (err error) {
 		f, err := os.Open(name)
 		if err != nil {
 			return fault.Invalid(fmt.Sprintf("The file %s cannot be read: %v.", name, fault.Innermost(err))).Because(err).Advise("Check its name and its permissions.")
 		}
 		defer f.Close()
+		var made backup.Changes
 		m, err := to.Unpack(f)
 		if err == nil {
-			ended, err = c.prepare(ctx, to.Staged(), m, name)
+			made, err = c.prepare(ctx, to.Staged(), m, name)
 		}
 		if err == nil {
 			err = context.Cause(ctx)
@@ -145,7 +145,7 @@ func (c *call) restoreStorage(ctx context.Context) (err error) {
 		if err != nil {
 			return errors.Join(err, to.Discard())
 		}
-		return to.Exchange(name, time.Now()) // the next restore removes what it leaves, or finishes what it began
+		return to.Exchange(name, time.Now(), made) // the next restore removes what it leaves, or finishes what it began
 	})
 	if err != nil {
 		return err
@@ -154,15 +154,20 @@ func (c *call) restoreStorage(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return c.restored(j, "Restored %s. %d run(s) that it shows as moving have ended as failed (restored).", printable(name), ended)
+	return c.restored(j, "Restored %s.", printable(name))
 }
 
 func (c *call) restored(j *backup.Journal, format string, args ...any) error {
-	return c.report(j, format+" What was replaced has names that end in .bak.%d. Sessions that were deleted after the backup are back: delete them again.", append(args, j.At)...)
+	format += " %d run(s) that the backup shows as moving have ended as failed (restored). %d session(s) and thread(s) that were erased after it were erased again."
+	format, args = format+" What was replaced has names that end in .bak.%d.", append(args, j.Ended, j.Erased, j.At)
+	if j.NotErased != "" {
+		format, args = format+" Sessions and threads that were erased after the backup may be back: %s Erase them again.", append(args, printable(j.NotErased))
+	}
+	return c.report(j, format, args...)
 }
 
 // prepare checks the unpacked files of a backup, brings them to this version, and ends the runs that must not continue.
-func (c *call) prepare(ctx context.Context, at backup.Site, m *backup.Manifest, file string) (ended int, err error) {
+func (c *call) prepare(ctx context.Context, at backup.Site, m *backup.Manifest, file string) (made backup.Changes, err error) {
 	cfg := *c.cfg
 	cfg.Storage.Path, cfg.Audit.Path, cfg.Audit.Checkpoint.Path = at[backup.Database], at[backup.Chain], at[backup.Checkpoints]
 	cfg.Secrets.Path = site(c.cfg)[backup.Secrets]
@@ -171,68 +176,111 @@ func (c *call) prepare(ctx context.Context, at backup.Site, m *backup.Manifest, 
 	}
 	mark, err := c.pepperPrint(&cfg)
 	if err != nil {
-		return 0, err
+		return made, err
 	}
 	if mark != m.Pepper && mark != "" && m.Pepper != "" && !c.flags.newPepper {
-		return 0, fault.New(fault.BackupPepper, "The backup was made with another pepper.")
+		return made, fault.New(fault.BackupPepper, "The backup was made with another pepper.")
 	}
 	db, err := store.Open(ctx, store.Options{Path: cfg.Storage.Path, Holder: store.Holder{Command: c.cmd.name}, Logger: c.log()})
 	switch {
 	case fault.Is(err, fault.StorageCorrupt), fault.Is(err, fault.StoreUnusable), fault.Is(err, fault.SchemaChanged):
-		return 0, fault.New(fault.BackupInvalid, "The database in the backup cannot be used: %v.", fault.Innermost(err)).Because(err)
+		return made, fault.New(fault.BackupInvalid, "The database in the backup cannot be used: %v.", fault.Innermost(err)).Because(err)
 	case err != nil:
-		return 0, err
+		return made, err
 	}
 	damage, err := db.Verify(ctx)
 	if err = errors.Join(err, db.Close()); err != nil {
-		return 0, err
+		return made, err
 	}
 	if len(damage) > 0 {
-		return 0, fault.New(fault.BackupInvalid, "The database in the backup is damaged: %s: %s.", damage[0].Place, damage[0].Message)
+		return made, fault.New(fault.BackupInvalid, "The database in the backup is damaged: %s: %s.", damage[0].Place, damage[0].Message)
 	}
 	var chain audit.Options
+	var last audit.Entry
 	if exists(at[backup.Chain]) {
-		if chain, err = c.checkChain(ctx, &cfg, m); err != nil {
-			return 0, err
+		if chain, last, err = c.checkChain(ctx, &cfg, m); err != nil {
+			return made, err
 		}
+	} else {
+		cfg.Audit.Enabled = false // the next start makes a chain
+	}
+	l, err := server.Open(ctx, server.Options{Config: &cfg, Logger: c.log(), Command: c.cmd.name}, server.Hold, false)
+	if err != nil {
+		return made, err
 	}
 	if !c.flags.resumeRuns {
-		if !exists(at[backup.Chain]) {
-			cfg.Audit.Enabled = false // the next start makes a chain
-		}
-		l, err := server.Open(ctx, server.Options{Config: &cfg, Logger: c.log(), Command: c.cmd.name}, server.Hold, false)
-		if err != nil {
-			return 0, err
-		}
-		ended, err = l.EndLost(ctx)
-		if err = errors.Join(err, l.Close()); err != nil {
-			return 0, err
-		}
+		made.Ended, err = l.EndLost(ctx)
 	}
-	if len(chain.Passphrase) == 0 {
-		return ended, nil
+	if err == nil {
+		made.Erased, made.NotErased = c.eraseAgain(ctx, l, last)
 	}
-	l, err := audit.Open(ctx, chain)
+	if err = errors.Join(err, l.Close()); err != nil || len(chain.Passphrase) == 0 {
+		return made, err
+	}
+	log, err := audit.Open(ctx, chain)
 	if err != nil {
-		return 0, err
+		return made, err
 	}
-	return ended, errors.Join(l.Append(ctx, entryOf(audit.Record{Action: audit.StorageRestore, Target: "storage",
-		Metadata: map[string]any{"file": file, "createdAt": message.Millis(m.CreatedAt), "ended": ended}}, nil)), l.Close())
+	return made, errors.Join(log.Append(ctx, entryOf(audit.Record{Action: audit.StorageRestore, Target: "storage",
+		Metadata: map[string]any{"file": file, "createdAt": message.Millis(m.CreatedAt), "ended": made.Ended, "erased": made.Erased}}, nil)), log.Close())
 }
 
-// checkChain verifies the unpacked chain, and returns what opens it.
-func (c *call) checkChain(ctx context.Context, cfg *config.Config, m *backup.Manifest) (o audit.Options, err error) {
+// eraseAgain erases in the database of a backup what the chain that is replaced says was erased after it, which is after the last
+// entry of its own chain. It returns how much that was, and why there may be more.
+func (c *call) eraseAgain(ctx context.Context, l *server.Local, last audit.Entry) (n int, unsure string) {
+	if !exists(site(c.cfg)[backup.Database]) {
+		return 0, "There is no database that it replaces."
+	}
+	if last.Seq == 0 || !exists(site(c.cfg)[backup.Chain]) {
+		return 0, "There are not two audit chains to compare."
+	}
+	var busy error
+	err := c.chain(ctx, func(replaced *audit.Log) error {
+		begun := false
+		for e, err := range replaced.Entries(ctx, audit.Query{From: last.Seq}) {
+			if err != nil {
+				return err
+			}
+			if !begun && e.Hash != last.Hash {
+				return errors.New("it does not continue the chain of the backup")
+			}
+			if begun = true; e.Seq == last.Seq {
+				continue
+			}
+			again, err := l.EraseAgain(ctx, e)
+			if again {
+				n++
+			}
+			if fault.Is(err, fault.SessionBusy) || fault.Is(err, fault.ThreadRunning) {
+				busy = fmt.Errorf("%s has a run that continues", e.Target)
+			} else if err != nil {
+				return err
+			}
+		}
+		if !begun {
+			return errors.New("it ends before the chain of the backup does")
+		}
+		return nil
+	})
+	if err = cmp.Or(err, busy); err != nil {
+		unsure = fmt.Sprintf("The chain that it replaces could not be followed: %v.", fault.Innermost(err))
+	}
+	return n, unsure
+}
+
+// checkChain verifies the unpacked chain, and returns what opens it and, if that can be read, its last entry.
+func (c *call) checkChain(ctx context.Context, cfg *config.Config, m *backup.Manifest) (o audit.Options, last audit.Entry, err error) {
 	if o = server.AuditFiles(cfg); cfg.Audit.Enabled {
 		secrets, err := server.SecretsFor(cfg, c.log(), cmp.Or(string(cfg.Audit.PassphraseRef), string(cfg.Storage.Encryption.PassphraseRef)))
 		if err != nil {
-			return o, err
+			return o, last, err
 		}
 		if o, err = server.AuditOptions(cfg, secrets); err != nil {
-			return o, err
+			return o, last, err
 		}
 	}
 	o.Logger, o.Holder = c.log(), store.Holder{Command: c.cmd.name}
-	return o, readChain(ctx, o, func(l *audit.Log) error {
+	err = readChain(ctx, o, func(l *audit.Log) error {
 		if key := audit.KeyOf(l.PublicKey()).Fingerprint; key != m.AuditKey {
 			return fault.New(fault.BackupInvalid, "The audit chain in the backup has the key %s, and its manifest names %.80q.", key, m.AuditKey)
 		}
@@ -240,6 +288,14 @@ func (c *call) checkChain(ctx context.Context, cfg *config.Config, m *backup.Man
 		if err == nil && !v.OK {
 			return fault.New(fault.BackupInvalid, "The audit chain in the backup is broken at entry %d (%s).", v.BrokenAt, v.Reason)
 		}
+		if err != nil || len(o.Passphrase) == 0 {
+			return err
+		}
+		page, _, err := l.List(ctx, audit.Query{Newest: true, Limit: 1})
+		if len(page) > 0 {
+			last = page[0]
+		}
 		return err
 	})
+	return o, last, err
 }

@@ -165,6 +165,49 @@ func TestRestoreEndsRuns(t *testing.T) {
 	check("after a restore with --resume-runs", map[string]string{queued: "pending", waiting: "awaiting_approval", late: "suspended"})
 }
 
+// TestRestoreErasesAgain erases a session and a thread after a backup, and restores that over them, and then over its own result.
+func TestRestoreErasesAgain(t *testing.T) {
+	t.Parallel()
+	dir := audited(t)
+	write(t, filepath.Join(dir, "agentd.json"), strings.TrimSuffix(auditedConfig, "}")+`,
+		"workflows": {"w": {"state": {}, "start": "nap", "nodes": {"nap": {"kind": "sleep", "forMs": 3600000, "next": "end"}}}}}`)
+	admin := token(t, dir)
+	s := serve(t, dir)
+	s.token = admin
+	expect := func(method, path, body string, want int) {
+		t.Helper()
+		if got := s.call(method, path, body, nil); got != want {
+			t.Errorf("%s %s = %d, want %d", method, path, got, want)
+		}
+	}
+	for _, id := range []string{"gone", "kept"} {
+		expect("POST", "/sessions", `{"sessionId": "`+id+`", "userId": "u", "agentId": "shout"}`, 201)
+		expect("POST", "/agents/shout/run", `{"input": "`+id+`", "sessionId": "`+id+`"}`, 200)
+		expect("POST", "/workflows/w/execute?wait=true", `{"threadId": "`+id+`"}`, 200)
+	}
+	spawn(t, dir, nil, nil, "storage", "backup", "a.tar").wait().want(t, 0, "Wrote", "")
+	expect("DELETE", "/sessions/gone", "", 204)
+	expect("DELETE", "/workflows/w/threads/gone", "", 204)
+	s.signal(syscall.SIGKILL) // the entries of both may still wait in the database
+	<-s.done
+	for range 2 {
+		spawn(t, dir, nil, nil, "storage", "restore", "a.tar").wait().want(t, 0, "2 session(s) and thread(s) that were erased after it were erased again. What", "")
+		spawn(t, dir, nil, nil, "audit", "verify").wait().want(t, 0, "whole", "")
+		time.Sleep(2 * time.Millisecond) // the names of what is replaced have the time
+	}
+	s = serve(t, dir)
+	s.token = admin
+	for path, status := range map[string]int{"/sessions/gone": 404, "/sessions/kept": 200, "/workflows/w/state?threadId=gone": 404, "/workflows/w/state?threadId=kept": 200} {
+		expect("GET", path, "", status)
+	}
+	s.signal(syscall.SIGTERM)
+	s.wait()
+	if err := os.Remove(filepath.Join(dir, "audit.db")); err != nil {
+		t.Fatal(err)
+	}
+	spawn(t, dir, nil, nil, "storage", "restore", "a.tar").wait().want(t, 0, "may be back: There are not two audit chains", "")
+}
+
 // TestBackupUnderLoad makes a backup while clients start runs. It has every run that was acknowledged before.
 func TestBackupUnderLoad(t *testing.T) {
 	t.Parallel()

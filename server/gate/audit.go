@@ -125,11 +125,15 @@ func refuse(r *audit.Record, err error) {
 
 // target is what a row's action is about, by the path of the request.
 func target(row *Row, r *http.Request) string {
-	kind, param, found := strings.Cut(row.Target, "{")
-	if !found {
-		return kind
+	text, rest, found := strings.Cut(row.Target, "{")
+	for found {
+		var param, more string
+		param, more, _ = strings.Cut(rest, "}")
+		text += r.PathValue(param)
+		more, rest, found = strings.Cut(more, "{")
+		text += more
 	}
-	return kind + r.PathValue(strings.TrimSuffix(param, "}"))
+	return text
 }
 
 // append writes the entries of the request.
