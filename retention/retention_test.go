@@ -222,6 +222,58 @@ func TestSpansMost(t *testing.T) {
 	})
 }
 
+// firing writes a firing of a trigger.
+func (r *rig) firing(trigger int64, id string, at time.Time, open bool) {
+	r.update(func(tx *store.Tx) error {
+		return r.db.Triggers().Add(tx, &store.Firing{Trigger: trigger, ID: id, Slot: id, Due: ms(at), Dues: 1, At: ms(at), Origin: "schedule", Outcome: "fired", Open: open})
+	})
+}
+
+// ledger is the ids of the firings of a trigger, the latest first.
+func (r *rig) ledger(trigger int64) string {
+	r.Helper()
+	var ids []string
+	err := r.db.View(r.Context(), func(tx *store.Tx) error {
+		all, err := r.db.Triggers().Ledger(tx, trigger, 0, 1000)
+		for _, f := range all {
+			ids = append(ids, f.ID)
+		}
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return strings.Join(ids, " ")
+}
+
+func TestFirings(t *testing.T) {
+	build := func(r *rig, now time.Time) {
+		old := now.Add(-91 * day)
+		r.firing(1, "a", old, false)
+		r.firing(1, "queued", old, true)
+		r.firing(1, "b", old, false)
+		r.firing(2, "latest", old, false)
+		r.firing(1, "c", now.Add(-90*day).Add(time.Minute), false)
+		r.firing(1, "d", now, false)
+	}
+	bubble(t, retention.Settings{FiringsDays: 90}, func(r *rig, now time.Time) {
+		build(r, now)
+		r.want("firings:2")
+		if one, two := r.ledger(1), r.ledger(2); one != "d c queued" || two != "latest" {
+			r.Errorf("the firings %q and %q remain", one, two)
+		}
+	})
+	defer func(most int64) { retention.Rules[1].Most = most }(retention.Rules[1].Most)
+	retention.Rules[1].Most = 1
+	bubble(t, retention.Settings{}, func(r *rig, now time.Time) {
+		build(r, now)
+		r.want("firings:3")
+		if one, two := r.ledger(1), r.ledger(2); one != "d queued" || two != "latest" {
+			r.Errorf("the firings %q and %q remain", one, two)
+		}
+	})
+}
+
 func TestIdempotency(t *testing.T) {
 	bubble(t, retention.Settings{Idempotency: true}, func(r *rig, now time.Time) {
 		r.run("run", now, nil)
@@ -345,13 +397,15 @@ func TestThreads(t *testing.T) {
 		r.thread("updated", old, store.Completed, func(t *store.Thread) { t.Updated = ms(young) })
 		host := r.run("host", old, func(c *store.Change) { c.Run.Status = store.Running })
 		r.thread("hosted", old, store.Completed, func(t *store.Thread) { t.Host = host })
+		ended := r.run("ended", old, nil)
+		r.thread("of-ended", old, store.Completed, func(t *store.Thread) { t.Host = ended })
 		r.session("s", old, nil)
 		speaks := r.thread("speaks", old, store.Completed, nil)
 		r.run("heard", old, func(c *store.Change) { c.Run.Host, c.Run.Session = speaks, "s" })
 		works := r.thread("works", old, store.Completed, nil)
 		r.run("task", old, func(c *store.Change) { c.Run.Host, c.Run.Status = works, store.Running })
 		r.want("workflowThreads:1")
-		r.stay("old of-old in-own waits young updated host hosted speaks heard works task", "waits young updated host hosted speaks heard works task")
+		r.stay("old of-old in-own waits young updated host hosted ended of-ended speaks heard works task", "waits young updated host hosted ended of-ended speaks heard works task")
 		if !slices.Equal(r.records, []string{"thread:w/old"}) {
 			r.Errorf("it recorded %q", r.records)
 		}

@@ -13,6 +13,7 @@ type Settings struct {
 	Enabled            bool // sweep at start and then in each interval
 	Interval           time.Duration
 	SpansDays          int
+	FiringsDays        int
 	Idempotency        bool
 	WorkflowThreads    int
 	SessionsDays       int
@@ -41,7 +42,11 @@ var Rules = []Rule{
 	{Name: "spans", Setting: "retention.spansDays", Table: "spans", Most: 5_000_000,
 		Deletes: "Batches of spans that were written before the window, and the oldest above the maximum; oldest first.",
 		Keeps:   "Spans of a run that has not ended, or that is part of a tree of runs that has not ended.",
-		days:    func(s *Settings) int { return s.SpansDays }, pass: (*pass).spans},
+		days:    func(s *Settings) int { return s.SpansDays }, pass: func(p *pass) error { return p.capped(p.d.o.Expiry.SpansOver, p.d.o.Expiry.Spans) }},
+	{Name: "firings", Setting: "retention.firingsDays", Table: "firings", Most: 1_000_000,
+		Deletes: "Firings of triggers that were written before the window, and the oldest above the maximum; oldest first.",
+		Keeps:   "A firing that is queued or whose run has not ended, and the latest of each trigger.",
+		days:    func(s *Settings) int { return s.FiringsDays }, pass: func(p *pass) error { return p.capped(p.d.o.Expiry.FiringsOver, p.d.o.Expiry.Firings) }},
 	{Name: "idempotency", Setting: "retention.idempotency", Table: "idempotency_records",
 		Deletes: "Records of requests with an Idempotency-Key that have expired; oldest first.",
 		Keeps:   "The record of a request that started or resumed a run, while the run exists.",
@@ -99,23 +104,27 @@ type pass struct {
 	deleted     int64
 }
 
-func (p *pass) spans() error {
-	upTo := store.Before(p.before)
-	err := p.d.o.Expiry.View(p.ctx, func(tx *store.Tx) error {
-		over, err := p.d.o.Expiry.SpansOver(tx, p.rule.Most)
-		if err == nil && over.At > upTo.At {
-			upTo = over
-		}
+// deleter is what deletes a page of single rows after one place and up to another one.
+type deleter func(tx *store.Tx, after, upTo store.Place, limit int, dry bool) (store.Page, error)
+
+// capped deletes what is older than the window, and as much more as is over the maximum of the rule.
+func (p *pass) capped(over func(*store.Tx, int64) (store.Place, error), delete deleter) error {
+	var upTo store.Place
+	err := p.d.o.Expiry.View(p.ctx, func(tx *store.Tx) (err error) {
+		upTo, err = over(tx, p.rule.Most)
 		return err
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	return p.rows(p.d.o.Expiry.Spans, upTo)
+	if err != nil || upTo.At < p.before {
+		upTo = store.Before(p.before)
+	}
+	return p.rows(delete, upTo)
 }
 
 // rows deletes single rows, page by page.
-func (p *pass) rows(delete func(tx *store.Tx, after, upTo store.Place, limit int, dry bool) (store.Page, error), upTo store.Place) error {
+func (p *pass) rows(delete deleter, upTo store.Place) error {
 	for last := (store.Place{}); ; {
 		var page store.Page
 		limit := p.d.pace.rows

@@ -61,6 +61,42 @@ func (x *Expiry) SpansOver(tx *Tx, most int64) (p Place, err error) {
 	return p, tx.row("SELECT at, key FROM spans INDEXED BY spans_by_age ORDER BY at DESC, key DESC LIMIT 1 OFFSET ?", most).Scan(&p.At, &p.Key)
 }
 
+// Firings deletes firings of triggers after one place and up to another one, in the order in which they were written, and looks at
+// no more than limit. It leaves those that are queued or whose run has not ended, and the latest of each trigger.
+func (x *Expiry) Firings(tx *Tx, after, upTo Place, limit int, dry bool) (p Page, err error) {
+	type firing struct {
+		Place
+		trigger int64
+		open    bool
+	}
+	rows, err := all(tx, func(f *firing, to []any) []any { return append(to, &f.At, &f.Key, &f.trigger, &f.open) },
+		"SELECT at, n, trigger_n, open FROM firings WHERE n > ? ORDER BY n LIMIT ?", after.Key, limit)
+	latest := map[int64]int64{} // by trigger
+	for _, row := range rows {
+		if row.Key > upTo.Key || row.At > upTo.At {
+			break
+		}
+		p.Looked, p.Last = p.Looked+1, row.Place
+		if _, known := latest[row.trigger]; err == nil && !known {
+			var n int64
+			err = tx.row("SELECT n FROM firings INDEXED BY firings_by_trigger WHERE trigger_n = ? ORDER BY n DESC LIMIT 1", row.trigger).Scan(&n)
+			latest[row.trigger] = n
+		}
+		if err != nil || row.open || row.Key == latest[row.trigger] {
+			continue
+		}
+		if p.Deleted++; !dry {
+			_, err = tx.exec("DELETE FROM firings WHERE n = ?", row.Key)
+		}
+	}
+	return p, err
+}
+
+// FiringsOver returns the place up to which firings are deleted so that most remain, or ErrNotFound when there are no more.
+func (x *Expiry) FiringsOver(tx *Tx, most int64) (p Place, err error) {
+	return p, tx.row("SELECT at, n FROM firings ORDER BY n DESC LIMIT 1 OFFSET ?", most).Scan(&p.At, &p.Key)
+}
+
 // ended reports whether a run has ended, and so have all runs above it. One that does not exist has.
 func (x *Expiry) ended(tx *Tx, n int64) (bool, error) {
 	runs := x.db.Runs()
@@ -137,7 +173,7 @@ func (v *Expired) Delete() (runs []*Run, sessions []string, err error) {
 // than a time, it is closed or need not be, and no thread owns it. Nil: it may not, see expired.
 func (x *Expiry) Session(tx *Tx, at Place, before int64, closed bool) (*Expired, error) {
 	v, err := x.db.Sessions().Find(tx, at.ID)
-	if err != nil || max(v.Updated, v.Created) >= before || closed && v.Closed == 0 || v.Thread != 0 {
+	if err != nil || closed && v.Closed == 0 || v.Thread != 0 {
 		return nil, missing(err)
 	}
 	e := x.newErasure(tx)
@@ -148,7 +184,7 @@ func (x *Expiry) Session(tx *Tx, at Place, before int64, closed bool) (*Expired,
 // expired.
 func (x *Expiry) Thread(tx *Tx, at Place, before int64) (*Expired, error) {
 	th, err := x.db.Threads().Number(tx, at.Key)
-	if err != nil || th.Updated >= before || th.Host != 0 {
+	if err != nil || th.Host != 0 {
 		return nil, missing(err)
 	}
 	e := x.newErasure(tx)

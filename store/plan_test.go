@@ -267,6 +267,11 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			return err
 		},
 		"Expiry.SpansOver": func(tx *store.Tx) error { _, err := expiry.SpansOver(tx, 9); return err },
+		"Expiry.Firings": func(tx *store.Tx) error {
+			_, err := expiry.Firings(tx, store.Place{}, store.Before(1<<60), 9, false)
+			return err
+		},
+		"Expiry.FiringsOver": func(tx *store.Tx) error { _, err := expiry.FiringsOver(tx, 9); return err },
 		"Expiry.Keys": func(tx *store.Tx) error {
 			_, err := expiry.Keys(tx, store.Place{}, store.Before(1<<60), 9, false)
 			return err
