@@ -26,7 +26,7 @@ type Inventory struct {
 	HTTPLatency, RunLatency, ToolLatency, CommitLatency    *Histogram
 	ProviderLatency                                        *Histograms
 	Changes, CommitFailures                                *Counter
-	ApprovalsPending, DiskFree                             *Gauge
+	TriggersOverdue, ApprovalsPending, DiskFree            *Gauge
 	AuditEntries, AuditFailures                            *Counter
 	AuditDenials, AuditVerifications                       *Counters
 	AuditDuration                                          *Summary
@@ -113,6 +113,8 @@ func New(version string) *Inventory {
 			"Seconds that model calls took, by model, including failed calls.", "model"),
 		ApprovalsPending: r.Gauge("svc_approvals_pending",
 			"Runs that have stopped for a decision, at most 10000."),
+		TriggersOverdue: r.Gauge("svc_triggers_overdue_seconds",
+			"How long the trigger that waits longest has been due; 0 if none is."),
 		DiskFree: r.Gauge("svc_storage_free_bytes",
 			"Free space of the file system of the store."),
 		CommitLatency: r.Histogram("svc_storage_commit_latency_seconds",

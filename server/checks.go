@@ -55,6 +55,8 @@ func (p *parts) committed(closures int, took time.Duration, err error) {
 const (
 	slowFor      = 10 * time.Second // a database that takes no write
 	failedInARow = 3                // calls of a provider
+	overdueWarns = time.Minute      // a trigger that is due
+	overdueFails = 5 * time.Minute
 )
 
 func found(status health.Status, message string, fields ...any) health.Result {
@@ -114,6 +116,9 @@ func (s *Server) health(p *parts, secrets secret.Report, providers []*provider.W
 	r.Register("clock", func(context.Context) health.Result { return clock.Look(time.Now(), time.Since(start)) })
 	if len(providers) > 0 {
 		r.Register("providers", providersCheck(providers))
+	}
+	if s.access == serving {
+		r.Register("triggers", s.triggersCheck(p))
 	}
 	if p.audit == nil {
 		return r
@@ -207,5 +212,31 @@ func providersCheck(providers []*provider.Watched) health.Check {
 			}
 		}
 		return found(status, message, "declared", len(providers), "failing", failing)
+	}
+}
+
+// triggersCheck looks at the triggers that are due, have missed dues, or are declared no more.
+func (s *Server) triggersCheck(p *parts) health.Check {
+	return func(context.Context) health.Result {
+		st := s.triggers.Status()
+		status, message := health.OK, ""
+		switch {
+		case !st.Running && p.unready() == "":
+			status, message = health.Fail, "The triggers do not run."
+		case st.Overdue > overdueFails:
+			status, message = health.Fail, "A trigger has been due for more than five minutes and has not fired; the log says why."
+		case st.Overdue > overdueWarns:
+			status, message = health.Warn, "A trigger has been due for more than a minute and has not fired."
+		case st.Missed > 0:
+			status, message = health.Warn, "Triggers have missed dues that are not caught up: `agentd triggers list` shows them. The next firing of a trigger ends this."
+		case st.Orphaned > 0:
+			status, message = health.Warn, "Triggers are stored that nothing declares any more: declare them, or remove them with `agentd triggers prune --orphaned`."
+		}
+		fields := []any{"running", st.Running, "active", st.Active, "disabled", st.Disabled, "deferred", st.Deferred, "orphaned", st.Orphaned,
+			"missed", st.Missed, "overdueMs", st.Overdue.Milliseconds(), "lagMs", st.Lag.Milliseconds()}
+		if st.LastFire > 0 {
+			fields = append(fields, "lastFireAt", time.UnixMilli(st.LastFire).UTC().Format("2006-01-02T15:04:05.000Z"))
+		}
+		return found(status, message, fields...)
 	}
 }

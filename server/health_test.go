@@ -14,6 +14,7 @@ import (
 
 	"agentd/server"
 	"agentd/server/health"
+	"agentd/triggers"
 )
 
 // says asks for the health until it has a text.
@@ -147,4 +148,32 @@ func TestProducers(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A trigger that nothing declares any more is reported until it is declared or removed.
+func TestTriggersHealth(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, `{"storage": {"path": "other.db"}}`, nil)
+	r.says(`"triggers":{"status":"ok","running":true,"active":0`)
+	r.stop()
+	srv, err := server.New(server.Options{Config: r.cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reg := range testAgents(r.released) {
+		if err := srv.Agents().Register(reg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := srv.Triggers().Declare("nightly", triggers.Declaration{Kind: "cron", Spec: "0 4 * * *", Agent: "echo"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.says(`"triggers":{"status":"warn","message":"Triggers are stored that nothing declares any more`)
 }

@@ -111,6 +111,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics.ProgramsWaiting.Sample(func() (float64, error) { _, waiting := programs.Load(); return float64(waiting), nil })
 	p.metrics.WorkflowBlocked.Sample(func() (float64, error) { n, err := s.blocked(context.Background(), p); return float64(n), err })
 	p.metrics.ApprovalsPending.Sample(func() (float64, error) { n, err := s.awaiting(p); return float64(n), err })
+	p.metrics.TriggersOverdue.Sample(func() (float64, error) { return s.triggers.Status().Overdue.Seconds(), nil })
 	p.metrics.DiskFree.Sample(func() (float64, error) { n, err := p.db.Free(); return float64(n), err })
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
