@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 )
 
 // Trigger is the row of a trigger. Times are milliseconds since 1970.
@@ -166,8 +167,8 @@ func (r *Triggers) OfRun(tx *Tx, run string) (Firing, error) {
 const recent = 200
 
 // Activity returns when something last happened, in a session, with an agent, or at all where both are empty, and whether a run
-// is in progress there. It looks at the latest runs only and, for a session, at when it was written. What the principals in without
-// have started does not count.
+// is in progress there. It looks at the latest runs only and, for a session, at when it was made. What the principals in without have
+// started or made does not count.
 func (r *Triggers) Activity(tx *Tx, session, agent string, without []string) (last int64, going bool, err error) {
 	from, args := "runs", []any{}
 	switch {
@@ -195,10 +196,15 @@ func (r *Triggers) Activity(tx *Tx, session, agent string, without []string) (la
 			last, going = max(last, s.last), going || s.status == Running || s.status == Pending
 		}
 	}
-	if session == "" {
-		return last, going, nil
+	if session != "" && err == nil {
+		var made seen
+		err = tx.row("SELECT coalesce(made_by, ''), created_at FROM sessions WHERE id = ?", session).Scan(&made.by, &made.last)
+		if errors.Is(err, ErrNotFound) {
+			err = nil
+		}
+		if !ours[made.by] {
+			last = max(last, made.last)
+		}
 	}
-	var written int64
-	err = tx.row("SELECT coalesce((SELECT max(created_at, coalesce(updated_at, 0)) FROM sessions WHERE id = ?), 0)", session).Scan(&written)
-	return max(last, written), going, err
+	return last, going, err
 }

@@ -38,7 +38,7 @@ const (
 // Bounds of a declaration.
 const (
 	Floor       = time.Second // the shortest interval
-	maxQueue    = 10_000
+	maxQueue    = 100_000
 	maxCatchUp  = 1000
 	maxAttempts = 100
 	maxJitter   = 24 * time.Hour

@@ -239,6 +239,27 @@ func TestIdle(t *testing.T) {
 	})
 }
 
+// TestIdleSession watches a session in which the trigger's own runs are no activity.
+func TestIdleSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, map[string]triggers.Declaration{"t": {Kind: triggers.IdleKind, AfterMs: 60_000, Session: "s"},
+			"writes": {Kind: triggers.IntervalKind, EveryMs: 600_000, Session: "s"}, "elsewhere": {Kind: triggers.IntervalKind, EveryMs: 30_000, Overlap: "allow"}})
+		defer r.stop()
+		r.run()
+		time.Sleep(5*time.Minute + time.Second)
+		r.want("t", "1m0s idle fired")
+		r.end(r.runs[1], store.Completed, true) // its own
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		writes := r.last()
+		time.Sleep(5 * time.Minute)
+		r.want("t", "1m0s idle fired")
+		r.end(writes, store.Completed, true)
+		time.Sleep(2 * time.Minute)
+		r.want("t", "1m0s idle fired; 16m1s idle fired")
+	})
+}
+
 // TestChange starts a changed schedule at the present, and keeps what else is known.
 func TestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -96,7 +96,14 @@ func (r *rig) start(ctx context.Context, s triggers.Start) (string, error) {
 	}
 	run := id.New()
 	err := r.db.Runs().Update(ctx, func(tx *store.Tx) error {
-		c := &store.Change{Run: store.Run{ID: run, Kind: "agent", Owner: s.Agent, Current: s.Agent, Status: store.Running, InputForm: "text", Usage: json.RawMessage("{}"),
+		if s.Session != "" {
+			if _, err := r.db.Sessions().Find(tx, s.Session); err != nil {
+				if err := r.db.Sessions().Insert(tx, store.Session{ID: s.Session, User: "u", Agent: s.Agent, Created: tx.Now(), Maker: s.By}); err != nil {
+					return err
+				}
+			}
+		}
+		c := &store.Change{Run: store.Run{Session: s.Session, ID: run, Kind: "agent", Owner: s.Agent, Current: s.Agent, Status: store.Running, InputForm: "text", Usage: json.RawMessage("{}"),
 			Models: json.RawMessage("{}"), Created: tx.Now(), Started: tx.Now(), StartedBy: s.By, Origin: s.Origin, Attempt: 1}}
 		if _, err := r.db.Runs().Apply(tx, c); err != nil {
 			return err

@@ -110,7 +110,7 @@ func (a *Triggers) Routes() []Route {
 			Summary: "Fire a trigger now, beside its schedule. The answer comes once the firing is durable; a body is ignored.",
 			Errors:  []*fault.Kind{fault.TriggerNotFirable, fault.Overloaded}, Endpoint: call(http.StatusOK, a.fire)}),
 		row(Route{Method: "POST", Path: "/disable", Access: "triggers:disable:{id}", Action: audit.TriggerDisable,
-			Summary: "Disable a trigger. It stays disabled after a restart. Firings in its queue still start.", Endpoint: call(http.StatusOK, a.switched(true))}),
+			Summary: "Disable a trigger. It stays disabled after a restart. Firings in its queue wait until it is enabled.", Endpoint: call(http.StatusOK, a.switched(true))}),
 		row(Route{Method: "POST", Path: "/enable", Access: "triggers:disable:{id}", Action: audit.TriggerEnable,
 			Summary: "Enable a trigger. Dues from the time when it was disabled do not fire.", Endpoint: call(http.StatusOK, a.switched(false))}),
 		row(Route{Method: "DELETE", Access: "triggers:disable:{id}", Action: audit.TriggerDelete,
