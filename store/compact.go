@@ -27,10 +27,15 @@ func space(tx *Tx) (s Space, err error) {
 	return s, err
 }
 
-// Compact folds the log into the file and gives free pages back to the file system, if the file can do that.
+// Compact folds the log into the file and gives free pages back to the file system, if the file can do that. Beside another
+// process it leaves the log to that one, whose next checkpoint makes the file shorter, and gives back a few pages at a time.
 func (db *DB) Compact(ctx context.Context) (before, after Space, err error) {
 	err = db.writer.between(ctx, func(tx *Tx) (err error) {
-		if _, err = checkpoint(tx); err == nil {
+		fold, step := func() error { _, err := checkpoint(tx); return err }, "PRAGMA incremental_vacuum(1000)"
+		if db.opts.Beside {
+			fold, step = func() error { return nil }, "PRAGMA incremental_vacuum(50)"
+		}
+		if err = fold(); err == nil {
 			before, err = space(tx)
 		}
 		after = before
@@ -40,12 +45,12 @@ func (db *DB) Compact(ctx context.Context) (before, after Space, err error) {
 			}
 			last = after.FreePages
 			// It returns a row without columns for each page that it gives back.
-			if err = tx.collect(func(scanner) error { return nil }, "PRAGMA incremental_vacuum(1000)"); err == nil {
+			if err = tx.collect(func(scanner) error { return nil }, step); err == nil {
 				after, err = space(tx)
 			}
 		}
 		if err == nil {
-			_, err = checkpoint(tx)
+			err = fold()
 		}
 		return err
 	})

@@ -31,7 +31,8 @@ func TestBackupCommands(t *testing.T) {
 	in(dir, "backup", "a.tar").want(t, 0, "Wrote", "")
 	in(dir, "backup", "a.tar").want(t, 1, "", "exists")
 	in(dir, "restore", "a.tar").want(t, 1, "", "store-locked")
-	in(dir, "compact").want(t, 1, "", "store-locked")
+	in(dir, "compact").want(t, 0, "audit.db is 0 bytes shorter", "")
+	in(dir, "verify").want(t, 0, "undamaged", "")
 	if info, err := os.Stat(filepath.Join(dir, "a.tar")); err != nil || info.Mode() != 0o600 {
 		t.Fatalf("the backup: %v, %v; want mode 0600", info.Mode(), err)
 	}
@@ -84,6 +85,13 @@ func TestBackupCommands(t *testing.T) {
 	in(dir, "backup", "b.tar").want(t, 1, "", "restore-incomplete")
 	in(dir, "restore", "a.tar").want(t, 0, "Finished", "")
 	in(dir, "restore", "a.tar").want(t, 0, "Restored", "")
+	if err := os.Rename(filepath.Join(dir, "audit.db.checkpoints"), filepath.Join(dir, "taken")); err != nil {
+		t.Fatal(err)
+	}
+	in(dir, "verify").want(t, 1, "checkpoints-missing", "")
+	if err := os.Rename(filepath.Join(dir, "taken"), filepath.Join(dir, "audit.db.checkpoints")); err != nil {
+		t.Fatal(err)
+	}
 	if old, _ := filepath.Glob(database + ".bak.*"); len(old) != 1 {
 		t.Errorf("the replaced databases are %v, want one", old)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"agentd/server"
+	"agentd/server/audit"
 	"agentd/server/fault"
 	"agentd/store"
 )
@@ -50,7 +51,17 @@ func (c *call) verifyFiles(ctx context.Context) ([]soundness, error) {
 		return nil, err
 	}
 	damage, err = chain.Verify(ctx)
-	return append(all, soundness{chain.Path(), append([]store.Damage{}, damage...)}), errors.Join(err, chain.Close())
+	sound := soundness{chain.Path(), append([]store.Damage{}, damage...)}
+	if err = errors.Join(err, chain.Close()); err == nil {
+		err = readChain(ctx, c.chainFiles(), func(l *audit.Log) error {
+			v, err := l.Verify(ctx, audit.Verification{Checkpoints: files.Checkpoints.Path})
+			if err == nil && !v.OK {
+				sound.Damage = append(sound.Damage, store.Damage{Place: "chain", Message: fmt.Sprintf("it is broken at entry %d (%s)", v.BrokenAt, v.Reason)})
+			}
+			return err
+		})
+	}
+	return append(all, sound), err
 }
 
 func (c *call) verifyStorage(ctx context.Context) error {
@@ -189,7 +200,8 @@ func (c *call) compactStorage(ctx context.Context) error {
 		Supported bool   `json:"supported"`
 	}
 	var all []compaction
-	err := c.ofFiles(ctx, store.Options{}, func(path string, f storeFile) error {
+	_, held := store.FindHolder(c.cfg.Resolve(c.cfg.Storage.Path))
+	err := c.ofFiles(ctx, store.Options{Beside: held}, func(path string, f storeFile) error {
 		before, after, err := f.Compact(ctx)
 		all = append(all, compaction{path, before.Pages*before.PageSize - after.Pages*after.PageSize, after.FreePages, before.Returnable})
 		return err
