@@ -30,6 +30,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/gate"
 	"agentd/server/hub"
+	"agentd/server/notify"
 	"agentd/server/secret"
 	"agentd/server/stream"
 	"agentd/server/workflow"
@@ -98,6 +99,7 @@ type parts struct {
 	connections *connections
 
 	retention *retention.Daemon
+	notify    *notify.Daemon     // nil: nobody is told anything
 	daemons   sync.WaitGroup     // what does things by itself; it ends before the runs drain
 	retire    context.CancelFunc // ends the daemons
 
@@ -216,6 +218,9 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	p.daemon(daemons, s.log, "retention", p.retention.Run)
 	p.run(s.log, "http", p.serve)
 	p.daemon(daemons, s.log, "triggers", s.triggers.Run)
+	if p.notify != nil {
+		p.daemon(daemons, s.log, "notify", p.notify.Run)
+	}
 	for _, text := range Warnings(s.cfg) {
 		s.log.Warn("configuration", "warning", text)
 	}

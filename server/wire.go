@@ -73,8 +73,12 @@ func (s *Server) open(ctx context.Context) error {
 	p.onStop(p.db.Close)
 	sessions := session.New(p.db.Sessions())
 	programs := proc.NewLimit(cfg.Server.MaxPrograms)
+	guard := outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})
+	if p.notify, err = s.openNotify(p, secrets, guard); err != nil {
+		return err
+	}
 	declared, err := manifest.Build(manifest.Options{Config: cfg, Offline: !s.runs(), Secrets: secrets, Spills: p.db.Runs(), Sessions: sessions, Logger: s.log,
-		Known: s.known, Programs: programs, Workflow: s.workflows.Call, Outbound: outbound.New(outbound.Options{AllowPrivate: cfg.Outbound.AllowPrivate, Logger: s.log, Denied: s.refusedDial(p)})})
+		Known: s.known, Programs: programs, Workflow: s.workflows.Call, Outbound: guard})
 	if err != nil {
 		return err
 	}
@@ -121,7 +125,11 @@ func (s *Server) open(ctx context.Context) error {
 	if p.audit != nil {
 		p.onStop(p.audit.Close)
 	}
-	p.engine = agent.New(s.agents, run.Options{Owner: s.workflows.Owner, Forms: map[string]journal.Form{store.Workflow: s.workflows.Form()}, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
+	var noted func(*store.Run, store.Status, []run.Happening) func(*store.Tx) error
+	if p.notify != nil {
+		noted = p.notify.Note
+	}
+	p.engine = agent.New(s.agents, run.Options{Notify: noted, Owner: s.workflows.Owner, Forms: map[string]journal.Form{store.Workflow: s.workflows.Form()}, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
 		Redact: s.known.Piece, Audit: s.auditTools(p), AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all",
 		Lineages: auth.Lineages(p.db.Tokens()), Ended: s.triggers.Ended, Wait: func(ctx context.Context) {
 			if err := declared.Tools.Wait(ctx); err != nil {

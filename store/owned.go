@@ -47,6 +47,8 @@ var ownedTables = []owned{
 	{"sessions", "id", ofSession, ""},
 	{"triggers", "", ofNobody, ""},
 	{"firings", "", ofNobody, ""},
+	{"notifications", "", ofNobody, ""},
+	{"notify_targets", "", ofNobody, ""},
 	{"auth_tokens", "", ofNobody, ""},
 	{"audit_outbox", "", ofNobody, ""},
 	{"schema_migrations", "", ofNobody, ""},

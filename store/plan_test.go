@@ -21,7 +21,7 @@ import (
 // called is every method of the repositories that has statements of its own, with all forms of each: as a closure for
 // Update, or as a function of a context. TestPlans fails for a method that is neither here nor in without.
 func called(db *store.DB, a *store.Audit) map[string]any {
-	runs, sessions, threads, tokens, keys, outbox, expiry, triggers := db.Runs(), db.Sessions(), db.Threads(), db.Tokens(), db.Keys(), db.Outbox(), db.Expiry(), db.Triggers()
+	runs, sessions, threads, tokens, keys, outbox, expiry, triggers, notes := db.Runs(), db.Sessions(), db.Threads(), db.Tokens(), db.Keys(), db.Outbox(), db.Expiry(), db.Triggers(), db.Notifications()
 	firing := func(slot string) *store.Firing {
 		return &store.Firing{Trigger: 1, ID: slot, Slot: slot, Dues: 1, Outcome: "fired", Run: "done", Open: true}
 	}
@@ -314,15 +314,25 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Outbox.Delete": func(tx *store.Tx) error { return outbox.Delete(tx, 1) },
 		"Audit.Set":     func(tx *store.Tx) error { return a.Set(tx, map[string][]byte{"v": {1}}) },
 
-		"Triggers.Insert": func(tx *store.Tx) error { return triggers.Insert(tx, &store.Trigger{ID: "t"}) },
-		"Triggers.Set":    func(tx *store.Tx) error { return triggers.Set(tx, &store.Trigger{N: 1}) },
-		"Triggers.All":    func(ctx context.Context) error { _, err := triggers.All(ctx); return err },
-		"Triggers.Delete": func(tx *store.Tx) error { return triggers.Delete(tx, 9) },
-		"Triggers.Add":    func(tx *store.Tx) error { return triggers.Add(tx, firing("t:1")) },
-		"Triggers.Change": func(tx *store.Tx) error { f := firing("t:1"); f.N = 1; return triggers.Change(tx, f) },
-		"Triggers.At":     func(tx *store.Tx) error { _, err := triggers.At(tx, 1, "t:1", ""); return err },
-		"Triggers.Ledger": func(tx *store.Tx) error { _, err := triggers.Ledger(tx, 1, 0, 9); return err },
-		"Triggers.Queued": func(tx *store.Tx) error { _, err := triggers.Queued(tx, 1, 9); return err },
+		"Notifications.Add": func(tx *store.Tx) error {
+			return notes.Add(tx, &store.Notification{ID: "m", Target: "t", Body: []byte("{}")})
+		},
+		"Notifications.Target": func(ctx context.Context) error { _, err := notes.Target(ctx, "t"); return err },
+		"Notifications.Next":   func(ctx context.Context) error { _, err := notes.Next(ctx, "t", 9); return err },
+		"Notifications.Ended": func(tx *store.Tx) error {
+			return notes.Ended(tx, &store.Notification{N: 1, State: "waiting"}, &store.NotifyTarget{ID: "t"})
+		},
+		"Notifications.Waiting": func(ctx context.Context) error { _, err := notes.Waiting(ctx, 9); return err },
+		"Notifications.Bury":    func(tx *store.Tx) error { return notes.Bury(tx, 9) },
+		"Triggers.Insert":       func(tx *store.Tx) error { return triggers.Insert(tx, &store.Trigger{ID: "t"}) },
+		"Triggers.Set":          func(tx *store.Tx) error { return triggers.Set(tx, &store.Trigger{N: 1}) },
+		"Triggers.All":          func(ctx context.Context) error { _, err := triggers.All(ctx); return err },
+		"Triggers.Delete":       func(tx *store.Tx) error { return triggers.Delete(tx, 9) },
+		"Triggers.Add":          func(tx *store.Tx) error { return triggers.Add(tx, firing("t:1")) },
+		"Triggers.Change":       func(tx *store.Tx) error { f := firing("t:1"); f.N = 1; return triggers.Change(tx, f) },
+		"Triggers.At":           func(tx *store.Tx) error { _, err := triggers.At(tx, 1, "t:1", ""); return err },
+		"Triggers.Ledger":       func(tx *store.Tx) error { _, err := triggers.Ledger(tx, 1, 0, 9); return err },
+		"Triggers.Queued":       func(tx *store.Tx) error { _, err := triggers.Queued(tx, 1, 9); return err },
 		"Triggers.Waiting": func(tx *store.Tx) error {
 			_, _, err := triggers.Waiting(tx, 1)
 			return err
@@ -370,7 +380,7 @@ func TestPlans(t *testing.T) {
 	defer a.Close()
 	calls := called(db, a)
 	for name, repository := range map[string]any{"Runs": db.Runs(), "Sessions": db.Sessions(), "Threads": db.Threads(), "Tokens": db.Tokens(), "Keys": db.Keys(), "Outbox": db.Outbox(),
-		"Expiry": db.Expiry(), "Triggers": db.Triggers(), "Audit": a} {
+		"Expiry": db.Expiry(), "Triggers": db.Triggers(), "Notifications": db.Notifications(), "Audit": a} {
 		for method := range reflect.TypeOf(repository).Methods() {
 			if calls[name+"."+method.Name] == nil && !slices.Contains(without, method.Name) {
 				t.Errorf("%s.%s is not called here: its statements are not explained", name, method.Name)

@@ -279,6 +279,7 @@ func TestTargets(t *testing.T) {
 		{Kind: "tool", ID: "weather", Setting: "tools.weather.allowHosts", Address: "wx3.intra:443"},
 		{Kind: "agent", ID: "bot", Setting: "agents.bot.command", Command: []string{"python3", "bot.py"}},
 		{Kind: "agent", ID: "remote", Setting: "agents.remote.url", Address: "bot.intra:443"},
+		{Kind: "notify", ID: "0", Setting: "notify.0.url", Address: "alerts.example.com:443"},
 	}
 	if got := load(t, "testdata/full.jsonc").Targets(); !reflect.DeepEqual(got, want) {
 		t.Errorf("Targets() = %+v, want %+v", got, want)
@@ -305,6 +306,7 @@ func TestRefs(t *testing.T) {
 		{Path: []any{"hooks", "github", "verify", "secretRefs", 0}, Ref: "env:HOOK"},
 		{Path: []any{"hooks", "github", "verify", "secretRefs", 1}, Ref: "env:HOOK_NEXT"},
 		{Path: []any{"hooks", "meter", "verify", "secretRefs", 0}, Ref: "env:METER"},
+		{Path: []any{"notify", 0, "secretRefs", 0}, Ref: "env:NOTIFY_KEY"},
 	}
 	if got := load(t, "testdata/full.jsonc").Refs(); !reflect.DeepEqual(got, want) {
 		t.Errorf("Refs() = %v, want %v", got, want)

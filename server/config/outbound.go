@@ -4,12 +4,13 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // A Target is something that the configuration lets the server reach: an address or a program.
 type Target struct {
-	Kind    string   `json:"kind"` // provider, tool or agent
+	Kind    string   `json:"kind"` // provider, tool, agent or notify
 	ID      string   `json:"id"`
 	Setting string   `json:"setting"`           // that names it: providers.local.baseUrl
 	Address string   `json:"address,omitempty"` // host:port
@@ -33,6 +34,10 @@ func (c *Config) Targets() []Target {
 	}
 	for id, a := range sorted(c.Agents) {
 		all = append(all, reach("agent", id, a.URL, a.Command)...)
+	}
+	for i, n := range c.Notify {
+		n, id := n.URL, strconv.Itoa(i)
+		all = append(all, Target{Kind: "notify", ID: id, Setting: "notify." + id + ".url", Address: address(n)})
 	}
 	return all
 }

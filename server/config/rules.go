@@ -28,6 +28,7 @@ var textRules = map[string]*shape.Rule{
 	"baseurl":     rule(`^https?://[^\s?#{}]+$`, "an http or https address without a query", checkURL),
 	"url":         rule(`^https?://[^\s#{}]+$`, "an http or https address", checkURL),
 	"urltemplate": rule(`^https?://[^\s/?#{}]+([/?][^\s#]*)?$`, "an http or https address with {name} in its path or query only", checkTemplate),
+	"notice":      rule(`^(approval\.requested|run\.failed|run\.completed|budget\.exceeded)$`, "approval.requested, run.failed, run.completed or budget.exceeded", nil),
 	"stores": rule(`^(auto|`+storeName+`(, ?`+storeName+`)*)$`,
 		"auto, or one or several of keyring, encrypted-file and env with commas between them", checkStores),
 	"event":      rule(`^[A-Za-z0-9_.-]{1,128}$`, "1 to 128 letters, digits, _, . and -", nil),

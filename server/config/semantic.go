@@ -39,6 +39,7 @@ func (c *Config) checkMeaning(r *shape.Reader) {
 	k.workflows()
 	k.triggers()
 	k.hooks()
+	k.notify()
 }
 
 // under returns a path with more parts, in a new slice.

@@ -3,8 +3,7 @@ package config
 // unsupported lists the sections and settings that have a name but no effect in this version, with what to do instead. A
 // file, a variable or a flag that sets one is refused.
 var unsupported = map[string]string{
-	"mcpServers": reserved, "skills": reserved, "memory": reserved,
-	"notify": reserved, "consolidator": reserved,
+	"mcpServers": reserved, "skills": reserved, "memory": reserved, "consolidator": reserved,
 
 	"retention.consolidatorRunsDays":        "this version has no consolidator",
 	"retention.dlqExhaustedDays":            "this version has no consolidator",

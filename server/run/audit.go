@@ -34,8 +34,8 @@ func (e *Engine) record(list []Happening) (func(*store.Tx) error, error) {
 	return e.opts.Audit(list)
 }
 
-// Audited reports whether somebody records what moves make happen; see [Move.Happened].
-func (r *Run) Audited() bool { return r.e.opts.Audit != nil }
+// Audited reports whether somebody wants to know what moves make happen; see [Move.Happened].
+func (r *Run) Audited() bool { return r.e.opts.Audit != nil || r.e.opts.Notify != nil }
 
 // Happened adds what the move makes happen, for a driver that is a [Recipient]: the events of others say it. What the row of
 // the run says may be left out.
@@ -46,7 +46,7 @@ func (m *Move) Happened(h Happening) {
 
 // happenings are those that the events of a move report, or that its driver has added.
 func (r *Run) happenings(m *Move) (list []Happening) {
-	if r.e.opts.Audit == nil {
+	if !r.Audited() {
 		return nil
 	}
 	if r.recipient() != nil {

@@ -32,6 +32,9 @@ type Options struct {
 	Audit func([]Happening) (func(*store.Tx) error, error)
 	// AuditStarts says that Audit records the start of each call, also of those that have no effect.
 	AuditStarts bool
+	// Notify prepares what is told to the outside of a commit, which leaves the row as it is given and found it in another
+	// status. What it returns writes that in the transaction; nil: there is nothing to tell. Nil: nobody is told anything.
+	Notify func(row *store.Run, was store.Status, list []Happening) func(*store.Tx) error
 	// Lineages names whom each of the principals counts as where it matters that two of them are different. Nil: each
 	// counts as itself.
 	Lineages func(ctx context.Context, principals []string) ([]string, error)

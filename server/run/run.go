@@ -177,6 +177,10 @@ func (r *Run) Commit(m *Move) error {
 		update = r.e.opts.Runs.UpdateSoon
 	}
 	happened := r.happenings(m)
+	var notify func(*store.Tx) error
+	if r.e.opts.Notify != nil {
+		notify = r.e.opts.Notify(&m.Run, r.Row.Status, happened)
+	}
 	var n int64
 	err := r.insist(func() error {
 		record, err := r.e.record(happened)
@@ -189,6 +193,9 @@ func (r *Run) Commit(m *Move) error {
 			}
 			if err == nil {
 				err = r.e.wakeHost(tx, m, r.Row.Status)
+			}
+			if err == nil && notify != nil {
+				err = notify(tx)
 			}
 			if err != nil {
 				return err
