@@ -22,7 +22,9 @@ const keyedConfig = `{"metrics": {"requireAuth": true}, "audit": {"enabled": tru
 	"agents": {"clerk": {"kind": "llm", "provider": "fake", "model": "m", "tools": ["pay"]}},
 	"workflows": {
 		"wait": {"start": "w", "nodes": {"w": {"kind": "await", "name": "go", "next": "end"}}},
-		"fail": {"start": "f", "nodes": {"f": {"kind": "tool", "tool": "calculator", "args": {"expression": "${ 1 / 0 }"}, "next": "end"}}}}}`
+		"fail": {"start": "f", "nodes": {"f": {"kind": "tool", "tool": "calculator", "args": {"expression": "${ 1 / 0 }"}, "next": "end"}}}},
+	"triggers": {"t1": {"kind": "event", "event": "came", "workflow": "wait"}, "on": {"kind": "event", "event": "on", "workflow": "wait"},
+		"gone1": {"kind": "event", "event": "gone", "workflow": "wait"}, "gone2": {"kind": "event", "event": "gone", "workflow": "wait"}, "gone3": {"kind": "event", "event": "gone", "workflow": "wait"}}}`
 
 const keyedTurns = `{"turns": [{"when": {"step": 0}, "toolCalls": [{"name": "pay", "args": {}}]}, {"text": "paid"}]}`
 
@@ -45,6 +47,13 @@ var keyedRecipes = map[string]func(s *sweep) (path, body string){
 	"POST /retention/run":        func(*sweep) (string, string) { return "/retention/run", `{"dryRun": true}` },
 	"DELETE /sessions/{id}":      keyedErase,
 	"DELETE /tokens/{id}":        func(s *sweep) (string, string) { id, _ := s.mint(0, "agents:read"); return "/tokens/" + id, "" },
+
+	"POST /triggers/{id}/fire":    func(*sweep) (string, string) { return "/triggers/t1/fire", "" },
+	"POST /triggers/{id}/enable":  func(*sweep) (string, string) { return "/triggers/on/enable", "" },
+	"POST /triggers/{id}/disable": func(*sweep) (string, string) { return "/triggers/on/disable", "" },
+	"POST /triggers/prune":        func(*sweep) (string, string) { return "/triggers/prune", `{"disabled": false, "orphaned": true}` },
+	"POST /events/{name}":         func(*sweep) (string, string) { return "/events/came", `{"data": 1}` },
+	"DELETE /triggers/{id}":       func(s *sweep) (string, string) { s.gone++; return fmt.Sprint("/triggers/gone", s.gone), "" },
 
 	"POST /workflows/{id}/execute":              func(s *sweep) (string, string) { return "/workflows/wait/execute", keyedThread(s, "") },
 	"POST /workflows/{id}/resume":               func(s *sweep) (string, string) { return "/workflows/wait/resume", keyedThread(s, "wait") },
@@ -128,6 +137,9 @@ func (k *keyedRow) send(s *sweep, token string) answer {
 
 func (k *keyedRow) String() string { return k.method + " " + k.path }
 
+// takesKey reports whether a row honours an Idempotency-Key. An event of a hook has an id instead.
+func takesKey(rt rest.Route) bool { return rt.Effects() && !rt.Secret && !needOf(rt).signed }
+
 // keyedRows has a request for every row of the table that takes a key.
 func keyedRows(t *testing.T, s *sweep) []*keyedRow {
 	t.Helper()
@@ -139,12 +151,12 @@ func keyedRows(t *testing.T, s *sweep) []*keyedRow {
 		switch {
 		case recipe != nil:
 			used++
-			if !rt.Effects() || rt.Secret {
+			if !takesKey(rt) {
 				t.Errorf("there is a recipe for %s, which takes no key", pattern)
 			}
 			path, body := recipe(s)
 			rows = append(rows, &keyedRow{method: rt.Method, path: path, body: body, key: s.fresh("key-0000")})
-		case rt.Effects() && !rt.Secret && !slices.Contains(keyedNever, pattern):
+		case takesKey(rt) && !slices.Contains(keyedNever, pattern):
 			t.Errorf("%s takes an Idempotency-Key, but there is no recipe for it in keyedRecipes", pattern)
 		}
 	}
@@ -307,7 +319,7 @@ func TestKeysAreDocumented(t *testing.T) {
 				continue
 			}
 			b, _ := json.Marshal(op)
-			if got, want := strings.Contains(string(b), "IdempotencyKey"), enabled && rt.Effects() && !rt.Secret; got != want || strings.Contains(string(b), "idempotency-in-flight") != want {
+			if got, want := strings.Contains(string(b), "IdempotencyKey"), enabled && takesKey(rt); got != want || strings.Contains(string(b), "idempotency-in-flight") != want {
 				t.Errorf("%s documents a key: %v, want %v", rt.Pattern(""), got, want)
 			}
 		}

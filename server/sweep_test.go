@@ -81,6 +81,7 @@ type sweep struct {
 	run    string
 	tokens map[string]string
 	names  int
+	gone   int // triggers of keyedConfig that were deleted
 }
 
 func newSweep(t *testing.T) *sweep { return newSweepOn(t, newRig(t, sweepConfig, nil)) }

@@ -47,7 +47,7 @@ func TestVerbsStandAlone(t *testing.T) {
 	for scope, rows := range may {
 		s.run = s.parked("payer")
 		for _, rt := range table() {
-			if n := needOf(rt); n.public || n.any || n.upgrade {
+			if n := needOf(rt); n.public || n.any || n.upgrade || n.signed {
 				continue
 			}
 			path, _ := s.path(rt)
