@@ -101,7 +101,7 @@ type compiled struct {
 	input     *expr.Template // nil: the target's default
 	session   *expr.Template // nil: none
 	condition *expr.Program  // nil: always true
-	grant     auth.Grant     // what the trigger's runs may do, beyond starting
+	grant     auth.Grant     // of Scopes
 	delay     int64          // milliseconds from a due to its start
 }
 
@@ -172,13 +172,16 @@ func compile(id string, d Declaration, zones Zones) (c *compiled, issues []fault
 		}
 		c.grant = append(c.grant, scope)
 	}
-	if target := c.target(); len(d.Scopes) == 0 {
-		c.grant = auth.Grant{target}
-	} else if !c.grant.Covers(target) && (d.Agent == "") != (d.Workflow == "") {
+	if target := c.target(); len(d.Scopes) > 0 && !c.grant.Covers(target) && (d.Agent == "") != (d.Workflow == "") {
 		bad("scopes", "do not allow the trigger to start its target: add %v", target)
 	}
 	c.expressions(bad)
 	return c, issues
+}
+
+// covers reports whether the trigger's runs may do something.
+func (c *compiled) covers(required auth.Scope) bool {
+	return c.grant.Covers(required) || len(c.Scopes) == 0 && auth.Grant{c.target()}.Covers(required)
 }
 
 // target is the scope that starts the target.

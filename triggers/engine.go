@@ -57,10 +57,9 @@ type Engine struct {
 	loaded  bool
 	running bool
 	ended   []ending
-	last    time.Time     // when the clock was last read
-	stepped time.Duration // by the latest step of the clock
-	lag     int64         // of the latest ordinary firing, in milliseconds
-	fired   int64         // when the latest firing was, milliseconds since 1970
+	last    time.Time // when the clock was last read
+	lag     int64     // of the latest ordinary firing, in milliseconds
+	fired   int64     // when the latest firing was, milliseconds since 1970
 
 	wake chan struct{}
 }
@@ -149,9 +148,10 @@ func (e *Engine) Load(ctx context.Context, readOnly bool) error {
 		}
 		declared := en.row
 		en.row = row
+		en.row.Kind, en.row.Spec, en.row.Schedule = declared.Kind, declared.Spec, declared.Schedule // most have the same, and share its memory
 		switch {
 		case row.Schedule != declared.Schedule:
-			en.row.Kind, en.row.Spec, en.row.Schedule, en.row.Cursor, en.row.Missed, en.row.Updated = declared.Kind, declared.Spec, declared.Schedule, now, 0, now
+			en.row.Cursor, en.row.Missed, en.row.Updated = now, 0, now
 		case row.Cursor > now+dayMs: // the clock was set back by more than a day
 			en.row.Cursor, en.row.Updated = now, now
 		default:

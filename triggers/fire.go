@@ -128,7 +128,7 @@ func (e *Engine) start(ctx context.Context, en *entry, row store.Trigger, f *sto
 	var moved store.Trigger
 	var refused error // by what is recorded beside the run
 	_, err := e.opts.Start(ctx, Start{Agent: d.Agent, Workflow: d.Workflow, Input: with.Input, Session: with.Session, User: d.User, By: en.principal(),
-		FiredBy: f.By, MayJoin: en.decl.grant.Covers(auth.Scope{Resource: "sessions", Action: "write", Target: with.Session}), Origin: originPrefix + f.ID,
+		FiredBy: f.By, MayJoin: en.decl.covers(auth.Scope{Resource: "sessions", Action: "write", Target: with.Session}), Origin: originPrefix + f.ID,
 		Also: func(tx *store.Tx, runID string, _ store.Status) error {
 			fired = *f
 			fired.Outcome, fired.Reason, fired.Run, fired.Open, fired.Next, fired.Carry = Fired, "", runID, true, 0, nil

@@ -133,9 +133,6 @@ func (e *Engine) readClock(ctx context.Context) {
 	e.mu.Lock()
 	step := now.Round(0).Sub(e.last.Round(0)) - now.Sub(e.last)
 	e.last = now
-	if step.Abs() > time.Second {
-		e.stepped = step
-	}
 	e.mu.Unlock()
 	if step > -stepLimit {
 		return

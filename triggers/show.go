@@ -292,7 +292,6 @@ type Status struct {
 	Lag      time.Duration // from the latest due on time to its start
 	Overdue  time.Duration // how long the trigger that waits longest has been due
 	LastFire int64         // milliseconds since 1970; 0: none since the start
-	Stepped  time.Duration // by how much the clock was last set, since the start
 }
 
 // Status reports how the engine does.
@@ -319,7 +318,7 @@ func (e *Engine) Status() (s Status) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.Running, s.Lag, s.LastFire, s.Stepped = e.running, time.Duration(e.lag)*time.Millisecond, e.fired, e.stepped
+	s.Running, s.Lag, s.LastFire = e.running, time.Duration(e.lag)*time.Millisecond, e.fired
 	if len(e.turns) > 0 && e.turns[0].en.planned == e.turns[0].at && e.turns[0].at > 0 {
 		s.Overdue = max(time.Duration(now-e.turns[0].at)*time.Millisecond, 0)
 	}
@@ -334,5 +333,5 @@ func (e *Engine) Permits(principal string, required auth.Scope) (permitted, know
 	}
 	id, _, _ = strings.Cut(id, store.For)
 	en, err := e.find(id)
-	return err == nil && en.decl != nil && en.decl.grant.Covers(required), true
+	return err == nil && en.decl != nil && en.decl.covers(required), true
 }
