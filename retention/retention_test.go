@@ -246,6 +246,29 @@ func (r *rig) ledger(trigger int64) string {
 	return strings.Join(ids, " ")
 }
 
+func TestNotifications(t *testing.T) {
+	bubble(t, retention.Settings{NotificationsDays: 7, DeadDays: 30}, func(r *rig, now time.Time) {
+		all := r.db.Notifications()
+		for _, n := range []struct {
+			state string
+			age   time.Duration
+		}{{"delivered", 40 * day}, {"dead", 40 * day}, {"waiting", 40 * day}, {"delivered", 8 * day}, {"dead", 8 * day}, {"delivered", 6 * day}} {
+			r.update(func(tx *store.Tx) error {
+				v := store.Notification{ID: fmt.Sprint(n.state, n.age), Target: "t", Type: "run.failed", Body: []byte("{}"), At: ms(now.Add(-n.age))}
+				err := all.Add(tx, &v)
+				if v.State = n.state; err == nil && n.state != "waiting" {
+					err = all.Ended(tx, &v, &store.NotifyTarget{ID: "t"})
+				}
+				return err
+			})
+		}
+		r.want("notifications:2 deadNotifications:1")
+		if n, err := all.Waiting(r.Context(), 10); err != nil || n != 1 {
+			t.Errorf("%d notifications wait, %v; want 1", n, err)
+		}
+	})
+}
+
 func TestFirings(t *testing.T) {
 	build := func(r *rig, now time.Time) {
 		old := now.Add(-91 * day)

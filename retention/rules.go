@@ -14,6 +14,8 @@ type Settings struct {
 	Interval           time.Duration
 	SpansDays          int
 	FiringsDays        int
+	NotificationsDays  int
+	DeadDays           int // of notifications
 	Idempotency        bool
 	WorkflowThreads    int
 	SessionsDays       int
@@ -47,6 +49,12 @@ var Rules = []Rule{
 		Deletes: "Firings of triggers that were written before the window, and the oldest above the maximum; oldest first.",
 		Keeps:   "A firing that is queued or whose run has not ended, and the latest of each trigger.",
 		days:    func(s *Settings) int { return s.FiringsDays }, pass: func(p *pass) error { return p.capped(p.d.o.Expiry.FiringsOver, p.d.o.Expiry.Firings) }},
+	{Name: "notifications", Setting: "retention.notificationsDays", Table: "notifications",
+		Deletes: "Notifications that were written before the window and delivered; oldest first.", Keeps: "A notification that was not delivered.",
+		days: func(s *Settings) int { return s.NotificationsDays }, pass: func(p *pass) error { return p.rows(p.d.o.Expiry.Delivered, store.Before(p.before)) }},
+	{Name: "deadNotifications", Setting: "retention.deadNotificationsDays", Table: "notifications",
+		Deletes: "Notifications that were written before the window and that agentd does not try to deliver any more; oldest first.", Keeps: "A notification that waits for its delivery.",
+		days: func(s *Settings) int { return s.DeadDays }, pass: func(p *pass) error { return p.rows(p.d.o.Expiry.Dead, store.Before(p.before)) }},
 	{Name: "idempotency", Setting: "retention.idempotency", Table: "idempotency_records",
 		Deletes: "Records of requests with an Idempotency-Key that have expired; oldest first.",
 		Keeps:   "The record of a request that started or resumed a run, while the run exists.",

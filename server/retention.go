@@ -13,7 +13,7 @@ import (
 func (s *Server) openRetention(p *parts) *retention.Daemon {
 	c := s.cfg.Retention
 	o := retention.Options{Expiry: p.db.Expiry(), Erase: p.engine.EraseOld, Metrics: p.metrics, Logger: s.log,
-		Settings: retention.Settings{Enabled: c.Enabled, Interval: c.Interval.Duration(), SpansDays: c.SpansDays, FiringsDays: c.FiringsDays, Idempotency: c.Idempotency && p.keys != nil,
+		Settings: retention.Settings{Enabled: c.Enabled, Interval: c.Interval.Duration(), SpansDays: c.SpansDays, FiringsDays: c.FiringsDays, NotificationsDays: c.NotificationsDays, DeadDays: c.DeadDays, Idempotency: c.Idempotency && p.keys != nil,
 			WorkflowThreads: c.WorkflowThreadsDays, SessionsDays: c.SessionsDays, SessionsClosedOnly: c.SessionsClosedOnly, RunsDays: c.RunsDays, AuditDays: c.AuditDays},
 		Erased: func(ctx context.Context) {
 			if p.keys != nil {

@@ -97,6 +97,38 @@ func (x *Expiry) FiringsOver(tx *Tx, most int64) (p Place, err error) {
 	return p, tx.row("SELECT at, n FROM firings ORDER BY n DESC LIMIT 1 OFFSET ?", most).Scan(&p.At, &p.Key)
 }
 
+// Delivered and Dead delete notifications after one place and up to another one, in the order in which they were written, and look at
+// no more than limit: those that were delivered, and those that are not tried any more.
+func (x *Expiry) Delivered(tx *Tx, after, upTo Place, limit int, dry bool) (Page, error) {
+	return x.notifications(tx, "delivered", after, upTo, limit, dry)
+}
+
+// Dead is documented with [Expiry.Delivered].
+func (x *Expiry) Dead(tx *Tx, after, upTo Place, limit int, dry bool) (Page, error) {
+	return x.notifications(tx, "dead", after, upTo, limit, dry)
+}
+
+func (x *Expiry) notifications(tx *Tx, state string, after, upTo Place, limit int, dry bool) (p Page, err error) {
+	type row struct {
+		Place
+		state string
+	}
+	rows, err := all(tx, func(v *row, to []any) []any { return append(to, &v.At, &v.Key, &v.state) },
+		"SELECT at, n, state FROM notifications WHERE n > ? ORDER BY n LIMIT ?", after.Key, limit)
+	for _, v := range rows {
+		if v.At > upTo.At {
+			break
+		}
+		if p.Looked, p.Last = p.Looked+1, v.Place; err != nil || v.state != state {
+			continue
+		}
+		if p.Deleted++; !dry {
+			_, err = tx.exec("DELETE FROM notifications WHERE n = ?", v.Key)
+		}
+	}
+	return p, err
+}
+
 // ended reports whether a run has ended, and so have all runs above it. One that does not exist has.
 func (x *Expiry) ended(tx *Tx, n int64) (bool, error) {
 	runs := x.db.Runs()

@@ -271,6 +271,14 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			_, err := expiry.Firings(tx, store.Place{}, store.Before(1<<60), 9, false)
 			return err
 		},
+		"Expiry.Delivered": func(tx *store.Tx) error {
+			_, err := expiry.Delivered(tx, store.Place{}, store.Before(1<<60), 9, false)
+			return err
+		},
+		"Expiry.Dead": func(tx *store.Tx) error {
+			_, err := expiry.Dead(tx, store.Place{}, store.Before(1<<60), 9, false)
+			return err
+		},
 		"Expiry.FiringsOver": func(tx *store.Tx) error { _, err := expiry.FiringsOver(tx, 9); return err },
 		"Expiry.Keys": func(tx *store.Tx) error {
 			_, err := expiry.Keys(tx, store.Place{}, store.Before(1<<60), 9, false)

@@ -126,6 +126,8 @@ type Retention struct {
 	Enabled             bool   `json:"enabled" default:"true" doc:"Sweep at start and then in each interval. false: only a request sweeps."`
 	Interval            Millis `json:"intervalMs" default:"21600000" check:"1000.." doc:"Time from one sweep to the next."`
 	SpansDays           int    `json:"spansDays" default:"30" check:"1..36500" doc:"Delete spans that are older than this many days, if their run has ended."`
+	NotificationsDays   int    `json:"notificationsDays" default:"7" check:"1..36500" doc:"Delete delivered notifications that are older than this many days."`
+	DeadDays            int    `json:"deadNotificationsDays" default:"30" check:"1..36500" doc:"Delete notifications that are older than this many days and could not be delivered."`
 	FiringsDays         int    `json:"firingsDays" default:"90" check:"1..36500" doc:"Delete firings of triggers that are older than this many days, but for the latest of each trigger."`
 	Idempotency         bool   `json:"idempotency" default:"true" doc:"Delete expired idempotency records."`
 	SessionsDays        int    `json:"sessionsDays" check:"1..36500" doc:"Delete sessions without a message for this many days, with their runs. Absent: keep them."`
