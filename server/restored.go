@@ -11,8 +11,12 @@ import (
 	"agentd/store"
 )
 
-// EndLost ends what a restored database shows as moving: see [run.Engine.EndLost].
-func (l *Local) EndLost(ctx context.Context) (int, error) {
+// EndLost accounts for the time since the backup: see [triggers.Engine.Restored]. Unless resume, it also ends what the restored
+// database shows as moving, see [run.Engine.EndLost], and returns how many runs that are.
+func (l *Local) EndLost(ctx context.Context, resume bool) (int, error) {
+	if err := l.server.triggers.Restored(ctx, resume); err != nil || resume {
+		return 0, err
+	}
 	return l.parts.engine.EndLost(ctx, time.Now().UnixMilli())
 }
 

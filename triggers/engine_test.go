@@ -260,6 +260,32 @@ func TestIdleSession(t *testing.T) {
 	})
 }
 
+// TestRestored accounts for the time since a backup.
+func TestRestored(t *testing.T) {
+	for _, resume := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			decls := repeat(time.Minute, func(d *triggers.Declaration) { d.CatchUpPolicy, d.Overlap = "last", "queue" })
+			r := newRig(t, decls)
+			defer r.stop()
+			r.run()
+			time.Sleep(150 * time.Second)
+			r.want("t", "1m0s schedule fired; 2m0s schedule queued")
+			r.stop()
+			time.Sleep(5 * time.Minute)
+			r.open()
+			if err := r.engine.Restored(t.Context(), resume); err != nil {
+				t.Fatal(err)
+			}
+			r.end(r.last(), store.Failed, false)
+			r.run()
+			want := map[bool]string{false: "failed restored", true: "fired"}[resume]
+			r.want("t", "1m0s schedule fired; 2m0s schedule "+want+"; 3m0s catchup missed to 7m0s (5)")
+			time.Sleep(time.Minute)
+			r.want("t", "1m0s schedule fired; 2m0s schedule "+want+"; 3m0s catchup missed to 7m0s (5); 8m0s schedule "+map[bool]string{false: "fired", true: "queued"}[resume])
+		})
+	}
+}
+
 // TestChange starts a changed schedule at the present, and keeps what else is known.
 func TestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

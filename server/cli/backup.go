@@ -208,10 +208,7 @@ func (c *call) prepare(ctx context.Context, at backup.Site, m *backup.Manifest, 
 	if err != nil {
 		return made, err
 	}
-	if !c.flags.resumeRuns {
-		made.Ended, err = l.EndLost(ctx)
-	}
-	if err == nil {
+	if made.Ended, err = l.EndLost(ctx, c.flags.resumeRuns); err == nil {
 		made.Erased, made.NotErased = c.eraseAgain(ctx, l, last)
 	}
 	if err = errors.Join(err, l.Close()); err != nil || len(chain.Passphrase) == 0 {
