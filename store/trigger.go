@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 )
 
 // Trigger is the row of a trigger. Times are milliseconds since 1970.
@@ -153,7 +154,7 @@ func (r *Triggers) Opened(ctx context.Context, after int64, limit int) ([]OpenFi
 		return all(tx, func(o *OpenFiring, to []any) []any {
 			return append(to, &o.N, &o.Trigger, opt(&o.Run), opt((*string)(&o.Status)))
 		},
-			`SELECT f.n, f.trigger_n, f.run_id, r.status FROM firings f LEFT JOIN runs r INDEXED BY sqlite_autoindex_runs_1 ON r.id = f.run_id
+			`SELECT f.n, f.trigger_n, f.run_id, r.status FROM firings f INDEXED BY firings_open_all LEFT JOIN runs r INDEXED BY sqlite_autoindex_runs_1 ON r.id = f.run_id
 			WHERE f.open = 1 AND f.n > ? ORDER BY f.n LIMIT ?`, after, limit)
 	})
 }
@@ -192,7 +193,8 @@ func (r *Triggers) Activity(tx *Tx, session, agent string, without []string) (la
 		ours[by] = true
 	}
 	for _, s := range found {
-		if !ours[s.by] {
+		by, _, _ := strings.Cut(s.by, For)
+		if !ours[by] {
 			last, going = max(last, s.last), going || s.status == Running || s.status == Pending
 		}
 	}
@@ -202,7 +204,7 @@ func (r *Triggers) Activity(tx *Tx, session, agent string, without []string) (la
 		if errors.Is(err, ErrNotFound) {
 			err = nil
 		}
-		if !ours[made.by] {
+		if by, _, _ := strings.Cut(made.by, For); !ours[by] {
 			last = max(last, made.last)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"agentd/server/fault"
 	"agentd/store"
 	"agentd/triggers"
 )
@@ -248,15 +249,57 @@ func TestIdleSession(t *testing.T) {
 		r.run()
 		time.Sleep(5*time.Minute + time.Second)
 		r.want("t", "1m0s idle fired")
-		r.end(r.runs[1], store.Completed, true) // its own
+		for i, st := range r.starts {
+			if st.By == "trigger:t" {
+				r.end(r.runs[i], store.Completed, true)
+			}
+		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		writes := r.last()
+		writes := ""
+		for i, st := range r.starts {
+			if st.By == "trigger:writes" {
+				writes = r.runs[i]
+			}
+		}
 		time.Sleep(5 * time.Minute)
 		r.want("t", "1m0s idle fired")
 		r.end(writes, store.Completed, true)
 		time.Sleep(2 * time.Minute)
 		r.want("t", "1m0s idle fired; 16m1s idle fired")
+	})
+}
+
+// TestClockSetBack continues schedules at the present, and fires nothing twice.
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, repeat(time.Minute, nil))
+		defer r.stop()
+		r.run()
+		time.Sleep(90 * time.Second)
+		r.want("t", "1m0s schedule fired")
+		if err := r.engine.SetBack(t.Context(), 26*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		r.want("t", "1m0s schedule fired; 2m30s schedule fired; 3m30s schedule fired")
+	})
+}
+
+// TestOverloaded queues a due that the server has no room for, for as long as that lasts.
+func TestOverloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, repeat(time.Minute, func(d *triggers.Declaration) { d.Overlap = "" }))
+		defer r.stop()
+		r.refuse = fault.New(fault.Overloaded, "There is no room.")
+		r.run()
+		time.Sleep(150 * time.Second)
+		r.want("t", "1m0s schedule queued overloaded; 2m0s schedule skipped overlap")
+		r.mu.Lock()
+		r.refuse = nil
+		r.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		r.want("t", "1m0s schedule fired; 2m0s schedule skipped overlap")
 	})
 }
 

@@ -191,10 +191,13 @@ func passes(err error) bool {
 
 // fail records that a start has failed, or queues the firing for the next attempt. with is nil if there is nothing to start.
 func (e *Engine) fail(ctx context.Context, en *entry, row store.Trigger, f *store.Firing, cause error, with *carry, also func(*store.Tx, *store.Firing) error) error {
-	if passes(cause) {
-		return cause
-	}
 	now := time.Now().UnixMilli()
+	if passes(cause) {
+		if with == nil || f.N != 0 || f.Origin == OfManual || f.Origin == OfEvent || !fault.Is(cause, fault.Overloaded) {
+			return cause
+		}
+		return e.wait(ctx, en, row, f, *with, now+again.Milliseconds())
+	}
 	code, message := reasonOf(cause)
 	e.log(ctx).Warn("a trigger could not start its run", "trigger", en.row.ID, "firing", f.ID, "code", code, "error", message)
 	f.Attempts++
@@ -208,9 +211,30 @@ func (e *Engine) fail(ctx context.Context, en *entry, row store.Trigger, f *stor
 		}
 	} else {
 		e.failed(&row, en.decl)
+	}
+	err := e.record(ctx, en, row, f, also)
+	if err == nil && f.Outcome == Failed {
 		e.count(en.row.ID, false)
 	}
-	return e.record(ctx, en, row, f, also)
+	return err
+}
+
+// wait queues a firing of a schedule that the server had no room for, so that its due is not missed.
+func (e *Engine) wait(ctx context.Context, en *entry, row store.Trigger, f *store.Firing, with carry, next int64) (err error) {
+	var queued int
+	if err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
+		queued, _, err = e.opts.Store.Waiting(tx, row.N)
+		return err
+	}); err != nil {
+		return err
+	}
+	if f.Outcome, f.Reason = Skipped, QueueFull; queued < en.decl.queueBound() {
+		f.Outcome, f.Reason, f.Open, f.Next, en.queue = Queued, fault.Overloaded.Code, true, next, true
+		if f.Carry, err = json.Marshal(with); err != nil {
+			return err
+		}
+	}
+	return e.record(ctx, en, row, f, nil)
 }
 
 // reasonOf is the code of what prevented a start, and its message.

@@ -38,10 +38,12 @@ type turn struct {
 // turns is a heap: the turn that comes first is at its root.
 type turns []turn
 
-func (t turns) Len() int           { return len(t) }
-func (t turns) Less(i, j int) bool { return t[i].at < t[j].at }
-func (t turns) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *turns) Push(v any)        { *t = append(*t, v.(turn)) }
+func (t turns) Len() int { return len(t) }
+func (t turns) Less(i, j int) bool {
+	return t[i].at < t[j].at || t[i].at == t[j].at && t[i].en.row.N < t[j].en.row.N // N does not change
+}
+func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t *turns) Push(v any)   { *t = append(*t, v.(turn)) }
 func (t *turns) Pop() any {
 	last := (*t)[len(*t)-1]
 	*t = (*t)[:len(*t)-1]
@@ -132,22 +134,57 @@ func (e *Engine) readClock(ctx context.Context) {
 	now := time.Now()
 	e.mu.Lock()
 	step := now.Round(0).Sub(e.last.Round(0)) - now.Sub(e.last)
+	e.mu.Unlock()
+	if step <= -stepLimit {
+		e.opts.Logger.Warn("the clock was set back; schedules continue from the present", "step", step)
+		if err := e.stepBack(ctx, now.UnixMilli()); err != nil {
+			e.opts.Logger.Warn("schedules do not continue yet", "error", fault.Of(err).Message)
+			return // the next look finds the step again
+		}
+	}
+	e.mu.Lock()
 	e.last = now
 	e.mu.Unlock()
-	if step > -stepLimit {
-		return
+}
+
+// stepBack moves the cursors to the present that are ahead of it, and has all triggers looked at.
+func (e *Engine) stepBack(ctx context.Context, now int64) error {
+	for some := range slices.Chunk(e.all(), rowsAtOnce) {
+		if err := e.rewind(ctx, some, now); err != nil {
+			return err
+		}
+		for _, en := range some {
+			e.plan(en, 0)
+		}
 	}
-	e.opts.Logger.Warn("the clock was set back; schedules continue from the present", "step", step)
-	for _, en := range e.all() {
+	return nil
+}
+
+func (e *Engine) rewind(ctx context.Context, list []*entry, now int64) error {
+	var rows []store.Trigger
+	for _, en := range list {
 		en.mu.Lock()
-		if row := en.row; en.decl != nil && row.Cursor > now.UnixMilli() {
-			row.Cursor, row.Updated = now.UnixMilli(), now.UnixMilli()
-			if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error { return e.opts.Store.Set(tx, &row) }); err == nil {
-				en.row = row
+		defer en.mu.Unlock()
+		if row := en.row; en.decl != nil && !en.gone && row.Cursor > now {
+			row.Cursor, row.Updated = now, now
+			rows = append(rows, row)
+		}
+	}
+	err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
+		for i := range rows {
+			if err := e.opts.Store.Set(tx, &rows[i]); err != nil {
+				return err
 			}
 		}
-		en.mu.Unlock()
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	for i := range rows {
+		e.numbered(rows[i].N).row = rows[i] // nobody deletes it: its lock is held
+	}
+	return nil
 }
 
 // round looks at triggers, in their order, some at once.

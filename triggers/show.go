@@ -218,14 +218,18 @@ func (e *Engine) Remove(ctx context.Context, id string, also func(*store.Tx) err
 	if err != nil {
 		return err
 	}
-	return e.remove(ctx, []*entry{en}, also)
+	return e.remove(ctx, []*entry{en}, func(*entry) bool { return true }, also)
 }
 
-// remove deletes triggers in one transaction.
-func (e *Engine) remove(ctx context.Context, list []*entry, also func(*store.Tx) error) error {
-	for _, en := range list {
+// remove deletes those of some triggers that are to go, in one transaction. It asks while they cannot change.
+func (e *Engine) remove(ctx context.Context, all []*entry, goes func(*entry) bool, also func(*store.Tx) error) error {
+	var list []*entry
+	for _, en := range all {
 		en.mu.Lock()
 		defer en.mu.Unlock()
+		if !en.gone && goes(en) {
+			list = append(list, en)
+		}
 	}
 	err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
 		for _, en := range list {
@@ -261,24 +265,24 @@ type Pruned struct {
 
 // Prune deletes triggers that are disabled, or that the configuration does not declare, with their ledgers.
 func (e *Engine) Prune(ctx context.Context, disabled, orphaned bool, also func(*store.Tx, Pruned) error) (p Pruned, err error) {
-	var list []*entry
-	for _, en := range e.all() {
-		switch s := en.state(); {
-		case disabled && s.Disabled:
-			p.Disabled = append(p.Disabled, s.ID)
-		case orphaned && s.Orphaned:
-			p.Orphaned = append(p.Orphaned, s.ID)
+	goes := func(en *entry) bool {
+		switch {
+		case disabled && en.row.Disabled:
+			p.Disabled = append(p.Disabled, en.row.ID)
+		case orphaned && en.decl == nil:
+			p.Orphaned = append(p.Orphaned, en.row.ID)
 		default:
-			continue
+			return false
 		}
-		list = append(list, en)
+		return true
 	}
-	return p, e.remove(ctx, list, func(tx *store.Tx) error {
+	err = e.remove(ctx, e.all(), goes, func(tx *store.Tx) error {
 		if also == nil {
 			return nil
 		}
 		return also(tx, p)
 	})
+	return p, err
 }
 
 // Status is how the engine does.

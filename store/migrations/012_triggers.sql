@@ -39,4 +39,5 @@ CREATE TABLE firings (
 CREATE UNIQUE INDEX firings_by_slot ON firings (trigger_n, slot, emitter);
 CREATE INDEX firings_by_trigger ON firings (trigger_n, n);
 CREATE INDEX firings_open ON firings (trigger_n, n) WHERE open = 1;
+CREATE INDEX firings_open_all ON firings (n) WHERE open = 1;
 CREATE INDEX firings_open_run ON firings (run_id) WHERE open = 1 AND run_id IS NOT NULL;
