@@ -66,6 +66,9 @@ type Engine struct {
 
 // An entry is a trigger: its row, and its declaration if it has one.
 type entry struct {
+	id string
+	n  int64 // of the row; given by Load
+
 	mu   sync.Mutex // guards the fields below; held while the trigger fires, so that its rows come one after the other
 	row  store.Trigger
 	decl *compiled // nil: an orphan
@@ -117,7 +120,7 @@ func (e *Engine) Declare(id string, d Declaration) error {
 	case e.entries[id] != nil:
 		return fault.Invalid("The trigger is not valid.", fault.At("is declared twice", "triggers", id))
 	}
-	e.entries[id] = &entry{decl: c, planned: never, row: store.Trigger{ID: id, Kind: c.Kind, Spec: c.Spec, Schedule: c.key(), Disabled: c.Disabled}}
+	e.entries[id] = &entry{id: id, decl: c, planned: never, row: store.Trigger{ID: id, Kind: c.Kind, Spec: c.Spec, Schedule: c.key(), Disabled: c.Disabled}}
 	return nil
 }
 
@@ -142,12 +145,12 @@ func (e *Engine) Load(ctx context.Context, readOnly bool) error {
 	for _, row := range rows {
 		en := e.entries[row.ID]
 		if en == nil {
-			e.entries[row.ID] = &entry{row: row, planned: never}
+			e.entries[row.ID] = &entry{id: row.ID, n: row.N, row: row, planned: never}
 			e.opts.Logger.Warn("a trigger has no declaration and does not fire; delete it, or declare it again", "trigger", row.ID)
 			continue
 		}
 		declared := en.row
-		en.row = row
+		en.row, en.n = row, row.N
 		en.row.Kind, en.row.Spec, en.row.Schedule = declared.Kind, declared.Spec, declared.Schedule // most have the same, and share its memory
 		switch {
 		case row.Schedule != declared.Schedule:
@@ -160,12 +163,12 @@ func (e *Engine) Load(ctx context.Context, readOnly bool) error {
 		changed = append(changed, en)
 	}
 	for _, en := range e.entries {
-		if en.row.N == 0 {
+		if en.n == 0 {
 			en.row.Cursor, en.row.Created, en.row.Updated = now, now, now
 			changed = append(changed, en)
 		}
 	}
-	slices.SortFunc(changed, func(a, b *entry) int { return strings.Compare(a.row.ID, b.row.ID) })
+	slices.SortFunc(changed, func(a, b *entry) int { return strings.Compare(a.id, b.id) })
 	for some := range slices.Chunk(changed, rowsAtOnce) {
 		if readOnly {
 			break
@@ -180,7 +183,7 @@ func (e *Engine) Load(ctx context.Context, readOnly bool) error {
 				if err := write(tx, &row); err != nil {
 					return err
 				}
-				en.row = row
+				en.row, en.n = row, row.N
 			}
 			return nil
 		}); err != nil {
@@ -208,9 +211,9 @@ func (e *Engine) indexLocked() {
 	for _, en := range e.entries {
 		e.order = append(e.order, en)
 	}
-	slices.SortFunc(e.order, func(a, b *entry) int { return strings.Compare(a.row.ID, b.row.ID) })
+	slices.SortFunc(e.order, func(a, b *entry) int { return strings.Compare(a.id, b.id) })
 	for _, en := range e.order {
-		e.numbers[en.row.N] = en
+		e.numbers[en.n] = en
 		switch {
 		case en.decl == nil:
 		case en.decl.Kind == EventKind:
@@ -259,7 +262,7 @@ func (en *entry) firable(now int64) error {
 	because := ""
 	switch {
 	case en.gone:
-		return fault.New(fault.TriggerNotFound, "There is no trigger %q any more.", en.row.ID)
+		return fault.New(fault.TriggerNotFound, "There is no trigger %q any more.", en.id)
 	case en.decl == nil:
 		because = "the configuration does not declare it"
 	case en.row.Disabled:
@@ -269,7 +272,7 @@ func (en *entry) firable(now int64) error {
 	default:
 		return nil
 	}
-	return fault.New(fault.TriggerNotFirable, "The trigger %q does not fire: %s.", en.row.ID, because).With("triggerId", en.row.ID)
+	return fault.New(fault.TriggerNotFirable, "The trigger %q does not fire: %s.", en.id, because).With("triggerId", en.id)
 }
 
 func (en *entry) expired(now int64) bool {

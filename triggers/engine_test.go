@@ -36,7 +36,7 @@ func TestSchedule(t *testing.T) {
 		if s, _ := r.engine.Get("t"); s.NextFireAt != "2000-01-01T00:04:00.000Z" || s.LastFiredAt != "2000-01-01T00:03:00.000Z" {
 			t.Errorf("state = %+v", s)
 		}
-		if s := r.starts[0]; s.By != "trigger:t" || s.Agent != "a" || s.FiredBy != "" {
+		if s := r.started()[0]; s.By != "trigger:t" || s.Agent != "a" || s.FiredBy != "" {
 			t.Errorf("start = %+v", s)
 		}
 	})
@@ -130,7 +130,7 @@ func TestOverlap(t *testing.T) {
 				r.run()
 				time.Sleep(3*time.Minute + 30*time.Second)
 				synctest.Wait()
-				r.end(r.runs[0], store.Completed, true)
+				r.end(r.begun()[0], store.Completed, true)
 				time.Sleep(time.Minute)
 				r.want("t", want)
 			})
@@ -199,10 +199,10 @@ func TestEvents(t *testing.T) {
 		if len(out.Fired) != 3 || out.Duplicate || out.Fired[0].Outcome != "fired" || out.Fired[1].Outcome != "failed" || out.Fired[2].RunID == "" {
 			t.Errorf("Emit = %+v", out)
 		}
-		if s := r.starts[1]; string(s.Input) != `{"from":"here","order":"x"}` || s.Session != "order-x" || s.FiredBy != "token:a" {
+		if s := r.started()[1]; string(s.Input) != `{"from":"here","order":"x"}` || s.Session != "order-x" || s.FiredBy != "token:a" {
 			t.Errorf("start = %+v, input %s", s, s.Input)
 		}
-		if again := emit("1", `{"total":500,"id":"x"}`, "token:a"); !again.Duplicate || again.Fired[0] != out.Fired[0] || len(r.starts) != 2 {
+		if again := emit("1", `{"total":500,"id":"x"}`, "token:a"); !again.Duplicate || again.Fired[0] != out.Fired[0] || len(r.started()) != 2 {
 			t.Errorf("Emit again = %+v, want as %+v", again, out)
 		}
 		if other := emit("1", `{"total":5}`, "token:b"); other.Duplicate || len(other.Fired) != 1 || other.Fired[0].Trigger != "all" {
@@ -249,17 +249,17 @@ func TestIdleSession(t *testing.T) {
 		r.run()
 		time.Sleep(5*time.Minute + time.Second)
 		r.want("t", "1m0s idle fired")
-		for i, st := range r.starts {
+		for i, st := range r.started() {
 			if st.By == "trigger:t" {
-				r.end(r.runs[i], store.Completed, true)
+				r.end(r.begun()[i], store.Completed, true)
 			}
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		writes := ""
-		for i, st := range r.starts {
+		for i, st := range r.started() {
 			if st.By == "trigger:writes" {
-				writes = r.runs[i]
+				writes = r.begun()[i]
 			}
 		}
 		time.Sleep(5 * time.Minute)

@@ -81,7 +81,7 @@ func (e *Engine) Emit(ctx context.Context, ev Event) (Emitted, error) {
 	e.mu.Unlock()
 	for _, en := range concerned {
 		f := &store.Firing{Slot: "e:" + ev.ID, Emitter: ev.Emitter, Due: now, Origin: OfEvent, By: ev.By}
-		fires, err := e.emit(ctx, en, f, scopeOf(en.row.ID, now, now, data, ev.Headers), also(en, ev.Also))
+		fires, err := e.emit(ctx, en, f, scopeOf(en.id, now, now, data, ev.Headers), also(en, ev.Also))
 		if errors.Is(err, errDone) {
 			err = nil
 			done++
@@ -90,7 +90,7 @@ func (e *Engine) Emit(ctx context.Context, ev Event) (Emitted, error) {
 			return out, err
 		}
 		if fires {
-			out.Fired = append(out.Fired, TriggerFired{en.row.ID, f.Outcome, f.Reason, f.Run})
+			out.Fired = append(out.Fired, TriggerFired{en.id, f.Outcome, f.Reason, f.Run})
 		}
 	}
 	out.Duplicate = done > 0 && done == len(out.Fired)
@@ -110,7 +110,7 @@ func (e *Engine) emit(ctx context.Context, en *entry, f *store.Firing, scope exp
 			return false, nil
 		}
 		if err != nil {
-			f.Trigger, f.ID, f.Dues, f.At = en.row.N, newID(), 1, time.Now().UnixMilli()
+			f.Trigger, f.ID, f.Dues, f.At = en.n, newID(), 1, time.Now().UnixMilli()
 			if err = e.fail(ctx, en, en.row, f, err, nil, also); errors.Is(err, store.ErrConflict) {
 				err = errDone
 			}
@@ -125,7 +125,7 @@ func also(en *entry, fn func(*store.Tx, Firing) error) func(*store.Tx, *store.Fi
 	if fn == nil {
 		return nil
 	}
-	return func(tx *store.Tx, f *store.Firing) error { return fn(tx, shown(en.row.ID, f)) }
+	return func(tx *store.Tx, f *store.Firing) error { return fn(tx, shown(en.id, f)) }
 }
 
 // FireRequest asks to fire a trigger now.
@@ -151,8 +151,8 @@ func (e *Engine) Fire(ctx context.Context, req FireRequest) (Firing, error) {
 	}
 	f := &store.Firing{ID: newID(), Due: now, Origin: OfManual, By: req.By}
 	f.Slot = "m:" + f.ID
-	if err := e.fire(ctx, en, f, scopeOf(en.row.ID, now, now, nil, nil), nil, also(en, req.Also)); err != nil {
+	if err := e.fire(ctx, en, f, scopeOf(en.id, now, now, nil, nil), nil, also(en, req.Also)); err != nil {
 		return Firing{}, err
 	}
-	return shown(en.row.ID, f), nil
+	return shown(en.id, f), nil
 }

@@ -55,7 +55,7 @@ var errDone = errors.New("the slot has a firing")
 // recorded, such as storage-failed, overloaded or server-draining; or also's.
 func (e *Engine) fire(ctx context.Context, en *entry, f *store.Firing, scope expr.Scope, move func(*store.Trigger), also func(*store.Tx, *store.Firing) error) error {
 	now := time.Now().UnixMilli()
-	f.Trigger, f.ID, f.Dues, f.At = en.row.N, cmp.Or(f.ID, id.New()), 1, now
+	f.Trigger, f.ID, f.Dues, f.At = en.n, cmp.Or(f.ID, id.New()), 1, now
 	row := en.row
 	if move != nil {
 		move(&row)
@@ -119,7 +119,7 @@ func (c *compiled) evaluate(scope expr.Scope) (with carry, err error) {
 }
 
 // principal is the name of the principal of a trigger's runs.
-func (en *entry) principal() string { return Prefix + en.row.ID }
+func (en *entry) principal() string { return Prefix + en.id }
 
 // start starts the run of a firing. row is the trigger's afterwards.
 func (e *Engine) start(ctx context.Context, en *entry, row store.Trigger, f *store.Firing, with carry, also func(*store.Tx, *store.Firing) error) error {
@@ -199,7 +199,7 @@ func (e *Engine) fail(ctx context.Context, en *entry, row store.Trigger, f *stor
 		return e.wait(ctx, en, row, f, *with, now+again.Milliseconds())
 	}
 	code, message := reasonOf(cause)
-	e.log(ctx).Warn("a trigger could not start its run", "trigger", en.row.ID, "firing", f.ID, "code", code, "error", message)
+	e.log(ctx).Warn("a trigger could not start its run", "trigger", en.id, "firing", f.ID, "code", code, "error", message)
 	f.Attempts++
 	f.Outcome, f.Reason, f.Open, f.Next, f.Carry = Failed, code, false, 0, nil
 	if retry := en.decl.Retry; with != nil && f.Attempts < retry.MaxAttempts {
@@ -214,7 +214,7 @@ func (e *Engine) fail(ctx context.Context, en *entry, row store.Trigger, f *stor
 	}
 	err := e.record(ctx, en, row, f, also)
 	if err == nil && f.Outcome == Failed {
-		e.count(en.row.ID, false)
+		e.count(en.id, false)
 	}
 	return err
 }

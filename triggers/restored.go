@@ -34,7 +34,7 @@ func (e *Engine) restored(ctx context.Context, en *entry, resume bool) error {
 	for !resume {
 		var queued []store.Firing
 		if err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
-			queued, err = e.opts.Store.Queued(tx, en.row.N, rowsAtOnce)
+			queued, err = e.opts.Store.Queued(tx, en.n, rowsAtOnce)
 			return err
 		}); err != nil || len(queued) == 0 {
 			return err

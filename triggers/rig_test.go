@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,6 +140,19 @@ func (r *rig) end(run string, status store.Status, told bool) {
 		r.engine.Ended(row)
 		synctest.Wait()
 	}
+}
+
+// started is what was started so far, and begun the runs that this made.
+func (r *rig) started() []triggers.Start {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.starts)
+}
+
+func (r *rig) begun() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.runs)
 }
 
 // last is the run that was started last.

@@ -40,7 +40,7 @@ type turns []turn
 
 func (t turns) Len() int { return len(t) }
 func (t turns) Less(i, j int) bool {
-	return t[i].at < t[j].at || t[i].at == t[j].at && t[i].en.row.N < t[j].en.row.N // N does not change
+	return t[i].at < t[j].at || t[i].at == t[j].at && t[i].en.n < t[j].en.n // N does not change
 }
 func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
 func (t *turns) Push(v any)   { *t = append(*t, v.(turn)) }
@@ -227,7 +227,7 @@ func (e *Engine) look(ctx context.Context, en *entry, starting bool) int64 {
 		return never
 	}
 	soon := func(err error) int64 {
-		e.opts.Logger.Warn("a trigger is tried again", "trigger", en.row.ID, "error", fault.Of(err).Message)
+		e.opts.Logger.Warn("a trigger is tried again", "trigger", en.id, "error", fault.Of(err).Message)
 		return time.Now().Add(again).UnixMilli()
 	}
 	if en.decl.Kind == IdleKind {
@@ -270,7 +270,7 @@ func (e *Engine) look(ctx context.Context, en *entry, starting bool) int64 {
 func (e *Engine) fireDue(ctx context.Context, en *entry, due int64, origin string) error {
 	f := &store.Firing{Slot: "t:" + strconv.FormatInt(due, 10), Due: due, Origin: origin}
 	move := func(row *store.Trigger) { row.Cursor = due }
-	err := e.fire(ctx, en, f, scopeOf(en.row.ID, due, time.Now().UnixMilli(), nil, nil), move, nil)
+	err := e.fire(ctx, en, f, scopeOf(en.id, due, time.Now().UnixMilli(), nil, nil), move, nil)
 	if errors.Is(err, errDone) { // it fired before the clock was set back
 		row := en.row
 		move(&row)
@@ -329,7 +329,7 @@ func (e *Engine) lookIdle(ctx context.Context, en *entry) (int64, error) {
 	}
 	if last > en.row.Cursor || en.row.LastFired == 0 { // else this quiet period had its firing
 		f := &store.Firing{Slot: "i:" + strconv.FormatInt(last, 10), Due: last + d.AfterMs, Origin: OfIdle}
-		err = e.fire(ctx, en, f, scopeOf(en.row.ID, f.Due, now, nil, nil), func(row *store.Trigger) { row.Cursor = max(row.Cursor, last) }, nil)
+		err = e.fire(ctx, en, f, scopeOf(en.id, f.Due, now, nil, nil), func(row *store.Trigger) { row.Cursor = max(row.Cursor, last) }, nil)
 		if err != nil && !errors.Is(err, errDone) {
 			return 0, err
 		}
@@ -344,8 +344,8 @@ func (e *Engine) startQueued(ctx context.Context, en *entry) (retry int64, err e
 		var queued []store.Firing
 		var running int
 		if err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
-			if queued, err = e.opts.Store.Queued(tx, en.row.N, 1); err == nil && len(queued) > 0 {
-				_, running, err = e.opts.Store.Waiting(tx, en.row.N)
+			if queued, err = e.opts.Store.Queued(tx, en.n, 1); err == nil && len(queued) > 0 {
+				_, running, err = e.opts.Store.Waiting(tx, en.n)
 			}
 			return err
 		}); err != nil {

@@ -157,7 +157,7 @@ func (e *Engine) Firings(ctx context.Context, id string, before int64, limit int
 	limit = min(max(limit, 1), MaxFirings)
 	var rows []store.Firing
 	err = e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
-		rows, err = e.opts.Store.Ledger(tx, en.row.N, before, limit)
+		rows, err = e.opts.Store.Ledger(tx, en.n, before, limit)
 		return err
 	})
 	page = make([]Firing, len(rows))
@@ -233,7 +233,7 @@ func (e *Engine) remove(ctx context.Context, all []*entry, goes func(*entry) boo
 	}
 	err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
 		for _, en := range list {
-			if err := e.opts.Store.Delete(tx, en.row.N); err != nil {
+			if err := e.opts.Store.Delete(tx, en.n); err != nil {
 				return err
 			}
 		}
@@ -249,8 +249,8 @@ func (e *Engine) remove(ctx context.Context, all []*entry, goes func(*entry) boo
 	defer e.mu.Unlock()
 	for _, en := range list {
 		en.gone, en.planned = true, never
-		if e.entries[en.row.ID] == en {
-			delete(e.entries, en.row.ID)
+		if e.entries[en.id] == en {
+			delete(e.entries, en.id)
 		}
 	}
 	e.indexLocked()
@@ -268,9 +268,9 @@ func (e *Engine) Prune(ctx context.Context, disabled, orphaned bool, also func(*
 	goes := func(en *entry) bool {
 		switch {
 		case disabled && en.row.Disabled:
-			p.Disabled = append(p.Disabled, en.row.ID)
+			p.Disabled = append(p.Disabled, en.id)
 		case orphaned && en.decl == nil:
-			p.Orphaned = append(p.Orphaned, en.row.ID)
+			p.Orphaned = append(p.Orphaned, en.id)
 		default:
 			return false
 		}
