@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-var triggerKills = often(100, 10) // how often TestKillTriggers kills the server
+var triggerKills = often(50, 10) // how often TestKillTriggers kills the server
 
 const (
 	intervals = 190 // triggers that are due each second, and as many more as make 200 take an event
