@@ -105,7 +105,8 @@ func TestEraseLeavesNoRow(t *testing.T) {
 		}
 		defer db.Close()
 		counts := map[string]int{}
-		tables, err := db.Query("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT IN ('schema_migrations', 'auth_tokens', 'audit_outbox', 'idempotency_records', 'workflow_definitions')")
+		tables, err := db.Query(`SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT IN ('schema_migrations', 'auth_tokens', 'audit_outbox', 'idempotency_records', 'workflow_definitions',
+			'triggers', 'firings', 'notifications', 'notify_targets')`)
 		if err != nil {
 			t.Fatal(err)
 		}

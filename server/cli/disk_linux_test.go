@@ -209,7 +209,7 @@ func occupy(t *testing.T, disk string, left int64) (empty func()) {
 // happen once there is room.
 func TestTurnOnFullDisk(t *testing.T) {
 	t.Parallel()
-	disk := newDisk(t, "12m")
+	disk := newDisk(t, "16m")
 	dir := diskSite(t, disk)
 	s := serve(t, dir)
 	begin := func(agent, body string) string {
