@@ -1,5 +1,5 @@
-// Package notify tells receivers outside what has happened to runs: a row in the transaction of what it tells of, and then
-// signed requests until the receiver has answered one with 2xx, or three days have passed.
+// Package notify reports to receivers outside what has happened to runs. It writes a row in the transaction of the change, and then
+// sends signed requests until the receiver has answered one with 2xx, or three days have passed.
 //
 //	commit of a run ── Note: a row for each target that wants its type
 //	Run ── for each target: what waits ── webhook.Target.Begin ── POST ── End ── the outcome, in one transaction
