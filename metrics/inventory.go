@@ -27,6 +27,9 @@ type Inventory struct {
 	ProviderLatency                                        *Histograms
 	Changes, CommitFailures                                *Counter
 	TriggersOverdue, ApprovalsPending, DiskFree            *Gauge
+	NotifyAttempts                                         *Counters
+	NotifyDead                                             *Counter
+	NotifyWaiting                                          *Gauge
 	AuditEntries, AuditFailures                            *Counter
 	AuditDenials, AuditVerifications                       *Counters
 	AuditDuration                                          *Summary
@@ -115,6 +118,12 @@ func New(version string) *Inventory {
 			"Runs that have stopped for a decision, at most 10000."),
 		TriggersOverdue: r.Gauge("svc_triggers_overdue_seconds",
 			"How long the trigger that waits longest has been due; 0 if none is."),
+		NotifyAttempts: r.Counters("svc_notify_attempts_total",
+			"Attempts to deliver a notification, by target and outcome: success or error.", "target", "outcome"),
+		NotifyDead: r.Counter("svc_notify_dead_total",
+			"Notifications that agentd does not try to deliver any more."),
+		NotifyWaiting: r.Gauge("svc_notify_waiting",
+			"Notifications that wait for their delivery, at most 101000."),
 		DiskFree: r.Gauge("svc_storage_free_bytes",
 			"Free space of the file system of the store."),
 		CommitLatency: r.Histogram("svc_storage_commit_latency_seconds",

@@ -119,6 +119,7 @@ func (s *Server) health(p *parts, secrets secret.Report, providers []*provider.W
 	}
 	if s.access == serving {
 		r.Register("triggers", s.triggersCheck(p))
+		r.Register("outbox", outboxCheck(p))
 	}
 	if p.audit == nil {
 		return r
@@ -238,5 +239,26 @@ func (s *Server) triggersCheck(p *parts) health.Check {
 			fields = append(fields, "lastFireAt", time.UnixMilli(st.LastFire).UTC().Format("2006-01-02T15:04:05.000Z"))
 		}
 		return found(status, message, fields...)
+	}
+}
+
+// outboxCheck looks at the notifications that wait, and at their receivers.
+func outboxCheck(p *parts) health.Check {
+	return func(ctx context.Context) health.Result {
+		st, err := p.notify.Status(ctx)
+		status, message := health.OK, ""
+		switch {
+		case err != nil:
+			status, message = health.Fail, fault.Of(err).Message
+		case !st.Running && p.unready() == "":
+			status, message = health.Fail, "Notifications are not sent."
+		case st.Full():
+			status, message = health.Warn, "Too many notifications wait, and the oldest are given up: `agentd notify list` shows what its receivers answer."
+		case st.Disabled > 0:
+			status, message = health.Warn, "A receiver of notifications has answered 410 and gets none: remove it, or enable it with `agentd notify test`."
+		case len(st.Failing) > 0:
+			status, message = health.Warn, "A receiver of notifications has failed ten times in a row: `agentd notify list` says why."
+		}
+		return found(status, message, "receivers", st.Declared, "waiting", st.Waiting, "disabled", st.Disabled, "failing", len(st.Failing))
 	}
 }

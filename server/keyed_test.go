@@ -12,6 +12,7 @@ import (
 
 	"agentd/auth"
 	"agentd/server/gate"
+	"agentd/server/notify"
 	"agentd/server/rest"
 	"agentd/store/storetest"
 )
@@ -23,6 +24,7 @@ const keyedConfig = `{"metrics": {"requireAuth": true}, "audit": {"enabled": tru
 	"workflows": {
 		"wait": {"start": "w", "nodes": {"w": {"kind": "await", "name": "go", "next": "end"}}},
 		"fail": {"start": "f", "nodes": {"f": {"kind": "tool", "tool": "calculator", "args": {"expression": "${ 1 / 0 }"}, "next": "end"}}}},
+	"notify": [{"on": ["trigger.missed"], "url": "http://127.0.0.1:9/", "secretRefs": ["file:pepper"]}],
 	"triggers": {"t1": {"kind": "event", "event": "came", "workflow": "wait"}, "on": {"kind": "event", "event": "on", "workflow": "wait"},
 		"gone1": {"kind": "event", "event": "gone", "workflow": "wait"}, "gone2": {"kind": "event", "event": "gone", "workflow": "wait"}, "gone3": {"kind": "event", "event": "gone", "workflow": "wait"}}}`
 
@@ -44,9 +46,13 @@ var keyedRecipes = map[string]func(s *sweep) (path, body string){
 	"POST /audit/verify":         func(*sweep) (string, string) { return "/audit/verify", "" },
 	"POST /audit/export":         func(*sweep) (string, string) { return "/audit/export", `{"toSeq": 3}` },
 	"POST /sessions/{id}/close":  func(*sweep) (string, string) { return "/sessions/s1/close", "" },
-	"POST /retention/run":        func(*sweep) (string, string) { return "/retention/run", `{"dryRun": true}` },
-	"DELETE /sessions/{id}":      keyedErase,
-	"DELETE /tokens/{id}":        func(s *sweep) (string, string) { id, _ := s.mint(0, "agents:read"); return "/tokens/" + id, "" },
+	"POST /notifications/retry": func(*sweep) (string, string) {
+		return "/notifications/retry", fmt.Sprintf(`{"target": %q}`, notify.TargetID("http://127.0.0.1:9/"))
+	},
+	"POST /notifications/test": func(*sweep) (string, string) { return "/notifications/test", "" },
+	"POST /retention/run":      func(*sweep) (string, string) { return "/retention/run", `{"dryRun": true}` },
+	"DELETE /sessions/{id}":    keyedErase,
+	"DELETE /tokens/{id}":      func(s *sweep) (string, string) { id, _ := s.mint(0, "agents:read"); return "/tokens/" + id, "" },
 
 	"POST /triggers/{id}/fire":    func(*sweep) (string, string) { return "/triggers/t1/fire", "" },
 	"POST /triggers/{id}/enable":  func(*sweep) (string, string) { return "/triggers/on/enable", "" },

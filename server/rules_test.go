@@ -41,7 +41,7 @@ var rulesRooms = map[string]string{
 	"server/commentary": "server/message",
 	"server/message":    "server/canonical",
 	"server/jsonlines":  "server/message",
-	"server/config":     "server/fault server/graph server/outbound server/secret server/shape server/webhook triggers",
+	"server/config":     "server/expr server/fault server/graph server/outbound server/secret server/shape server/webhook triggers",
 	"server/event":      "server/fault server/message",
 	"server/graph":      "server/canonical server/expr server/fault server/schema server/shape",
 	"server/health":     "server/shape",
@@ -72,7 +72,7 @@ var rulesRooms = map[string]string{
 	"server/agent": "metrics store server/canonical server/event server/fault server/hub server/id server/journal server/message server/provider server/run " +
 		"server/runstate server/schema server/span server/tool",
 	"server/workflow":  "metrics store server/canonical server/event server/expr server/fault server/graph server/id server/journal server/message server/run server/schema server/span server/tool",
-	"server/notify":    "store server/event server/id server/outbound server/run server/webhook",
+	"server/notify":    "metrics store server/event server/expr server/fault server/id server/message server/outbound server/run server/span server/tracecontext server/webhook",
 	"server/external":  "server/agent server/event server/fault server/message server/outbound server/proc server/secret server/sse server/tracecontext",
 	"server/recording": "store server/agent server/event server/fault server/hub server/id server/journal server/jsonlines server/message server/provider server/run server/tool server/transcript",
 	"server/takeover":  "store server/agent server/event server/fault server/id server/journal server/message server/run server/runstate server/transcript",
@@ -83,7 +83,7 @@ var rulesRooms = map[string]string{
 	"server/gate":   "auth metrics store server/audit server/canonical server/fault server/id server/message server/tracecontext",
 	"server/stream": "auth ws server/audit server/commentary server/event server/fault server/hub server/message server/shape server/tracecontext",
 	"server/rest": "auth metrics retention store triggers server/agent server/audit server/audit/export server/canonical server/event server/fault server/gate server/health server/hub server/journal server/message " +
-		"server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/webhook server/workflow triggers",
+		"server/notify server/openapi server/recording server/run server/runstate server/secret server/session server/shape server/stream server/takeover server/trace server/webhook server/workflow triggers",
 
 	// The other end of server/rest.
 	"server/client": "server/fault server/id server/message server/sse",
@@ -91,10 +91,10 @@ var rulesRooms = map[string]string{
 	// Wiring.
 	"server/manifest": "server/agent server/config server/external server/fault server/journal server/message server/outbound server/proc server/provider server/recording server/schema server/secret " +
 		"server/shape server/tool",
-	"server": "auth metrics retention store triggers server/agent server/audit server/commentary server/config server/event server/fault server/gate server/health server/hub server/journal " +
+	"server": "auth metrics retention store triggers server/agent server/audit server/commentary server/config server/event server/fault server/gate server/graph server/health server/hub server/journal " +
 		"server/manifest server/message server/notify server/outbound server/proc server/provider server/rest server/run server/secret server/session server/shape server/stream server/trace server/webhook server/workflow",
 	"server/cli": "auth store server server/agent server/audit server/audit/export server/backup server/client server/config server/event server/evidence server/fault server/graph server/journal " +
-		"server/manifest server/manual server/message server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow triggers",
+		"server/manifest server/manual server/message server/notify server/outbound server/proc server/recording server/rest server/run server/secret server/session server/workflow triggers",
 	"main": "server/cli",
 
 	// Help for tests.

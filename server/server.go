@@ -29,6 +29,7 @@ import (
 	"agentd/server/config"
 	"agentd/server/fault"
 	"agentd/server/gate"
+	"agentd/server/health"
 	"agentd/server/hub"
 	"agentd/server/notify"
 	"agentd/server/secret"
@@ -99,7 +100,8 @@ type parts struct {
 	connections *connections
 
 	retention *retention.Daemon
-	notify    *notify.Daemon     // nil: nobody is told anything
+	notify    *notify.Daemon
+	health    *health.Rollup
 	daemons   sync.WaitGroup     // what does things by itself; it ends before the runs drain
 	retire    context.CancelFunc // ends the daemons
 
@@ -218,8 +220,9 @@ func (s *Server) start(ctx context.Context) (Address, error) {
 	p.daemon(daemons, s.log, "retention", p.retention.Run)
 	p.run(s.log, "http", p.serve)
 	p.daemon(daemons, s.log, "triggers", s.triggers.Run)
-	if p.notify != nil {
-		p.daemon(daemons, s.log, "notify", p.notify.Run)
+	p.daemon(daemons, s.log, "notify", p.notify.Run)
+	if p.notify.Wants(notify.AuditBroken, notify.HealthFailing) {
+		p.daemon(daemons, s.log, "watch", s.watch(p))
 	}
 	for _, text := range Warnings(s.cfg) {
 		s.log.Warn("configuration", "warning", text)

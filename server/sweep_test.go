@@ -33,7 +33,7 @@ func table() []rest.Route { return api(true).Routes }
 func api(metricsScoped bool) *rest.API {
 	runs := &rest.Runs{SSE: true, Base: "/v1"}
 	api := &rest.API{Base: "/v1", Keys: new(gate.Keys)}
-	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, &rest.Workflows{Workflows: workflow.New(), Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{}, &rest.Triggers{}, &rest.Hooks{},
+	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, &rest.Workflows{Workflows: workflow.New(), Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Notifications{}, &rest.Spans{}, &rest.Triggers{}, &rest.Hooks{},
 		&rest.Realtime{Path: "/ws"}, &rest.Tokens{}, &rest.Audit{}, &rest.Retention{}, &rest.System{Metrics: metrics.New(""), MetricsPath: "/metrics", MetricsScoped: metricsScoped})
 	return api
 }

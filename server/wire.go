@@ -116,6 +116,10 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics.WorkflowBlocked.Sample(func() (float64, error) { n, err := s.blocked(context.Background(), p); return float64(n), err })
 	p.metrics.ApprovalsPending.Sample(func() (float64, error) { n, err := s.awaiting(p); return float64(n), err })
 	p.metrics.TriggersOverdue.Sample(func() (float64, error) { return s.triggers.Status().Overdue.Seconds(), nil })
+	p.metrics.NotifyWaiting.Sample(func() (float64, error) {
+		st, err := p.notify.Status(context.Background())
+		return float64(st.Waiting), err
+	})
 	p.metrics.DiskFree.Sample(func() (float64, error) { n, err := p.db.Free(); return float64(n), err })
 	p.metrics.WALSize.Sample(func() (float64, error) { return float64(p.db.WALSize()), nil })
 	p.metrics.ReplayBufferEvents.Sample(func() (float64, error) { return float64(p.hub.Stats().Events), nil })
@@ -126,7 +130,7 @@ func (s *Server) open(ctx context.Context) error {
 		p.onStop(p.audit.Close)
 	}
 	var noted func(*store.Run, store.Status, []run.Happening) func(*store.Tx) error
-	if p.notify != nil {
+	if len(cfg.Notify) > 0 {
 		noted = p.notify.Note
 	}
 	p.engine = agent.New(s.agents, run.Options{Notify: noted, Owner: s.workflows.Owner, Forms: map[string]journal.Form{store.Workflow: s.workflows.Form()}, Runs: p.db.Runs(), Sessions: p.db.Sessions(), Hub: p.hub, Metrics: p.metrics, Logger: s.log,
@@ -146,7 +150,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.workflows.Attach(workflow.Options{MayJoin: mayJoin, Kernel: p.engine.Engine, Threads: p.db.Threads(), Runs: p.db.Runs(), Tools: declared.Tools, Metrics: p.metrics, Logger: s.log,
 		AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all"})
-	s.triggers.Attach(triggers.Options{Store: p.db.Triggers(), Metrics: p.metrics, Logger: s.log, Start: s.fire(p)})
+	s.triggers.Attach(triggers.Options{Store: p.db.Triggers(), Metrics: p.metrics, Logger: s.log, Start: s.fire(p), Missed: p.missed})
 	if err := s.triggers.Load(ctx, s.access == Read || s.access == Beside); err != nil {
 		return err
 	}
@@ -167,8 +171,8 @@ func (s *Server) open(ctx context.Context) error {
 		Limiter: limiter, PerToken: perToken, Audit: gate.Audit{Log: p.audit, Trailing: cfg.Audit.Wait == "writes"},
 		CORS: gate.CORS(cfg.Server.CORS), CSRF: gate.CSRF(cfg.Server.CSRF),
 		Origins: gate.Origins{Bound: cfg.Server.Host, AllowHosts: cfg.Server.AllowHosts, AllowOrigins: cfg.Server.CORS.AllowOrigins}})
-	rollup := s.health(p, kept, declared.Providers, written)
-	p.onStop(func() error { rollup.Wait(); return nil })
+	p.health = s.health(p, kept, declared.Providers, written)
+	p.onStop(func() error { p.health.Wait(); return nil })
 	feeds := &rest.Feeds{Engine: p.engine, Audit: p.audit, Keep: ttl}
 	runs := &rest.Runs{Engine: p.engine, Feeds: feeds, SSE: cfg.Server.SSE.Enabled, Base: cfg.Server.BasePath, Record: p.gate.Record, Workflows: s.workflows}
 	api := &rest.API{Base: cfg.Server.BasePath, Version: Version, MaxBody: int64(cfg.Server.MaxBodyBytes), Engine: p.engine}
@@ -191,7 +195,7 @@ func (s *Server) open(ctx context.Context) error {
 	runs.Streams = p.streams
 	api.Add(&rest.Agents{Registry: s.agents, Runs: runs}, &rest.Workflows{Workflows: s.workflows, Runs: runs, Keys: p.keys}, runs, &rest.Approvals{Runs: runs},
 		&rest.Sessions{Sessions: sessions, Runs: runs, Keys: p.keys, Events: cfg.Server.SSE.Path, Version: Version},
-		&rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions()), Version: Version}, &rest.Triggers{Engine: s.triggers})
+		&rest.Notifications{Daemon: p.notify}, &rest.Spans{Traces: trace.New(p.db.Runs(), p.db.Sessions()), Version: Version}, &rest.Triggers{Engine: s.triggers})
 	if len(hooks) > 0 {
 		api.Add(&rest.Hooks{Hooks: hooks, Engine: s.triggers, Signed: p.gate.Signed})
 	}
@@ -206,7 +210,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	p.retention = s.openRetention(p)
 	api.Add(&rest.Retention{Daemon: p.retention})
-	system := &rest.System{Health: rollup, Unready: p.unready, Secrets: kept, MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth, Document: api.Document}
+	system := &rest.System{Health: p.health, Unready: p.unready, Secrets: kept, MetricsPath: cfg.Metrics.Path, MetricsScoped: cfg.Metrics.RequireAuth, Document: api.Document}
 	if cfg.Metrics.Enabled {
 		system.Metrics = p.metrics
 	}

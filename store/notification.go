@@ -17,9 +17,11 @@ type Notification struct {
 	At       int64
 	State    string // waiting, delivered or dead
 	Attempts int
-	Began    int64 // when the first attempt ended; 0: none has
-	Due      int64 // the next attempt comes no earlier; 0: at once
-	Status   int   // of the last answer; 0: there was none
+	Began    int64  // when the first attempt ended; 0: none has
+	Due      int64  // the next attempt comes no earlier; 0: at once
+	Status   int    // of the last answer; 0: there was none
+	Failure  string // why the latest attempt failed; empty: it has not, or there was none
+	Trace    string // traceparent of the run that it is about; empty: it is about none
 }
 
 // NotifyTarget is the row of a receiver.
@@ -37,9 +39,9 @@ type Notifications struct{ access }
 // Notifications gives access to notifications.
 func (db *DB) Notifications() *Notifications { return &Notifications{access{db}} }
 
-var notifications = declare("notifications", "n, id, target, sequence, type, body, at, state, attempts, began, due, status", "",
+var notifications = declare("notifications", "n, id, target, sequence, type, body, at, state, attempts, began, due, status, failure, traceparent", "",
 	func(v *Notification, to []any) []any {
-		return append(to, &v.N, &v.ID, &v.Target, &v.Sequence, &v.Type, text{&v.Body}, &v.At, &v.State, &v.Attempts, opt(&v.Began), opt(&v.Due), &v.Status)
+		return append(to, &v.N, &v.ID, &v.Target, &v.Sequence, &v.Type, text{&v.Body}, &v.At, &v.State, &v.Attempts, opt(&v.Began), opt(&v.Due), &v.Status, opt(&v.Failure), opt(&v.Trace))
 	})
 
 var notifyTargets = declare("notify_targets", "id, sequence, disabled, failures, probe", "", func(v *NotifyTarget, to []any) []any {
@@ -84,8 +86,8 @@ func (r *Notifications) Next(ctx context.Context, target string, limit int) (lis
 
 // Ended writes how an attempt ended, and the target after it.
 func (r *Notifications) Ended(tx *Tx, v *Notification, t *NotifyTarget) error {
-	_, err := tx.exec("UPDATE notifications SET state = ?, attempts = ?, began = ?, due = ?, status = ? WHERE n = ? AND state = 'waiting'",
-		&v.State, &v.Attempts, opt(&v.Began), opt(&v.Due), &v.Status, &v.N)
+	_, err := tx.exec("UPDATE notifications SET state = ?, attempts = ?, began = ?, due = ?, status = ?, failure = ? WHERE n = ? AND state = 'waiting'",
+		&v.State, &v.Attempts, opt(&v.Began), opt(&v.Due), &v.Status, opt(&v.Failure), &v.N)
 	if err == nil {
 		_, err = notifyTargets.insert(tx, t)
 	}
@@ -101,7 +103,50 @@ func (r *Notifications) Waiting(ctx context.Context, limit int) (n int, err erro
 
 // Bury makes the oldest of those that wait dead.
 func (r *Notifications) Bury(tx *Tx, count int) error {
-	_, err := tx.exec(`UPDATE notifications SET state = 'dead' WHERE n IN
+	_, err := tx.exec(`UPDATE notifications SET state = 'dead', failure = 'too many notifications waited' WHERE n IN
 		(SELECT n FROM notifications INDEXED BY notifications_waiting WHERE state = 'waiting' ORDER BY n LIMIT ?)`, count)
 	return err
+}
+
+// Abandon makes up to limit of those that wait for a target dead, and returns how many those are.
+func (r *Notifications) Abandon(tx *Tx, target string, limit int) (int64, error) {
+	return tx.exec(`UPDATE notifications SET state = 'dead', failure = 'the receiver is declared no more' WHERE n IN
+		(SELECT n FROM notifications INDEXED BY notifications_waiting WHERE state = 'waiting' AND target = ? ORDER BY n LIMIT ?)`, target, limit)
+}
+
+// Targets returns all targets that something was added for.
+func (r *Notifications) Targets(ctx context.Context) ([]NotifyTarget, error) {
+	return view(ctx, r.db, func(tx *Tx) ([]NotifyTarget, error) { return notifyTargets.all(tx, "WHERE id > '' ORDER BY id") })
+}
+
+// Again has a notification that was not delivered wait afresh.
+func (r *Notifications) Again(tx *Tx, n int64) error {
+	_, err := tx.exec("UPDATE notifications SET state = 'waiting', attempts = 0, began = NULL, due = NULL WHERE n = ? AND state <> 'delivered'", n)
+	return err
+}
+
+// DeadOf returns the numbers of up to limit dead notifications of a target, the oldest first.
+func (r *Notifications) DeadOf(tx *Tx, target string, limit int) ([]int64, error) {
+	return all(tx, func(n *int64, to []any) []any { return append(to, n) },
+		"SELECT n FROM notifications INDEXED BY notifications_dead WHERE state = 'dead' AND target = ? ORDER BY n LIMIT ?", target, limit)
+}
+
+// Enable lets attempts at a target begin again, as if none had failed.
+func (r *Notifications) Enable(tx *Tx, target string) error {
+	_, err := tx.exec("UPDATE notify_targets SET disabled = 0, failures = 0, probe = NULL WHERE id = ?", target)
+	return err
+}
+
+// Get returns a notification, or ErrNotFound.
+func (r *Notifications) Get(tx *Tx, id string) (Notification, error) {
+	return notifications.one(tx, "WHERE id = ?", id)
+}
+
+// List returns up to limit notifications in a state, or in any, before a number; the newest first.
+func (r *Notifications) List(ctx context.Context, state string, before int64, limit int) ([]Notification, error) {
+	rest := map[string]string{"waiting": "INDEXED BY notifications_waiting WHERE state = 'waiting' AND", "dead": "INDEXED BY notifications_dead WHERE state = 'dead' AND",
+		"delivered": "WHERE state = 'delivered' AND", "": "WHERE"}[state]
+	return view(ctx, r.db, func(tx *Tx) ([]Notification, error) {
+		return notifications.all(tx, rest+" n < ? ORDER BY n DESC LIMIT ?", before, limit)
+	})
 }

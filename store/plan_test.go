@@ -332,15 +332,29 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		},
 		"Notifications.Waiting": func(ctx context.Context) error { _, err := notes.Waiting(ctx, 9); return err },
 		"Notifications.Bury":    func(tx *store.Tx) error { return notes.Bury(tx, 9) },
-		"Triggers.Insert":       func(tx *store.Tx) error { return triggers.Insert(tx, &store.Trigger{ID: "t"}) },
-		"Triggers.Set":          func(tx *store.Tx) error { return triggers.Set(tx, &store.Trigger{N: 1}) },
-		"Triggers.All":          func(ctx context.Context) error { _, err := triggers.All(ctx); return err },
-		"Triggers.Delete":       func(tx *store.Tx) error { return triggers.Delete(tx, 9) },
-		"Triggers.Add":          func(tx *store.Tx) error { return triggers.Add(tx, firing("t:1")) },
-		"Triggers.Change":       func(tx *store.Tx) error { f := firing("t:1"); f.N = 1; return triggers.Change(tx, f) },
-		"Triggers.At":           func(tx *store.Tx) error { _, err := triggers.At(tx, 1, "t:1", ""); return err },
-		"Triggers.Ledger":       func(tx *store.Tx) error { _, err := triggers.Ledger(tx, 1, 0, 9); return err },
-		"Triggers.Queued":       func(tx *store.Tx) error { _, err := triggers.Queued(tx, 1, 9); return err },
+		"Notifications.Abandon": func(tx *store.Tx) error { _, err := notes.Abandon(tx, "t", 9); return err },
+		"Notifications.Targets": func(ctx context.Context) error { _, err := notes.Targets(ctx); return err },
+		"Notifications.Again":   func(tx *store.Tx) error { return notes.Again(tx, 1) },
+		"Notifications.DeadOf":  func(tx *store.Tx) error { _, err := notes.DeadOf(tx, "t", 9); return err },
+		"Notifications.Enable":  func(tx *store.Tx) error { return notes.Enable(tx, "t") },
+		"Notifications.Get":     func(tx *store.Tx) error { _, err := notes.Get(tx, "m"); return err },
+		"Notifications.List": func(ctx context.Context) error {
+			for _, state := range []string{"", "waiting", "delivered", "dead"} {
+				if _, err := notes.List(ctx, state, 9, 9); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"Triggers.Insert": func(tx *store.Tx) error { return triggers.Insert(tx, &store.Trigger{ID: "t"}) },
+		"Triggers.Set":    func(tx *store.Tx) error { return triggers.Set(tx, &store.Trigger{N: 1}) },
+		"Triggers.All":    func(ctx context.Context) error { _, err := triggers.All(ctx); return err },
+		"Triggers.Delete": func(tx *store.Tx) error { return triggers.Delete(tx, 9) },
+		"Triggers.Add":    func(tx *store.Tx) error { return triggers.Add(tx, firing("t:1")) },
+		"Triggers.Change": func(tx *store.Tx) error { f := firing("t:1"); f.N = 1; return triggers.Change(tx, f) },
+		"Triggers.At":     func(tx *store.Tx) error { _, err := triggers.At(tx, 1, "t:1", ""); return err },
+		"Triggers.Ledger": func(tx *store.Tx) error { _, err := triggers.Ledger(tx, 1, 0, 9); return err },
+		"Triggers.Queued": func(tx *store.Tx) error { _, err := triggers.Queued(tx, 1, 9); return err },
 		"Triggers.Waiting": func(tx *store.Tx) error {
 			_, _, err := triggers.Waiting(tx, 1)
 			return err

@@ -23,6 +23,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Start starts a run. What Also writes is in the transaction that makes the run.
 	Start func(ctx context.Context, s Start) (runID string, err error)
+	// Missed, if not nil, is called in the transaction that records missed dues of a trigger, which starts an agent or a workflow.
+	Missed func(tx *store.Tx, target string, f Firing) error
 }
 
 // A Start is what a firing starts.

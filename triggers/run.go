@@ -1,6 +1,7 @@
 package triggers
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"encoding/json"
@@ -288,7 +289,7 @@ func (e *Engine) miss(ctx context.Context, en *entry, a account) error {
 	f := &store.Firing{Trigger: row.N, ID: newID(), Slot: "t:" + strconv.FormatInt(a.firstMissed, 10), Due: a.firstMissed, LastDue: a.lastMissed, Dues: a.missed,
 		At: time.Now().UnixMilli(), Origin: OfCatchUp, Outcome: Missed}
 	e.opts.Logger.Info("a trigger has missed dues", "trigger", row.ID, "missed", a.missed)
-	err := e.record(ctx, en, row, f, nil)
+	err := e.record(ctx, en, row, f, e.missedIn(en))
 	if errors.Is(err, store.ErrConflict) { // the first of them fired before the clock was set back
 		row.Updated = f.At
 		if err = e.opts.Store.Update(ctx, func(tx *store.Tx) error { return e.opts.Store.Set(tx, &row) }); err == nil {
@@ -464,5 +465,15 @@ func (e *Engine) settleOpen(ctx context.Context) {
 		if len(open) < openBatch {
 			return
 		}
+	}
+}
+
+// missedIn returns what is written beside missed dues.
+func (e *Engine) missedIn(en *entry) func(*store.Tx, *store.Firing) error {
+	if e.opts.Missed == nil {
+		return nil
+	}
+	return func(tx *store.Tx, f *store.Firing) error {
+		return e.opts.Missed(tx, cmp.Or(en.decl.Agent, en.decl.Workflow), shown(en.id, f))
 	}
 }

@@ -31,6 +31,8 @@ const (
 	TriggerDelete   Action = "trigger:delete"
 	TriggerPrune    Action = "trigger:prune"
 	EventEmit       Action = "event:emit"
+	NotifyRetry     Action = "notify:retry"
+	NotifyTest      Action = "notify:test"
 	SessionCreate   Action = "session:create"
 	SessionDelete   Action = "session:delete"
 	SessionClose    Action = "session:close"
@@ -103,6 +105,8 @@ var Actions = []Declared{
 	{TriggerDelete, "A principal deleted a trigger and its firings.", "`trigger:ID`", ""},
 	{TriggerPrune, "A principal deleted all triggers that are disabled, or not declared any more.", "`triggers`", "`disabled`, `orphaned`, `count`"},
 	{EventEmit, "A principal emitted an event, or a hook did.", "`event:NAME`", "`eventId`"},
+	{NotifyRetry, "A principal had notifications sent again.", "`notifications`", "`target` or `ids`, `retried`"},
+	{NotifyTest, "A principal had a test sent to receivers of notifications.", "`notifications`", "`target`"},
 	{SessionCreate, "A principal created a session.", "`session:ID`", ""},
 	{SessionDelete, "A principal, or retention, erased a session and its runs.", "`session:ID`", ""},
 	{SessionClose, "A principal closed a session.", "`session:ID`", ""},

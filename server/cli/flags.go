@@ -19,7 +19,7 @@ import (
 type options struct {
 	config, url, tokenEnv, secretsSource                         string
 	host, port, readyFile                                        string
-	agent, session, user, status, since, reason, args, onPending string
+	agent, session, user, status, since, state, target, reason, args, onPending string
 	until, run                                                   string
 	thread, name, id                                             string
 	output, as, label, env, value, newValue                      string
@@ -66,6 +66,8 @@ func (o *options) table() []flagRow {
 			"only runs with this `STATUS`: pending, running, suspended, awaiting_approval, completed, failed or aborted"},
 		{"status.threads", choice{&o.status, []string{"running", "suspended", "awaiting_approval", "completed", "failed", "aborted"}},
 			"only threads with this `STATUS`: running, suspended, awaiting_approval, completed, failed or aborted"},
+		{"state.notify", choice{&o.state, []string{"waiting", "delivered", "dead"}}, "only notifications in this `STATE`: waiting, delivered or dead"},
+		{"target", &o.target, "the `RECEIVER`, as `agentd notify list` shows it"},
 		{"all.threads", &o.all, "all threads with the --status"},
 		{"thread", &o.thread, "the `ID` of the thread; default: a new one"},
 		{"thread.graph", &o.thread, "mark what the thread with this `ID` has done, and where it is"},

@@ -42,7 +42,7 @@ type Config struct {
 
 	Triggers map[string]Trigger `json:"triggers" check:"keys=id" doc:"Triggers by id: what starts runs at a time or upon an event."`
 	Hooks    map[string]Hook    `json:"hooks" check:"keys=id" doc:"Webhooks that other systems send to POST /hooks/<name>, by name."`
-	Notify   []Notify           `json:"notify" default:"" doc:"Receivers of notifications."`
+	Notify   []Notify           `json:"notify" default:"" check:"..64" doc:"Receivers of notifications."`
 
 	// Dir is the folder that relative paths of the configuration mean; see [Config.Resolve].
 	Dir string `json:"-"`

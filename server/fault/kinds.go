@@ -134,6 +134,10 @@ var (
 		"The trigger is disabled, has expired, or is not declared any more.",
 		"Enable it with `POST /triggers/{id}/enable`, or declare it in the configuration.")
 
+	NotificationDelivered = declare("notification-delivered", 409,
+		"The notification was delivered, so it is not sent again.",
+		"List those that wait or are dead with `GET /notifications?state=dead`.")
+
 	SessionBusy = declare("session-busy", 409,
 		"Another run of this session has not ended.",
 		"Wait for that run, or send `onBusy: \"queue\"` to queue this one.")

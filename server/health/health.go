@@ -88,6 +88,17 @@ type Report struct {
 	Failing []string `json:"-"` // the names of the checks that fail
 }
 
+// Message is what a check that failed said.
+func (r *Report) Message(check string) string {
+	for i := 0; i < len(r.Checks); i += 2 {
+		if found, ok := r.Checks[i+1].(shape.Object); ok && r.Checks[i] == check && len(found) >= 4 && found[2] == "message" {
+			message, _ := found[3].(string)
+			return message
+		}
+	}
+	return ""
+}
+
 // Checks are what the checks found, by their names.
 type Checks shape.Object
 

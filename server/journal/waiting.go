@@ -3,6 +3,8 @@ package journal
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"slices"
 
 	"agentd/server/fault"
@@ -46,6 +48,30 @@ func (r *Reader) Waits(ctx context.Context, row *store.Run) error {
 		}
 	}
 	return NotSuspended(row)
+}
+
+// PendingArguments returns the arguments of a call of a run that waits for a decision; nil if it does not wait, or the run is gone.
+func (r *Reader) PendingArguments(ctx context.Context, runID, callID string) (args json.RawMessage, err error) {
+	err = r.runs.Snapshot(ctx, func(tx *store.Tx) error {
+		row, err := r.runs.Find(tx, runID)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rec, err := LoadWaiting(tx, r.runs, row)
+		if err != nil {
+			return err
+		}
+		for _, a := range rec.Pending {
+			if a.ToolCallID == callID {
+				args = a.Args
+			}
+		}
+		return nil
+	})
+	return args, err
 }
 
 // IsRoot reports whether people reach a run by itself: it is nobody's child, and not hosted.

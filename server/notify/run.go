@@ -1,30 +1,32 @@
 package notify
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"io"
-	"net/http"
+	"slices"
 	"sync"
 	"time"
 
-	"agentd/server/outbound"
 	"agentd/server/webhook"
 	"agentd/store"
 )
 
 const (
-	maxWaiting  = 100_000               // of all targets; above, the oldest die
-	maxAttempts = 64                    // in progress at once, of all targets
-	page        = 16                    // rows that are read of what waits for a target
-	idle        = time.Second           // between two looks at a target
-	settle      = 10 * time.Millisecond // from a wake, which comes within a transaction, to its commit
-	sweep       = 10 * time.Second      // between two looks at the bound
+	maxWaiting = 100_000               // of all targets; above, the oldest die
+	page       = 16                    // rows that are read of what waits for a target
+	idle       = time.Second           // between two looks at a target
+	settle     = 10 * time.Millisecond // from a wake, which comes within a transaction, to its commit
+	sweep      = 10 * time.Second      // between two looks at the bound
+	batch      = 1000                  // rows that a transaction changes
+
+	// MaxTargets bounds the attempts in progress: each target has 5 at most.
+	MaxTargets = 64
 )
 
-// Run delivers what waits until ctx ends. What is in progress then is attempted again by the next Run.
+// Run delivers what waits until ctx ends. What is in progress then is attempted again by the next Run. What waits for a receiver
+// that is declared no more is not delivered.
 func (d *Daemon) Run(ctx context.Context) error {
+	d.running.Store(true)
+	defer d.running.Store(false)
 	var group sync.WaitGroup
 	for i := range d.o.Targets {
 		group.Go(func() { d.deliver(ctx, i) })
@@ -36,30 +38,62 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		}
-		if err := d.bound(ctx); err != nil && ctx.Err() == nil {
-			d.o.Logger.Error("notifications could not be counted", "error", err)
+		if wait == 0 {
+			d.try(ctx, "what waits for receivers that are declared no more could not be ended", d.abandon)
 		}
+		d.try(ctx, "notifications could not be counted", d.bound)
+	}
+}
+
+func (d *Daemon) try(ctx context.Context, failed string, fn func(context.Context) error) {
+	if err := fn(ctx); err != nil && ctx.Err() == nil {
+		d.o.Logger.Error(failed, "error", err)
 	}
 }
 
 // bound makes the oldest dead where too many wait.
 func (d *Daemon) bound(ctx context.Context) error {
 	for {
-		n, err := d.o.Store.Waiting(ctx, maxWaiting+1000)
-		if over := n - maxWaiting; err != nil || over <= 0 {
+		n, err := d.o.Store.Waiting(ctx, maxWaiting+batch)
+		over := n - maxWaiting
+		if err != nil || over <= 0 {
 			return err
-		} else if err := d.o.Store.Update(ctx, func(tx *store.Tx) error { return d.o.Store.Bury(tx, over) }); err != nil {
+		}
+		if err := d.o.Store.Update(ctx, func(tx *store.Tx) error { return d.o.Store.Bury(tx, over) }); err != nil {
 			return err
-		} else {
-			d.o.Logger.Warn("too many notifications wait: the oldest are not delivered", "dead", over)
+		}
+		d.overflow.Store(time.Now().UnixMilli())
+		d.o.Metrics.NotifyDead.Add(float64(over))
+		d.o.Logger.Warn("too many notifications wait: the oldest are not delivered", "dead", over)
+	}
+}
+
+// abandon makes dead what waits for targets that are declared no more.
+func (d *Daemon) abandon(ctx context.Context) error {
+	rows, err := d.o.Store.Targets(ctx)
+	for _, row := range rows {
+		if err != nil || slices.ContainsFunc(d.o.Targets, func(t Target) bool { return t.ID == row.ID }) {
+			continue
+		}
+		for n := int64(batch); n == batch && err == nil; {
+			err = d.o.Store.Update(ctx, func(tx *store.Tx) (err error) {
+				n, err = d.o.Store.Abandon(tx, row.ID, batch)
+				return err
+			})
+			if err == nil && n > 0 {
+				d.o.Metrics.NotifyDead.Add(float64(n))
+				d.o.Logger.Warn("notifications wait for a receiver that is declared no more: they are not delivered", "target", row.ID, "dead", n)
+			}
 		}
 	}
+	return err
 }
 
 // A queue is what one goroutine knows of its target.
 type queue struct {
 	d      *Daemon
-	target Target
+	i      int // of the target
+	target *Target
 	state  webhook.Target
 	busy   map[int64]bool // numbers of the notifications that are being sent
 	ended  chan attempt
@@ -67,20 +101,23 @@ type queue struct {
 
 // An attempt has ended.
 type attempt struct {
-	v      store.Notification
-	result webhook.Result
+	v       store.Notification
+	result  webhook.Result
+	failure string
 }
 
 // deliver delivers what waits for a target.
 func (d *Daemon) deliver(ctx context.Context, i int) {
-	q := &queue{d: d, target: d.o.Targets[i], busy: map[int64]bool{}, ended: make(chan attempt, 1+webhook.MaxRetries)}
+	q := &queue{d: d, i: i, target: &d.o.Targets[i], busy: map[int64]bool{}, ended: make(chan attempt, 1+webhook.MaxRetries)}
 	var sends sync.WaitGroup
 	defer sends.Wait()
-	for loaded := false; ; {
+	d.enabled[i].Store(true) // so that the first look loads the row
+	for {
 		wait, err := idle, error(nil)
-		if !loaded {
-			err = q.load(ctx)
-			loaded = err == nil
+		if d.enabled[i].Swap(false) {
+			if err = q.load(ctx); err != nil {
+				d.enabled[i].Store(true)
+			}
 		}
 		if err == nil {
 			err = q.begin(ctx, &sends, &wait)
@@ -128,9 +165,8 @@ func (q *queue) begin(ctx context.Context, sends *sync.WaitGroup, wait *time.Dur
 		}
 		q.busy[v.N] = true
 		sends.Go(func() {
-			q.d.all <- struct{}{}
-			a := attempt{v, q.send(ctx, &v)}
-			<-q.d.all
+			a := attempt{v: v}
+			a.result, a.failure = q.d.send(ctx, q.target, &v)
 			select {
 			case q.ended <- a:
 			case <-ctx.Done():
@@ -147,7 +183,7 @@ func (q *queue) end(ctx context.Context, a attempt) {
 	}
 	after := q.state.End(delivery(&a.v), a.result)
 	v := a.v
-	v.Attempts, v.Status, v.Began, v.Due = after.Attempts, a.result.Status, millis(after.Began), millis(after.Due)
+	v.Attempts, v.Status, v.Failure, v.Began, v.Due = after.Attempts, a.result.Status, a.failure, millis(after.Began), millis(after.Due)
 	if after.State != webhook.Waiting {
 		v.State = string(after.State)
 	}
@@ -158,39 +194,15 @@ func (q *queue) end(ctx context.Context, a attempt) {
 		q.d.o.Logger.Error("the outcome of a notification could not be written: it is sent again", "id", v.ID, "error", err)
 		time.Sleep(settle)
 	}
+	outcome := "success"
+	if a.failure != "" {
+		outcome = "error"
+	}
+	q.d.o.Metrics.NotifyAttempts.With(q.target.ID, outcome).Inc()
 	if v.State == string(webhook.Dead) {
-		q.d.o.Logger.Warn("notification not delivered", "id", v.ID, "type", v.Type, "target", q.target.ID, "status", v.Status, "attempts", v.Attempts)
+		q.d.o.Metrics.NotifyDead.Inc()
+		q.d.o.Logger.Warn("notification not delivered", "id", v.ID, "type", v.Type, "target", q.target.ID, "why", v.Failure, "attempts", v.Attempts)
 	}
-}
-
-// send makes one attempt.
-func (q *queue) send(ctx context.Context, v *store.Notification) webhook.Result {
-	ctx, cancel := context.WithTimeout(ctx, webhook.Timeout)
-	defer cancel()
-	var b body
-	if json.Unmarshal(v.Body, &b) != nil {
-		return webhook.Result{}
-	}
-	b.Sequence = v.Sequence
-	text, err := json.Marshal(b)
-	if err != nil {
-		return webhook.Result{}
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, q.target.URL, bytes.NewReader(text))
-	if err != nil {
-		return webhook.Result{}
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if err := q.target.Signer.Sign(req.Header, v.ID, text); err != nil {
-		return webhook.Result{}
-	}
-	res, err := q.target.Transport.RoundTrip(req)
-	if err != nil {
-		return webhook.Result{}
-	}
-	defer res.Body.Close()
-	io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) //nolint:errcheck // the status is the answer
-	return webhook.Result{Status: res.StatusCode, RetryAfter: outbound.RetryAfter(res.Header, webhook.Lifetime)}
 }
 
 func delivery(v *store.Notification) webhook.Delivery {

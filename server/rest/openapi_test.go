@@ -18,7 +18,7 @@ import (
 func TestDocument(t *testing.T) {
 	runs := &rest.Runs{SSE: true, Base: "/v1"}
 	api := &rest.API{Base: "/v1", Version: "0.0.0", Keys: new(gate.Keys)}
-	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, &rest.Workflows{Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Spans{}, &rest.Triggers{}, &rest.Hooks{},
+	api.Add(&rest.Agents{Registry: &agent.Registry{}, Runs: runs}, &rest.Workflows{Runs: runs}, runs, &rest.Approvals{Runs: runs}, &rest.Sessions{Runs: runs, Events: "/sessions"}, &rest.Notifications{}, &rest.Spans{}, &rest.Triggers{}, &rest.Hooks{},
 		&rest.Realtime{Path: "/ws"}, &rest.Tokens{}, &rest.Audit{}, &rest.Retention{}, &rest.System{Metrics: metrics.New(""), MetricsPath: "/metrics"})
 	got := string(api.Document())
 	if again := string(api.Document()); again != got {
