@@ -17,19 +17,19 @@ import (
 
 // options are the values of all flags, as the table of flags explains them. Each command declares those that it takes.
 type options struct {
-	config, url, tokenEnv, secretsSource                         string
-	host, port, readyFile                                        string
+	config, url, tokenEnv, secretsSource                                        string
+	host, port, readyFile                                                       string
 	agent, session, user, status, since, state, target, reason, args, onPending string
-	until, run                                                   string
-	thread, name, id                                             string
-	output, as, label, env, value, newValue                      string
-	file, checkpoints, publicKey, passphrase                     string
-	action, actor, before, format, drawing                       string
-	templates, checksums                                         string
-	limit, messages                                              count
-	fromSeq, toSeq, retain                                       int64
-	scopes                                                       list
-	expires                                                      expiry
+	until, run                                                                  string
+	thread, name, id                                                            string
+	output, as, label, env, value, newValue                                     string
+	file, checkpoints, publicKey, passphrase                                    string
+	action, actor, before, format, drawing                                      string
+	templates, checksums                                                        string
+	limit, messages                                                             count
+	fromSeq, toSeq, retain                                                      int64
+	scopes                                                                      list
+	expires                                                                     expiry
 
 	dev, json, verbose, again, drain, raw, yes, all     bool
 	blocked, mismatch                                   bool
