@@ -346,14 +346,19 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 			}
 			return nil
 		},
-		"Triggers.Insert": func(tx *store.Tx) error { return triggers.Insert(tx, &store.Trigger{ID: "t"}) },
-		"Triggers.Set":    func(tx *store.Tx) error { return triggers.Set(tx, &store.Trigger{N: 1}) },
-		"Triggers.All":    func(ctx context.Context) error { _, err := triggers.All(ctx); return err },
-		"Triggers.Delete": func(tx *store.Tx) error { return triggers.Delete(tx, 9) },
-		"Triggers.Add":    func(tx *store.Tx) error { return triggers.Add(tx, firing("t:1")) },
-		"Triggers.Change": func(tx *store.Tx) error { f := firing("t:1"); f.N = 1; return triggers.Change(tx, f) },
-		"Triggers.At":     func(tx *store.Tx) error { _, err := triggers.At(tx, 1, "t:1", ""); return err },
-		"Triggers.Ledger": func(tx *store.Tx) error { _, err := triggers.Ledger(tx, 1, 0, 9); return err },
+		"Triggers.Insert":    func(tx *store.Tx) error { return triggers.Insert(tx, &store.Trigger{ID: "t"}) },
+		"Triggers.Set":       func(tx *store.Tx) error { return triggers.Set(tx, &store.Trigger{N: 1}) },
+		"Triggers.All":       func(ctx context.Context) error { _, err := triggers.All(ctx); return err },
+		"Triggers.Delete":    func(tx *store.Tx) error { return triggers.Delete(tx, 9) },
+		"Triggers.Add":       func(tx *store.Tx) error { return triggers.Add(tx, firing("t:1")) },
+		"Triggers.Change":    func(tx *store.Tx) error { f := firing("t:1"); f.N = 1; return triggers.Change(tx, f) },
+		"Triggers.At":        func(tx *store.Tx) error { _, err := triggers.At(tx, 1, "t:1", ""); return err },
+		"Triggers.Ledger":    func(tx *store.Tx) error { _, err := triggers.Ledger(tx, 1, 0, 9); return err },
+		"Triggers.Accounted": func(tx *store.Tx) error { _, err := triggers.Accounted(tx, 1, 9, 99, 9); return err },
+		"Triggers.Ahead":     func(tx *store.Tx) error { _, err := triggers.Ahead(tx, 1, 9, 9); return err },
+		"Triggers.Cut": func(tx *store.Tx) error {
+			return did(func() error { return triggers.Cut(tx, 9, 9, 0) }, func() error { return triggers.Cut(tx, 9, 9, 1) })
+		},
 		"Triggers.Queued": func(tx *store.Tx) error { _, err := triggers.Queued(tx, 1, 9); return err },
 		"Triggers.Waiting": func(tx *store.Tx) error {
 			_, _, err := triggers.Waiting(tx, 1)

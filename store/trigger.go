@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -127,6 +128,37 @@ func (r *Triggers) Ledger(tx *Tx, trigger, before int64, limit int) ([]Firing, e
 		before = 1 << 62
 	}
 	return firings.all(tx, "INDEXED BY firings_by_trigger WHERE trigger_n = ? AND n < ? ORDER BY n DESC LIMIT ?", trigger, before, limit)
+}
+
+// Accounted returns the firings of a trigger's schedule whose due, or the first of their range, is in a span, the earliest first.
+func (r *Triggers) Accounted(tx *Tx, trigger, first, last int64, limit int) (list []Firing, err error) {
+	// Slots are in the order of their dues as long as these have the same number of digits.
+	for from := first; from <= last && err == nil && len(list) < limit; {
+		until := int64(10)
+		for until <= from {
+			until *= 10
+		}
+		var some []Firing
+		some, err = firings.all(tx, "INDEXED BY firings_by_slot WHERE trigger_n = ? AND slot BETWEEN ? AND ? ORDER BY slot LIMIT ?",
+			trigger, fmt.Sprint("t:", from), fmt.Sprint("t:", min(last, until-1)), limit-len(list))
+		list, from = append(list, some...), until
+	}
+	return list, err
+}
+
+// Ahead returns ranges of missed dues of a trigger that end after a time.
+func (r *Triggers) Ahead(tx *Tx, trigger, after int64, limit int) ([]Firing, error) {
+	return firings.all(tx, "INDEXED BY firings_by_trigger WHERE trigger_n = ? AND last_due > ? ORDER BY n LIMIT ?", trigger, after, limit)
+}
+
+// Cut has a range of missed dues end earlier, and deletes it if no due is left.
+func (r *Triggers) Cut(tx *Tx, n, last, dues int64) (err error) {
+	if dues == 0 {
+		_, err = tx.exec("DELETE FROM firings WHERE n = ?", n)
+	} else {
+		_, err = tx.exec("UPDATE firings SET last_due = ?, dues = ? WHERE n = ?", last, dues, n)
+	}
+	return err
 }
 
 // Queued returns the firings of a trigger that wait for their start, the first to start first.

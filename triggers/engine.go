@@ -178,11 +178,12 @@ func (e *Engine) Load(ctx context.Context, readOnly bool) error {
 		if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
 			for _, en := range some {
 				row := en.row
-				write := e.opts.Store.Set
 				if row.N == 0 {
-					write = e.opts.Store.Insert
+					err = e.opts.Store.Insert(tx, &row)
+				} else if err = e.unmiss(tx, en.decl, &row); err == nil {
+					err = e.opts.Store.Set(tx, &row)
 				}
-				if err := write(tx, &row); err != nil {
+				if err != nil {
 					return err
 				}
 				en.row, en.n = row, row.N

@@ -1,7 +1,6 @@
 package triggers
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
 	"encoding/json"
@@ -173,6 +172,9 @@ func (e *Engine) rewind(ctx context.Context, list []*entry, now int64) error {
 	}
 	err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
 		for i := range rows {
+			if err := e.unmiss(tx, e.numbered(rows[i].N).decl, &rows[i]); err != nil {
+				return err
+			}
 			if err := e.opts.Store.Set(tx, &rows[i]); err != nil {
 				return err
 			}
@@ -269,29 +271,12 @@ func (e *Engine) look(ctx context.Context, en *entry, starting bool) int64 {
 
 // fireDue fires a due of a schedule.
 func (e *Engine) fireDue(ctx context.Context, en *entry, due int64, origin string) error {
-	f := &store.Firing{Slot: "t:" + strconv.FormatInt(due, 10), Due: due, Origin: origin}
+	f := &store.Firing{Slot: slot(due), Due: due, Origin: origin}
 	move := func(row *store.Trigger) { row.Cursor = due }
 	err := e.fire(ctx, en, f, scopeOf(en.id, due, time.Now().UnixMilli(), nil, nil), move, nil)
 	if errors.Is(err, errDone) { // it fired before the clock was set back
 		row := en.row
 		move(&row)
-		if err = e.opts.Store.Update(ctx, func(tx *store.Tx) error { return e.opts.Store.Set(tx, &row) }); err == nil {
-			en.row = row
-		}
-	}
-	return err
-}
-
-// miss records the dues that do not fire.
-func (e *Engine) miss(ctx context.Context, en *entry, a account) error {
-	row := en.row
-	row.Cursor, row.Missed = a.lastMissed, a.missed
-	f := &store.Firing{Trigger: row.N, ID: newID(), Slot: "t:" + strconv.FormatInt(a.firstMissed, 10), Due: a.firstMissed, LastDue: a.lastMissed, Dues: a.missed,
-		At: time.Now().UnixMilli(), Origin: OfCatchUp, Outcome: Missed}
-	e.opts.Logger.Info("a trigger has missed dues", "trigger", row.ID, "missed", a.missed)
-	err := e.record(ctx, en, row, f, e.missedIn(en))
-	if errors.Is(err, store.ErrConflict) { // the first of them fired before the clock was set back
-		row.Updated = f.At
 		if err = e.opts.Store.Update(ctx, func(tx *store.Tx) error { return e.opts.Store.Set(tx, &row) }); err == nil {
 			en.row = row
 		}
@@ -465,15 +450,5 @@ func (e *Engine) settleOpen(ctx context.Context) {
 		if len(open) < openBatch {
 			return
 		}
-	}
-}
-
-// missedIn returns what is written beside missed dues.
-func (e *Engine) missedIn(en *entry) func(*store.Tx, *store.Firing) error {
-	if e.opts.Missed == nil {
-		return nil
-	}
-	return func(tx *store.Tx, f *store.Firing) error {
-		return e.opts.Missed(tx, cmp.Or(en.decl.Agent, en.decl.Workflow), shown(en.id, f))
 	}
 }

@@ -66,7 +66,7 @@ func TestClockJumps(t *testing.T) {
 	}
 	t.Chdir(dir)
 	admin := adminToken(t)
-	s := serveSkewed(t, dir, program)
+	s := serveSkewed(t, dir, program, 0)
 	s.token = admin
 
 	const hour = time.Hour

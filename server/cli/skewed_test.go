@@ -25,11 +25,12 @@ type skewed struct {
 	from  int // the last address that a request came from
 }
 
-func serveSkewed(t *testing.T, dir, program string) *skewed {
+// serveSkewed starts a server whose clock is ahead of the true time.
+func serveSkewed(t *testing.T, dir, program string, ahead time.Duration) *skewed {
 	t.Helper()
 	s := &skewed{listener: &listener{ready: filepath.Join(t.TempDir(), "ready.json")}, skew: filepath.Join(t.TempDir(), "skew"), begun: time.Now()}
 	s.process = command(t, dir, "start", "--port", "0", "--ready-file", s.ready)
-	s.cmd.Path, s.cmd.Env = program, append(s.cmd.Env, "CLOCK_SKEW_FILE="+s.skew)
+	s.cmd.Path, s.cmd.Env = program, append(s.cmd.Env, "CLOCK_SKEW_FILE="+s.skew, "CLOCK_SKEW="+ahead.String())
 	s.process.start()
 	s.url = s.await(s.ready)
 	return s
