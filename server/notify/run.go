@@ -13,8 +13,8 @@ import (
 const (
 	maxWaiting = 100_000               // of all targets; above, the oldest die
 	page       = 16                    // rows that are read of what waits for a target
-	idle       = time.Second           // between two looks at a target
-	settle     = 10 * time.Millisecond // from a wake, which comes within a transaction, to its commit
+	settle     = 10 * time.Millisecond // from a wake, which comes within a transaction, to its commit; then twice as long, and so on
+	idle       = 10 * time.Second      // between two looks at a target, at most
 	sweep      = 10 * time.Second      // between two looks at the bound
 	batch      = 1000                  // rows that a transaction changes
 
@@ -112,8 +112,8 @@ func (d *Daemon) deliver(ctx context.Context, i int) {
 	var sends sync.WaitGroup
 	defer sends.Wait()
 	d.enabled[i].Store(true) // so that the first look loads the row
-	for {
-		wait, err := idle, error(nil)
+	for pause := settle; ; {
+		wait, err := pause, error(nil)
 		if d.enabled[i].Swap(false) {
 			if err = q.load(ctx); err != nil {
 				d.enabled[i].Store(true)
@@ -131,7 +131,9 @@ func (d *Daemon) deliver(ctx context.Context, i int) {
 			timer.Stop()
 			return
 		case <-timer.C:
+			pause = min(2*pause, idle)
 		case <-d.wake[i]:
+			pause = settle
 			time.Sleep(settle)
 		case a := <-q.ended:
 			q.end(ctx, a)

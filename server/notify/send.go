@@ -95,7 +95,10 @@ func (d *Daemon) text(ctx context.Context, t *Target, v *store.Notification) ([]
 			}
 		}
 	}
-	made, err := t.Template.Eval(scope)
+	made, err := t.Template.Eval(lenient{scope})
+	if err != nil && v.Type == test { // which has nothing that a template asks for, and is to show that requests arrive
+		return json.Marshal(b)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -104,4 +107,13 @@ func (d *Daemon) text(ctx context.Context, t *Target, v *store.Notification) ([]
 		return nil, fmt.Errorf("the template makes a body of more than %d bytes", maxBody)
 	}
 	return []byte(d.o.Redact(string(text))), err
+}
+
+// lenient is a scope in which the members that the data of a type does not have are null, because a template serves several types.
+type lenient struct{ expr.Map }
+
+// Value implements [expr.Scope].
+func (l lenient) Value(name, key string) (any, bool, error) {
+	v, ok, err := l.Map.Value(name, key)
+	return v, ok || name == "data", err
 }
