@@ -149,9 +149,11 @@ func TestKillNotifications(t *testing.T) {
 	// One receiver stalls; the other one gets what happens now at once.
 	bad.mode.Store(stalls)
 	eventually(t, "the deliveries to the receiver that works", func() bool {
-		good.mu.Lock()
+		time.Sleep(time.Second / 4)
+		runs := pages[struct{ RunID string }](t, s.url+"/runs", "runs")
+		good.mu.Lock() // not before: the receiver waits for it, too
 		defer good.mu.Unlock()
-		return len(good.accepted) == len(pages[struct{ RunID string }](t, s.url+"/runs", "runs"))
+		return len(good.accepted) == len(runs)
 	})
 	good.mu.Lock()
 	good.measure = true
