@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"agentd/server/audit"
-	"agentd/server/fault"
 	"agentd/store"
 )
 
@@ -20,8 +19,9 @@ func (l *Local) EndLost(ctx context.Context, resume bool) (int, error) {
 	return l.parts.engine.EndLost(ctx, time.Now().UnixMilli())
 }
 
-// EraseAgain erases the session or the thread that an entry of the chain says was erased. It reports whether there was one, and
-// records it in the chain of this database. Errors: session-busy and thread-running.
+// EraseAgain erases the session, the thread or the run that an entry of the chain says was erased. It reports whether there was
+// one, and records it in the chain of this database. The error is store.ErrConflict while one of its runs continues. Close makes the
+// log shorter, which may hold copies of what was erased.
 func (l *Local) EraseAgain(ctx context.Context, e *audit.Entry) (erased bool, err error) {
 	what, name, _ := strings.Cut(e.Target, ":")
 	if e.Decision != audit.Success || erasures[what] != audit.Action(e.Action) {
@@ -34,29 +34,26 @@ func (l *Local) EraseAgain(ctx context.Context, e *audit.Entry) (erased bool, er
 			return false, err
 		}
 	}
-	switch what {
-	case "session":
-		err = p.engine.EraseSession(ctx, name, also)
-	case "thread":
-		workflow, thread, _ := strings.Cut(name, "/")
-		err = p.engine.Erase(ctx, func(tx *store.Tx) ([]*store.Run, error) {
-			row, err := p.db.Threads().Find(tx, workflow, thread)
-			if err != nil {
-				return nil, err
+	err = p.engine.EraseOld(ctx, func(tx *store.Tx) (runs []*store.Run, sessions []string, err error) {
+		switch what {
+		case "session":
+			runs, err = p.db.Sessions().Erase(tx, name)
+			sessions = []string{name}
+		case "thread":
+			workflow, thread, _ := strings.Cut(name, "/")
+			var row store.Thread
+			if row, err = p.db.Threads().Find(tx, workflow, thread); err == nil {
+				runs, err = p.db.Threads().Erase(tx, row.N)
 			}
-			runs, err := p.db.Threads().Erase(tx, row.N)
-			if err == nil {
-				err = also(tx)
-			}
-			return runs, err
-		})
-		if errors.Is(err, store.ErrConflict) {
-			err = fault.New(fault.ThreadRunning, "A run of the thread %q is in progress.", name).Because(err)
+		case "run":
+			runs, err = p.db.Runs().Erase(tx, name)
 		}
-	default:
-		return false, nil // retention erases such runs again
-	}
-	if fault.Is(err, fault.SessionNotFound) || errors.Is(err, store.ErrNotFound) {
+		if err == nil {
+			err = also(tx)
+		}
+		return runs, sessions, err
+	})
+	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err

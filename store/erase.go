@@ -52,6 +52,20 @@ func (t *Threads) Erase(tx *Tx, n int64) ([]*Run, error) {
 	return e.finish(Running, Pending)
 }
 
+// Erase deletes a run that no other one called or hosts, with all runs that it called and hosts and every row that belongs to them.
+// It returns the runs that it erased. ErrNotFound when there is no such run; ErrConflict when one of them is running or pending.
+func (r *Runs) Erase(tx *Tx, id string) ([]*Run, error) {
+	run, err := r.Find(tx, id)
+	if err != nil {
+		return nil, err
+	}
+	e := r.newErasure(tx)
+	if err := e.run(run); err != nil {
+		return nil, err
+	}
+	return e.finish(Running, Pending)
+}
+
 // maxFolded is how many runs one call of [Threads.FoldHosted] looks at together, and about how many it erases.
 const maxFolded = 256
 

@@ -133,6 +133,16 @@ func TestEraseThreadLeavesNothing(t *testing.T) {
 			return runs, err
 		},
 		"session": func(h house, tx *store.Tx) ([]*store.Run, error) { return h.db.Sessions().Erase(tx, "linked-"+secret) },
+		"run": func(h house, tx *store.Tx) ([]*store.Run, error) {
+			runs, err := h.db.Runs().Erase(tx, "root-"+secret)
+			if _, again := h.db.Runs().Erase(tx, "root-"+secret); !errors.Is(again, store.ErrNotFound) {
+				h.Errorf("Runs.Erase of a run that is gone = %v, want not found", again)
+			}
+			if err == nil {
+				_, err = h.db.Sessions().Erase(tx, "linked-"+secret)
+			}
+			return runs, err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t)
@@ -180,15 +190,15 @@ func TestEraseThreadLeavesNothing(t *testing.T) {
 
 // TestEraseWaitsForRuns: nothing is erased while a run of what goes together is running, or the host of what goes.
 func TestEraseWaitsForRuns(t *testing.T) {
-	type outcome struct{ session, thread error }
+	type outcome struct{ session, thread, run error }
 	for _, tc := range []struct {
 		run    string
 		status store.Status
 		want   outcome
 	}{
-		{"grandchild", store.Running, outcome{store.ErrConflict, store.ErrConflict}},
-		{"again", store.Running, outcome{store.ErrConflict, store.ErrConflict}},
-		{"shared", store.Pending, outcome{nil, store.ErrConflict}},
+		{"grandchild", store.Running, outcome{store.ErrConflict, store.ErrConflict, store.ErrConflict}},
+		{"again", store.Running, outcome{store.ErrConflict, store.ErrConflict, store.ErrConflict}},
+		{"shared", store.Pending, outcome{nil, store.ErrConflict, store.ErrConflict}},
 		{"leaf", store.Awaiting, outcome{}},
 	} {
 		h := newHouse(t)
@@ -206,8 +216,9 @@ func TestEraseWaitsForRuns(t *testing.T) {
 			return err
 		}
 		got := outcome{try(func(tx *store.Tx) error { _, err := h.db.Sessions().Erase(tx, "linked-"+secret); return err }),
-			try(func(tx *store.Tx) error { _, err := h.db.Threads().Erase(tx, h.root); return err })}
-		if !errors.Is(got.session, tc.want.session) || !errors.Is(got.thread, tc.want.thread) {
+			try(func(tx *store.Tx) error { _, err := h.db.Threads().Erase(tx, h.root); return err }),
+			try(func(tx *store.Tx) error { _, err := h.db.Runs().Erase(tx, "root-"+secret); return err })}
+		if !errors.Is(got.session, tc.want.session) || !errors.Is(got.thread, tc.want.thread) || !errors.Is(got.run, tc.want.run) {
 			t.Errorf("while %s is %s, the erasures end with %v, want %v", tc.run, tc.status, got, tc.want)
 		}
 	}

@@ -143,6 +143,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Sessions.Restore": func(tx *store.Tx) error {
 			return sessions.Restore(tx, store.Session{ID: "copy", User: "u", Agent: "a"}, newRun("imported").Run, []store.Message{{Sequence: 1, Role: "user", Body: []byte("{}")}}, []store.Handoff{{Body: []byte("{}")}})
 		},
+		"Runs.Erase":      func(tx *store.Tx) error { _, err := runs.Erase(tx, "copy"); return err },
 		"Runs.Find":       func(tx *store.Tx) error { _, err := runs.Find(tx, "done"); return err },
 		"Runs.Get":        func(ctx context.Context) error { _, err := runs.Get(ctx, "done"); return err },
 		"Runs.Generation": func(context.Context) error { _, err := runs.Generation(); return err },

@@ -136,6 +136,6 @@ var Actions = []Declared{
 	{RetentionRun, "A principal asked for a sweep of retention.", "`retention`", "`dryRun`"},
 	{RetentionSweep, "A sweep of retention deleted something, or a rule of it failed.", "`retention`", "by rule, how much it deleted; `failed`: the rules that failed"},
 	{StorageBackup, "A command makes a backup. Where it fails, a second entry follows.", "`storage`", "`file`; `error` where it failed"},
-	{StorageRestore, "A command restored a backup. This is in the chain of the backup; the one that was replaced knows nothing of it.", "`storage`", "`file`, `createdAt` of the backup, `ended`: how many runs were ended, `erased`: how many sessions and threads were erased again"},
+	{StorageRestore, "A command restored a backup. This is in the chain of the backup; the one that was replaced knows nothing of it.", "`storage`", "`file`, `createdAt` of the backup, `ended`: how many runs were ended, `erased`: how many sessions, threads and runs were erased again"},
 	{AuditDamaged, "Entries that waited in the database were changed or are gone before they were chained. Also shown in place of an entry whose contents are lost, after the break was accepted.", "`audit`", "`fromRow`, `toRow`"},
 }

@@ -82,7 +82,7 @@ type Journal struct {
 // Changes is what was changed in the database of a backup before it takes its place.
 type Changes struct {
 	Ended     int    `json:"ended"`               // runs that ended as restored
-	Erased    int    `json:"erased"`              // sessions and threads that were erased after the backup, and are again
+	Erased    int    `json:"erased"`              // sessions, threads and runs that were erased after the backup, and are again
 	NotErased string `json:"notErased,omitempty"` // why some that were erased after the backup may be back
 }
 

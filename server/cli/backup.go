@@ -158,10 +158,10 @@ func (c *call) restoreStorage(ctx context.Context) (err error) {
 }
 
 func (c *call) restored(j *backup.Journal, format string, args ...any) error {
-	format += " %d run(s) that the backup shows as moving have ended as failed (restored). %d session(s) and thread(s) that were erased after it were erased again."
+	format += " %d run(s) that the backup shows as moving have ended as failed (restored). %d session(s), thread(s) and run(s) that were erased after it were erased again."
 	format, args = format+" What was replaced has names that end in .bak.%d.", append(args, j.Ended, j.Erased, j.At)
 	if j.NotErased != "" {
-		format, args = format+" Sessions and threads that were erased after the backup may be back: %s Erase them again.", append(args, printable(j.NotErased))
+		format, args = format+" What was erased after the backup may be back: %s Erase them again.", append(args, printable(j.NotErased))
 	}
 	return c.report(j, format, args...)
 }
@@ -248,7 +248,7 @@ func (c *call) eraseAgain(ctx context.Context, l *server.Local, last audit.Entry
 			if again {
 				n++
 			}
-			if fault.Is(err, fault.SessionBusy) || fault.Is(err, fault.ThreadRunning) {
+			if errors.Is(err, store.ErrConflict) {
 				busy = fmt.Errorf("%s has a run that continues", e.Target)
 			} else if err != nil {
 				return err

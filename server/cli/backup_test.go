@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"agentd/store"
+	"agentd/store/storetest"
 )
 
 // TestBackupCommands makes a backup beside a server, and restores it in another folder and in the same one.
@@ -173,12 +174,12 @@ func TestRestoreEndsRuns(t *testing.T) {
 	check("after a restore with --resume-runs", map[string]string{queued: "pending", waiting: "awaiting_approval", late: "suspended"})
 }
 
-// TestRestoreErasesAgain erases a session and a thread after a backup, and restores that over them, and then over its own result.
+// TestRestoreErasesAgain erases a session, a thread and a run after a backup, restores that over them, and then over its own result.
 func TestRestoreErasesAgain(t *testing.T) {
 	t.Parallel()
 	dir := audited(t)
 	write(t, filepath.Join(dir, "agentd.json"), strings.TrimSuffix(auditedConfig, "}")+`,
-		"workflows": {"w": {"state": {}, "start": "nap", "nodes": {"nap": {"kind": "sleep", "forMs": 3600000, "next": "end"}}}}}`)
+		"retention": {"runsDays": 1}, "workflows": {"w": {"state": {}, "start": "nap", "nodes": {"nap": {"kind": "sleep", "forMs": 3600000, "next": "end"}}}}}`)
 	admin := token(t, dir)
 	s := serve(t, dir)
 	s.token = admin
@@ -193,19 +194,26 @@ func TestRestoreErasesAgain(t *testing.T) {
 		expect("POST", "/agents/shout/run", `{"input": "`+id+`", "sessionId": "`+id+`"}`, 200)
 		expect("POST", "/workflows/w/execute?wait=true", `{"threadId": "`+id+`"}`, 200)
 	}
+	var old, kept struct{ RunID string }
+	s.call("POST", "/agents/shout/run", `{"input": "old"}`, &old)
+	s.call("POST", "/agents/shout/run", `{"input": "kept"}`, &kept)
 	spawn(t, dir, nil, nil, "storage", "backup", "a.tar").wait().want(t, 0, "Wrote", "")
+	storetest.Behind(t, filepath.Join(dir, "data.db"), "UPDATE runs SET finished_at = 1 WHERE id = '"+old.RunID+"'")
+	expect("POST", "/retention/run", "{}", 200)
+	expect("GET", "/runs/"+old.RunID+"/state", "", 404)
 	expect("DELETE", "/sessions/gone", "", 204)
 	expect("DELETE", "/workflows/w/threads/gone", "", 204)
 	s.signal(syscall.SIGKILL) // the entries of both may still wait in the database
 	<-s.done
 	for range 2 {
-		spawn(t, dir, nil, nil, "storage", "restore", "a.tar").wait().want(t, 0, "2 session(s) and thread(s) that were erased after it were erased again. What", "")
+		spawn(t, dir, nil, nil, "storage", "restore", "a.tar").wait().want(t, 0, "3 session(s), thread(s) and run(s) that were erased after it were erased again. What", "")
 		spawn(t, dir, nil, nil, "audit", "verify").wait().want(t, 0, "whole", "")
 		time.Sleep(2 * time.Millisecond) // the names of what is replaced have the time
 	}
 	s = serve(t, dir)
 	s.token = admin
-	for path, status := range map[string]int{"/sessions/gone": 404, "/sessions/kept": 200, "/workflows/w/state?threadId=gone": 404, "/workflows/w/state?threadId=kept": 200} {
+	for path, status := range map[string]int{"/sessions/gone": 404, "/sessions/kept": 200, "/workflows/w/state?threadId=gone": 404, "/workflows/w/state?threadId=kept": 200,
+		"/runs/" + old.RunID + "/state": 404, "/runs/" + kept.RunID + "/state": 200} {
 		expect("GET", path, "", status)
 	}
 	s.signal(syscall.SIGTERM)
