@@ -95,28 +95,82 @@ func Vars(kind string) expr.Vars {
 
 // A compiled declaration is checked, and has its defaults.
 type compiled struct {
-	Declaration
-	cron      Cron
-	zone      *time.Location
-	input     *expr.Template // nil: the target's default
-	session   *expr.Template // nil: none
-	condition *expr.Program  // nil: always true
-	grant     auth.Grant     // of Scopes
-	delay     int64          // milliseconds from a due to its start
+	*common
+	Spec  string
+	cron  Cron
+	delay int64 // milliseconds from a due to its start
 }
 
-// Check returns what is wrong with a declaration, with paths of the configuration's names. zones keeps what it reads.
-func Check(d Declaration, zones Zones) []fault.Issue {
-	_, issues := compile("", d, zones)
+// common is what triggers share whose declarations differ in nothing but Spec, because there may be many.
+type common struct {
+	Declaration                // without Spec
+	zone        *time.Location // of cron
+	input       *expr.Template // nil: the target's default
+	session     *expr.Template // nil: none
+	condition   *expr.Program  // nil: always true
+	grant       auth.Grant     // of Scopes
+}
+
+// A Compiler checks declarations, and keeps what several of them have in common. It is not safe for concurrent use.
+type Compiler struct {
+	zones  Zones
+	common map[string]*common // those without issues, by the JSON of the declaration
+}
+
+// NewCompiler makes a compiler.
+func NewCompiler() *Compiler { return &Compiler{Zones{}, map[string]*common{}} }
+
+// Check returns what is wrong with a declaration, with paths of the configuration's names.
+func (k *Compiler) Check(d Declaration) []fault.Issue {
+	_, issues := k.compile("", d)
 	return issues
 }
 
 // compile checks a declaration and completes it.
-func compile(id string, d Declaration, zones Zones) (c *compiled, issues []fault.Issue) {
-	c = &compiled{Declaration: d, delay: Jitter(id, time.Duration(d.JitterMs)*time.Millisecond).Milliseconds()}
+func (k *Compiler) compile(id string, d Declaration) (c *compiled, issues []fault.Issue) {
+	c = &compiled{Spec: d.Spec, delay: Jitter(id, time.Duration(d.JitterMs)*time.Millisecond).Milliseconds()}
 	bad := func(name, format string, args ...any) {
 		issues = append(issues, fault.At(fmt.Sprintf(format, args...), name))
 	}
+	c.spec(d, bad)
+	d.Spec = ""
+	key, err := json.Marshal(d)
+	if c.common = k.common[string(key)]; c.common != nil && err == nil {
+		return c, issues
+	}
+	before := len(issues)
+	c.common = &common{Declaration: d}
+	c.rest(k.zones, bad)
+	if len(issues) == before && err == nil {
+		k.common[string(key)] = c.common
+	}
+	return c, issues
+}
+
+// spec reads the text that triggers do not share.
+func (c *compiled) spec(d Declaration, bad func(string, string, ...any)) {
+	var err error
+	switch d.Kind {
+	case CronKind:
+		if c.cron, err = Parse(d.Spec); err != nil {
+			bad("spec", "%v", err)
+		} else if c.cron.never() {
+			bad("spec", "no day of these months has such a date, so it is never due")
+		}
+	case IntervalKind:
+		c.Spec = strconv.FormatInt(d.EveryMs, 10)
+	case IdleKind:
+		c.Spec = strconv.FormatInt(d.AfterMs, 10)
+	case EventKind:
+		if !validName(d.Spec) {
+			bad("event", "want 1 to 128 characters of A-Z a-z 0-9 . _ -")
+		}
+	}
+}
+
+// rest checks and completes all but the spec.
+func (c *common) rest(zones Zones, bad func(string, string, ...any)) {
+	d := c.Declaration
 	within := func(name string, n, least, most int64) {
 		if n < least || n > most {
 			bad(name, "want a number from %d to %d", least, most)
@@ -176,16 +230,15 @@ func compile(id string, d Declaration, zones Zones) (c *compiled, issues []fault
 		bad("scopes", "do not allow the trigger to start its target: add %v", target)
 	}
 	c.expressions(bad)
-	return c, issues
 }
 
 // covers reports whether the trigger's runs may do something.
-func (c *compiled) covers(required auth.Scope) bool {
+func (c *common) covers(required auth.Scope) bool {
 	return c.grant.Covers(required) || len(c.Scopes) == 0 && auth.Grant{c.target()}.Covers(required)
 }
 
 // target is the scope that starts the target.
-func (c *compiled) target() auth.Scope {
+func (c *common) target() auth.Scope {
 	if c.Agent != "" {
 		return auth.Scope{Resource: "agents", Action: "invoke", Target: c.Agent}
 	}
@@ -193,28 +246,18 @@ func (c *compiled) target() auth.Scope {
 }
 
 // schedule reads what the dues follow from.
-func (c *compiled) schedule(zones Zones, bad func(string, string, ...any), within func(string, int64, int64, int64)) {
+func (c *common) schedule(zones Zones, bad func(string, string, ...any), within func(string, int64, int64, int64)) {
 	var err error
 	switch c.Kind {
 	case CronKind:
-		if c.cron, err = Parse(c.Spec); err != nil {
-			bad("spec", "%v", err)
-		} else if c.cron.never() {
-			bad("spec", "no day of these months has such a date, so it is never due")
-		}
 		if c.zone, err = zones.Load(cmp.Or(c.Timezone, "UTC")); err != nil {
 			bad("timezone", "%q is no time zone: %v", c.Timezone, err)
 		}
 	case IntervalKind:
 		within("everyMs", c.EveryMs, Floor.Milliseconds(), maxMillis)
-		c.Spec = strconv.FormatInt(c.EveryMs, 10)
 	case IdleKind:
 		within("afterMs", c.AfterMs, Floor.Milliseconds(), maxMillis)
-		c.Spec = strconv.FormatInt(c.AfterMs, 10)
 	case EventKind:
-		if !validName(c.Spec) {
-			bad("event", "want 1 to 128 characters of A-Z a-z 0-9 . _ -")
-		}
 	default:
 		bad("kind", "want cron, interval, idle or event")
 	}
@@ -230,7 +273,7 @@ func (c *compiled) schedule(zones Zones, bad func(string, string, ...any), withi
 }
 
 // expressions compiles the texts with expressions.
-func (c *compiled) expressions(bad func(string, string, ...any)) {
+func (c *common) expressions(bad func(string, string, ...any)) {
 	var err error
 	vars := Vars(c.Kind)
 	if c.Input != nil {
@@ -298,7 +341,7 @@ func (c *compiled) window(s Schedule, at int64) int64 {
 }
 
 // queueBound is how many firings may wait. Dues that are caught up run one after the other, so those always have room.
-func (c *compiled) queueBound() int {
+func (c *common) queueBound() int {
 	if c.CatchUpPolicy == CatchUpAll {
 		return max(c.QueueMax, c.MaxCatchUpRuns)
 	}

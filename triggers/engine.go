@@ -47,21 +47,21 @@ const originPrefix = "firing:"
 
 // Engine fires triggers. It is safe for concurrent use.
 type Engine struct {
-	opts    Options
-	zones   Zones
-	mu      sync.Mutex        // guards the fields below
-	entries map[string]*entry // by id
-	order   []*entry          // by id; made by index, as are the next three
-	numbers map[int64]*entry
-	events  map[string][]*entry // by the event's name, those that are declared
-	idle    []string            // the principals of idle triggers
-	turns   turns
-	loaded  bool
-	running bool
-	ended   []ending
-	last    time.Time // when the clock was last read
-	lag     int64     // of the latest ordinary firing, in milliseconds
-	fired   int64     // when the latest firing was, milliseconds since 1970
+	opts     Options
+	mu       sync.Mutex        // guards the fields below
+	compiler *Compiler         // of declarations; nil once they are loaded
+	entries  map[string]*entry // by id
+	order    []*entry          // by id; made by index, as are the next three
+	numbers  map[int64]*entry
+	events   map[string][]*entry // by the event's name, those that are declared
+	idle     []string            // the principals of idle triggers
+	turns    turns
+	loaded   bool
+	running  bool
+	ended    []ending
+	last     time.Time // when the clock was last read
+	lag      int64     // of the latest ordinary firing, in milliseconds
+	fired    int64     // when the latest firing was, milliseconds since 1970
 
 	wake chan struct{}
 }
@@ -95,7 +95,7 @@ func New(o Options) *Engine {
 	if o.Metrics == nil {
 		o.Metrics = metrics.New("")
 	}
-	return &Engine{opts: o, zones: Zones{}, entries: map[string]*entry{}, wake: make(chan struct{}, 1)}
+	return &Engine{opts: o, compiler: NewCompiler(), entries: map[string]*entry{}, wake: make(chan struct{}, 1)}
 }
 
 // Attach gives an engine that was made early what it works with. It is called once, before Load.
@@ -108,15 +108,16 @@ func (e *Engine) Attach(o Options) {
 func (e *Engine) Declare(id string, d Declaration) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c, issues := compile(id, d, e.zones)
+	if e.loaded {
+		return fault.Invalid("Triggers are declared before the server starts.", fault.At("was declared too late", "triggers", id))
+	}
+	c, issues := e.compiler.compile(id, d)
 	for i := range issues {
 		issues[i].Path = append([]any{"triggers", id}, issues[i].Path...)
 	}
 	switch {
 	case len(issues) > 0:
 		return fault.Invalid("The trigger is not valid.", issues...)
-	case e.loaded:
-		return fault.Invalid("Triggers are declared before the server starts.", fault.At("was declared too late", "triggers", id))
 	case !validID(id):
 		return fault.Invalid("The trigger is not valid.", fault.At("an id has 1 to 128 characters of A-Z a-z 0-9 _ -", "triggers", id))
 	case e.entries[id] != nil:
@@ -193,7 +194,7 @@ func (e *Engine) Load(ctx context.Context, readOnly bool) error {
 			return err
 		}
 	}
-	e.loaded = true
+	e.loaded, e.compiler = true, nil
 	e.indexLocked()
 	return nil
 }

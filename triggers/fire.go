@@ -95,7 +95,7 @@ func (e *Engine) fire(ctx context.Context, en *entry, f *store.Firing, scope exp
 }
 
 // evaluate returns what a run is started with.
-func (c *compiled) evaluate(scope expr.Scope) (with carry, err error) {
+func (c *common) evaluate(scope expr.Scope) (with carry, err error) {
 	if c.input != nil {
 		v, err := c.input.Eval(scope)
 		if err == nil {

@@ -98,7 +98,7 @@ func (t Trigger) Dues(after time.Time, n int) []time.Time {
 
 // triggers checks the triggers whose form is right.
 func (k checker) triggers() {
-	zones := triggers.Zones{}
+	compiler := triggers.NewCompiler()
 	for id, t := range sorted(k.Triggers) {
 		if k.Full() {
 			return
@@ -117,7 +117,7 @@ func (k checker) triggers() {
 			k.Problem("want a time such as 2030-01-01T00:00:00Z", at("expiresAt")...)
 		}
 		k.texts(t, at)
-		for _, issue := range triggers.Check(t.Declaration(), zones) {
+		for _, issue := range compiler.Check(t.Declaration()) {
 			if path := at(issue.Path...); !k.Wrong(path...) {
 				k.Problem(issue.Message, path...)
 			}
