@@ -16,7 +16,6 @@ import (
 	"agentd/server/fault"
 	"agentd/server/id"
 	"agentd/store"
-	"agentd/store/storetest"
 	"agentd/triggers"
 )
 
@@ -25,6 +24,8 @@ type rig struct {
 	t     *testing.T
 	path  string
 	decls map[string]triggers.Declaration
+	// committed, if not nil, is called after each transaction that has written or failed, before the next one begins.
+	committed func(closures int, took time.Duration, err error)
 
 	db     *store.DB
 	engine *triggers.Engine
@@ -44,7 +45,10 @@ func newRig(t *testing.T, decls map[string]triggers.Declaration) *rig {
 // open opens the database and loads the declarations; it does not fire.
 func (r *rig) open() {
 	r.t.Helper()
-	r.db = storetest.OpenAt(r.t, r.path)
+	var err error
+	if r.db, err = store.Open(context.Background(), store.Options{Path: r.path, Committed: r.committed}); err != nil {
+		r.t.Fatal(err)
+	}
 	r.engine = triggers.New(triggers.Options{})
 	r.engine.Attach(triggers.Options{Store: r.db.Triggers(), Start: r.start})
 	for id, d := range r.decls {
@@ -112,6 +116,9 @@ func (r *rig) start(ctx context.Context, s triggers.Start) (string, error) {
 		return s.Also(tx, run, store.Running)
 	})
 	if err != nil {
+		if strings.Contains(err.Error(), "broken") { // see TestFailingWrites
+			err = fault.New(fault.StorageFailed, "The store could not write.").Because(err)
+		}
 		return "", err
 	}
 	r.mu.Lock()
