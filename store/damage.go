@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"agentd/server/fault"
 
@@ -116,7 +118,7 @@ const maxDamage = 100
 func (db *DB) Verify(ctx context.Context) (found []Damage, err error) {
 	err = db.Snapshot(ctx, func(tx *Tx) error {
 		found = nil
-		for _, check := range []func(*Tx) ([]Damage, error){checkPages, db.checkNames, db.checkOwners, checkJSON} {
+		for _, check := range []func(*Tx) ([]Damage, error){checkPages, db.checkNames, db.checkOwners, db.checkLedger, checkJSON} {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
@@ -157,30 +159,52 @@ func (db *DB) checkNames(tx *Tx) (found []Damage, err error) {
 	return nil, err
 }
 
-// checkOwners looks for rows of runs and threads that are not there.
+// checkOwners looks for rows whose owner is missing, and for columns that name a missing row.
 func (db *DB) checkOwners(tx *Tx) (found []Damage, err error) {
 	if db.opts.schema != mainSchema {
 		return nil, nil
 	}
+	refs := slices.Clone(references)
 	for _, t := range ownedTables {
-		owner := map[belonging]string{ofRun: "run", ofRunKey: "run", ofThread: "thread", ofThreadKey: "thread"}[t.of]
-		if owner == "" {
-			continue
+		switch t.of {
+		case ofRun, ofThread:
+			refs = append(refs, reference{t.table, t.by, owners[t.of], "n"})
+		case ofRunKey, ofThreadKey:
+			refs = append(refs, reference{t.table, t.by + " >> 24", owners[t.of], "n"})
 		}
-		number := t.table + "." + t.by
-		if t.of == ofRunKey || t.of == ofThreadKey {
-			number += " >> 24"
-		}
-		missing, err := column[int64](tx, "SELECT DISTINCT "+number+" FROM "+t.table+" WHERE NOT EXISTS (SELECT 1 FROM "+owner+"s AS o WHERE o.n = "+number+") LIMIT ?",
-			maxDamage-len(found))
-		for _, n := range missing {
-			found = append(found, Damage{t.table, fmt.Sprintf("it has rows of %s %d, which is missing", owner, n)})
+	}
+	for _, r := range refs {
+		missing, err := column[string](tx, fmt.Sprintf(`SELECT DISTINCT CAST(%[1]s.%[2]s AS TEXT) FROM %[1]s WHERE %[1]s.%[2]s IS NOT NULL
+			AND NOT EXISTS (SELECT 1 FROM %[3]s AS o WHERE o.%[4]s = %[1]s.%[2]s) LIMIT ?`, r.table, r.column, r.to, r.key), maxDamage-len(found))
+		for _, name := range missing {
+			found = append(found, Damage{r.table, fmt.Sprintf("it has rows of %s %s, which is missing", strings.TrimSuffix(r.to, "s"), name)})
 		}
 		if err != nil || len(found) >= maxDamage {
 			return found, err
 		}
 	}
 	return found, nil
+}
+
+// checkLedger holds the firings of triggers against their runs. A run may be missing, because it was erased.
+func (db *DB) checkLedger(tx *Tx) (found []Damage, err error) {
+	if db.opts.schema != mainSchema {
+		return nil, nil
+	}
+	texts, err := column[string](tx, `SELECT 'firing ' || f.n || CASE
+			WHEN f.outcome = 'fired' AND f.run_id IS NULL THEN ' has fired, but names no run'
+			WHEN f.outcome <> 'fired' AND f.run_id IS NOT NULL THEN ' is ' || f.outcome || ', but names the run ' || f.run_id
+			WHEN (f.outcome = 'queued') > f.open THEN ' is queued, but not open'
+			WHEN f.open > (f.outcome IN ('queued', 'fired')) THEN ' is ' || f.outcome || ', but open'
+			WHEN started.id IS NOT f.run_id AND started.id IS NOT NULL THEN ' has started the run ' || started.id || ', but does not name it'
+			WHEN named.origin IS NOT 'firing:' || f.id AND named.id IS NOT NULL THEN ' names the run ' || f.run_id || ', which it has not started'
+		END AS wrong
+		FROM firings f LEFT JOIN runs named ON named.id = f.run_id LEFT JOIN runs started ON started.origin = 'firing:' || f.id
+		WHERE wrong IS NOT NULL ORDER BY f.n LIMIT ?`, maxDamage)
+	for _, text := range texts {
+		found = append(found, Damage{"firings", text})
+	}
+	return found, err
 }
 
 // checkJSON looks for columns of JSON that hold something else.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,6 +127,51 @@ func TestRowsOfNoThread(t *testing.T) {
 	want := []string{"thread_inputs", "thread_values", "thread_steps", "thread_tasks", "thread_answers"}
 	if err != nil || !slices.Equal(places, want) {
 		t.Errorf("Verify() = %v, %v; want rows of a missing thread in %q", found, err, want)
+	}
+}
+
+// TestVerifyFinds spoils a sound database in one place each, and Verify names that place.
+func TestVerifyFinds(t *testing.T) {
+	for statement, want := range map[string]store.Damage{
+		"UPDATE runs SET parent = 99 WHERE id = 'plain'":                                                                 {Place: "runs", Message: "it has rows of run 99, which is missing"},
+		"UPDATE runs SET host = 98 WHERE id = 'plain'":                                                                   {Place: "runs", Message: "it has rows of run 98, which is missing"},
+		"UPDATE runs SET thread = 97 WHERE id = 'plain'":                                                                 {Place: "runs", Message: "it has rows of thread 97, which is missing"},
+		"UPDATE runs SET session_id = 'none' WHERE id = 'plain'":                                                         {Place: "runs", Message: "it has rows of session none, which is missing"},
+		"UPDATE threads SET run = 96 WHERE thread_id = 'keep'":                                                           {Place: "threads", Message: "it has rows of run 96, which is missing"},
+		"UPDATE threads SET session_id = 'none' WHERE thread_id = 'keep'":                                                {Place: "threads", Message: "it has rows of session none, which is missing"},
+		"UPDATE sessions SET thread = 95 WHERE id = 'keep-shared'":                                                       {Place: "sessions", Message: "it has rows of thread 95, which is missing"},
+		"DELETE FROM triggers":                                                                                           {Place: "firings", Message: "it has rows of trigger 1, which is missing"},
+		"DELETE FROM notify_targets":                                                                                     {Place: "notifications", Message: "it has rows of notify_target to, which is missing"},
+		"UPDATE firings SET run_id = NULL WHERE n = 1":                                                                   {Place: "firings", Message: "firing 1 has fired, but names no run"},
+		"UPDATE firings SET outcome = 'skipped' WHERE n = 1":                                                             {Place: "firings", Message: "firing 1 is skipped, but names the run fired"},
+		"UPDATE firings SET open = 0 WHERE n = 2":                                                                        {Place: "firings", Message: "firing 2 is queued, but not open"},
+		"UPDATE firings SET outcome = 'failed' WHERE n = 2":                                                              {Place: "firings", Message: "firing 2 is failed, but open"},
+		"UPDATE runs SET origin = 'firing:f2' WHERE id = 'plain'":                                                        {Place: "firings", Message: "firing 2 has started the run plain, but does not name it"},
+		"UPDATE firings SET run_id = 'plain' WHERE n = 3":                                                                {Place: "firings", Message: "firing 3 names the run plain, which it has not started"},
+		"UPDATE sqlite_schema SET sql = replace(sql, 'run_id', 'run_id COLLATE NOCASE') WHERE name = 'firings_open_run'": {Place: "schema"},
+	} {
+		h := newHouse(t)
+		for _, id := range []string{"plain", "fired"} {
+			h.run(id, func(r *store.Run) { r.Status = store.Completed })
+		}
+		h.update(func(tx *store.Tx) error {
+			trigger := store.Trigger{ID: "t"}
+			err := h.db.Triggers().Insert(tx, &trigger)
+			for i, f := range []store.Firing{{Outcome: "fired", Run: "fired", Open: true}, {Outcome: "queued", Open: true}, {Outcome: "fired", Run: "erased"}, {Outcome: "missed"}} {
+				f.Trigger, f.ID, f.Slot = trigger.N, fmt.Sprint("f", i+1), fmt.Sprint("t:", i)
+				err = errors.Join(err, h.db.Triggers().Add(tx, &f))
+			}
+			return errors.Join(err, h.db.Notifications().Add(tx, &store.Notification{ID: "n", Target: "to", Type: "test", Body: []byte("{}")}))
+		})
+		storetest.Behind(t, h.db.Path(), "UPDATE runs SET origin = 'firing:f1' WHERE id = 'fired'")
+		if found, err := h.db.Verify(t.Context()); err != nil || len(found) > 0 {
+			t.Fatalf("Verify() of a sound database = %v, %v", found, err)
+		}
+		storetest.Behind(t, h.db.Path(), "PRAGMA writable_schema = 1", statement)
+		found, err := h.db.Verify(t.Context())
+		if err != nil || len(found) != 1 || found[0].Place != want.Place || !strings.Contains(found[0].Message, want.Message) {
+			t.Errorf("Verify() after %q = %v, %v; want %v", statement, found, err, want)
+		}
 	}
 }
 

@@ -54,6 +54,25 @@ var ownedTables = []owned{
 	{"schema_migrations", "", ofNobody, ""},
 }
 
+// owners are the tables that hold what rows belong to.
+var owners = map[belonging]string{ofRun: "runs", ofRunKey: "runs", ofThread: "threads", ofThreadKey: "threads"}
+
+// A reference is a column that names a row of another table, which must not be missing.
+type reference struct{ table, column, to, key string }
+
+// references are those besides the columns of ownedTables.
+var references = []reference{
+	{"runs", "parent", "runs", "n"},
+	{"runs", "host", "runs", "n"},
+	{"runs", "thread", "threads", "n"},
+	{"runs", "session_id", "sessions", "id"},
+	{"threads", "run", "runs", "n"},
+	{"threads", "session_id", "sessions", "id"},
+	{"sessions", "thread", "threads", "n"},
+	{"firings", "trigger_n", "triggers", "n"},
+	{"notifications", "target", "notify_targets", "id"},
+}
+
 // eraseOwned deletes every row that belongs to the run or thread with a number, by that number or by a key; with tables, in those
 // only.
 func eraseOwned(tx *Tx, n int64, by, byKey belonging, tables ...string) (err error) {

@@ -268,3 +268,59 @@ func TestBackupUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestStorageVerifyFindsDamage spoils the files of a server that was stopped, in one place each.
+func TestStorageVerifyFindsDamage(t *testing.T) {
+	t.Parallel()
+	whole := audited(t)
+	s := serve(t, whole)
+	s.token = token(t, whole)
+	for range 30 {
+		s.call("GET", "/agents", "", nil)
+	}
+	s.signal(syscall.SIGTERM)
+	s.wait().want(t, 0, "", "")
+	files := []string{"data.db", "audit.db", "audit.db.checkpoints"}
+	for what, tc := range map[string]struct {
+		spoil func(dir string)
+		want  string // of stdout, or of stderr
+	}{
+		"nothing":            {func(string) {}, "audit.db is undamaged."},
+		"a firing":           {sqlIn(t, "data.db", "INSERT INTO firings (trigger_n, id, slot, emitter, due, dues, at, origin, outcome, open, attempts) VALUES (9, 'f', 't:1', '', 1, 1, 1, 'schedule', 'missed', 0, 0)"), "DAMAGED: firings: it has rows of trigger 9"},
+		"an entry":           {sqlIn(t, "audit.db", "UPDATE audit_log SET ts = ts + 1 WHERE seq = 3"), "DAMAGED: chain: it is broken at entry 3"},
+		"the latest entries": {sqlIn(t, "audit.db", "DELETE FROM audit_log WHERE seq > 5"), "DAMAGED: chain: it is broken at entry"},
+		"the chain":          {func(dir string) { os.Remove(filepath.Join(dir, "audit.db")) }, "DAMAGED: chain: it is missing"},
+		"a checkpoint":       {func(dir string) { flip(t, filepath.Join(dir, "audit.db.checkpoints"), 100) }, "DAMAGED: chain: it is broken at entry 1 (bad-signature)"},
+		"contents":           {sqlIn(t, "audit.db", "UPDATE audit_log SET sealed = zeroblob(length(sealed)) WHERE seq = 4"), "DAMAGED: chain: it is broken at entry 4"},
+	} {
+		dir := audited(t)
+		for _, name := range files {
+			write(t, filepath.Join(dir, name), read(t, filepath.Join(whole, name)))
+		}
+		tc.spoil(dir)
+		code := 1
+		if what == "nothing" {
+			code = 0
+		}
+		got := spawn(t, dir, nil, nil, "storage", "verify").wait()
+		if got.code != code || !strings.Contains(got.stdout+got.stderr, tc.want) {
+			t.Errorf("storage verify after %s was spoiled = %d\n%s%s\nwant %d and %q", what, got.code, got.stdout, got.stderr, code, tc.want)
+		}
+	}
+}
+
+// sqlIn returns what carries out a statement in a database of a folder.
+func sqlIn(t *testing.T, name, statement string) func(dir string) {
+	return func(dir string) { storetest.Behind(t, filepath.Join(dir, name), statement) }
+}
+
+// flip changes a byte of a file; before 0: from its end.
+func flip(t *testing.T, path string, at int) {
+	t.Helper()
+	b := []byte(read(t, path))
+	if at < 0 {
+		at += len(b)
+	}
+	b[at] ^= 1
+	write(t, path, string(b))
+}

@@ -52,8 +52,12 @@ func (c *call) verifyFiles(ctx context.Context) ([]soundness, error) {
 	}
 	damage, err = chain.Verify(ctx)
 	sound := soundness{chain.Path(), append([]store.Damage{}, damage...)}
-	if err = errors.Join(err, chain.Close()); err == nil {
-		err = readChain(ctx, c.chainFiles(), func(l *audit.Log) error {
+	if err = errors.Join(err, chain.Close()); err != nil {
+		return nil, err
+	}
+	o, err := c.chainOptions()
+	if err == nil {
+		err = readChain(ctx, o, func(l *audit.Log) error {
 			v, err := l.Verify(ctx, audit.Verification{Checkpoints: files.Checkpoints.Path})
 			if err == nil && !v.OK {
 				sound.Damage = append(sound.Damage, store.Damage{Place: "chain", Message: fmt.Sprintf("it is broken at entry %d (%s)", v.BrokenAt, v.Reason)})
