@@ -12,8 +12,8 @@ const (
 	startRows = 100
 	minRows   = 10
 
-	lasting  = 2 * time.Millisecond // how long a transaction should last: others that write wait for it
-	resting  = 4                    // how many times as long the pause after it lasts
+	lasting  = time.Millisecond // how long a transaction should last: others that write wait for it
+	resting  = 8                // how many times as long the pause after it lasts
 	minPause = 2 * time.Millisecond
 	maxPause = time.Second
 )
