@@ -1,7 +1,8 @@
 // Package backup keeps the storage of an instance in one file, and puts it back.
 //
 // The file is a tar archive of the members in [Names] that there are, in that order. The last one is the manifest, which has
-// the size and the SHA-256 of each other. It holds no key, no pepper and no configuration. The sums find accidents; whoever
+// the size and the SHA-256 of each other, and its own. It holds no key, no pepper and no configuration. Each byte of the file
+// follows from the members and the manifest: Read refuses what Write would write in another way. The sums find accidents; whoever
 // can write the file can change both. The audit chain in it is protected by its own signatures.
 package backup
 
@@ -50,6 +51,7 @@ type Manifest struct {
 	AuditKey  string   `json:"auditKey,omitempty"`
 	Pepper    string   `json:"pepper,omitempty"` // see PepperPrint
 	Members   []Member `json:"members"`
+	SHA256    string   `json:"sha256"` // of the manifest with this one empty
 }
 
 // Member describes a file in a backup.
@@ -87,7 +89,7 @@ func Write(w io.Writer, m *Manifest, sources []Source) error {
 		}
 		m.Members = append(m.Members, Member{s.Name, s.Size, digest(sum)})
 	}
-	text, err := json.MarshalIndent(m, "", "  ")
+	text, err := m.seal()
 	if err == nil {
 		err = begin(archive, m, manifestName, int64(len(text)))
 	}
@@ -95,6 +97,17 @@ func Write(w io.Writer, m *Manifest, sources []Source) error {
 		_, err = archive.Write(text)
 	}
 	return errors.Join(err, archive.Close())
+}
+
+// seal sets the sum of a manifest, and returns its text.
+func (m *Manifest) seal() ([]byte, error) {
+	m.SHA256 = ""
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	m.SHA256 = fmt.Sprintf("%x", sha256.Sum256(text))
+	return json.MarshalIndent(m, "", "  ")
 }
 
 // begin writes the head of a member. GNU is the format in which a head has one block, whatever the size.
@@ -106,106 +119,129 @@ func begin(archive *tar.Writer, m *Manifest, name string, size int64) error {
 // Read reads a backup to its end and gives each member to take, which reads all of it. The members are those that the
 // manifest names only when Read returns no error. Errors other than backup-invalid are those of take and of the reader.
 func Read(r io.Reader, take func(name string, size int64, r io.Reader) error) (*Manifest, error) {
-	in := &counter{r: r}
-	archive := tar.NewReader(in)
-	var found []Member
-	var m *Manifest
-	want, next := int64(2*block), 0 // the archive ends with two blocks
-	for m == nil {
-		head, err := archive.Next()
-		if err != nil {
-			return nil, in.invalid("it ends before its manifest: %v", err)
-		}
-		i := slices.Index(Names, head.Name)
-		switch {
-		case head.Typeflag != tar.TypeReg || head.PAXRecords != nil || head.Size < 0:
-			return nil, in.invalid("the member %.80q is not a plain file", head.Name)
-		case head.Name == manifestName:
-			if m, err = readManifest(archive, head.Size); err != nil {
-				return nil, in.invalid("its manifest: %v", err)
-			}
-		case i < next:
-			return nil, in.invalid("the member %.80q is unknown, or there twice, or not in its place", head.Name)
-		default:
-			sum := sha256.New()
-			from := &counter{r: io.TeeReader(archive, sum)}
-			if err := take(head.Name, head.Size, from); err != nil {
-				if errors.Is(err, io.ErrUnexpectedEOF) {
-					return nil, in.invalid("it ends within %s", head.Name)
-				}
-				return nil, err
-			}
-			if from.n != head.Size {
-				return nil, in.invalid("it ends within %s", head.Name)
-			}
-			found, next = append(found, Member{head.Name, head.Size, digest(sum)}), i+1
-		}
-		want += block + (head.Size+block-1)/block*block
+	in := &input{r: r}
+	m, err := in.read(take)
+	if in.err != nil {
+		return nil, in.err
 	}
-	if _, err := archive.Next(); err != io.EOF {
-		return nil, in.invalid("something follows its manifest")
+	if bad, ok := errors.AsType[defect](err); ok {
+		return nil, fault.New(fault.BackupInvalid, "The file is not a whole backup: %s.", string(bad))
 	}
-	if rest, err := io.Copy(io.Discard, io.LimitReader(in, 1)); err != nil || rest != 0 || in.n != want {
-		return nil, in.invalid("it has %d bytes instead of %d", in.n, want)
-	}
-	if len(found) == 0 || found[0].Name != Database {
-		return nil, in.invalid("it has no database")
-	}
-	if len(found) != len(m.Members) {
-		return nil, in.invalid("it has %d members, and its manifest names %d", len(found), len(m.Members))
-	}
-	for i, f := range found {
-		if f != m.Members[i] {
-			return nil, in.invalid("%s differs from what the manifest says", f.Name)
-		}
-	}
-	return m, nil
+	return m, err
 }
 
-func readManifest(r io.Reader, size int64) (*Manifest, error) {
-	if size > maxManifest {
-		return nil, fmt.Errorf("it has more than %d bytes", maxManifest)
-	}
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	var m Manifest
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&m); err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("text follows it")
-	}
-	if m.V != label {
-		return nil, fmt.Errorf("it is %.40q, and this version reads %s", m.V, label)
-	}
-	return &m, nil
+// A defect is why a file is no backup.
+type defect string
+
+func (d defect) Error() string { return string(d) }
+
+func defective(format string, args ...any) error { return defect(fmt.Sprintf(format, args...)) }
+
+// An input reads a backup, and keeps the error of its reader.
+type input struct {
+	r    io.Reader
+	err  error
+	head Manifest // with the time that the first head has
 }
 
-// A counter counts what is read, and keeps the error of the reader.
-type counter struct {
-	r   io.Reader
-	n   int64
-	err error
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	if c.n += int64(n); err != nil && err != io.EOF {
-		c.err = err
+func (in *input) Read(b []byte) (int, error) {
+	n, err := in.r.Read(b)
+	if err != nil && err != io.EOF {
+		in.err = err
 	}
 	return n, err
 }
 
-// invalid is the error of a file that is no backup, or that of the reader.
-func (c *counter) invalid(format string, args ...any) error {
-	if c.err != nil {
-		return c.err
+func (in *input) read(take func(name string, size int64, r io.Reader) error) (*Manifest, error) {
+	var found []Member
+	for next := 0; ; {
+		name, size, err := in.begin(len(found) == 0)
+		if err != nil {
+			return nil, err
+		}
+		if name == manifestName {
+			return in.end(size, found)
+		}
+		i := slices.Index(Names, name)
+		if i < next || len(found) == 0 && name != Database {
+			return nil, defective("the member %.80q is unknown, or there twice, or not in its place", name)
+		}
+		sum, from := sha256.New(), &io.LimitedReader{R: in, N: size}
+		if err := take(name, size, io.TeeReader(from, sum)); err != nil {
+			return nil, err
+		}
+		if from.N != 0 {
+			return nil, defective("it ends within %s", name)
+		}
+		if err := in.zero(padding(size)); err != nil {
+			return nil, err
+		}
+		found, next = append(found, Member{name, size, digest(sum)}), i+1
 	}
-	return fault.New(fault.BackupInvalid, "The file is not a whole backup: "+format+".", args...)
+}
+
+// begin reads the head of a member, which must be what the function begin writes.
+func (in *input) begin(first bool) (name string, size int64, err error) {
+	var got [block]byte
+	if _, err := io.ReadFull(in, got[:]); err != nil {
+		return "", 0, defective("it ends before its manifest")
+	}
+	head, err := tar.NewReader(bytes.NewReader(got[:])).Next()
+	if err != nil {
+		return "", 0, defective("it is not an archive: %v", err)
+	}
+	if first {
+		in.head.CreatedAt = head.ModTime.Unix() * 1000
+	}
+	var want bytes.Buffer
+	if err := begin(tar.NewWriter(&want), &in.head, head.Name, head.Size); err != nil || !bytes.Equal(want.Bytes(), got[:]) {
+		return "", 0, defective("the member %.80q is not a plain file of a backup", head.Name)
+	}
+	return head.Name, head.Size, nil
+}
+
+// padding is how many bytes follow a member, so that the next one begins with a block.
+func padding(size int64) int64 { return -size & (block - 1) }
+
+// zero reads bytes that must be zero.
+func (in *input) zero(n int64) error {
+	b := make([]byte, n)
+	if _, err := io.ReadFull(in, b); err != nil || bytes.ContainsFunc(b, func(r rune) bool { return r != 0 }) {
+		return defective("a member is not followed by zeros")
+	}
+	return nil
+}
+
+// end reads the manifest and what follows it, and holds the manifest against the members that were found.
+func (in *input) end(size int64, found []Member) (*Manifest, error) {
+	if size > maxManifest {
+		return nil, defective("its manifest has more than %d bytes", maxManifest)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(in, text); err != nil {
+		return nil, defective("it ends within its manifest")
+	}
+	var m Manifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, defective("its manifest: %v", err)
+	}
+	if m.V != label {
+		return nil, defective("its manifest is %.40q, and this version reads %s", m.V, label)
+	}
+	again, err := m.seal()
+	if err != nil || !bytes.Equal(again, text) || m.CreatedAt/1000 != in.head.CreatedAt/1000 {
+		return nil, defective("its manifest was changed")
+	}
+	if !slices.Equal(found, m.Members) {
+		return nil, defective("its members differ from what the manifest says")
+	}
+	if err := in.zero(padding(size) + 2*block); err != nil {
+		return nil, err
+	}
+	if n, _ := io.ReadFull(in, make([]byte, 1)); n != 0 {
+		return nil, defective("something follows it")
+	}
+	return &m, nil
 }
 
 func digest(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)) }

@@ -16,6 +16,11 @@ import (
 // written is a backup with members of these texts.
 func written(t testing.TB, texts map[string]string) []byte {
 	t.Helper()
+	return packed(t, &backup.Manifest{CreatedAt: time.Now().UnixMilli(), Version: "1.2.3", Schema: 4}, texts)
+}
+
+func packed(t testing.TB, m *backup.Manifest, texts map[string]string) []byte {
+	t.Helper()
 	var sources []backup.Source
 	for _, name := range backup.Names {
 		if text, ok := texts[name]; ok {
@@ -26,7 +31,7 @@ func written(t testing.TB, texts map[string]string) []byte {
 		}
 	}
 	var b bytes.Buffer
-	if err := backup.Write(&b, &backup.Manifest{CreatedAt: time.Now().UnixMilli(), Version: "1.2.3", Schema: 4}, sources); err != nil {
+	if err := backup.Write(&b, m, sources); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -56,41 +61,43 @@ func TestReadReturnsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestReadRefuses changes each byte of a backup that means something, and cuts it everywhere.
+// TestReadRefuses changes each byte of a backup, and cuts it everywhere.
 func TestReadRefuses(t *testing.T) {
 	whole := written(t, some)
-	for n := range whole {
-		if _, _, err := members(whole[:n]); !fault.Is(err, fault.BackupInvalid) {
-			t.Fatalf("Read of the first %d of %d bytes = %v, want backup-invalid", n, len(whole), err)
-		}
-	}
-	if _, _, err := members(append(bytes.Clone(whole), 0)); !fault.Is(err, fault.BackupInvalid) {
-		t.Errorf("Read of a backup that a byte follows = %v, want backup-invalid", err)
-	}
-	database, manifest := 512, bytes.Index(whole, []byte(`"sha256"`))
-	for _, at := range []int{database, database + 1199, manifest + 12} {
-		b := bytes.Clone(whole)
-		b[at] ^= 1
+	refuses := func(b []byte, what string, args ...any) {
+		t.Helper()
 		if _, _, err := members(b); !fault.Is(err, fault.BackupInvalid) {
-			t.Errorf("Read of a backup whose byte %d was changed = %v, want backup-invalid", at, err)
+			t.Fatalf("Read of a backup "+what+" = %v, want backup-invalid", append(args, err)...)
 		}
 	}
-	if _, _, err := members(written(t, map[string]string{backup.Chain: "chain"})); !fault.Is(err, fault.BackupInvalid) {
-		t.Errorf("Read of a backup without a database = %v, want backup-invalid", err)
+	for n := range whole {
+		refuses(whole[:n], "with the first %d bytes", n)
+		for _, bit := range []byte{0x01, 0x20, 0x80} {
+			b := bytes.Clone(whole)
+			b[n] ^= bit
+			refuses(b, "with byte %d changed by %#x", n, bit)
+		}
 	}
+	refuses(append(bytes.Clone(whole), 0), "that a byte follows")
+	refuses(append(bytes.Clone(whole), whole...), "that a backup follows")
+	refuses(written(t, map[string]string{backup.Chain: "chain"}), "without a database")
 }
 
 // TestReadRefusesOtherArchives gives Read archives that no backup is.
 func TestReadRefusesOtherArchives(t *testing.T) {
 	for name, head := range map[string]tar.Header{
-		"a path":         {Name: "../data.db", Typeflag: tar.TypeReg},
-		"a link":         {Name: backup.Database, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
-		"PAX records":    {Name: backup.Database, Typeflag: tar.TypeReg, Format: tar.FormatPAX, PAXRecords: map[string]string{"A.b": "c"}},
-		"an unknown one": {Name: "agentd.json", Typeflag: tar.TypeReg},
+		"a path":           {Name: "../data.db", Typeflag: tar.TypeReg},
+		"a link":           {Name: backup.Database, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
+		"an owner":         {Name: backup.Database, Typeflag: tar.TypeReg, Uname: "root", Format: tar.FormatGNU},
+		"a mode":           {Name: backup.Database, Typeflag: tar.TypeReg, Mode: 0o777, Format: tar.FormatGNU},
+		"a long name":      {Name: strings.Repeat("n", 200), Typeflag: tar.TypeReg, Format: tar.FormatGNU},
+		"a large manifest": {Name: "manifest.json", Typeflag: tar.TypeReg, Mode: 0o600, Size: 1 << 40, Format: tar.FormatGNU},
+		"PAX records":      {Name: backup.Database, Typeflag: tar.TypeReg, Format: tar.FormatPAX, PAXRecords: map[string]string{"A.b": "c"}},
+		"an unknown one":   {Name: "agentd.json", Typeflag: tar.TypeReg},
 	} {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := errors.Join(w.WriteHeader(&head), w.Close()); err != nil {
+		if err := w.WriteHeader(&head); err != nil {
 			t.Fatal(err)
 		}
 		if _, got, err := members(b.Bytes()); !fault.Is(err, fault.BackupInvalid) || len(got) > 0 {
@@ -118,33 +125,30 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// FuzzContainer: what Read accepts is written again as it was.
+// FuzzContainer: Write writes what Read accepts again, byte for byte.
 func FuzzContainer(f *testing.F) {
-	f.Add(written(f, some))
+	whole := written(f, some)
+	f.Add(whole)
 	f.Add(written(f, map[string]string{backup.Database: "x"}))
-	f.Add([]byte{})
+	f.Add(packed(f, &backup.Manifest{CreatedAt: -1, AuditKey: "k", Pepper: "<&>"}, map[string]string{backup.Database: "", backup.Secrets: strings.Repeat("s", 512)}))
+	for _, n := range []int{0, 511, 512, 600, len(whole) - 1024, len(whole) - 1} { // in a head, a member, and before and within the end
+		f.Add(whole[:n])
+	}
+	for _, at := range []int{0, 100, 124, 136, 148, 156, 257, 512, 512 + 1200, len(whole) - 1200, len(whole) - 1} { // each field of a head that Write sets, and what follows it
+		b := bytes.Clone(whole)
+		b[at] ^= 1
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		taken := 0
-		m, err := backup.Read(bytes.NewReader(b), func(name string, size int64, r io.Reader) error {
-			n, err := io.Copy(io.Discard, r)
-			taken += int(n)
-			return err
-		})
-		if taken > len(b) {
-			t.Fatalf("Read gave %d bytes of %d", taken, len(b))
-		}
+		m, got, err := members(b)
 		if err != nil {
 			if !fault.Is(err, fault.BackupInvalid) {
 				t.Fatalf("Read = %v, want backup-invalid", err)
 			}
 			return
 		}
-		sum := 0
-		for _, member := range m.Members {
-			sum += int(member.Size)
-		}
-		if sum != taken {
-			t.Errorf("the manifest names %d bytes, and %d were read", sum, taken)
+		if again := packed(t, m, got); !bytes.Equal(again, b) {
+			t.Errorf("Write wrote what Read accepted as %q", again)
 		}
 	})
 }
