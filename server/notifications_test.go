@@ -95,6 +95,11 @@ func TestNotifications(t *testing.T) {
 	if trace := in.wait(t, `"type":"approval.requested"`); !strings.HasPrefix(trace, "00-0af7651916cd43dd8448eb211c80319c-") || strings.Contains(trace, "b7ad6b7169203331") {
 		t.Errorf("traceparent %q, want the trace of the request", trace)
 	}
+	in.mu.Lock()
+	if text := fmt.Sprint(in.got); strings.Contains(text, "ann") {
+		t.Errorf("notifications hold what a model wrote: %s", text)
+	}
+	in.mu.Unlock()
 	in.answer(410)
 	r.do("POST", "/v1/agents/payer/run", r.admin, `{"input":"pay"}`)
 	r.says(`"outbox":{"status":"warn","message":"A receiver of notifications has answered 410`)

@@ -223,6 +223,21 @@ func serve(t *testing.T, dir string, args ...string) *listener {
 	return s
 }
 
+// rest waits until no run is in progress.
+func (s *listener) rest() {
+	s.process.t.Helper()
+	eventually(s.process.t, "the end of all runs", func() bool {
+		for _, status := range []string{"running", "pending"} {
+			res := s.request("GET", "/runs?limit=1&status="+status, "")
+			body, err := io.ReadAll(res.Body)
+			if res.Body.Close(); err != nil || !strings.Contains(string(body), `"runs":[]`) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // await waits for the ready file and returns the URL of the API.
 func (p *process) await(ready string) string {
 	p.t.Helper()
