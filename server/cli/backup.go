@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"agentd/server"
@@ -173,6 +174,9 @@ func (c *call) prepare(ctx context.Context, at backup.Site, m *backup.Manifest, 
 	cfg.Secrets.Path = site(c.cfg)[backup.Secrets]
 	if exists(at[backup.Secrets]) {
 		cfg.Secrets.Path = at[backup.Secrets]
+		if err := c.openSecrets(&cfg); err != nil {
+			return made, err
+		}
 	}
 	mark, err := c.pepperPrint(&cfg)
 	if err != nil {
@@ -263,6 +267,18 @@ func (c *call) eraseAgain(ctx context.Context, l *server.Local, last audit.Entry
 		unsure = fmt.Sprintf("The chain that it replaces could not be followed: %v.", fault.Innermost(err))
 	}
 	return n, unsure
+}
+
+// openSecrets opens the unpacked file of secrets, unless the configuration does not use it.
+func (c *call) openSecrets(cfg *config.Config) error {
+	_, report, err := server.Secrets(cfg, c.log(), nil)
+	switch {
+	case err == nil && report.Active != "encrypted-file" && slices.Contains(report.FallbackChain, "encrypted-file"):
+		err = fault.New(fault.ResolutionFailed, "The backup has a file of secrets, and %s.", report.DowngradeReason)
+	case !fault.Is(err, fault.ResolutionFailed):
+		return err
+	}
+	return advised(err, "Set "+secret.Passphrase+" to the passphrase of that time. Nothing was changed.")
 }
 
 // checkChain verifies the unpacked chain, and returns what opens it and, if that can be read, its last entry.
