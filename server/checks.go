@@ -57,6 +57,7 @@ const (
 	failedInARow = 3                // calls of a provider
 	overdueWarns = time.Minute      // a trigger that is due
 	overdueFails = 5 * time.Minute
+	bufferWarns  = 5 * time.Minute // after the replay buffer was full
 )
 
 func found(status health.Status, message string, fields ...any) health.Result {
@@ -79,12 +80,13 @@ func (s *Server) health(p *parts, secrets secret.Report, providers []*provider.W
 	r := health.New(Version, start)
 	r.Register("storage", s.storageCheck(p))
 	r.Register("secrets", s.secretsCheck(secrets))
-	r.Register("encryption", func(context.Context) health.Result {
-		return found(health.OK, "", "enabled", false, "peerDepInstalled", false)
-	})
 	r.Register("replayBuffer", func(context.Context) health.Result {
 		st := p.hub.Stats()
-		return found(health.OK, "", "eventsBuffered", st.Events, "subscriptions", st.Subscriptions)
+		status, message := health.OK, ""
+		if !st.Full.IsZero() && time.Since(st.Full) < bufferWarns {
+			status, message = health.Warn, "The replay buffer is full, and drops events early: streams that reconnect miss deltas. Lower server.stream.replayBuffer.maxEvents or ttlSeconds."
+		}
+		return found(status, message, "eventsBuffered", st.Events, "subscriptions", st.Subscriptions)
 	})
 	r.Register("workflowTimers", func(ctx context.Context) health.Result {
 		blocked, err := s.blocked(ctx, p)
@@ -222,8 +224,6 @@ func (s *Server) triggersCheck(p *parts) health.Check {
 		st := s.triggers.Status()
 		status, message := health.OK, ""
 		switch {
-		case !st.Running && p.unready() == "":
-			status, message = health.Fail, "The triggers do not run."
 		case st.Overdue > overdueFails:
 			status, message = health.Fail, "A trigger has been due for more than five minutes and has not fired; the log says why."
 		case st.Overdue > overdueWarns:

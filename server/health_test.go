@@ -177,3 +177,15 @@ func TestTriggersHealth(t *testing.T) {
 	r.start()
 	r.says(`"triggers":{"status":"warn","message":"Triggers are stored that nothing declares any more`)
 }
+
+// A replay buffer that drops events before their time to make room is a warning.
+func TestReplayBufferHealth(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, `{}`, nil)
+	r.says(`"replayBuffer":{"status":"ok"`)
+	input := `{"input":"` + strings.Repeat("long ", 600_000) + `"}`
+	for range 12 { // the buffer holds 64 MiB
+		r.do("POST", "/v1/agents/echo/run", r.admin, input)
+	}
+	r.says(`"replayBuffer":{"status":"warn","message":"The replay buffer is full`)
+}

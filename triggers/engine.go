@@ -79,6 +79,7 @@ type entry struct {
 	queue bool
 
 	planned int64 // when it is looked at next; guarded by the engine's mu
+	owed    int64 // when its turn came, until it is looked at without an error; else 0. Guarded by the engine's mu
 }
 
 // An ending is a run that has ended.

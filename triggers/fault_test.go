@@ -198,3 +198,28 @@ func TestFailingWrites(t *testing.T) {
 		})
 	}
 }
+
+// TestOverdue reports a trigger that is due and cannot fire, for as long as that lasts.
+func TestOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		decls := repeat(time.Minute, nil)
+		decls["other"] = decls["t"]
+		r := newRig(t, decls)
+		defer r.stop()
+		r.refuse = errStorage
+		r.run()
+		for _, at := range []struct{ sleep, want time.Duration }{{55 * time.Second, 0}, {65 * time.Second, time.Minute}, {5 * time.Minute, 6 * time.Minute}} {
+			time.Sleep(at.sleep)
+			if got := r.engine.Status().Overdue; got != at.want {
+				t.Errorf("Overdue = %v, want %v", got, at.want)
+			}
+		}
+		r.mu.Lock()
+		r.refuse = nil
+		r.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		if got := r.engine.Status(); got.Overdue != 0 || got.Missed != 0 {
+			t.Errorf("Status = %+v after a due has fired", got)
+		}
+	})
+}

@@ -207,6 +207,8 @@ func (r *rig) want(trigger, want string) {
 	}
 }
 
+var errStorage = fault.New(fault.StorageFailed, "The disk is full.")
+
 var errTarget = fault.New(fault.RouteHandlerMissing, "There is no such agent.")
 
 func code(err error) string {

@@ -77,7 +77,9 @@ func (e *Engine) due(now int64) (list []*entry, next int64) {
 		}
 		heap.Pop(&e.turns)
 		if first.en.planned == first.at {
-			first.en.planned = never
+			if first.en.planned = never; first.en.owed == 0 {
+				first.en.owed = now
+			}
 			list = append(list, first.en)
 		}
 	}
@@ -120,6 +122,13 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// done notes that a trigger is not due any more.
+func (e *Engine) done(en *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	en.owed = 0
 }
 
 func (e *Engine) setRunning(running bool) {
@@ -200,7 +209,14 @@ func (e *Engine) round(ctx context.Context, list []*entry, starting bool) {
 				if ctx.Err() != nil {
 					return
 				}
-				e.plan(list[i], e.look(ctx, list[i], starting))
+				at, err := e.look(ctx, list[i], starting)
+				if err != nil {
+					e.opts.Logger.Warn("a trigger is tried again", "trigger", list[i].id, "error", fault.Of(err).Message)
+					at = time.Now().Add(again).UnixMilli()
+				} else {
+					e.done(list[i])
+				}
+				e.plan(list[i], at)
 			}
 		})
 	}
@@ -222,29 +238,22 @@ func (en *entry) nextLocked(retry int64) int64 {
 	return at
 }
 
-// look does what is due for a trigger, and returns when it is to be looked at again.
-func (e *Engine) look(ctx context.Context, en *entry, starting bool) int64 {
+// look does what is due for a trigger, and returns when it is to be looked at again. An error means that nothing is
+// accounted for beyond the cursor, and it is due still.
+func (e *Engine) look(ctx context.Context, en *entry, starting bool) (next int64, err error) {
 	en.mu.Lock()
 	defer en.mu.Unlock()
 	if en.decl == nil || en.gone || en.row.Disabled {
-		return never
-	}
-	soon := func(err error) int64 {
-		e.opts.Logger.Warn("a trigger is tried again", "trigger", en.id, "error", fault.Of(err).Message)
-		return time.Now().Add(again).UnixMilli()
+		return never, nil
 	}
 	if en.decl.Kind == IdleKind {
-		at, err := e.lookIdle(ctx, en)
-		if err != nil {
-			return soon(err)
-		}
-		return at
+		return e.lookIdle(ctx, en)
 	}
 	now := time.Now().UnixMilli()
 	a := en.decl.accountFor(en.row.Cursor, now, starting, en.row.LastFired == 0 || en.expired(now))
 	if a.missed > 0 {
 		if err := e.miss(ctx, en, a); err != nil {
-			return soon(err)
+			return 0, err
 		}
 	}
 	for i, due := range slices.Concat(a.caughtUp, a.onTime) {
@@ -253,20 +262,19 @@ func (e *Engine) look(ctx context.Context, en *entry, starting bool) int64 {
 			origin = OfCatchUp
 		}
 		if err := e.fireDue(ctx, en, due, origin); err != nil {
-			return soon(err)
+			return 0, err
 		}
 		if en.row.Disabled || en.gone {
-			return never
+			return never, nil
 		}
 	}
 	var retry int64
 	if en.queue {
-		var err error
 		if retry, err = e.startQueued(ctx, en); err != nil {
-			return soon(err)
+			return 0, err
 		}
 	}
-	return en.nextLocked(retry)
+	return en.nextLocked(retry), nil
 }
 
 // fireDue fires a due of a schedule.

@@ -324,8 +324,15 @@ func (e *Engine) Status() (s Status) {
 	defer e.mu.Unlock()
 	s.Running, s.Lag, s.LastFire = e.running, time.Duration(e.lag)*time.Millisecond, e.fired
 	if len(e.turns) > 0 && e.turns[0].en.planned == e.turns[0].at && e.turns[0].at > 0 {
-		s.Overdue = max(time.Duration(now-e.turns[0].at)*time.Millisecond, 0)
+		// After a step of the clock or a suspend it is due for less than it seems: since the engine has last looked.
+		s.Overdue = min(time.Duration(now-e.turns[0].at)*time.Millisecond, time.Since(e.last))
 	}
+	for _, en := range e.order {
+		if en.owed != 0 {
+			s.Overdue = max(s.Overdue, time.Duration(now-en.owed)*time.Millisecond)
+		}
+	}
+	s.Overdue = max(s.Overdue, 0)
 	return s
 }
 

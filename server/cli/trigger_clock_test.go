@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentd/store/storetest"
 )
 
 const (
@@ -153,6 +155,53 @@ func TestClockTriggers(t *testing.T) {
 		t.Errorf("the health is %d", res.StatusCode)
 	}
 	t.Logf("%d steps: dues by kind and outcome %v", clockSteps, outcomes)
+}
+
+// TestClockHealth has a trigger that cannot fire, because its ledger takes no row, and then one that has missed dues.
+func TestClockHealth(t *testing.T) {
+	program := os.Getenv("AGENTD_SKEWED")
+	if program == "" {
+		t.Skip("AGENTD_SKEWED names no program whose clock can be set; .ci/clock builds one")
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "agentd.json"), `{"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "server": {"rateLimit": {"enabled": false}},
+		"providers": {"p": {"kind": "scripted", "script": "script.json"}}, "agents": {"writer": {"kind": "llm", "provider": "p", "model": "m"}},
+		"triggers": {"t": {"kind": "interval", "everyMs": 1000, "agent": "writer", "overlap": "allow"}}}`)
+	write(t, filepath.Join(dir, "script.json"), `{"turns": [{"text": "written"}]}`)
+	s := serveSkewed(t, dir, program, 0)
+	says := func(text string) {
+		t.Helper()
+		eventually(t, text, func() bool {
+			return strings.Contains(s.ask("", "GET", "/health", "").body, `"triggers":{"status":`+text)
+		})
+	}
+	says(`"ok"`)
+	database := "file:" + filepath.Join(dir, "data.db") + "?_pragma=busy_timeout(5000)"
+	storetest.Behind(t, database, "CREATE TRIGGER broken BEFORE INSERT ON firings BEGIN SELECT RAISE(ABORT, 'broken'); END")
+	eventually(t, "a due that cannot fire", func() bool { return strings.Contains(s.stderr.String(), "a trigger is tried again") })
+	s.set(2 * time.Minute)
+	says(`"warn","message":"A trigger has been due for more than a minute`)
+	s.set(10 * time.Minute)
+	says(`"fail","message":"A trigger has been due for more than five minutes`)
+	if ready := s.ask("", "GET", "/health/ready", ""); ready.StatusCode != 503 || !strings.Contains(ready.body, "triggers") {
+		t.Errorf("GET /health/ready = %d %s, want 503 and triggers", ready.StatusCode, ready.body)
+	}
+	if live := s.ask("", "GET", "/health/live", ""); live.StatusCode != 200 {
+		t.Errorf("GET /health/live = %d %s, want 200", live.StatusCode, live.body)
+	}
+	storetest.Behind(t, database, "DROP TRIGGER broken")
+	says(`"ok"`) // it has fired since
+	s.ask("", "POST", "/triggers/t/disable", "")
+	s.set(20 * time.Minute)
+	s.ask("", "POST", "/triggers/t/enable", "")
+	says(`"ok"`) // what is disabled misses nothing
+	s.signal(syscall.SIGTERM)
+	s.wait()
+	write(t, filepath.Join(dir, "agentd.json"), strings.ReplaceAll(read(t, filepath.Join(dir, "agentd.json")), "1000", "600000"))
+	s = serveSkewed(t, dir, program, 20*time.Minute)
+	says(`"ok"`)
+	s.set(45 * time.Minute)
+	says(`"warn","message":"Triggers have missed dues`)
 }
 
 // accounted checks a ledger: no due has two rows, and between two times no due lacks one. A clock that is set back begins an interval anew, so

@@ -161,6 +161,7 @@ func (h *Hub) Publish(name string, e *Entry) {
 	h.stats.Events++
 	h.trimLocked(s, e.at)
 	for h.stats.Bytes > h.opts.TotalBytes && h.filled.Back() != s.elem { // s is in front
+		h.stats.Full = time.Now()
 		oldest := h.filled.Back().Value.(*subject)
 		oldest.mu.Lock()
 		h.clearLocked(oldest)
@@ -340,6 +341,7 @@ type Stats struct {
 	Events        int
 	Bytes         int
 	Subscriptions int
+	Full          time.Time // when a subject was last forgotten to make room; zero: never
 }
 
 // Stats counts what the hub holds.
