@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,14 +18,15 @@ import (
 )
 
 const (
-	tick      = 10 * time.Second // the clock is read at least that often
-	sweep     = time.Minute      // between two looks at firings whose run may have ended unnoticed
-	again     = time.Second      // after what prevents a start but says nothing of the trigger
-	starters  = 64               // triggers that fire at once
-	openBatch = 1000             // open firings read at once
-	stepLimit = 24 * time.Hour   // a clock set back by more moves the cursors to the present
-	minTurns  = 1000             // turns that are kept in any case
-	idleTurn  = 10 * time.Second // between two looks at an idle trigger while something is in progress
+	tick        = 10 * time.Second // the clock is read at least that often
+	sweep       = time.Minute      // between two looks at firings whose run may have ended unnoticed
+	again       = time.Second      // after what prevents a start but says nothing of the trigger
+	starters    = 256              // triggers that fire at once: what one transaction of the store takes
+	openBatch   = 1000             // open firings read at once
+	settleBatch = 250              // ends of runs in a transaction
+	stepLimit   = 24 * time.Hour   // a clock set back by more moves the cursors to the present
+	minTurns    = 1000             // turns that are kept in any case
+	idleTurn    = 10 * time.Second // between two looks at an idle trigger while something is in progress
 )
 
 // never is when a trigger is looked at that has nothing to do.
@@ -379,52 +382,82 @@ func (e *Engine) takeEnded() []ending {
 	return ended
 }
 
-// settle accounts for runs that have ended, and has their triggers looked at.
+// settle accounts for runs that have ended, and has their triggers looked at where firings wait.
 func (e *Engine) settle(ctx context.Context, ended []ending) {
-	for _, run := range ended {
-		var f store.Firing
-		err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
-			f, err = e.opts.Store.OfRun(tx, run.run)
-			return err
-		})
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		en := e.numbered(f.Trigger)
-		if err == nil && en != nil {
-			err = e.close(ctx, en, &f, run.status)
-		}
-		if err != nil {
-			e.opts.Logger.Warn("the end of a trigger's run is accounted for later", "run", run.run, "error", fault.Of(err).Message)
-		} else if en != nil {
-			en.mu.Lock()
-			en.queue = true
-			en.mu.Unlock()
-			e.plan(en, 0)
+	for some := range slices.Chunk(ended, settleBatch) {
+		if err := e.close(ctx, some); err != nil {
+			e.opts.Logger.Warn("the ends of triggers' runs are accounted for later", "runs", len(some), "error", fault.Of(err).Message)
 		}
 	}
 }
 
-// close accounts for the end of a firing's run. An empty status says that the run is gone.
-func (e *Engine) close(ctx context.Context, en *entry, f *store.Firing, status store.Status) error {
-	en.mu.Lock()
-	defer en.mu.Unlock()
-	row := en.row
-	switch status {
-	case store.Completed:
-		row.Failures = 0
-	case store.Failed:
-		e.failed(&row, en.decl)
-	}
-	f.Open = false
-	err := e.record(ctx, en, row, f, nil)
-	if errors.Is(err, store.ErrNotFound) { // it was deleted
+// close accounts for the ends of runs in one transaction. An empty status says that the run is gone.
+func (e *Engine) close(ctx context.Context, ended []ending) error {
+	open := make([]store.Firing, len(ended)) // the zero value: none, or its trigger is gone
+	entries := map[int64]*entry{}
+	err := e.opts.Store.View(ctx, func(tx *store.Tx) error {
+		for i, run := range ended {
+			f, err := e.opts.Store.OfRun(tx, run.run)
+			if en := e.numbered(f.Trigger); en != nil {
+				open[i], entries[en.n] = f, en
+			} else if err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+		}
 		return nil
+	})
+	if err != nil {
+		return err
 	}
-	if err == nil && status != "" {
-		e.count(row.ID, status == store.Completed)
+	rows := map[int64]*store.Trigger{}
+	for _, en := range slices.SortedFunc(maps.Values(entries), func(a, b *entry) int { return strings.Compare(a.id, b.id) }) { // the order of locks
+		en.mu.Lock()
+		defer en.mu.Unlock()
+		if !en.gone {
+			row := en.row
+			row.Updated, rows[en.n] = time.Now().UnixMilli(), &row
+		}
 	}
-	return err
+	for i, run := range ended {
+		row := rows[open[i].Trigger]
+		switch {
+		case row == nil:
+		case run.status == store.Completed:
+			row.Failures = 0
+		case run.status == store.Failed:
+			e.failed(row, entries[row.N].decl)
+		}
+	}
+	if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
+		for i := range open {
+			f := open[i]
+			if f.Open = false; rows[f.Trigger] == nil {
+				continue
+			}
+			if err := e.opts.Store.Change(tx, &f); err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+		}
+		for _, row := range rows {
+			if err := e.opts.Store.Set(tx, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for n, row := range rows {
+		if entries[n].row = *row; entries[n].queue {
+			e.plan(entries[n], 0)
+		}
+	}
+	for i, run := range ended {
+		if row := rows[open[i].Trigger]; row != nil && run.status != "" {
+			e.count(row.ID, run.status == store.Completed)
+		}
+	}
+	return nil
 }
 
 // settleOpen accounts for all runs that have ended unnoticed, before a crash or because they were erased, and starts what is queued.
