@@ -250,8 +250,6 @@ func outboxCheck(p *parts) health.Check {
 		switch {
 		case err != nil:
 			status, message = health.Fail, fault.Of(err).Message
-		case !st.Running && p.unready() == "":
-			status, message = health.Fail, "Notifications are not sent."
 		case st.Full():
 			status, message = health.Warn, "Too many notifications wait, and the oldest are given up: `agentd notify list` shows what its receivers answer."
 		case st.Disabled > 0:

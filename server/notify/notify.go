@@ -90,9 +90,8 @@ type Daemon struct {
 	o        Options
 	wake     []chan struct{} // of each target; it holds one
 	enabled  []atomic.Bool   // the row of a target has changed
-	running  atomic.Bool
-	overflow atomic.Int64  // when the oldest last died because too many waited; 0: never
-	testing  chan struct{} // it holds one
+	overflow atomic.Int64    // when the oldest last died because too many waited; 0: never
+	testing  chan struct{}   // it holds one
 }
 
 // New makes a daemon. It starts nothing.

@@ -25,8 +25,6 @@ const (
 // Run delivers what waits until ctx ends. What is in progress then is attempted again by the next Run. What waits for a receiver
 // that is declared no more is not delivered.
 func (d *Daemon) Run(ctx context.Context) error {
-	d.running.Store(true)
-	defer d.running.Store(false)
 	var group sync.WaitGroup
 	for i := range d.o.Targets {
 		group.Go(func() { d.deliver(ctx, i) })

@@ -200,7 +200,6 @@ func (d *Daemon) test(ctx context.Context, result *Tested) {
 
 // Status is where the daemon stands.
 type Status struct {
-	Running  bool
 	Declared int       // receivers
 	Waiting  int       // notifications
 	Overflow time.Time // when notifications last died because too many waited; zero: not since the start
@@ -213,7 +212,7 @@ func (s Status) Full() bool { return s.Waiting > maxWaiting/10*9 || time.Since(s
 
 // Status returns where the daemon stands.
 func (d *Daemon) Status(ctx context.Context) (s Status, err error) {
-	s.Running, s.Declared = d.running.Load(), len(d.o.Targets)
+	s.Declared = len(d.o.Targets)
 	if at := d.overflow.Load(); at > 0 {
 		s.Overflow = time.UnixMilli(at)
 	}
