@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -105,6 +106,7 @@ func TestRestoreEndsRuns(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "agentd.json"), `{
 		"auth": {"kind": "none"}, "storage": {"path": "data.db"}, "observability": {"logger": "silent"}, "server": {"rateLimit": {"enabled": false}},
+		"notify": [{"on": ["run.failed"], "url": "http://127.0.0.1:1/", "secretRefs": ["file:key"]}],
 		"providers": {"p": {"kind": "scripted", "script": "script.json"}},
 		"tools": {
 			"slow": {"kind": "exec", "description": "takes long", "sideEffect": "read-only", "command": ["sh", "-c", "echo x >> calls; sleep 60"]},
@@ -119,6 +121,7 @@ func TestRestoreEndsRuns(t *testing.T) {
 			"late": {"state": {}, "start": "nap", "nodes": {"nap": {"kind": "sleep", "forMs": 3600000, "next": "end"}}}
 		}
 	}`)
+	write(t, filepath.Join(dir, "key"), "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32)))
 	write(t, filepath.Join(dir, "script.json"), `{"turns": [
 		{"when": {"model": "busy", "step": 0}, "toolCalls": [{"name": "slow", "args": {}}]},
 		{"when": {"model": "asks", "step": 0}, "toolCalls": [{"name": "gate", "args": {}}]},
@@ -154,6 +157,10 @@ func TestRestoreEndsRuns(t *testing.T) {
 		}
 	}
 	spawn(t, dir, nil, nil, "storage", "restore", "a.tar").wait().want(t, 0, "3 run(s)", "")
+	notified := spawn(t, dir, nil, nil, "notify", "list", "--json").wait().want(t, 0, "run.failed", "").stdout
+	if strings.Count(notified, `"type": "run.failed"`) != 3 {
+		t.Errorf("the notifications after a restore are %s, want one for each run that it ended", notified)
+	}
 	s = serve(t, dir)
 	check("after a restore", map[string]string{moving: "failed", queued: "failed", soon: "failed", waiting: "awaiting_approval", late: "suspended"})
 	for _, id := range []string{moving, queued, soon} {
