@@ -115,7 +115,7 @@ func (s *Server) open(ctx context.Context) error {
 	p.metrics.ProgramsWaiting.Sample(func() (float64, error) { _, waiting := programs.Load(); return float64(waiting), nil })
 	p.metrics.WorkflowBlocked.Sample(func() (float64, error) { n, err := s.blocked(context.Background(), p); return float64(n), err })
 	p.metrics.ApprovalsPending.Sample(func() (float64, error) { n, err := s.awaiting(p); return float64(n), err })
-	p.metrics.TriggersOverdue.Sample(func() (float64, error) { return s.triggers.Status().Overdue.Seconds(), nil })
+	p.metrics.TriggersOverdue.Sample(func() (float64, error) { return s.triggers.Overdue().Seconds(), nil })
 	p.metrics.NotifyWaiting.Sample(func() (float64, error) {
 		st, err := p.notify.Status(context.Background())
 		return float64(st.Waiting), err
@@ -150,7 +150,11 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.workflows.Attach(workflow.Options{MayJoin: mayJoin, Kernel: p.engine.Engine, Threads: p.db.Threads(), Runs: p.db.Runs(), Tools: declared.Tools, Metrics: p.metrics, Logger: s.log,
 		AuditStarts: p.audit != nil && s.cfg.Audit.ToolEvents == "all"})
-	s.triggers.Attach(triggers.Options{Store: p.db.Triggers(), Metrics: p.metrics, Logger: s.log, Start: s.fire(p), Missed: p.missed})
+	s.triggers.Attach(triggers.Options{Store: p.db.Triggers(), Metrics: p.metrics, Logger: s.log, Start: s.fire(p), Missed: p.missed,
+		Exists: func(agent, graph string) bool {
+			_, found := s.workflows.Get(graph)
+			return found || s.agents.Agent(agent) != nil
+		}})
 	if err := s.triggers.Load(ctx, s.access == Read || s.access == Beside); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Start starts a run. What Also writes is in the transaction that makes the run.
 	Start func(ctx context.Context, s Start) (runID string, err error)
+	// Exists reports whether there is such an agent, or else such a workflow; nil: all exist.
+	Exists func(agent, workflow string) bool
 	// Missed, if not nil, is called in the transaction that records missed dues of a trigger, which starts an agent or a workflow.
 	Missed func(tx *store.Tx, target string, f Firing) error
 }
@@ -105,7 +108,7 @@ func (e *Engine) Attach(o Options) {
 	e.opts = o
 }
 
-// Declare adds a trigger. The error is config-invalid; with paths below the trigger's id.
+// Declare adds a trigger. The error is config-invalid, with paths below the trigger's id. [Engine.Load] checks that what it starts exists.
 func (e *Engine) Declare(id string, d Declaration) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,7 +127,10 @@ func (e *Engine) Declare(id string, d Declaration) error {
 	case e.entries[id] != nil:
 		return fault.Invalid("The trigger is not valid.", fault.At("is declared twice", "triggers", id))
 	}
-	e.entries[id] = &entry{id: id, decl: c, planned: never, row: store.Trigger{ID: id, Kind: c.Kind, Spec: c.Spec, Schedule: c.key(), Disabled: c.Disabled}}
+	schedule := c.key()
+	_, after, _ := strings.Cut(schedule, " ")
+	c.Spec = after[:len(c.Spec)] // shares the memory of the schedule
+	e.entries[id] = &entry{id: id, decl: c, planned: never, row: store.Trigger{ID: id, Kind: c.Kind, Spec: c.Spec, Schedule: schedule, Disabled: c.Disabled}}
 	return nil
 }
 
@@ -136,8 +142,11 @@ func validID(id string) bool {
 const rowsAtOnce = 1000
 
 // Load reads the triggers of the store and, unless readOnly, writes those whose declaration is new or has another schedule. It is
-// called once, before all that follows.
+// called once, before all that follows. The error is config-invalid when a trigger is to start what does not exist.
 func (e *Engine) Load(ctx context.Context, readOnly bool) error {
+	if err := e.checkTargets(); err != nil {
+		return err
+	}
 	rows, err := e.opts.Store.All(ctx)
 	if err != nil {
 		return err
@@ -198,6 +207,31 @@ func (e *Engine) Load(ctx context.Context, readOnly bool) error {
 	e.loaded, e.compiler = true, nil
 	e.indexLocked()
 	return nil
+}
+
+// maxIssues is how many triggers without a target are named.
+const maxIssues = 100
+
+// checkTargets reports triggers that are to start what does not exist.
+func (e *Engine) checkTargets() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var issues []fault.Issue
+	for id, en := range e.entries {
+		if e.opts.Exists == nil || e.opts.Exists(en.decl.Agent, en.decl.Workflow) {
+			continue
+		}
+		what, name := "agent", en.decl.Agent
+		if name == "" {
+			what, name = "workflow", en.decl.Workflow
+		}
+		issues = append(issues, fault.At(fmt.Sprintf("there is no %s %q", what, name), "triggers", id, what))
+	}
+	if len(issues) == 0 {
+		return nil
+	}
+	slices.SortFunc(issues, func(a, b fault.Issue) int { return strings.Compare(a.Path[1].(string), b.Path[1].(string)) })
+	return fault.Invalid("Triggers start what does not exist.", issues[:min(len(issues), maxIssues)]...).Advise("Register the agent or workflow before the server starts, or name another one.")
 }
 
 // find returns a trigger, or trigger-not-found.

@@ -298,7 +298,7 @@ type Status struct {
 	LastFire int64         // milliseconds since 1970; 0: none since the start
 }
 
-// Status reports how the engine does.
+// Status reports how the engine does. It looks at all triggers.
 func (e *Engine) Status() (s Status) {
 	now := time.Now().UnixMilli()
 	for _, en := range e.all() {
@@ -322,18 +322,28 @@ func (e *Engine) Status() (s Status) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.Running, s.Lag, s.LastFire = e.running, time.Duration(e.lag)*time.Millisecond, e.fired
+	s.Running, s.Lag, s.LastFire, s.Overdue = e.running, time.Duration(e.lag)*time.Millisecond, e.fired, e.overdueLocked(now)
+	return s
+}
+
+// Overdue is that of [Engine.Status], which takes longer.
+func (e *Engine) Overdue() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.overdueLocked(time.Now().UnixMilli())
+}
+
+func (e *Engine) overdueLocked(now int64) (overdue time.Duration) {
 	if len(e.turns) > 0 && e.turns[0].en.planned == e.turns[0].at && e.turns[0].at > 0 {
 		// After a step of the clock or a suspend it is due for less than it seems: since the engine has last looked.
-		s.Overdue = min(time.Duration(now-e.turns[0].at)*time.Millisecond, time.Since(e.last))
+		overdue = min(time.Duration(now-e.turns[0].at)*time.Millisecond, time.Since(e.last))
 	}
 	for _, en := range e.order {
 		if en.owed != 0 {
-			s.Overdue = max(s.Overdue, time.Duration(now-en.owed)*time.Millisecond)
+			overdue = max(overdue, time.Duration(now-en.owed)*time.Millisecond)
 		}
 	}
-	s.Overdue = max(s.Overdue, 0)
-	return s
+	return max(overdue, 0)
 }
 
 // Permits reports whether the principal of a trigger's runs, by its name, may do something. known is false for other principals.
