@@ -60,7 +60,7 @@ var rulesRooms = map[string]string{
 	"auth":                "store server/fault server/id",
 	"retention":           "metrics store server/fault",
 	"server/backup":       "store server/fault",
-	"triggers":            "auth metrics store server/expr server/fault server/id server/message server/tracecontext",
+	"triggers":            "auth metrics store server/expr server/fault server/graph server/id server/message server/shape server/tracecontext",
 	"server/audit":        "metrics store server/canonical server/fault",
 	"server/transcript":   "store server/message",
 	"server/audit/export": "server/audit",

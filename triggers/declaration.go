@@ -3,6 +3,7 @@ package triggers
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +11,8 @@ import (
 
 	"agentd/auth"
 	"agentd/server/expr"
-	"agentd/server/fault"
+	"agentd/server/graph"
+	"agentd/server/shape"
 )
 
 // Kinds of triggers.
@@ -121,39 +123,49 @@ type Compiler struct {
 func NewCompiler() *Compiler { return &Compiler{Zones{}, map[string]*common{}} }
 
 // Check returns what is wrong with a declaration, with paths of the configuration's names.
-func (k *Compiler) Check(d Declaration) []fault.Issue {
-	_, issues := k.compile("", d)
-	return issues
+func (k *Compiler) Check(d Declaration) []graph.Problem {
+	_, problems := k.compile("", d)
+	return problems
 }
 
 // compile checks a declaration and completes it.
-func (k *Compiler) compile(id string, d Declaration) (c *compiled, issues []fault.Issue) {
+func (k *Compiler) compile(id string, d Declaration) (c *compiled, problems []graph.Problem) {
 	c = &compiled{Spec: d.Spec, delay: Jitter(id, time.Duration(d.JitterMs)*time.Millisecond).Milliseconds()}
-	bad := func(name, format string, args ...any) {
-		issues = append(issues, fault.At(fmt.Sprintf(format, args...), name))
+	add := func(name string, found ...graph.Problem) {
+		for _, p := range found {
+			p.Path = append([]any{name}, p.Path...)
+			problems = append(problems, p)
+		}
 	}
-	c.spec(d, bad)
+	bad := func(name, format string, args ...any) {
+		add(name, graph.Problem{Offset: -1, Message: fmt.Sprintf(format, args...)})
+	}
+	c.spec(d, add, bad)
 	d.Spec = ""
 	key, err := json.Marshal(d)
 	if c.common = k.common[string(key)]; c.common != nil && err == nil {
-		return c, issues
+		return c, problems
 	}
-	before := len(issues)
+	before := len(problems)
 	c.common = &common{Declaration: d}
-	c.rest(k.zones, bad)
-	if len(issues) == before && err == nil {
+	c.rest(k.zones, add, bad)
+	if len(problems) == before && err == nil {
 		k.common[string(key)] = c.common
 	}
-	return c, issues
+	return c, problems
 }
 
+// An adder adds problems of a field.
+type adder func(name string, found ...graph.Problem)
+
 // spec reads the text that triggers do not share.
-func (c *compiled) spec(d Declaration, bad func(string, string, ...any)) {
+func (c *compiled) spec(d Declaration, add adder, bad func(string, string, ...any)) {
 	var err error
 	switch d.Kind {
 	case CronKind:
 		if c.cron, err = Parse(d.Spec); err != nil {
-			bad("spec", "%v", err)
+			syntax, _ := errors.AsType[*SyntaxError](err)
+			add("spec", graph.Problem{Offset: syntax.Offset, Message: err.Error()})
 		} else if c.cron.never() {
 			bad("spec", "no day of these months has such a date, so it is never due")
 		}
@@ -169,7 +181,7 @@ func (c *compiled) spec(d Declaration, bad func(string, string, ...any)) {
 }
 
 // rest checks and completes all but the spec.
-func (c *common) rest(zones Zones, bad func(string, string, ...any)) {
+func (c *common) rest(zones Zones, add adder, bad func(string, string, ...any)) {
 	d := c.Declaration
 	within := func(name string, n, least, most int64) {
 		if n < least || n > most {
@@ -229,7 +241,7 @@ func (c *common) rest(zones Zones, bad func(string, string, ...any)) {
 	if target := c.target(); len(d.Scopes) > 0 && !c.grant.Covers(target) && (d.Agent == "") != (d.Workflow == "") {
 		bad("scopes", "do not allow the trigger to start its target: add %v", target)
 	}
-	c.expressions(bad)
+	c.expressions(add, bad)
 }
 
 // covers reports whether the trigger's runs may do something.
@@ -273,32 +285,24 @@ func (c *common) schedule(zones Zones, bad func(string, string, ...any), within 
 }
 
 // expressions compiles the texts with expressions.
-func (c *common) expressions(bad func(string, string, ...any)) {
-	var err error
+func (c *common) expressions(add adder, bad func(string, string, ...any)) {
 	vars := Vars(c.Kind)
-	if c.Input != nil {
-		var v any
-		if v, err = expr.Decode(c.Input); err == nil {
-			c.input, err = expr.CompileTemplate(v, vars)
-		}
-		if err != nil {
-			bad("input", "%v", err)
-		}
-	}
+	var problems []graph.Problem
+	c.input, problems = graph.Template(c.Input, vars)
+	add("input", problems...)
 	switch {
 	case len(c.Session) > maxTextSize || len(c.If) > maxTextSize:
 		bad("session", "this text or that of if is longer than %d bytes", maxTextSize)
 	case c.Session != "":
-		if c.session, err = expr.CompileTemplate(c.Session, vars); err != nil {
-			bad("session", "%v", err)
-		} else if c.Kind == IdleKind && !c.session.Constant() {
+		c.session, problems = graph.Template(shape.Encode(c.Session), vars)
+		add("session", problems...)
+		if c.Kind == IdleKind && problems == nil && !c.session.Constant() {
 			bad("session", "an idle trigger watches one session: want an id without expressions")
 		}
 	}
 	if c.If != "" {
-		if c.condition, err = expr.Condition(c.If, vars); err != nil {
-			bad("if", "%v", err)
-		}
+		c.condition, problems = graph.Condition(c.If, vars)
+		add("if", problems...)
 	}
 }
 

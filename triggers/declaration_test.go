@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"agentd/server/fault"
 	"agentd/server/fuzztest"
+	"agentd/server/graph"
 	"agentd/store/storetest"
 	"agentd/triggers"
 )
@@ -33,7 +33,7 @@ func FuzzDeclaration(f *testing.F) {
 		if len(data) > 4096 || json.Unmarshal(data, &d) != nil {
 			return
 		}
-		var issues []fault.Issue
+		var issues []graph.Problem
 		fuzztest.Cost{Base: 1 << 20}.Check(t, len(data), func() { // a zone takes some of it, expressions too
 			issues = triggers.NewCompiler().Check(d)
 		})

@@ -115,9 +115,10 @@ func (e *Engine) Declare(id string, d Declaration) error {
 	if e.loaded {
 		return fault.Invalid("Triggers are declared before the server starts.", fault.At("was declared too late", "triggers", id))
 	}
-	c, issues := e.compiler.compile(id, d)
-	for i := range issues {
-		issues[i].Path = append([]any{"triggers", id}, issues[i].Path...)
+	c, problems := e.compiler.compile(id, d)
+	var issues []fault.Issue
+	for _, p := range problems {
+		issues = append(issues, fault.At(p.Message, append([]any{"triggers", id}, p.Path...)...))
 	}
 	switch {
 	case len(issues) > 0:

@@ -3,12 +3,9 @@ package config
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"maps"
 	"time"
 
-	"agentd/server/graph"
-	"agentd/server/shape"
 	"agentd/server/webhook"
 	"agentd/triggers"
 )
@@ -116,38 +113,11 @@ func (k checker) triggers() {
 		if _, err := time.Parse(time.RFC3339, t.Expires); err != nil && t.Expires != "" {
 			k.Problem("want a time such as 2030-01-01T00:00:00Z", at("expiresAt")...)
 		}
-		k.texts(t, at)
-		for _, issue := range compiler.Check(t.Declaration()) {
-			if path := at(issue.Path...); !k.Wrong(path...) {
-				k.Problem(issue.Message, path...)
+		for _, p := range compiler.Check(t.Declaration()) {
+			if path := at(p.Path...); !k.Wrong(path...) {
+				k.ProblemWithin(p.Message, p.Offset, path...)
 			}
 		}
-	}
-}
-
-// texts finds the places in the texts of a trigger that cannot be read.
-func (k checker) texts(t Trigger, at func(...any) []any) {
-	vars := triggers.Vars(t.Kind)
-	if t.Kind == "cron" {
-		if _, err := triggers.Parse(t.Spec); err != nil {
-			fault, _ := errors.AsType[*triggers.SyntaxError](err)
-			k.ProblemWithin(err.Error(), fault.Offset, at("spec")...)
-		}
-	}
-	found := func(field string, problems []graph.Problem) {
-		for _, p := range problems {
-			k.ProblemWithin(p.Message, p.Offset, under(at(field), p.Path...)...)
-		}
-	}
-	_, problems := graph.Template(t.Input, vars)
-	found("input", problems)
-	if t.Session != "" {
-		_, problems = graph.Template(shape.Encode(t.Session), vars)
-		found("session", problems)
-	}
-	if t.If != "" {
-		_, problems = graph.Condition(t.If, vars)
-		found("if", problems)
 	}
 }
 
