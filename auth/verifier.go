@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -101,7 +102,7 @@ func (v *Verifier) Verify(ctx context.Context, ip netip.Addr, raw Raw) (Principa
 		return Principal{}, fault.New(fault.Overloaded, "Too many tokens are being verified.").After(retryAfter)
 	}
 	var p Principal
-	err := v.Attempt(ip, func() (err error) {
+	err := v.Attempt(ctx, ip, func() (err error) {
 		p, err = v.verify(ctx, raw, time.Now())
 		return err
 	})
@@ -110,7 +111,7 @@ func (v *Verifier) Verify(ctx context.Context, ip netip.Addr, raw Raw) (Principa
 
 // Attempt makes an authentication of the client at ip, by other means than a token, count for the lockout of addresses as
 // [Verifier.Verify] describes it. It returns the error of try, or auth-locked-out in its place.
-func (v *Verifier) Attempt(ip netip.Addr, try func() error) error {
+func (v *Verifier) Attempt(ctx context.Context, ip netip.Addr, try func() error) error {
 	client := Network(ip)
 	left, locked := v.lockedIPs.check(client, time.Now())
 	err := try()
@@ -119,7 +120,7 @@ func (v *Verifier) Attempt(ip netip.Addr, try func() error) error {
 	case locked:
 		return fault.New(fault.AuthLockedOut, "Too many failed authentications from this address.").After(left)
 	case isFailure(err) && v.lockedIPs.fail(client):
-		v.log.Warn("address locked out", "ip", ip)
+		tracecontext.Log(ctx, v.log).Warn("address locked out", "ip", ip)
 	}
 	return err
 }
@@ -177,7 +178,7 @@ func (v *Verifier) lookUp(ctx context.Context, hash digest) (Principal, error) {
 		return p, nil
 	}
 	if v.lockedTokens.fail(t.ID) {
-		v.log.Warn("token locked out", "token", t.ID)
+		tracecontext.Log(ctx, v.log).Warn("token locked out", "token", t.ID)
 	}
 	return Principal{}, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"agentd/metrics"
 	"agentd/server/fault"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -151,7 +152,7 @@ func (d *Daemon) Sweep(ctx context.Context, dry bool) (Sweep, error) {
 		s.Results = append(s.Results, Result{r.Name, p.deleted, err})
 		if err != nil {
 			quiet = false
-			d.o.Logger.Warn("retention failed", "rule", r.Name, "error", err)
+			tracecontext.Log(ctx, d.o.Logger).Warn("retention failed", "rule", r.Name, "error", err)
 		}
 		if !dry {
 			worked = worked || p.deleted > 0
@@ -181,7 +182,7 @@ func (d *Daemon) Sweep(ctx context.Context, dry bool) (Sweep, error) {
 				attrs = append(attrs, r.Rule, r.Deleted)
 			}
 		}
-		d.o.Logger.Info("retention swept", attrs...)
+		tracecontext.Log(ctx, d.o.Logger).Info("retention swept", attrs...)
 	}
 	if (worked || !quiet) && d.o.Swept != nil {
 		d.o.Swept(s)

@@ -34,6 +34,7 @@ type rig struct {
 	admin    string // an administrator's token; empty when there is no authentication
 	released chan struct{}
 	client   *http.Client
+	log      *slog.Logger // of the servers that start from now on; nil: none
 	contract *contract
 }
 
@@ -155,7 +156,7 @@ func issuerOf(t testing.TB, cfg *config.Config, db *store.DB) *auth.Issuer {
 
 func (r *rig) start() {
 	r.t.Helper()
-	srv, err := server.New(server.Options{Config: r.cfg})
+	srv, err := server.New(server.Options{Config: r.cfg, Logger: r.log})
 	if err != nil {
 		r.t.Fatal(err)
 	}

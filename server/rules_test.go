@@ -46,7 +46,7 @@ var rulesRooms = map[string]string{
 	"server/graph":      "server/canonical server/expr server/fault server/schema server/shape",
 	"server/health":     "server/shape",
 	"server/openapi":    "server/fault server/shape",
-	"server/outbound":   "server/fault",
+	"server/outbound":   "server/fault server/tracecontext",
 	"server/runstate":   "server/canonical server/fault server/message server/shape",
 	"server/secret":     "server/fault",
 	"server/webhook":    "server/fault",
@@ -57,11 +57,11 @@ var rulesRooms = map[string]string{
 	"server/tool":     "server/canonical server/fault server/message server/outbound server/proc server/schema server/secret server/tracecontext",
 
 	// Policy. None of it knows HTTP routes.
-	"auth":                "store server/fault server/id",
-	"retention":           "metrics store server/fault",
+	"auth":                "store server/fault server/id server/tracecontext",
+	"retention":           "metrics store server/fault server/tracecontext",
 	"server/backup":       "store server/fault",
 	"triggers":            "auth metrics store server/expr server/fault server/graph server/id server/message server/shape server/tracecontext",
-	"server/audit":        "metrics store server/canonical server/fault",
+	"server/audit":        "metrics store server/canonical server/fault server/tracecontext",
 	"server/transcript":   "store server/message",
 	"server/audit/export": "server/audit",
 	"server/trace":        "store server/fault server/message server/span server/transcript",

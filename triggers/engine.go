@@ -321,5 +321,5 @@ func (en *entry) expired(now int64) bool {
 
 // log is the engine's log, with the ids of the request that a context belongs to.
 func (e *Engine) log(ctx context.Context) *slog.Logger {
-	return e.opts.Logger.With(tracecontext.From(ctx).Attrs()...)
+	return tracecontext.Log(ctx, e.opts.Logger)
 }

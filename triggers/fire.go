@@ -210,7 +210,7 @@ func (e *Engine) fail(ctx context.Context, en *entry, row store.Trigger, f *stor
 			return err
 		}
 	} else {
-		e.failed(&row, en.decl)
+		e.failed(ctx, &row, en.decl)
 	}
 	err := e.record(ctx, en, row, f, also)
 	if err == nil && f.Outcome == Failed {
@@ -247,11 +247,11 @@ func reasonOf(err error) (code, message string) {
 }
 
 // failed counts a failure in a row, and disables the trigger that has had too many.
-func (e *Engine) failed(row *store.Trigger, c *compiled) {
+func (e *Engine) failed(ctx context.Context, row *store.Trigger, c *compiled) {
 	row.Failures++
 	if c != nil && c.DisableAfter > 0 && row.Failures >= c.DisableAfter && !row.Disabled {
 		row.Disabled, row.Reason = true, fmt.Sprintf("%d failures in a row", row.Failures)
-		e.opts.Logger.Error("a trigger was disabled", "trigger", row.ID, "failures", row.Failures)
+		e.log(ctx).Error("a trigger was disabled", "trigger", row.ID, "failures", row.Failures)
 	}
 }
 

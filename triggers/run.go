@@ -425,7 +425,7 @@ func (e *Engine) close(ctx context.Context, ended []ending) error {
 		case run.status == store.Completed:
 			row.Failures = 0
 		case run.status == store.Failed:
-			e.failed(row, entries[row.N].decl)
+			e.failed(ctx, row, entries[row.N].decl)
 		}
 	}
 	if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -79,7 +80,7 @@ func (l *Log) Verify(ctx context.Context, v Verification) (verdict Verdict, err 
 		return Verdict{}, context.Cause(ctx)
 	}
 	if err := l.settle(ctx); err != nil {
-		l.log.Error("entries that wait could not be chained before the verification", "error", err)
+		tracecontext.Log(ctx, l.log).Error("entries that wait could not be chained before the verification", "error", err)
 	}
 	for {
 		w, err := l.verifyOnce(ctx, v)

@@ -305,7 +305,7 @@ func (g *Gate) finish(w *recorder, r *http.Request, q *Request) {
 		m.HTTPLatency.Observe(took.Seconds())
 	}
 	if g.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
-		g.opts.Logger.With(tracecontext.From(r.Context()).Attrs()...).Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status,
+		tracecontext.Log(r.Context(), g.opts.Logger).Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status,
 			"ms", took.Milliseconds(), "token", q.Principal.TokenID)
 	}
 }
@@ -418,7 +418,7 @@ func (g *Gate) Signed(r *http.Request, check func() (auth.Principal, error)) err
 	}
 	var err error
 	if v := g.opts.Verifier; v != nil {
-		err = v.Attempt(q.IP, try)
+		err = v.Attempt(r.Context(), q.IP, try)
 	} else {
 		err = try()
 	}

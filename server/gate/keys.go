@@ -297,7 +297,7 @@ func (c *Claim) Save(ctx context.Context, a store.KeyRecord) {
 	records := c.keys.opts.Records
 	err := records.Update(ctx, func(tx *store.Tx) error { return records.PutAbout(tx, c.complete(tx, a)) })
 	if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrConflict) {
-		c.keys.opts.Logger.With(tracecontext.From(ctx).Attrs()...).Warn("the answer to a request with an Idempotency-Key could not be stored", "target", c.asked.Target, "error", err)
+		tracecontext.Log(ctx, c.keys.opts.Logger).Warn("the answer to a request with an Idempotency-Key could not be stored", "target", c.asked.Target, "error", err)
 	}
 }
 

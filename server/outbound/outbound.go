@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"agentd/server/fault"
+	"agentd/server/tracecontext"
 )
 
 // Timeout is how long it may take to open one connection, the look-up of its name included.
@@ -73,7 +74,7 @@ func (g *Guard) Dialer(setting string, targets ...string) func(ctx context.Conte
 
 // Deny refuses a connection that was not even tried, a redirect for instance: it writes to the log, calls the hook, and returns
 // the error.
-func (g *Guard) Deny(d Denial) *fault.Error {
+func (g *Guard) Deny(ctx context.Context, d Denial) *fault.Error {
 	err := fault.New(fault.OutboundDenied, "The connection to %s was refused: %s.", d.Target, d.Reason)
 	if g == nil {
 		return err
@@ -83,7 +84,7 @@ func (g *Guard) Deny(d Denial) *fault.Error {
 		if d.Address.IsValid() {
 			args = append(args, "address", d.Address.String())
 		}
-		log.Warn("outbound connection refused", args...)
+		tracecontext.Log(ctx, log).Warn("outbound connection refused", args...)
 	}
 	if g.opts.Denied != nil {
 		g.opts.Denied(d)
@@ -143,7 +144,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	target := canonical(address)
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || !strings.HasPrefix(network, "tcp") || !slices.Contains(d.targets, target) {
-		return nil, d.guard.Deny(Denial{Setting: d.setting, Target: target, Reason: d.setting + " names another host"}).
+		return nil, d.guard.Deny(ctx, Denial{Setting: d.setting, Target: target, Reason: d.setting + " names another host"}).
 			Advise("Name the address in the configuration: agentd contacts no other.")
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
@@ -163,7 +164,9 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 	checked := &net.Dialer{Resolver: d.guard.opts.Resolver,
 		// The dialer passes the address of the socket itself, so no name server can answer otherwise between check and use.
-		ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error { return d.check(host, target, at) }}
+		ControlContext: func(ctx context.Context, _, at string, _ syscall.RawConn) error {
+			return d.check(ctx, host, target, at)
+		}}
 	// A dot at the end of the name stays: without it, the system also looks the name up in its search domains.
 	conn, err := checked.DialContext(ctx, network, strings.ToLower(address))
 	if refused, ok := errors.AsType[*fault.Error](err); ok {
@@ -173,16 +176,16 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 // check decides about an address that a name has.
-func (d *dialer) check(host, target, at string) error {
+func (d *dialer) check(ctx context.Context, host, target, at string) error {
 	addr, err := netip.ParseAddrPort(at)
 	if err != nil {
-		return d.guard.Deny(Denial{Setting: d.setting, Target: target, Reason: "its address cannot be read"})
+		return d.guard.Deny(ctx, Denial{Setting: d.setting, Target: target, Reason: "its address cannot be read"})
 	}
 	kind, place := Classify(addr.Addr())
 	if place == Public || place == Inside && slices.Contains(d.guard.opts.AllowPrivate, host) {
 		return nil
 	}
-	refused := d.guard.Deny(Denial{Setting: d.setting, Target: target, Address: addr.Addr(), Reason: "the name has " + kind})
+	refused := d.guard.Deny(ctx, Denial{Setting: d.setting, Target: target, Address: addr.Addr(), Reason: "the name has " + kind})
 	if place == Inside {
 		return refused.Advise("Add `" + host + "` to `outbound.allowPrivate` if the host may have a private address. Otherwise check its DNS.")
 	}

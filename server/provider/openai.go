@@ -128,8 +128,8 @@ func (p *OpenAI) Close() {
 func (p *OpenAI) Stream(ctx context.Context, req *Request, sink func(Delta)) (*Response, error) {
 	spoke := false
 	emit := func(d Delta) { spoke = true; sink(d) }
-	log := p.o.Logger.With("provider", p.o.Name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID, "step", req.Meta.StepNumber).
-		With(tracecontext.From(ctx).Attrs()...)
+	log := tracecontext.Log(ctx, p.o.Logger).With("provider", p.o.Name, "model", req.Model, "run", req.Meta.RunID, "agent", req.Meta.AgentID,
+		"step", req.Meta.StepNumber)
 
 	p.mu.Lock()
 	known := p.refused[req.Model]

@@ -7,6 +7,7 @@ import (
 	"agentd/server/fault"
 	"agentd/server/journal"
 	"agentd/server/span"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -75,7 +76,7 @@ func (e *Engine) Adopt(ctx context.Context, a *Adoption, room, also func(*store.
 		return err
 	}
 	a.publish(e)
-	e.log.Info("run imported", "run", r.Row.ID, "agent", r.Row.Owner, "status", r.Row.Status)
+	tracecontext.Log(ctx, e.log).Info("run imported", "run", r.Row.ID, "agent", r.Row.Owner, "status", r.Row.Status)
 	return nil
 }
 

@@ -328,7 +328,7 @@ func (e *Engine) Abort(ctx context.Context, runID string, opts AbortOptions) (st
 func (e *Engine) abort(ctx context.Context, runID string, opts AbortOptions) (store.Status, error) {
 	opts.OnPending = cmp.Or(opts.OnPending, "deny")
 	if r := e.moved(runID); r != nil {
-		e.log.With(tracecontext.From(ctx).Attrs()...).Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)
+		tracecontext.Log(ctx, e.log).Info("abort", "run", runID, "drain", opts.Drain, "reason", opts.Reason)
 		r.askAbort(opts)
 		if opts.NoWait && !r.rests() {
 			return store.Running, nil

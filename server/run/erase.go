@@ -7,6 +7,7 @@ import (
 	"agentd/server/event"
 	"agentd/server/fault"
 	"agentd/server/journal"
+	"agentd/server/tracecontext"
 	"agentd/store"
 )
 
@@ -73,7 +74,7 @@ func (e *Engine) EraseOld(ctx context.Context, erase func(*store.Tx) ([]*store.R
 // Overwrite empties the write-ahead log, which may hold copies of erased rows.
 func (e *Engine) Overwrite(ctx context.Context) {
 	if ok, err := e.opts.Sessions.Checkpoint(ctx); err != nil || !ok {
-		e.log.Warn("erased data remains in the write-ahead log until its next checkpoint", "error", err)
+		tracecontext.Log(ctx, e.log).Warn("erased data remains in the write-ahead log until its next checkpoint", "error", err)
 	}
 }
 

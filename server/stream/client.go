@@ -106,7 +106,7 @@ func (s *Service) newClient(ctx context.Context, p auth.Principal, w wire, trans
 
 // log is the service's log, with the ids of the request that began the connection.
 func (c *client) log() *slog.Logger {
-	return c.s.opts.Logger.With(tracecontext.From(c.ctx).Attrs()...)
+	return tracecontext.Log(c.ctx, c.s.opts.Logger)
 }
 
 // start lets the writer use the wire. What publishers have for the client already, the writer takes now.

@@ -128,7 +128,7 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 		r := reply{err: &Error{Message: "The tool ended without an answer.", Unknown: true}} // what runtime.Goexit leaves
 		defer func() {
 			if p := recover(); p != nil {
-				s.logger().With(tracecontext.From(ctx).Attrs()...).Error("a tool panicked", "tool", e.spec.Name, "run", call.RunID, "call", call.ID,
+				tracecontext.Log(ctx, s.logger()).Error("a tool panicked", "tool", e.spec.Name, "run", call.RunID, "call", call.ID,
 					"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				r = reply{err: &Error{Message: "The tool failed unexpectedly.", Unknown: true}}
 			}
@@ -145,7 +145,7 @@ func (s *Set) attempt(ctx context.Context, e *entry, call Call, l *live) (Result
 	case r := <-replies:
 		return r.res, r.err
 	case <-time.After(grace):
-		s.logger().With(tracecontext.From(ctx).Attrs()...).Warn("a tool did not stop in time; its goroutine was abandoned", "tool", e.spec.Name, "run", call.RunID, "call", call.ID)
+		tracecontext.Log(ctx, s.logger()).Warn("a tool did not stop in time; its goroutine was abandoned", "tool", e.spec.Name, "run", call.RunID, "call", call.ID)
 		return Result{}, context.Cause(ctx)
 	}
 }

@@ -27,7 +27,7 @@ func (t *httpTool) checkRedirect(req *http.Request, via []*http.Request) error {
 	case req.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
 		return t.badRedirect("The server redirects from https to http.")
 	case !slices.Contains(t.allowed, host):
-		t.o.Outbound.Deny(outbound.Denial{Setting: t.setting(), Target: host, Reason: "a redirect leads there, and allowHosts does not name it"})
+		t.o.Outbound.Deny(req.Context(), outbound.Denial{Setting: t.setting(), Target: host, Reason: "a redirect leads there, and allowHosts does not name it"})
 		return t.badRedirect(fmt.Sprintf("The server redirects to %s, which is not allowed.", host))
 	}
 	req.URL.User = nil

@@ -4,6 +4,7 @@ package tracecontext
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 )
@@ -92,6 +93,9 @@ func (c Context) Attrs() (attrs []any) {
 	}
 	return attrs
 }
+
+// Log returns a log whose lines have the ids of the request that a context belongs to.
+func Log(ctx context.Context, log *slog.Logger) *slog.Logger { return log.With(From(ctx).Attrs()...) }
 
 // Limits of a tracestate: the standard's 32 members, and the 512 bytes that it asks everybody to pass on.
 const (
