@@ -18,6 +18,9 @@ func newID() string { return id.New() }
 // maxEventID is the longest id of an event, in bytes.
 const maxEventID = 256
 
+// maxInputs is about how many bytes of inputs a transaction records.
+const maxInputs = 16 << 20
+
 // An Event is something that happened outside.
 type Event struct {
 	Name    string
@@ -26,8 +29,8 @@ type Event struct {
 	Headers map[string]string // of the webhook that brought it
 	By      string            // the principal that emits it
 	Emitter string            // whom ids are unique for; By when empty
-	// Also is written in each transaction that records a firing; its error prevents that one. Nil: nothing is.
-	Also func(tx *store.Tx, fired Firing) error
+	// Also is written in the transaction that records the first firings, with the event's id; its error prevents them. Nil: nothing is.
+	Also func(tx *store.Tx, id string) error
 }
 
 // TriggerFired is what became of an event for one trigger.
@@ -46,9 +49,9 @@ type Emitted struct {
 	Duplicate bool `json:"duplicate,omitempty" doc:"Nothing has fired now, because this event came before."`
 }
 
-// Emit fires the triggers of an event. What it returns is durable. When it fails for one trigger, others may have fired: whoever sends
-// the event again, with the same id, gets their outcomes and fires the rest. Errors: config-invalid, and what prevents that anything
-// is recorded.
+// Emit fires the triggers of an event. What it returns is durable. One transaction records the firings of 1000 triggers, or fewer if
+// their inputs have more than 16 MiB: either all of them have a row, or none. Those whose run cannot start now, because the server is overloaded for instance, are queued. Errors:
+// config-invalid, and what prevents that anything is recorded; who sends the event again, with the same id, fires what is not recorded.
 func (e *Engine) Emit(ctx context.Context, ev Event) (Emitted, error) {
 	if ev.ID == "" {
 		ev.ID = id.New()
@@ -74,50 +77,155 @@ func (e *Engine) Emit(ctx context.Context, ev Event) (Emitted, error) {
 	if issues != nil {
 		return out, fault.Invalid("The event is not valid.", issues...)
 	}
-	now := time.Now().UnixMilli()
-	done := 0
 	e.mu.Lock()
 	concerned := e.events[ev.Name]
 	e.mu.Unlock()
-	for _, en := range concerned {
-		f := &store.Firing{Slot: "e:" + ev.ID, Emitter: ev.Emitter, Due: now, Origin: OfEvent, By: ev.By}
-		fires, err := e.emit(ctx, en, f, scopeOf(en.id, now, now, data, ev.Headers), also(en, ev.Also))
-		if errors.Is(err, errDone) {
-			err = nil
-			done++
-		}
+	out.Duplicate = true
+	for len(concerned) > 0 {
+		all, n, err := e.emit(ctx, concerned[:min(len(concerned), rowsAtOnce)], &ev, data)
 		if err != nil {
 			return out, err
 		}
-		if fires {
-			out.Fired = append(out.Fired, TriggerFired{en.id, f.Outcome, f.Reason, f.Run})
+		concerned = concerned[n:]
+		for _, o := range all {
+			if o.starts && o.f.Outcome == Queued {
+				e.begin(ctx, o)
+			}
+			out.Fired = append(out.Fired, TriggerFired{o.en.id, o.f.Outcome, o.f.Reason, o.f.Run})
+			out.Duplicate = out.Duplicate && o.known
 		}
 	}
-	out.Duplicate = done > 0 && done == len(out.Fired)
+	out.Duplicate = out.Duplicate && len(out.Fired) > 0
 	return out, nil
 }
 
-// emit fires one trigger of an event, unless its condition is false.
-func (e *Engine) emit(ctx context.Context, en *entry, f *store.Firing, scope expr.Map, also func(*store.Tx, *store.Firing) error) (concerned bool, err error) {
-	en.mu.Lock()
-	defer en.mu.Unlock()
-	if en.firable(time.Now().UnixMilli()) != nil {
-		return false, nil
+// An occurrence is an event for one of its triggers.
+type occurrence struct {
+	en     *entry
+	row    store.Trigger // afterwards
+	f      store.Firing
+	known  bool // the event came before
+	starts bool
+	with   carry
+	err    error // of its expressions
+}
+
+// emit records an event for some triggers in one transaction, without those whose condition is false, and returns how many of the list
+// it has looked at: fewer than all when their inputs are large. It starts the run of a single one; those of several are queued, and
+// begin when all of them are durable.
+func (e *Engine) emit(ctx context.Context, list []*entry, ev *Event, data any) (all []*occurrence, n int, err error) {
+	for _, en := range list { // in the order of locks
+		en.mu.Lock()
+		defer en.mu.Unlock()
 	}
-	if c := en.decl.condition; c != nil {
-		holds, err := c.Test(scope)
-		if err == nil && !holds {
-			return false, nil
+	now := time.Now().UnixMilli()
+	var fresh []*occurrence
+	if err := e.opts.Store.View(ctx, func(tx *store.Tx) error {
+		size := 0
+		for n = 0; n < len(list) && size < maxInputs; n++ {
+			en := list[n]
+			if en.firable(now) != nil {
+				continue
+			}
+			o := &occurrence{en: en, row: en.row, f: store.Firing{Trigger: en.n, ID: id.New(), Slot: "e:" + ev.ID, Emitter: ev.Emitter, Due: now, Dues: 1, At: now, Origin: OfEvent, By: ev.By}}
+			scope, holds := scopeOf(en.id, now, now, data, ev.Headers), true
+			if c := en.decl.condition; c != nil {
+				holds, o.err = c.Test(scope)
+			}
+			if o.err == nil && !holds {
+				continue
+			}
+			all = append(all, o)
+			queued, running, err := e.earlier(tx, &o.f)
+			if o.known = errors.Is(err, errDone); o.known {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if o.err == nil {
+				o.with, o.err = en.decl.evaluate(scope)
+			}
+			if o.err == nil {
+				o.starts, err = en.decide(&o.f, o.with, queued, running)
+			}
+			if err != nil {
+				return err
+			}
+			fresh, size = append(fresh, o), size+len(o.with.Input)+len(o.with.Session)
+		}
+		return nil
+	}); err != nil || len(fresh) == 0 {
+		return all, n, err
+	}
+	if o := fresh[0]; len(fresh) == 1 && o.starts { // its run is in the same transaction
+		err := e.start(ctx, o.en, o.row, &o.f, o.with, func(tx *store.Tx, _ *store.Firing) error { return ev.also(tx) })
+		if err == nil {
+			ev.Also = nil
+		}
+		return all, n, err
+	}
+	for _, o := range fresh {
+		switch o.row.Updated = now; {
+		case o.err != nil:
+			err = e.refuse(ctx, o.en, &o.row, &o.f, o.err, nil)
+		case o.starts:
+			err = queue(&o.f, o.with)
 		}
 		if err != nil {
-			f.Trigger, f.ID, f.Dues, f.At = en.n, newID(), 1, time.Now().UnixMilli()
-			if err = e.fail(ctx, en, en.row, f, err, nil, also); errors.Is(err, store.ErrConflict) {
-				err = errDone
-			}
-			return true, err
+			return nil, 0, err
 		}
 	}
-	return true, e.fire(ctx, en, f, scope, nil, also)
+	rows := make([]store.Firing, len(fresh))
+	if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
+		for i, o := range fresh {
+			rows[i] = o.f
+			if err := e.write(tx, &o.row, &rows[i], nil); err != nil {
+				return err
+			}
+		}
+		return ev.also(tx)
+	}); err != nil {
+		return nil, 0, err
+	}
+	ev.Also = nil
+	for i, o := range fresh {
+		o.f, o.en.row = rows[i], o.row
+		if o.err != nil {
+			e.count(o.en.id, false)
+		}
+	}
+	return all, n, nil
+}
+
+// begin starts the run of a queued occurrence, unless somebody else was first. What cannot start now, Run starts later.
+func (e *Engine) begin(ctx context.Context, o *occurrence) {
+	o.en.mu.Lock()
+	defer o.en.mu.Unlock()
+	f := o.f
+	err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
+		f, err = e.opts.Store.At(tx, f.Trigger, f.Slot, f.Emitter)
+		return err
+	})
+	if err == nil && f.Outcome == Queued {
+		if err = o.en.firable(time.Now().UnixMilli()); err == nil {
+			err = e.start(ctx, o.en, o.en.row, &f, o.with, nil)
+		}
+	}
+	if err == nil {
+		o.f = f
+		return
+	}
+	o.en.queue = true
+	e.plan(o.en, time.Now().Add(again).UnixMilli())
+	e.nudge()
+}
+
+// also writes what the emitter records beside the firings.
+func (ev *Event) also(tx *store.Tx) error {
+	if ev.Also == nil {
+		return nil
+	}
+	return ev.Also(tx, ev.ID)
 }
 
 // also passes a firing, as it is shown, to what a caller writes in its transaction; nil for nothing.

@@ -61,37 +61,62 @@ func (e *Engine) fire(ctx context.Context, en *entry, f *store.Firing, scope exp
 		move(&row)
 	}
 	var queued, running int
-	err := e.opts.Store.View(ctx, func(tx *store.Tx) error {
-		earlier, err := e.opts.Store.At(tx, f.Trigger, f.Slot, f.Emitter)
-		if err == nil {
-			*f = earlier
-			return errDone
-		}
-		if errors.Is(err, store.ErrNotFound) {
-			queued, running, err = e.opts.Store.Waiting(tx, f.Trigger)
-		}
+	err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
+		queued, running, err = e.earlier(tx, f)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	with, err := en.decl.evaluate(scope)
+	if err != nil {
+		return e.fail(ctx, en, row, f, err, nil, also)
+	}
+	starts, err := en.decide(f, with, queued, running)
 	switch {
 	case err != nil:
-		return e.fail(ctx, en, row, f, err, nil, also)
-	case en.decl.Overlap == OverlapAllow, queued+running == 0:
+		return err
+	case starts:
 		return e.start(ctx, en, row, f, with, also)
+	}
+	return e.record(ctx, en, row, f, also)
+}
+
+// earlier counts the firings of the trigger that are queued or whose run has not ended. The error is errDone if the slot of f has a
+// firing, which f becomes.
+func (e *Engine) earlier(tx *store.Tx, f *store.Firing) (queued, running int, err error) {
+	known, err := e.opts.Store.At(tx, f.Trigger, f.Slot, f.Emitter)
+	if err == nil {
+		*f = known
+		return 0, 0, errDone
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		queued, running, err = e.opts.Store.Waiting(tx, f.Trigger)
+	}
+	return queued, running, err
+}
+
+// decide reports whether a firing starts its run now, and makes it queued or skipped if not.
+func (en *entry) decide(f *store.Firing, with carry, queued, running int) (starts bool, err error) {
+	switch {
+	case en.decl.Overlap == OverlapAllow, queued+running == 0:
+		return true, nil
 	case en.decl.Overlap == OverlapSkip && f.Origin != OfCatchUp:
 		f.Outcome, f.Reason = Skipped, Overlap
 	case queued >= en.decl.queueBound():
 		f.Outcome, f.Reason = Skipped, QueueFull
 	default:
-		f.Outcome, f.Open, en.queue = Queued, true, true
-		if f.Carry, err = json.Marshal(with); err != nil {
-			return err
-		}
+		en.queue = true
+		err = queue(f, with)
 	}
-	return e.record(ctx, en, row, f, also)
+	return false, err
+}
+
+// queue has a firing wait, with what its run is started with.
+func queue(f *store.Firing, with carry) (err error) {
+	f.Outcome, f.Open = Queued, true
+	f.Carry, err = json.Marshal(with)
+	return err
 }
 
 // evaluate returns what a run is started with.
@@ -198,25 +223,28 @@ func (e *Engine) fail(ctx context.Context, en *entry, row store.Trigger, f *stor
 		}
 		return e.wait(ctx, en, row, f, *with, now+again.Milliseconds())
 	}
+	err := e.refuse(ctx, en, &row, f, cause, with)
+	if err == nil {
+		err = e.record(ctx, en, row, f, also)
+	}
+	if err == nil && f.Outcome == Failed {
+		e.count(en.id, false)
+	}
+	return err
+}
+
+// refuse makes a firing failed, or queued for the next attempt.
+func (e *Engine) refuse(ctx context.Context, en *entry, row *store.Trigger, f *store.Firing, cause error, with *carry) (err error) {
 	code, message := reasonOf(cause)
 	e.log(ctx).Warn("a trigger could not start its run", "trigger", en.id, "firing", f.ID, "code", code, "error", message)
 	f.Attempts++
 	f.Outcome, f.Reason, f.Open, f.Next, f.Carry = Failed, code, false, 0, nil
 	if retry := en.decl.Retry; with != nil && f.Attempts < retry.MaxAttempts {
-		f.Outcome, f.Open, en.queue = Queued, true, true
-		f.Next = now + min(max(retry.BackoffMs, 1)<<min(f.Attempts-1, 20), dayMs)
-		var err error
-		if f.Carry, err = json.Marshal(with); err != nil {
-			return err
-		}
-	} else {
-		e.failed(ctx, &row, en.decl)
+		f.Next, en.queue = time.Now().UnixMilli()+min(max(retry.BackoffMs, 1)<<min(f.Attempts-1, 20), dayMs), true
+		return queue(f, *with)
 	}
-	err := e.record(ctx, en, row, f, also)
-	if err == nil && f.Outcome == Failed {
-		e.count(en.id, false)
-	}
-	return err
+	e.failed(ctx, row, en.decl)
+	return nil
 }
 
 // wait queues a firing of a schedule that the server had no room for, so that its due is not missed.
@@ -229,8 +257,8 @@ func (e *Engine) wait(ctx context.Context, en *entry, row store.Trigger, f *stor
 		return err
 	}
 	if f.Outcome, f.Reason = Skipped, QueueFull; queued < en.decl.queueBound() {
-		f.Outcome, f.Reason, f.Open, f.Next, en.queue = Queued, fault.Overloaded.Code, true, next, true
-		if f.Carry, err = json.Marshal(with); err != nil {
+		f.Reason, f.Next, en.queue = fault.Overloaded.Code, next, true
+		if err := queue(f, with); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 
 	"agentd/server/audit"
 	"agentd/server/fault"
@@ -196,17 +195,12 @@ func (a *Triggers) emit(ctx context.Context, c Call, in struct {
 }
 
 // emit emits an event for the principal of a call. The event's id, not a transaction, keeps it from firing twice. It is in the audit
-// chain with its first firing. A client that leaves does not keep the rest of the triggers from firing.
+// chain with its first firings. A client that leaves does not keep the triggers from firing.
 func emit(ctx context.Context, engine *triggers.Engine, c Call, ev triggers.Event) (triggers.Emitted, error) {
 	did := func(id string) { c.Request.Did("event:"+ev.Name, map[string]any{"eventId": id}) }
-	recorded := false
 	ev.By, ev.Emitter = c.Principal.Name(), c.Principal.Lineage()
-	ev.Also = func(tx *store.Tx, f triggers.Firing) error {
-		if recorded {
-			return nil
-		}
-		recorded = true
-		did(strings.TrimPrefix(f.Slot, "e:"))
+	ev.Also = func(tx *store.Tx, id string) error {
+		did(id)
 		return c.Request.Commit(tx, 0)
 	}
 	e, err := engine.Emit(context.WithoutCancel(ctx), ev)
