@@ -105,7 +105,7 @@ type occurrence struct {
 	row    store.Trigger // afterwards
 	f      store.Firing
 	known  bool // the event came before
-	starts bool
+	starts bool // its run has not begun yet
 	with   carry
 	err    error // of its expressions
 }
@@ -159,7 +159,7 @@ func (e *Engine) emit(ctx context.Context, list []*entry, ev *Event, data any) (
 	}
 	if o := fresh[0]; len(fresh) == 1 && o.starts { // its run is in the same transaction
 		err := e.start(ctx, o.en, o.row, &o.f, o.with, func(tx *store.Tx, _ *store.Firing) error { return ev.also(tx) })
-		if err == nil {
+		if o.starts = false; err == nil {
 			ev.Also = nil
 		}
 		return all, n, err
@@ -216,8 +216,7 @@ func (e *Engine) begin(ctx context.Context, o *occurrence) {
 		return
 	}
 	o.en.queue = true
-	e.plan(o.en, time.Now().Add(again).UnixMilli())
-	e.nudge()
+	e.planBy(o.en, time.Now().Add(again).UnixMilli())
 }
 
 // also writes what the emitter records beside the firings.

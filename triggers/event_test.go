@@ -90,3 +90,40 @@ func TestLargeEvent(t *testing.T) {
 		}
 	})
 }
+
+// A start that has failed is tried again after its wait, whatever kind the trigger is of and whoever fired it.
+func TestRetryOfKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retry := triggers.Retry{MaxAttempts: 2, BackoffMs: 3000}
+		r := newRig(t, map[string]triggers.Declaration{
+			"event":  {Kind: triggers.EventKind, Spec: "order", Retry: retry},
+			"idle":   {Kind: triggers.IdleKind, AfterMs: 60_000, Retry: retry},
+			"manual": {Kind: triggers.CronKind, Spec: "0 0 1 1 *", Retry: retry},
+		})
+		defer r.stop()
+		r.run()
+		time.Sleep(59 * time.Second)
+		refuse := func(err error) {
+			r.mu.Lock()
+			r.refuse = err
+			r.mu.Unlock()
+		}
+		refuse(errTarget)
+		time.Sleep(2 * time.Second) // the idle trigger is due in between
+		if _, err := r.engine.Emit(context.Background(), triggers.Event{Name: "order", ID: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.engine.Fire(context.Background(), triggers.FireRequest{ID: "manual"}); err != nil {
+			t.Fatal(err)
+		}
+		refuse(nil)
+		time.Sleep(1500 * time.Millisecond)
+		if n := len(r.started()); n != 0 {
+			t.Errorf("%d runs before the wait is over", n)
+		}
+		time.Sleep(2 * time.Second)
+		r.want("event", "1m1s event fired")
+		r.want("idle", "1m0s idle fired")
+		r.want("manual", "1m1s manual fired")
+	})
+}

@@ -229,6 +229,8 @@ func (e *Engine) fail(ctx context.Context, en *entry, row store.Trigger, f *stor
 	}
 	if err == nil && f.Outcome == Failed {
 		e.count(en.id, false)
+	} else if err == nil {
+		e.planBy(en, f.Next)
 	}
 	return err
 }

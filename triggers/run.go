@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +64,17 @@ func (e *Engine) plan(en *entry, at int64) {
 	if heap.Push(&e.turns, turn{at, en}); len(e.turns) > 2*len(e.entries)+minTurns { // many of them do not count any more
 		e.turns = slices.DeleteFunc(e.turns, func(t turn) bool { return t.en.planned != t.at })
 		heap.Init(&e.turns)
+	}
+}
+
+// planBy has a trigger looked at at a time, unless it is looked at before.
+func (e *Engine) planBy(en *entry, at int64) {
+	e.mu.Lock()
+	sooner := at < en.planned
+	e.mu.Unlock()
+	if sooner {
+		e.plan(en, at)
+		e.nudge()
 	}
 }
 
@@ -250,7 +259,14 @@ func (e *Engine) look(ctx context.Context, en *entry, starting bool) (next int64
 		return never, nil
 	}
 	if en.decl.Kind == IdleKind {
-		return e.lookIdle(ctx, en)
+		at, err := e.lookIdle(ctx, en)
+		if err == nil && en.queue {
+			var retry int64
+			if retry, err = e.startQueued(ctx, en); retry != 0 {
+				at = min(at, retry)
+			}
+		}
+		return at, err
 	}
 	now := time.Now().UnixMilli()
 	a := en.decl.accountFor(en.row.Cursor, now, starting, en.row.LastFired == 0 || en.expired(now))
@@ -369,127 +385,6 @@ func (e *Engine) startQueued(ctx context.Context, en *entry) (retry int64, err e
 		}
 		if err != nil {
 			return 0, err
-		}
-	}
-}
-
-// takeEnded returns the runs whose end is not accounted for yet.
-func (e *Engine) takeEnded() []ending {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	ended := e.ended
-	e.ended = nil
-	return ended
-}
-
-// settle accounts for runs that have ended, and has their triggers looked at where firings wait.
-func (e *Engine) settle(ctx context.Context, ended []ending) {
-	for some := range slices.Chunk(ended, settleBatch) {
-		if err := e.close(ctx, some); err != nil {
-			e.opts.Logger.Warn("the ends of triggers' runs are accounted for later", "runs", len(some), "error", fault.Of(err).Message)
-		}
-	}
-}
-
-// close accounts for the ends of runs in one transaction. An empty status says that the run is gone.
-func (e *Engine) close(ctx context.Context, ended []ending) error {
-	open := make([]store.Firing, len(ended)) // the zero value: none, or its trigger is gone
-	entries := map[int64]*entry{}
-	err := e.opts.Store.View(ctx, func(tx *store.Tx) error {
-		for i, run := range ended {
-			f, err := e.opts.Store.OfRun(tx, run.run)
-			if en := e.numbered(f.Trigger); en != nil {
-				open[i], entries[en.n] = f, en
-			} else if err != nil && !errors.Is(err, store.ErrNotFound) {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	rows := map[int64]*store.Trigger{}
-	for _, en := range slices.SortedFunc(maps.Values(entries), func(a, b *entry) int { return strings.Compare(a.id, b.id) }) { // the order of locks
-		en.mu.Lock()
-		defer en.mu.Unlock()
-		if !en.gone {
-			row := en.row
-			row.Updated, rows[en.n] = time.Now().UnixMilli(), &row
-		}
-	}
-	for i, run := range ended {
-		row := rows[open[i].Trigger]
-		switch {
-		case row == nil:
-		case run.status == store.Completed:
-			row.Failures = 0
-		case run.status == store.Failed:
-			e.failed(ctx, row, entries[row.N].decl)
-		}
-	}
-	if err := e.opts.Store.Update(ctx, func(tx *store.Tx) error {
-		for i := range open {
-			f := open[i]
-			if f.Open = false; rows[f.Trigger] == nil {
-				continue
-			}
-			if err := e.opts.Store.Change(tx, &f); err != nil && !errors.Is(err, store.ErrNotFound) {
-				return err
-			}
-		}
-		for _, row := range rows {
-			if err := e.opts.Store.Set(tx, row); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	for n, row := range rows {
-		if entries[n].row = *row; entries[n].queue {
-			e.plan(entries[n], 0)
-		}
-	}
-	for i, run := range ended {
-		if row := rows[open[i].Trigger]; row != nil && run.status != "" {
-			e.count(row.ID, run.status == store.Completed)
-		}
-	}
-	return nil
-}
-
-// settleOpen accounts for all runs that have ended unnoticed, before a crash or because they were erased, and starts what is queued.
-func (e *Engine) settleOpen(ctx context.Context) {
-	for after := int64(0); ctx.Err() == nil; {
-		open, err := e.opts.Store.Opened(ctx, after, openBatch)
-		if err != nil {
-			e.opts.Logger.Warn("open firings cannot be read", "error", fault.Of(err).Message)
-			return
-		}
-		var ended []ending
-		queues := map[*entry]bool{}
-		for _, o := range open {
-			after = o.N
-			switch {
-			case o.Run == "":
-				if en := e.numbered(o.Trigger); en != nil {
-					queues[en] = true
-				}
-			case o.Status == "", o.Status.Terminal():
-				ended = append(ended, ending{o.Run, o.Status})
-			}
-		}
-		for en := range queues {
-			en.mu.Lock()
-			en.queue = true
-			en.mu.Unlock()
-			e.plan(en, 0)
-		}
-		e.settle(ctx, ended)
-		if len(open) < openBatch {
-			return
 		}
 	}
 }
