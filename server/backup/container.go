@@ -8,6 +8,7 @@ package backup
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -77,7 +78,8 @@ type Source struct {
 
 // Write writes a backup, with members in the order of Names. It completes the manifest.
 func Write(w io.Writer, m *Manifest, sources []Source) error {
-	archive := tar.NewWriter(w)
+	buffered := bufio.NewWriterSize(w, stretch)
+	archive := tar.NewWriter(buffered)
 	m.V, m.Members = label, nil
 	for _, s := range sources {
 		sum := sha256.New()
@@ -96,7 +98,7 @@ func Write(w io.Writer, m *Manifest, sources []Source) error {
 	if err == nil {
 		_, err = archive.Write(text)
 	}
-	return errors.Join(err, archive.Close())
+	return errors.Join(err, archive.Close(), buffered.Flush())
 }
 
 // seal sets the sum of a manifest, and returns its text.
