@@ -77,7 +77,7 @@ func lastWritten(path string) (latest time.Time) {
 // health makes the checks of the parts that exist. The database was last written at a time before this start.
 func (s *Server) health(p *parts, secrets secret.Report, providers []*provider.Watched, written time.Time) *health.Rollup {
 	start := time.Now()
-	r := health.New(Version, start)
+	r := health.New(Version, start, s.log)
 	r.Register("storage", s.storageCheck(p))
 	r.Register("secrets", s.secretsCheck(secrets))
 	r.Register("replayBuffer", func(context.Context) health.Result {

@@ -45,6 +45,7 @@ type Check func(ctx context.Context) Result
 // A Rollup is the checks of a server. Make one with [New].
 type Rollup struct {
 	version string
+	log     *slog.Logger
 	start   time.Time
 	running sync.WaitGroup // checks that have not returned
 	checks  []*check       // in the order of their registration
@@ -68,9 +69,9 @@ type call struct {
 
 var late = Result{Status: Fail, Message: "The check did not answer in time."}
 
-// New returns a rollup without checks for a server of the given version that started at start.
-func New(version string, start time.Time) *Rollup {
-	return &Rollup{version: version, start: start}
+// New returns a rollup without checks for a server of the given version that started at start. Checks that panic are logged.
+func New(version string, start time.Time, log *slog.Logger) *Rollup {
+	return &Rollup{version: version, start: start, log: log}
 }
 
 // Register adds a check, before the first Report. Its name is not taken.
@@ -164,7 +165,7 @@ func (r *Rollup) join(ctx context.Context, c *check) *call {
 	c.call = made
 	r.running.Go(func() {
 		defer cancel()
-		result := ask(ctx, c)
+		result := r.ask(ctx, c)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if made.over = true; ctx.Err() == nil {
@@ -174,10 +175,10 @@ func (r *Rollup) join(ctx context.Context, c *check) *call {
 	return made
 }
 
-func ask(ctx context.Context, c *check) (result Result) {
+func (r *Rollup) ask(ctx context.Context, c *check) (result Result) {
 	defer func() {
 		if v := recover(); v != nil {
-			slog.ErrorContext(ctx, "health check panicked", "check", c.name, "panic", v, "stack", string(debug.Stack()))
+			r.log.Error("health check panicked", "check", c.name, "panic", v, "stack", string(debug.Stack()))
 			result = Result{Status: Fail, Message: "The check panicked; see the server's log."}
 		}
 	}()

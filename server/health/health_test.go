@@ -1,12 +1,11 @@
 package health_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,11 +16,6 @@ import (
 	"agentd/server/health"
 	"agentd/server/shape"
 )
-
-func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // a panicking check is logged
-	os.Exit(m.Run())
-}
 
 func always(r health.Result) health.Check {
 	return func(context.Context) health.Result { return r }
@@ -38,7 +32,7 @@ func encode(t *testing.T, v any) string {
 
 func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := health.New("0.7.0", time.Now())
+		r := health.New("0.7.0", time.Now(), slog.New(slog.DiscardHandler))
 		r.Register("storage", always(health.Result{Status: health.OK, Fields: shape.Object{"walSizeBytes", 4152, "warnThresholdBytes", 52428800}}))
 		r.Register("triggers", always(health.Result{Status: health.Warn, Message: `two "late"`, Fields: shape.Object{"active", 2}}))
 		r.Register("replayBuffer", always(health.Result{Status: health.OK, Fields: shape.Object{"eventsBuffered", 0}}))
@@ -76,7 +70,7 @@ func TestRollup(t *testing.T) {
 		{"zero value", []health.Status{""}, "failing", 503},
 		{"unknown", []health.Status{"fine"}, "failing", 503},
 	} {
-		r := health.New("1", time.Now())
+		r := health.New("1", time.Now(), slog.New(slog.DiscardHandler))
 		for i, s := range tc.found {
 			r.Register(string(rune('a'+i)), always(health.Result{Status: s}))
 		}
@@ -88,11 +82,15 @@ func TestRollup(t *testing.T) {
 
 func TestPanicFails(t *testing.T) {
 	for name, check := range map[string]health.Check{"panic": func(context.Context) health.Result { panic("password hunter2") }, "nil check": nil} {
-		r := health.New("1", time.Now())
+		var log bytes.Buffer
+		r := health.New("1", time.Now(), slog.New(slog.NewTextHandler(&log, nil)))
 		r.Register("x", check)
 		got, _ := r.Report(t.Context())
 		if want := `{"x":{"status":"fail","message":"The check panicked; see the server's log."}}`; encode(t, got.Checks) != want {
 			t.Errorf("%s: checks = %s, want %s", name, encode(t, got.Checks), want)
+		}
+		if r.Wait(); !strings.Contains(log.String(), "check=x") {
+			t.Errorf("%s: the log is %q, want the check in it", name, log.String())
 		}
 	}
 }
@@ -101,7 +99,7 @@ const late = `"message":"The check did not answer in time."`
 
 func TestSlowChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := health.New("1", time.Now())
+		r := health.New("1", time.Now(), slog.New(slog.DiscardHandler))
 		r.Register("quick", always(health.Result{Status: health.OK}))
 		r.Register("obedient", func(ctx context.Context) health.Result {
 			<-ctx.Done()
@@ -139,7 +137,7 @@ func TestSlowChecks(t *testing.T) {
 
 func TestProbesShareOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := health.New("1", time.Now())
+		r := health.New("1", time.Now(), slog.New(slog.DiscardHandler))
 		var mu sync.Mutex
 		calls, running, most := 0, 0, 0
 		work := func(context.Context) health.Result {
@@ -182,7 +180,7 @@ func TestProbesShareOneCall(t *testing.T) {
 // Probes that come often cost one call in a second, and see a change after that.
 func TestResultsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := health.New("1", time.Now())
+		r := health.New("1", time.Now(), slog.New(slog.DiscardHandler))
 		calls := 0
 		r.Register("a", func(context.Context) health.Result {
 			calls++
