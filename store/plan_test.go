@@ -369,7 +369,7 @@ func called(db *store.DB, a *store.Audit) map[string]any {
 		"Triggers.OfRun":  func(tx *store.Tx) error { _, err := triggers.OfRun(tx, "done"); return err },
 		"Triggers.Activity": func(tx *store.Tx) error {
 			for _, of := range [][2]string{{}, {"s"}, {"", "a"}} {
-				if _, _, err := triggers.Activity(tx, of[0], of[1], nil); err != nil {
+				if _, _, err := triggers.Activity(tx, of[0], of[1], nil, 9); err != nil {
 					return err
 				}
 			}

@@ -201,8 +201,8 @@ const recent = 200
 
 // Activity returns when something last happened, in a session, with an agent, or at all where both are empty, and whether a run
 // is in progress there. It looks at the latest runs only and, for a session, at when it was made. What the principals in without have
-// started or made does not count.
-func (r *Triggers) Activity(tx *Tx, session, agent string, without []string) (last int64, going bool, err error) {
+// started or made does not count, and no time after until does.
+func (r *Triggers) Activity(tx *Tx, session, agent string, without []string, until int64) (last int64, going bool, err error) {
 	from, args := "runs", []any{}
 	switch {
 	case session != "":
@@ -227,7 +227,9 @@ func (r *Triggers) Activity(tx *Tx, session, agent string, without []string) (la
 	for _, s := range found {
 		by, _, _ := strings.Cut(s.by, For)
 		if !ours[by] {
-			last, going = max(last, s.last), going || s.status == Running || s.status == Pending
+			if going = going || s.status == Running || s.status == Pending; s.last <= until {
+				last = max(last, s.last)
+			}
 		}
 	}
 	if session != "" && err == nil {
@@ -236,7 +238,7 @@ func (r *Triggers) Activity(tx *Tx, session, agent string, without []string) (la
 		if errors.Is(err, ErrNotFound) {
 			err = nil
 		}
-		if by, _, _ := strings.Cut(made.by, For); !ours[by] {
+		if by, _, _ := strings.Cut(made.by, For); !ours[by] && made.last <= until {
 			last = max(last, made.last)
 		}
 	}

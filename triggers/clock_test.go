@@ -131,3 +131,28 @@ func TestDaylightSaving(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleSetBack starts the engine with a clock that is three days behind the last activity: the next activity counts again.
+func TestIdleSetBack(t *testing.T) {
+	decls := map[string]triggers.Declaration{"t": {Kind: triggers.IdleKind, AfterMs: 60_000}, "works": {Kind: triggers.EventKind, Spec: "order"}}
+	path := newRig(t, nil).path
+	for _, from := range []time.Duration{72 * time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, decls)
+			defer r.stop()
+			r.path = path
+			time.Sleep(from)
+			r.run()
+			if err := r.emit(from.String()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			r.endAll(true)
+			time.Sleep(3 * time.Minute)
+			r.endAll(true)
+			if want := (from + 61*time.Second).String() + " idle fired"; !strings.Contains(r.ledger("t"), want) {
+				t.Errorf("the ledger is %s, want %s in it", r.ledger("t"), want)
+			}
+		})
+	}
+}

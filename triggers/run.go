@@ -325,13 +325,16 @@ func (e *Engine) lookIdle(ctx context.Context, en *entry) (int64, error) {
 	if d.Session != "" {
 		agent = ""
 	}
+	until := now + stepLimit.Milliseconds() // times beyond are of before the clock was set back
 	var last int64
 	var going bool
 	err := e.opts.Store.View(ctx, func(tx *store.Tx) (err error) {
-		last, going, err = e.opts.Store.Activity(tx, d.Session, agent, idle)
+		last, going, err = e.opts.Store.Activity(tx, d.Session, agent, idle, until)
 		return err
 	})
-	last = max(last, en.row.Created)
+	if en.row.Created <= until {
+		last = max(last, en.row.Created)
+	}
 	switch {
 	case err != nil:
 		return 0, err
