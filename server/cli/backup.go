@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,7 +80,7 @@ func (c *call) backupStorage(ctx context.Context) error {
 	}
 	record := audit.Record{Action: audit.StorageBackup, Target: "storage", Metadata: map[string]any{"file": name}}
 	if err := c.recorded(ctx, record, nil, write); err != nil {
-		return err
+		return onDisk("The backup could not be written", err)
 	}
 	return c.report(map[string]any{"file": name, "sizeBytes": size, "manifest": m}, "Wrote %d bytes to %s. Keep the configuration, the passphrases and the pepper elsewhere.", size, printable(name))
 }
@@ -105,6 +106,17 @@ func create(name string, fill func(*os.File) error) error {
 		return notReplaced(name, err)
 	}
 	return store.Sync(folder)
+}
+
+// onDisk gives an error of the file system a code.
+func onDisk(what string, err error) error {
+	_, file := errors.AsType[*fs.PathError](err)
+	_, link := errors.AsType[*os.LinkError](err)
+	_, call := errors.AsType[*os.SyscallError](err)
+	if fault.Of(err).Kind != fault.Internal || !file && !link && !call {
+		return err
+	}
+	return fault.New(fault.StorageFailed, "%s: %v.", what, err).Because(err).Advise("Check free space and permissions of the folder, and repeat the command.")
 }
 
 func (c *call) restoreStorage(ctx context.Context) (err error) {
@@ -149,7 +161,7 @@ func (c *call) restoreStorage(ctx context.Context) (err error) {
 		return to.Exchange(name, time.Now(), made) // the next restore removes what it leaves, or finishes what it began
 	})
 	if err != nil {
-		return err
+		return onDisk("The backup could not be unpacked", err)
 	}
 	j, err := to.Finish()
 	if err != nil {

@@ -171,6 +171,23 @@ func TestRestoreRefuses(t *testing.T) {
 	attempts["another passphrase of secrets"] = attempt{code: "resolution-failed", env: "AGENTD_MASTER_PASSPHRASE=another one"}
 	attempts["no passphrase of secrets"] = attempt{code: "resolution-failed", env: "NONE="}
 
+	// A disk without room: no file may become longer than 200 blocks.
+	cramped := func(want string, args ...string) {
+		t.Helper()
+		before := contents(t, dir)
+		c := command(t, dir, append([]string{"storage"}, args...)...)
+		c.cmd.Path, c.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `ulimit -f 200; exec "$0" "$@"`, binary}, c.cmd.Args[1:]...)
+		c.start().wait().want(t, 1, "", "storage-failed: "+want).want(t, 1, "", "hint: Check free space")
+		if args[0] == "restore" && !maps.Equal(before, contents(t, dir)) {
+			t.Error("a restore without room changed files")
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, ".agentd-backup-*")); err != nil || len(left) > 0 {
+			t.Errorf("%v is left, %v", left, err)
+		}
+	}
+	cramped("The backup could not be unpacked", "restore", "whole.tar")
+	cramped("The backup could not be written", "backup", "b.tar")
+
 	for what, a := range attempts {
 		restore := map[string]string{file: whole}
 		for name, text := range a.files {
