@@ -61,6 +61,7 @@ type Engine struct {
 	turns    turns
 	loaded   bool
 	running  bool
+	owed     map[*entry]int64 // when its turn came, until it is looked at without an error; nil: there are none
 	ended    []ending
 	last     time.Time // when the clock was last read
 	lag      int64     // of the latest ordinary firing, in milliseconds
@@ -82,7 +83,6 @@ type entry struct {
 	queue bool
 
 	planned int64 // when it is looked at next; guarded by the engine's mu
-	owed    int64 // when its turn came, until it is looked at without an error; else 0. Guarded by the engine's mu
 }
 
 // An ending is a run that has ended.

@@ -1,6 +1,7 @@
 package triggers
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"encoding/json"
@@ -89,9 +90,10 @@ func (e *Engine) due(now int64) (list []*entry, next int64) {
 		}
 		heap.Pop(&e.turns)
 		if first.en.planned == first.at {
-			if first.en.planned = never; first.en.owed == 0 {
-				first.en.owed = now
+			if first.en.planned = never; e.owed == nil {
+				e.owed = map[*entry]int64{}
 			}
+			e.owed[first.en] = cmp.Or(e.owed[first.en], now)
 			list = append(list, first.en)
 		}
 	}
@@ -140,7 +142,9 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) done(en *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	en.owed = 0
+	if delete(e.owed, en); len(e.owed) == 0 {
+		e.owed = nil // its memory is not kept
+	}
 }
 
 func (e *Engine) setRunning(running bool) {

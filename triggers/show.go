@@ -249,6 +249,7 @@ func (e *Engine) remove(ctx context.Context, all []*entry, goes func(*entry) boo
 	defer e.mu.Unlock()
 	for _, en := range list {
 		en.gone, en.planned = true, never
+		delete(e.owed, en)
 		if e.entries[en.id] == en {
 			delete(e.entries, en.id)
 		}
@@ -338,10 +339,8 @@ func (e *Engine) overdueLocked(now int64) (overdue time.Duration) {
 		// After a step of the clock or a suspend it is due for less than it seems: since the engine has last looked.
 		overdue = min(time.Duration(now-e.turns[0].at)*time.Millisecond, time.Since(e.last))
 	}
-	for _, en := range e.order {
-		if en.owed != 0 {
-			overdue = max(overdue, time.Duration(now-en.owed)*time.Millisecond)
-		}
+	for _, since := range e.owed {
+		overdue = max(overdue, time.Duration(now-since)*time.Millisecond)
 	}
 	return max(overdue, 0)
 }
