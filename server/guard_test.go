@@ -44,7 +44,7 @@ func TestRefusedConnectionsAreLogged(t *testing.T) {
 		t.Errorf("the run ended with %d %s, %v, want the refusal", res.StatusCode, text, err)
 	}
 	inside.CloseIdleConnections()
-	if said := log.String(); !strings.Contains(said, `msg="outbound connection refused" setting=tools.web.url target=`+strings.TrimPrefix(beyond.URL, "http://")) {
+	if said := log.String(); !strings.Contains(said, `msg="outbound connection refused" request=`) || !strings.Contains(said, ` setting=tools.web.url target=`+strings.TrimPrefix(beyond.URL, "http://")) {
 		t.Errorf("the log tells %q, want the refusal", said)
 	}
 }
