@@ -184,6 +184,7 @@ func TestKill(t *testing.T) {
 	}
 	s.signal(syscall.SIGTERM)
 	s.wait().want(t, 0, "", "")
+	spawn(t, dir, nil, nil, "storage", "verify").wait().want(t, 0, "undamaged", "")
 }
 
 // parkedRun is the answer for a run that waits.

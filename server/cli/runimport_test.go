@@ -40,5 +40,6 @@ func TestRunsImport(t *testing.T) {
 			t.Errorf("%d payments here and %d there, want 1 and 0", here, there)
 		}
 		spawn(t, dir, nil, nil, "sessions", "messages", "moved").wait().want(t, 0, "calls pay {\"to\":\"ann\"}", "").want(t, 0, "Done: paid", "")
+		spawn(t, dir, nil, nil, "storage", "verify").wait().want(t, 0, "undamaged", "")
 	})
 }

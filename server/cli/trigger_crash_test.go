@@ -187,4 +187,5 @@ func TestKillTriggers(t *testing.T) {
 		t.Errorf("the run %s of %s does not exist", run, trigger)
 	}
 	t.Logf("%d kills: dues by outcome %v, %d events, runs %v", triggerKills, outcomes, len(emitted), ended)
+	spawn(t, dir, nil, nil, "storage", "verify").wait().want(t, 0, "undamaged", "")
 }

@@ -262,6 +262,7 @@ func TestKillWorkflows(t *testing.T) {
 	}
 	s.signal(syscall.SIGTERM)
 	s.wait().want(t, 0, "", "")
+	spawn(t, dir, nil, nil, "storage", "verify").wait().want(t, 0, "undamaged", "")
 }
 
 type orderState struct {
