@@ -261,7 +261,7 @@ func (db *DB) Free() (int64, error) {
 	if err := syscall.Statfs(filepath.Dir(db.opts.Path), &fs); err != nil {
 		return 0, err
 	}
-	return int64(fs.Bavail) * int64(fs.Bsize), nil
+	return int64(fs.Bavail) * fs.Bsize, nil
 }
 
 // Ping reports whether the database takes writes and shows them to readers, and whether its schema is the program's. It commits a
