@@ -17,6 +17,8 @@ var shared = map[string]string{
 	"storage check failed": "the result of a check is that of all who ask within a second",
 	"audit check failed":   "likewise",
 	"commit failed":        "a transaction is that of all who write at once",
+
+	"times of last use were not written": "those of all requests of a while are written at once",
 }
 
 // TestLogLines sends a request to each route, of a server that works, of one that refuses the caller and of one that cannot write. Each line
