@@ -38,7 +38,7 @@ func create(path, to string) error {
 		return err
 	}
 	defer f.Close()
-	if err := (backup.Site{backup.Database: path}).Create(context.Background(), backup.Paced(f), &backup.Manifest{}); err != nil {
+	if err := (backup.Site{backup.Database: path}).Create(context.Background(), backup.Paced(f, path), &backup.Manifest{}); err != nil {
 		return err
 	}
 	return f.Sync()

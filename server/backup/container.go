@@ -78,7 +78,7 @@ type Source struct {
 
 // Write writes a backup, with members in the order of Names. It completes the manifest.
 func Write(w io.Writer, m *Manifest, sources []Source) error {
-	buffered := bufio.NewWriterSize(w, stretch)
+	buffered := bufio.NewWriterSize(w, long)
 	archive := tar.NewWriter(buffered)
 	m.V, m.Members = label, nil
 	for _, s := range sources {

@@ -71,7 +71,7 @@ func (c *call) backupStorage(ctx context.Context) error {
 		}
 		return interruptible(ctx, func(ctx context.Context) error {
 			return create(name, func(f *os.File) (err error) {
-				if err = from.Create(ctx, backup.Paced(f), &m); err == nil {
+				if err = from.Create(ctx, backup.Paced(f, from[backup.Database]), &m); err == nil {
 					size, err = f.Seek(0, io.SeekCurrent)
 				}
 				return err
